@@ -45,13 +45,13 @@ def seen_runs(files: Sequence[Path], known: Registry, progress: Progress | None 
         if run.problem.model is None:
             raise InputError(f"{place_of(runs, index)}: the times of a profile are measured; give runs of models.")
     bare = [(path, _uncalibrated(run)) for path, run in runs]
-    found = []
+    result = []
     for number, (run, problem, plan) in enumerate(evaluated(bare, known, progress), 1):
         assert plan.batch_time is not None
         device = device_of(problem.cluster)
         name, generation = run.id or f"run {number}", "" if device is None else device.generation
-        found.append(ComparedRun(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
-    return found
+        result.append(ComparedRun(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
+    return result
 
 
 def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
@@ -111,9 +111,9 @@ def calibrated(
     )
 
 
-def calibration_text(found: ClusterCalibration) -> str:
+def calibration_text(calibration: ClusterCalibration) -> str:
     """The file that `cluster.calibration` names, in TOML."""
     keys = ("time", "time_spread", "memory", "memory_spread", "runs")
     rows = ["# What runs on a cluster tell of predictions for it: written by `nest calibrate cluster`", ""]
-    rows += [f"{key} = {value:.10g}" for key in keys if (value := getattr(found, key)) is not None]
-    return "\n".join([*rows, *listed("sources", found.sources)]) + "\n"
+    rows += [f"{key} = {value:.10g}" for key in keys if (value := getattr(calibration, key)) is not None]
+    return "\n".join([*rows, *listed("sources", calibration.sources)]) + "\n"

@@ -71,10 +71,10 @@ def read_collectives(paths: Sequence[Path], link: str | None = None) -> list[Mea
     Raises:
         InputError: a file cannot be read or used, or none has a collective.
     """
-    found = [each for path in paths for each in _read(path, link)]
-    if not found:
+    measurements = [each for path in paths for each in _read(path, link)]
+    if not measurements:
         raise InputError(f"{', '.join(map(str, paths)):.200}: no measured collective in here.")
-    return _merged(found)
+    return _merged(measurements)
 
 
 def _read(path: Path, link: str | None) -> Iterator[Measurement]:
@@ -91,10 +91,10 @@ def _read(path: Path, link: str | None) -> Iterator[Measurement]:
 
 def _merged(measurements: Iterable[Measurement]) -> list[Measurement]:
     """One of each table, set of devices, kind and size: the median of those that were repeated."""
-    found: dict[Measurement, list[float]] = {}
+    merged: dict[Measurement, list[float]] = {}
     for each in measurements:
-        found.setdefault(evolve(each, seconds=1.0), []).append(each.seconds)
-    return [evolve(each, seconds=median(seconds)) for each, seconds in found.items()]
+        merged.setdefault(evolve(each, seconds=1.0), []).append(each.seconds)
+    return [evolve(each, seconds=median(seconds)) for each, seconds in merged.items()]
 
 
 def _link_of(text: str) -> str | None:
@@ -186,12 +186,12 @@ def _number(text: str) -> float | None:
 
 
 def _known_link(
-    found: str | None, given: str | None, path: Path, which: str = "of its devices", key: str = "--link"
+    stated: str | None, given: str | None, path: Path, which: str = "of its devices", key: str = "--link"
 ) -> str:
-    """`found`, else `given`; where neither is there, the error says by which `key` to name one."""
-    if found is None and given is None:
+    """`stated`, else `given`; where neither is there, the error says by which `key` to name one."""
+    if stated is None and given is None:
         raise InputError(f"{path}: the link {which} is not known; name it with {key}, such as `{key} nvlink4`.")
-    return found or given or ""
+    return stated or given or ""
 
 
 def _nominal(link: str) -> float | None:
@@ -212,8 +212,8 @@ def _measurement(path: Path, row: CollectiveMeasurement, link: str | None) -> Me
     table = row.source or path.name
     of_devices = _link_of(row.device or "")
     if row.nodes == 1:
-        found = _known_link(row.link or of_devices, link, path)
-        return Measurement(table, row.kind, row.bytes, (row.members,), row.seconds, (found,), (row.bandwidth,))
+        link_name = _known_link(row.link or of_devices, link, path)
+        return Measurement(table, row.kind, row.bytes, (row.members,), row.seconds, (link_name,), (row.bandwidth,))
     inside = _known_link(row.inside or of_devices, None, path, "inside the machines", "inside")
     between = _known_link(row.link, link, path, "between the machines")
     shape = (row.members // row.nodes, row.nodes)

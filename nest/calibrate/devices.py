@@ -79,17 +79,17 @@ def unknowns(
     are added, as a device calibrated anew must not fall back to what was published of them. The first device's
     `sustained` is 1 by definition.
     """
-    found = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
+    result = [_share(kind, kind, *SHARES[kind], devices) for kind in SHARES]
     earlier = set() if known is None else {name.partition(".")[2] for name in known.efficiency}
     narrow = sorted({*formats, *earlier} - {WIDE, ""})
-    found += [_share(f"matmul.{each}", "matmul", SHARES["matmul"][0], NARROW_SPREAD, devices) for each in narrow]
+    result += [_share(f"matmul.{each}", "matmul", SHARES["matmul"][0], NARROW_SPREAD, devices) for each in narrow]
     terms = ranges()
-    found += [Unknown(name, terms[name]) for name in terms if name != SUSTAINED]
-    found += [Unknown(f"{SUSTAINED}.{device.name}", terms[SUSTAINED]) for device in devices[1:]]
+    result += [Unknown(name, terms[name]) for name in terms if name != SUSTAINED]
+    result += [Unknown(f"{SUSTAINED}.{device.name}", terms[SUSTAINED]) for device in devices[1:]]
     if known is None:
-        return tuple(found)
+        return tuple(result)
     restated = _restated(known, devices)
-    return tuple(_expecting(each, restated[each.name]) if each.name in restated else each for each in found)
+    return tuple(_expecting(each, restated[each.name]) if each.name in restated else each for each in result)
 
 
 def _restated(known: Calibration, devices: Sequence[DeviceSpec]) -> dict[str, float]:
@@ -158,8 +158,8 @@ def weights(families: Sequence[str]) -> Array:
     Those of one family share what no coefficient describes, so that more of them tell less and less that is new.
     """
     sizes = Counter(families)
-    found = numpy.array([sizes[name] ** -0.25 for name in families])
-    return numpy.asarray(found * numpy.sqrt(len(families) / (found**2).sum()))
+    result = numpy.array([sizes[name] ** -0.25 for name in families])
+    return numpy.asarray(result * numpy.sqrt(len(families) / (result**2).sum()))
 
 
 def expected(unknowns: Sequence[Unknown]) -> Prior:
@@ -185,9 +185,9 @@ def fit(seen: Sequence[Evidence], chosen: Sequence[Mask]) -> list[dict[str, floa
     def residuals(logarithms: Array) -> Array:
         return numpy.concatenate([part(logarithms[its]) for part, its in zip(parts, places, strict=True)])
 
-    found = robust_fit(residuals, expected(every), OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
+    fitted = robust_fit(residuals, expected(every), OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
     return [
-        _values(evidence, found[its], DIGITS if taken.any() else None)
+        _values(evidence, fitted[its], DIGITS if taken.any() else None)
         for evidence, its, taken in zip(seen, places, chosen, strict=True)
     ]
 
@@ -230,8 +230,8 @@ def _residuals(evidence: Evidence, chosen: Mask) -> Callable[[Array], Array]:
 
 def _values(evidence: Evidence, logarithms: Array, digits: int | None = None) -> dict[str, float]:
     """The unknowns by name; neither rounding nor the exponential takes one beyond what it can be."""
-    found = zip(evidence.unknowns, numpy.exp(logarithms).tolist(), strict=True)
-    rounded = ((each, value if digits is None else float(f"{value:.{digits}g}")) for each, value in found)
+    pairs = zip(evidence.unknowns, numpy.exp(logarithms).tolist(), strict=True)
+    rounded = ((each, value if digits is None else float(f"{value:.{digits}g}")) for each, value in pairs)
     return {each.name: min(max(value, each.range.low), each.range.high) for each, value in rounded}
 
 
@@ -270,8 +270,8 @@ def cross_validated(seen: Sequence[Evidence], folds: int) -> list[Array]:
     Each fit begins at what is expected: to begin at a fit to all would let the families it is judged by have a say.
     The families of each generation are divided into so many `folds`, in the order of their names.
     """
-    found = [numpy.zeros(len(evidence.families)) for evidence in seen]
+    logarithms = [numpy.zeros(len(evidence.families)) for evidence in seen]
     for held, values in folded(seen, [parts(evidence.families, folds) for evidence in seen]):
-        for seconds, evidence, its, fitted in zip(found, seen, held, values, strict=True):
+        for seconds, evidence, its, fitted in zip(logarithms, seen, held, values, strict=True):
             seconds[its] = predicted(evidence, fitted)[its]
-    return found
+    return logarithms

@@ -146,8 +146,8 @@ def calibrate_devices(
     validated = cross_validated(seen, folds)
     fitted_to = _names(files, without)
     return [
-        _calibrated(name, _groups(generations[name], own[name]), fitted_to, starts[name], measured, found, others)
-        for name, measured, found, others in zip(starts, seen, values, validated, strict=True)
+        _calibrated(name, _groups(generations[name], own[name]), fitted_to, starts[name], measured, fitted, others)
+        for name, measured, fitted, others in zip(starts, seen, values, validated, strict=True)
     ]
 
 
@@ -163,10 +163,10 @@ def taken_apart(
         if progress is not None:
             progress("reading runs", index / len(runs))
         try:
-            found = breakdown(self_contained(run.problem, path.parent, known), known)
+            parts = breakdown(self_contained(run.problem, path.parent, known), known)
         except InputError as error:
             raise InputError(f"{place_of(runs, index)}: {error}") from None
-        yield MeasuredRun(run, found, _uncalibrated(found.pricing.device))
+        yield MeasuredRun(run, parts, _uncalibrated(parts.pricing.device))
 
 
 def place_of(runs: Sequence[tuple[Path, RunMeasurement]], index: int) -> str:
@@ -188,10 +188,10 @@ def _uncalibrated(device: DeviceSpec) -> DeviceSpec:
     return plain(device)
 
 
-def _check_names(found: Iterable[DeviceSpec]) -> None:
+def _check_names(specs: Iterable[DeviceSpec]) -> None:
     """Raise `InputError` where one name stands for devices of different figures."""
     first: dict[str, DeviceSpec] = {}
-    for device in found:
+    for device in specs:
         if first.setdefault(device.name, device) != device:
             raise InputError(
                 f"cluster.device: the name {device.name!r} stands for devices of different figures; give one of them "
@@ -259,7 +259,7 @@ def _calibrated(
     validated: Array,
 ) -> Calibrated:
     """The generation `name` with the `values` fitted to what was measured on it, `groups` those of measurements."""
-    found = Calibrated(
+    calibrated = Calibrated(
         calibration=calibration(name, values),
         devices=tuple(seen.devices.values()),
         groups=groups,
@@ -269,7 +269,7 @@ def _calibrated(
         after=predicted(seen, values),
         validated=validated,
     )
-    return evolve(found, calibration=evolve(found.calibration, sources=(_source(found, files, begun),)))
+    return evolve(calibrated, calibration=evolve(calibrated.calibration, sources=(_source(calibrated, files, begun),)))
 
 
 def _groups(sources: Sequence[MeasuredRun], operators: Sequence[OperatorMeasurement]) -> tuple[str, ...]:
@@ -304,13 +304,13 @@ def _names(files: Sequence[Path], without: Collection[str]) -> str:
     return " ".join([*(path.name for path in files), *(f"--without {name}" for name in without)])
 
 
-def _source(found: Calibrated, files: str, begun: Calibration | None) -> str:
+def _source(calibrated: Calibrated, files: str, begun: Calibration | None) -> str:
     """What a calibration of `files` says of itself."""
-    row = error_rows([found])[-1]
+    row = error_rows([calibrated])[-1]
     start, before = ("published figures", "without it") if begun is None else ("the catalogue", "by the catalogue")
     return (
-        f"nest calibrate devices {files}, begun at {start}: robust least squares over "
-        f"{row.count} measurements of {len(set(found.families))} families; mean and median of absolute relative errors "
+        f"nest calibrate devices {files}, begun at {start}: robust least squares over {row.count} measurements of "
+        f"{len(set(calibrated.families))} families; mean and median of absolute relative errors "
         f"{_percent(row.after)}, cross-validated by family {_percent(row.validated)}, {before} {_percent(row.before)}"
     )
 
@@ -319,11 +319,11 @@ def _percent(errors: tuple[float, float]) -> str:
     return f"{100 * errors[0]:.1f} % and {100 * errors[1]:.1f} %"
 
 
-def error_rows(found: Sequence[Calibrated]) -> list[ErrorRow]:
+def error_rows(calibrated: Sequence[Calibrated]) -> list[ErrorRow]:
     """Errors by group, in the order of their names, and of all."""
-    groups = [group for each in found for group in each.groups]
+    groups = [group for each in calibrated for group in each.groups]
     off = {
-        name: numpy.concatenate([numpy.abs(getattr(each, name) / each.measured - 1) for each in found])
+        name: numpy.concatenate([numpy.abs(getattr(each, name) / each.measured - 1) for each in calibrated])
         for name in ("before", "after", "validated")
     }
 

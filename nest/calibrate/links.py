@@ -93,16 +93,16 @@ def calibrate_links(
     by_link: dict[str, list[Measurement]] = {}
     for each in measurements:
         by_link.setdefault(each.link, []).append(each)
-    found: list[Calibrated] = []
+    calibrated: list[Calibrated] = []
 
     def fitting(doing: str, share: float) -> None:
         if progress is not None:
-            done = sum(len(by_link[each.link.name]) for each in found)
+            done = sum(len(by_link[each.link.name]) for each in calibrated)
             progress(doing, (done + share * len(by_link[name])) / len(measurements))
 
     for name in sorted(by_link):
-        found.append(_calibrated(name, by_link[name], model, prior, fitting))
-    return found
+        calibrated.append(_calibrated(name, by_link[name], model, prior, fitting))
+    return calibrated
 
 
 def _calibrated(
@@ -113,18 +113,18 @@ def _calibrated(
     groups = grouped(measured, known)
     fitted = fit_link(begun, groups, model, lambda doing, done: progress(doing, done / len(groups)))
     before, after = errors(measured, known, model), errors(measured, fitted, model)
-    kept = tuple(source for source in known.sources if not source.startswith(FITTED))
-    return Calibrated(evolve(fitted, sources=(*kept, _source(measured, after, prior))), before, after)
+    sources = tuple(source for source in known.sources if not source.startswith(FITTED))
+    return Calibrated(evolve(fitted, sources=(*sources, _source(measured, after, prior))), before, after)
 
 
 def _source(measured: Sequence[Measurement], after: Mapping[tuple[str, str, str], Errors], prior: str) -> str:
-    found = after[ALL, ALL, ALL]
+    errors_after = after[ALL, ALL, ALL]
     tables = ", ".join(sorted({each.table.removesuffix(".parquet") for each in measured}))
     begun = "NCCL's planning constants" if prior == NCCL else "the catalogue's"
     return (
-        f"{FITTED}robust least squares of relative errors of {found.count} collectives ({tables}), begun at {begun} "
-        f"(nest calibrate collectives); error in the median {100 * found.median:.1f} %, 90th percentile "
-        f"{100 * found.most:.1f} %"
+        f"{FITTED}robust least squares of relative errors of {errors_after.count} collectives ({tables}), "
+        f"begun at {begun} (nest calibrate collectives); error in the median {100 * errors_after.median:.1f} %, "
+        f"90th percentile {100 * errors_after.most:.1f} %"
     )
 
 
@@ -220,10 +220,10 @@ def grouped(measurements: Iterable[Measurement], link: Link) -> list[Group]:
     Raises:
         InputError: a level has no bandwidth.
     """
-    found: dict[tuple[object, ...], list[Measurement]] = {}
+    groups: dict[tuple[object, ...], list[Measurement]] = {}
     for each in measurements:
-        found.setdefault((each.kind, each.shape, each.links, each.bandwidths), []).append(each)
-    return [_group(link, rows) for rows in found.values()]
+        groups.setdefault((each.kind, each.shape, each.links, each.bandwidths), []).append(each)
+    return [_group(link, rows) for rows in groups.values()]
 
 
 def _group(link: Link, rows: Sequence[Measurement]) -> Group:
@@ -268,8 +268,8 @@ def _fit_kinds(link: Link, chosen: list[int], groups: Sequence[Group], model: Co
     def residuals(coefficients: Array) -> Array:
         trial = dict(enumerate(link.lines)) | dict(zip(chosen, _lines(lines, coefficients), strict=True))
         candidate = evolve(link, lines=tuple(trial.values()))
-        found: Array = numpy.concatenate([group.predicted(candidate, model) for group in groups])
-        off: Array = numpy.log(found / measured)
+        seconds: Array = numpy.concatenate([group.predicted(candidate, model) for group in groups])
+        off: Array = numpy.log(seconds / measured)
         return off
 
     return [_rounded(line) for line in _lines(lines, robust_fit(residuals, _prior(lines), OUTLIER, NOISE, STARTS))]
@@ -307,15 +307,17 @@ def errors(
     measurements: Sequence[Measurement], link: Link, model: CollectiveModel
 ) -> dict[tuple[str, str, str], Errors]:
     """Errors of `link` by table, kind and range of sizes; `all` stands for all of one of these."""
-    found: dict[tuple[str, str, str], list[float]] = {}
+    result: dict[tuple[str, str, str], list[float]] = {}
     for table in dict.fromkeys(each.table for each in measurements):
         for group in grouped([each for each in measurements if each.table == table], link):
             off = (group.predicted(link, model) / group.seconds - 1.0).tolist()
             for size, error in zip(group.bytes.tolist(), off, strict=True):
                 for key in _keys(table, group.kind, size):
-                    found.setdefault(key, []).append(error)
+                    result.setdefault(key, []).append(error)
     order = {name: index for index, (_, name) in enumerate((*SIZES, (0.0, ALL)))}
-    return {key: _errors(found[key]) for key in sorted(found, key=lambda key: (key[0] == ALL, *key[:2], order[key[2]]))}
+    return {
+        key: _errors(result[key]) for key in sorted(result, key=lambda key: (key[0] == ALL, *key[:2], order[key[2]]))
+    }
 
 
 def _keys(table: str, kind: str, size: float) -> Iterable[tuple[str, str, str]]:
@@ -334,8 +336,12 @@ def cells(
 ) -> list[tuple[str, ...]]:
     """Rows of a table: table, kind, range of sizes, count, and median and 90th percentile, before and after."""
     return [
-        (*key, str(found.count), *(f"{_share(errors.median)} {_share(errors.most)}" for errors in (before[key], found)))
-        for key, found in after.items()
+        (
+            *key,
+            str(errors_there.count),
+            *(f"{_share(errors.median)} {_share(errors.most)}" for errors in (before[key], errors_there)),
+        )
+        for key, errors_there in after.items()
     ]
 
 

@@ -166,10 +166,10 @@ def read_log(path: Path) -> LogFigures:
                 reader.read(COLOUR.sub("", line))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    found = reader.figures()
-    if found.seconds is None and found.tokens is None and not found.failed:
+    figures = reader.figures()
+    if figures.seconds is None and figures.tokens is None and not figures.failed:
         raise InputError(f"{path}: there is no step in it; nest knows the lines of {', '.join(FRAMEWORKS)}.")
-    return found
+    return figures
 
 
 @define
@@ -211,16 +211,16 @@ class _LogReader:
         if batch:
             self.facts["batch"] = _whole(batch.group(1))
         for index, each in enumerate(STEPS):
-            found = each.pattern.search(line)
-            if found:
-                self._step(index, found, batch is not None)
+            match = each.pattern.search(line)
+            if match:
+                self._step(index, match, batch is not None)
                 break
         self._arguments(line)
         self._facts(line)
         self._memory(line)
 
-    def _step(self, index: int, found: re.Match[str], has_batch: bool) -> None:
-        said = found.groupdict()
+    def _step(self, index: int, match: re.Match[str], has_batch: bool) -> None:
+        said = match.groupdict()
         step = int(said["step"]) if said.get("step") else len(self.steps[index]) + 1
         self.steps[index][step].append(_value(said))
         self.last_step = self.lines
@@ -238,22 +238,22 @@ class _LogReader:
 
     def _facts(self, line: str) -> None:
         for name, pattern in FACTS.items():
-            if found := pattern.search(line):
-                self.facts[name] = _whole(found.group(1))
-        if found := MESH.search(line):
-            sizes, named = found.groups()
+            if match := pattern.search(line):
+                self.facts[name] = _whole(match.group(1))
+        if match := MESH.search(line):
+            sizes, named = match.groups()
             # Experts lie over the other axes.
-            kept = sizes or re.sub(r"\bep=\d+", "", named)
-            self.facts["devices"] = prod(int(each) for each in re.findall(r"\d+", kept))
-        if found := RUNTIME.search(line):
-            self.runtime = float(found.group(1))
+            tags = sizes or re.sub(r"\bep=\d+", "", named)
+            self.facts["devices"] = prod(int(each) for each in re.findall(r"\d+", tags))
+        if match := RUNTIME.search(line):
+            self.runtime = float(match.group(1))
 
     def _memory(self, line: str) -> None:
         for index, (_, unit, pattern) in enumerate(PEAKS):
             for text in pattern.findall(line):
                 self.peaks[index] = max(self.peaks.get(index, 0.0), float(text) * unit)
-        if found := DELTAS.search(line):
-            name, number, mebibytes = found.groups()
+        if match := DELTAS.search(line):
+            name, number, mebibytes = match.groups()
             self.deltas[name] = max(self.deltas.get(name, 0.0), float(number) * (MIB if mebibytes else 1.0))
         if OUT_OF_MEMORY.search(line):
             self.last_failure = self.lines
@@ -263,7 +263,7 @@ class _LogReader:
         framework, says, values = self._times()
         said = median(values) if values else None
         batch, sequence, devices = (self.facts.get(name) for name in ("batch", "sequence", "devices"))
-        found = LogFigures(
+        figures = LogFigures(
             framework,
             None if says == "tokens" else said,
             said if says == "tokens" else None,
@@ -276,8 +276,8 @@ class _LogReader:
             "".join(self.arguments),
         )
         if batch is None or sequence is None or devices is None:
-            return found
-        return evolve(found, seconds=found.seconds_with(batch * sequence, devices))
+            return figures
+        return evolve(figures, seconds=figures.seconds_with(batch * sequence, devices))
 
     def _times(self) -> tuple[str, str, list[float]]:
         """Who wrote the log, what it says of time, and what that is for the settled steps."""
@@ -290,24 +290,24 @@ class _LogReader:
 
     def _usable(self, index: int) -> bool:
         """Whether the lines of `STEPS[index]` say how long a step took."""
-        found, kind = self.steps.get(index, {}), STEPS[index].says
+        values, kind = self.steps.get(index, {}), STEPS[index].says
         if kind == "elapsed":  # Other things have progress bars, too.
             trains = self.runtime is not None or "steps" in self.facts
-            return trains and len(self._bar(found)) > 1
-        return len(found) > (1 if kind == "clock" else 0)
+            return trains and len(self._bar(values)) > 1
+        return len(values) > (1 if kind == "clock" else 0)
 
-    def _bar(self, found: Mapping[int, Sequence[float]]) -> list[int]:
+    def _bar(self, values: Mapping[int, Sequence[float]]) -> list[int]:
         """Steps of the progress bar of training."""
         end = self.facts.get("steps") or max(self.ends.values(), default=0)
-        return sorted(step for step in found if self.ends[step] == end)
+        return sorted(step for step in values if self.ends[step] == end)
 
     def _settled(self, index: int) -> list[float]:
         """What settled steps say, the median over ranks."""
-        found, kind = self.steps[index], STEPS[index].says
-        steps = self._bar(found) if kind == "elapsed" else sorted(found)
+        values, kind = self.steps[index], STEPS[index].says
+        steps = self._bar(values) if kind == "elapsed" else sorted(values)
         last = self.batches.get(steps[-1])
         steps = [step for step in steps if self.batches.get(step) == last]  # A batch may be ramped up.
-        settled = [(step, median(found[step])) for step in steps]
+        settled = [(step, median(values[step])) for step in steps]
         if kind in ("clock", "elapsed"):
             spread = _spread_out(settled)
             settled = [(after, (end - begin) / (after - before)) for (before, begin), (after, end) in pairwise(spread)]
@@ -325,11 +325,11 @@ class _LogReader:
 
 def _spread_out(times: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Those of `times` that lie `APART` seconds apart, the first and the last among them."""
-    kept = list(times[:1])
+    spread = list(times[:1])
     for each in times[1:-1]:
-        if each[1] >= kept[-1][1] + APART and each[1] + APART <= times[-1][1]:
-            kept.append(each)
-    return [*kept, *times[1:][-1:]]
+        if each[1] >= spread[-1][1] + APART and each[1] + APART <= times[-1][1]:
+            spread.append(each)
+    return [*spread, *times[1:][-1:]]
 
 
 def _value(said: Mapping[str, str | None]) -> float:

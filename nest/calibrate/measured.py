@@ -68,11 +68,11 @@ class Measured:
 
     def line(self) -> dict[str, Any]:
         """The measurement as a line; without a problem where nobody says what ran."""
-        found: dict[str, Any] = {"nest": 1, "measurement": "run", "id": str(self.log)}
+        line: dict[str, Any] = {"nest": 1, "measurement": "run", "id": str(self.log)}
         if self.run is not None:
-            found["problem"] = self.run.problem.to_dict()
+            line["problem"] = self.run.problem.to_dict()
         measured = run_figures(self.figures, self.figures.seconds) if self.run is None else self.run.measured
-        return {**found, "measured": unstructure(measured), "source": _source(self.figures)}
+        return {**line, "measured": unstructure(measured), "source": _source(self.figures)}
 
 
 def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
@@ -123,7 +123,7 @@ def _problem(
             raise InputError(f"{log}: --cluster, --nodes and --vocabulary go with flags, and here are none to read.")
         written = options.problem or beside
         return (None, ()) if written is None else (_written(written, known), ())
-    found = start(
+    started = start(
         flags,
         FLAGS_OF,
         options.problem,
@@ -133,7 +133,7 @@ def _problem(
         vocabulary=options.vocabulary,
         plugins=known,
     )
-    return found.problem, found.notes
+    return started.problem, started.notes
 
 
 def _beside(log: Path) -> Path | None:

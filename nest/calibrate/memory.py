@@ -133,8 +133,8 @@ def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> Estimate
         away = ((at[0] - start[0]) / MEDIAN_SPREAD) ** 2 / 2 + ((at[1] - start[1]) / SPREAD_SPREAD) ** 2 / 2
         return away - sum(log(each.likelihood(error)) / counts[each.group] for each in seen)
 
-    found = _least(cost, start)
-    return EstimateError(exp(found[0]), exp(found[1]))
+    best = _least(cost, start)
+    return EstimateError(exp(best[0]), exp(best[1]))
 
 
 def _least(cost: Callable[[tuple[float, float]], float], start: tuple[float, float]) -> tuple[float, float]:

@@ -34,9 +34,9 @@ class OperatorTimes:
 
     def predict(self, devices: Mapping[str, DeviceSpec]) -> Array:
         """Seconds of each, on devices by name. Shape `(measurements,)`."""
-        found = devices[self._device]
+        times = devices[self._device]
         # What is measured is the kernel: operands were converted before.
-        device = evolve(found, calibration=evolve(found.calibration, cast=0.0))
+        device = evolve(times, calibration=evolve(times.calibration, cast=0.0))
         return numpy.array(
             [_seconds(each, self._costs.price(operator, device, training)) for each, operator, training in self._rows]
         )

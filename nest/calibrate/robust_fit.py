@@ -79,10 +79,10 @@ def _descend(
     """The objective and the coefficients that damped steps from `start` end at."""
     at = numpy.clip(start, prior.low, prior.high)
     damping = 1e-2
-    found = residuals(at)
-    value = objective(found, at, prior, scale, noise)
+    residuals_here = residuals(at)
+    value = objective(residuals_here, at, prior, scale, noise)
     for _ in range(steps):
-        gradient, curvature = _normal_equations(residuals, found, at, prior, scale, noise)
+        gradient, curvature = _normal_equations(residuals, residuals_here, at, prior, scale, noise)
         while damping < STIFFEST:
             trial = at + _step(gradient, curvature, damping, at, prior)
             there = residuals(trial)
@@ -93,31 +93,31 @@ def _descend(
         else:
             break
         last = value - lower < settled * value
-        at, found, value, damping = trial, there, lower, max(damping / 10.0, LEAST_DAMPING)
+        at, residuals_here, value, damping = trial, there, lower, max(damping / 10.0, LEAST_DAMPING)
         if last:
             break
     return value, at
 
 
-def objective(found: Array, at: Array, prior: Prior, scale: float, noise: float) -> float:
-    """What `robust_fit` minimises, `found` being the residuals of the coefficients `at`."""
-    loss = 2.0 * scale**2 * (numpy.sqrt(1.0 + (found / scale) ** 2) - 1.0)
+def objective(residuals: Array, at: Array, prior: Prior, scale: float, noise: float) -> float:
+    """What `robust_fit` minimises, `residuals` being the residuals of the coefficients `at`."""
+    loss = 2.0 * scale**2 * (numpy.sqrt(1.0 + (residuals / scale) ** 2) - 1.0)
     return float(loss.sum() / noise**2 + (((at - prior.center) / prior.spread) ** 2).sum())
 
 
 def _normal_equations(
-    residuals: Callable[[Array], Array], found: Array, at: Array, prior: Prior, scale: float, noise: float
+    residuals: Callable[[Array], Array], residuals_here: Array, at: Array, prior: Prior, scale: float, noise: float
 ) -> tuple[Array, Array]:
     """Half the gradient of the objective, and the matrix of the linear equations of a step."""
     columns = []
     for index in range(len(at)):
         moved = at.copy()
         moved[index] += DIFFERENCE if at[index] + DIFFERENCE <= prior.high[index] else -DIFFERENCE
-        columns.append((residuals(moved) - found) / (moved[index] - at[index]))
+        columns.append((residuals(moved) - residuals_here) / (moved[index] - at[index]))
     slopes = numpy.stack(columns, axis=1)
-    weights = 1.0 / numpy.sqrt(1.0 + (found / scale) ** 2) / noise**2
+    weights = 1.0 / numpy.sqrt(1.0 + (residuals_here / scale) ** 2) / noise**2
     beliefs = 1.0 / prior.spread**2
-    gradient = slopes.T @ (weights * found) + beliefs * (at - prior.center)
+    gradient = slopes.T @ (weights * residuals_here) + beliefs * (at - prior.center)
     return gradient, slopes.T @ (weights[:, None] * slopes) + numpy.diag(beliefs)
 
 

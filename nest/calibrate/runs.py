@@ -55,8 +55,8 @@ class Operators:
 
     def prices(self, devices: Mapping[str, DeviceSpec]) -> Prices:
         """What the cost model says of all, on devices by name."""
-        found = [self._costs.price(operator, devices[name], training) for operator, name, training in self._rows]
-        rows = numpy.array([(each.forward, each.backward, each.update, each.host) for each in found]).reshape(-1, 4)
+        prices = [self._costs.price(operator, devices[name], training) for operator, name, training in self._rows]
+        rows = numpy.array([(each.forward, each.backward, each.update, each.host) for each in prices]).reshape(-1, 4)
         return Prices(*rows.T)
 
 
@@ -202,12 +202,12 @@ class Runs:
 
     def _batch_times(self, compute: Array, devices: Mapping[str, DeviceSpec], prices: Prices) -> Array:
         """PROBLEM.md section 4, for all runs; `compute` are the seconds of stages per micro-batch."""
-        found = [
+        predicted = [
             data_parallel_exposure(breakdown.problem, devices[name])
             for breakdown, name in zip(self.breakdowns, self._devices, strict=True)
         ]
         share, often, waiting, sharded = (
-            numpy.array([getattr(each, name) for each in found], dtype=numpy.float64)[self._run_of_stage]
+            numpy.array([getattr(each, name) for each in predicted], dtype=numpy.float64)[self._run_of_stage]
             for name in ("exposed", "exposed_often", "synchronisation", "sharded_synchronisation")
         )
         often = numpy.where(numpy.isnan(often), share, often)
@@ -246,9 +246,9 @@ class Runs:
         return numpy.bincount(stage, layers[layer] * count, minlength=len(self._run_of_stage)).astype(numpy.float64)
 
     def _most(self, stages: Array) -> Array:
-        found = numpy.zeros(len(self.breakdowns))
-        numpy.maximum.at(found, self._run_of_stage, stages)
-        return found
+        largest = numpy.zeros(len(self.breakdowns))
+        numpy.maximum.at(largest, self._run_of_stage, stages)
+        return largest
 
 
 def _exposing(breakdown: CostBreakdown, share: float) -> Any:

@@ -242,8 +242,8 @@ class Optimizer:
         no copy is kept (ZeRO, arXiv 1910.02054, section 3.1); 10 where the copy of the weights is the only one, so that
         weights, gradients and state take 16 (FSDP, arXiv 2304.11277, section 4.4).
         """
-        kept = self.moments + SINGLE * (precision.master_weights + precision.master_gradients)
-        return kept - precision.weights if precision.weights_once and precision.master_weights else kept
+        bytes_kept = self.moments + SINGLE * (precision.master_weights + precision.master_gradients)
+        return bytes_kept - precision.weights if precision.weights_once and precision.master_weights else bytes_kept
 
     def update_bytes(self, precision: Precision) -> float:
         """Bytes per parameter a step moves: state read and written, gradients read, weights written.

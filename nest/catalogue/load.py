@@ -41,8 +41,8 @@ KINDS = {
 @cache
 def _names(folder: str) -> tuple[str, ...]:
     """The names of a folder of the catalogue."""
-    found = files("nest.library").joinpath(folder).iterdir()
-    return tuple(sorted(each.name.removesuffix(".toml") for each in found if each.name.endswith(".toml")))
+    folder_entries = files("nest.library").joinpath(folder).iterdir()
+    return tuple(sorted(each.name.removesuffix(".toml") for each in folder_entries if each.name.endswith(".toml")))
 
 
 def _content(path: str) -> dict[str, Any]:
@@ -59,9 +59,9 @@ def entry(name: str, content: Mapping[str, Any], kind: type[Entry]) -> Entry:
 
     Whole numbers at its top stay whole: commands print them as they are written.
     """
-    found = structure({"name": name, **content}, kind)
+    record = structure({"name": name, **content}, kind)
     whole: dict[str, Any] = {key: value for key, value in content.items() if type(value) is int}
-    return evolve(found, **whole)  # type: ignore[misc]
+    return evolve(record, **whole)  # type: ignore[misc]
 
 
 @cache
@@ -191,8 +191,8 @@ def unknown_name(
         otherwise: what to do with a name that is no slip.
     """
     options = sorted(known)
-    shown = name if len(name) <= 60 else name[:57] + "..."
-    sentence = f"{place}: there is no {kind} called {shown!r}."
+    short_name = name if len(name) <= 60 else name[:57] + "..."
+    sentence = f"{place}: there is no {kind} called {short_name!r}."
     other, close = meant(name, options), near(name, options)
     if other is not None:
         meaning = other.name if kind == "name" and not other.section else None
@@ -208,9 +208,9 @@ def unknown_name(
 
 def _of_another_kind(name: str, kind: str) -> str | None:
     """What of the catalogue a name that is no `kind` resembles, and where that is written; None: nothing."""
-    found = {folder: near(name, _names(folder)) for folder, (what, _) in KINDS.items() if what not in kind}
+    matches = {folder: near(name, _names(folder)) for folder, (what, _) in KINDS.items() if what not in kind}
     for same in (True, False):
-        for folder, close in found.items():
+        for folder, close in matches.items():
             what, where = KINDS[folder]
             if close and (plain(close[0]) == plain(name)) is same:
                 start = f"It is a {what}" if same else f"Did you mean the {what} {any_of(map(repr, close))}"

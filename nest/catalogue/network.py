@@ -60,12 +60,12 @@ def scale_up_levels(levels: Sequence[Level]) -> int:
 
     Where no link is named, that is the innermost level alone.
     """
-    found = 0
+    count = 0
     for index, level in enumerate(levels):
         if not (index == 0 if level.link is None else link(level.link).scale_up):
             break
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:

@@ -187,7 +187,7 @@ def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]
     if (len(total) - len(beside)) % parts:
         beside = set()
     size, left = divmod(len(total) - len(beside), parts)
-    found: list[list[tuple[str, ...]]] = []
+    chunks_of_stages: list[list[tuple[str, ...]]] = []
     for stage in plan.stages:
         runs: list[list[str]] = [[] for _ in range(chunks)]
         counted = 0
@@ -197,13 +197,13 @@ def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]
             place = counted // size - (name in beside and counted == size * chunks)
             runs[place].append(name)
             counted += name not in beside
-        found.append([tuple(run) for run in runs])
-    return found
+        chunks_of_stages.append([tuple(run) for run in runs])
+    return chunks_of_stages
 
 
 def _run(stage: int, chunk: int, layers: tuple[str, ...]) -> Run:
     numbers = (BLOCK.fullmatch(name) for name in layers)
-    return Run(stage, chunk, layers, tuple(int(found.group(1)) for found in numbers if found))
+    return Run(stage, chunk, layers, tuple(int(match.group(1)) for match in numbers if match))
 
 
 @frozen

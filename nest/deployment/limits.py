@@ -136,8 +136,8 @@ def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Itera
     for text, reason in limits.constraints.items():
         constraint = evolve(parse(text), reason=reason)
         if not _holds(constraint, plan, shape):
-            asked = f" (`{constraint.text}`)" if constraint.expression is not None else ""
-            yield f"{_found(constraint, plan, shape)}, but {reason}{asked}"
+            condition = f" (`{constraint.text}`)" if constraint.expression is not None else ""
+            yield f"{_found(constraint, plan, shape)}, but {reason}{condition}"
 
 
 def _holds(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> bool:
@@ -177,8 +177,8 @@ def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
         return plan.candidate.degrees
     measured = _measured(plan, stage)
     if measured is not None:
-        found: Mapping[str, int] = measured["degrees"]
-        return found
+        degrees: Mapping[str, int] = measured["degrees"]
+        return degrees
     return {name: int(degree) for name, degree in DEGREE.findall(stage.candidate) if name != "mb"}
 
 
@@ -232,8 +232,8 @@ def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[s
 
 
 def _known(names: Iterable[object]) -> str:
-    shown = [repr(name) if isinstance(name, str) else name for name in names]
-    return f"{_listed(shown)} only" if shown else "none"
+    names_text = [repr(name) if isinstance(name, str) else name for name in names]
+    return f"{_listed(names_text)} only" if names_text else "none"
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -67,7 +67,7 @@ def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tup
     firsts = [list(first_devices(plan, shape, stage)) for stage in range(shape.stages)]
     own = [name for name in shape.degrees if name in order and name not in MEGATRON_ORDER]
     copies = sizes["dp"] // shape.replicas
-    found = []
+    rows = []
     for rank, place in enumerate(product(*(range(sizes[name]) for name in reversed(order)))):
         at = dict(zip(reversed(order), place, strict=True))
         replica, outer = divmod(at["dp"], copies)
@@ -76,7 +76,7 @@ def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tup
             outer += stride * at[name]
             stride *= sizes[name]
         offset = at["tp"] + shape.tp * (at["cp"] + shape.cp * outer)
-        found.append(
+        rows.append(
             Rank(
                 rank=rank,
                 device=firsts[at["pp"]][replica] + offset,
@@ -88,7 +88,7 @@ def rank_table(plan: PlanDocument, order: Sequence[str] = MEGATRON_ORDER) -> tup
                 **{name: at[name] for name in MEGATRON_ORDER},
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 def grid(shape: Deployment, order: Sequence[str] = MEGATRON_ORDER) -> dict[str, int]:
@@ -185,11 +185,11 @@ def named_seats(names: Sequence[str]) -> tuple[Seat, ...] | None:
 
     Hosts that have but numbers, as in generated networks, are called `node` and their number.
     """
-    found = [_NAMED.fullmatch(name) for name in names]
-    if not all(found):
+    pattern_match = [_NAMED.fullmatch(name) for name in names]
+    if not all(pattern_match):
         return None
     given = not numbered(names)
-    return tuple(Seat(_host(match[1]), int(match[2]), given) for match in found if match)
+    return tuple(Seat(_host(match[1]), int(match[2]), given) for match in pattern_match if match)
 
 
 def numbered(names: Sequence[str]) -> bool:

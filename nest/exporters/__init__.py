@@ -45,8 +45,8 @@ class Framework(Tool):
 
     def limits(self, problem: Problem) -> Limits:
         """What it can run of a problem."""
-        found: Limits = self.functions.limits(problem)
-        return found
+        limits: Limits = self.functions.limits(problem)
+        return limits
 
 
 @frozen

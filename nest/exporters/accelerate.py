@@ -105,7 +105,7 @@ def _sharded(shape: Deployment) -> bool:
 
 def _configuration(plan: PlanDocument, shape: Deployment, problem: Problem) -> dict[str, Any]:
     machines = even_machines(plan, "Accelerate")
-    found: dict[str, Any] = {
+    configuration: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP" if _sharded(shape) else "MULTI_GPU" if shape.world_size > 1 else "NO",
         "num_machines": machines,
@@ -118,7 +118,7 @@ def _configuration(plan: PlanDocument, shape: Deployment, problem: Problem) -> d
         "use_cpu": False,
     }
     if _sharded(shape):
-        found["fsdp_config"] = {
+        configuration["fsdp_config"] = {
             "fsdp_version": 2,
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
             "fsdp_reshard_after_forward": shape.zero[0] == 3,
@@ -127,14 +127,14 @@ def _configuration(plan: PlanDocument, shape: Deployment, problem: Problem) -> d
             "fsdp_state_dict_type": "SHARDED_STATE_DICT",
             "fsdp_cpu_ram_efficient_loading": True,
         }
-    found["parallelism_config"] = _parallelism(shape, problem)
-    return found
+    configuration["parallelism_config"] = _parallelism(shape, problem)
+    return configuration
 
 
 def _parallelism(shape: Deployment, problem: Problem) -> dict[str, Any]:
     """The repeated prefix is Accelerate's own."""
     within = shard_ranks(shape, "Accelerate") if _sharded(shape) else 1
-    found: dict[str, Any] = {
+    parallelism: dict[str, Any] = {
         "parallelism_config_dp_replicate_size": shape.data_parallel // within,
         "parallelism_config_dp_shard_size": within,
         "parallelism_config_tp_size": shape.tp,
@@ -142,8 +142,8 @@ def _parallelism(shape: Deployment, problem: Problem) -> dict[str, Any]:
     }
     if shape.cp > 1:
         rotate = {"all_gather": "allgather", "ring": "alltoall"}[problem.training.key_exchange]
-        found["parallelism_config_cp_comm_strategy"] = rotate
-    return found
+        parallelism["parallelism_config_cp_comm_strategy"] = rotate
+    return parallelism
 
 
 def _python(shape: Deployment) -> str:

@@ -75,16 +75,16 @@ def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
     degrees = {*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}
     if degrees == {ALL_RANKS}:
         return {}
-    found = {
+    groups = {
         "zero == 0 or (zero_degree % cp == 0 and dp * batch * cp % zero_degree == 0)": (
             f"{framework} shards over whole groups of context parallelism, and over as many of them everywhere"
         )
     }
     if mixture(model_of(problem)) is not None:
-        found["zero == 0 or ep * etp == 1 or (zero_degree == dp * batch and cp == 1)"] = (
+        groups["zero == 0 or ep * etp == 1 or (zero_degree == dp * batch and cp == 1)"] = (
             f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
         )
-    return found
+    return groups
 
 
 def whole_batches(problem: Problem, framework: str) -> dict[str, str]:
@@ -238,10 +238,10 @@ def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
     Raises:
         InputError: nobody knows the cluster that the plan's problem names.
     """
-    found = network_of(cluster_spec(plan))
-    if isinstance(found, (LinkGraph, Pairs)):
-        return reduce(pairs(found) if isinstance(found, LinkGraph) else found).best.levels
-    return network_levels(found) if isinstance(found, tuple) else found.levels
+    network = network_of(cluster_spec(plan))
+    if isinstance(network, (LinkGraph, Pairs)):
+        return reduce(pairs(network) if isinstance(network, LinkGraph) else network).best.levels
+    return network_levels(network) if isinstance(network, tuple) else network.levels
 
 
 def domain_of(plan: PlanDocument) -> int:

@@ -86,46 +86,46 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
 def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str, Any]:
     """The batch is `train_micro_batch_size_per_gpu * gradient_accumulation_steps *` data-parallel ranks."""
     training = problem.training
-    found: dict[str, Any] = {
+    configuration: dict[str, Any] = {
         "train_batch_size": shape.global_batch,
         "train_micro_batch_size_per_gpu": samples(shape),
         "gradient_accumulation_steps": shape.micro_batches,
         "zero_optimization": _zero(shape, problem),
     }
     if training.precision in ("bf16", "fp16"):
-        found[training.precision] = {"enabled": True}
+        configuration[training.precision] = {"enabled": True}
     if training.gradients is not None:
-        found["data_types"] = {"grad_accum_dtype": training.gradients}
+        configuration["data_types"] = {"grad_accum_dtype": training.gradients}
     if shape.tp > 1 and shape.stages == 1:
-        found["tensor_parallel"] = {"autotp_size": shape.tp}
+        configuration["tensor_parallel"] = {"autotp_size": shape.tp}
     if shape.degree(ULYSSES) > 1:
-        found["sequence_parallel_size"] = shape.degree(ULYSSES)
+        configuration["sequence_parallel_size"] = shape.degree(ULYSSES)
     if shape.ep > 1:
         preset = {"preset_model": family} if family in PRESETS else {}
-        found["expert_parallel"] = {"enabled": True, "autoep_size": shape.ep, **preset}
+        configuration["expert_parallel"] = {"enabled": True, "autoep_size": shape.ep, **preset}
     if shape.recompute[0] == "full":
-        found["activation_checkpointing"] = {
+        configuration["activation_checkpointing"] = {
             "partition_activations": False,
             "cpu_checkpointing": False,
             "contiguous_memory_optimization": False,
             "number_checkpoints": shape.blocks,
         }
     if shape.stages > 1:
-        found["pipeline"] = {
+        configuration["pipeline"] = {
             "stages": shape.stages,
             "activation_checkpoint_interval": int(shape.recompute[0] == "full"),
         }
-    return found
+    return configuration
 
 
 def _zero(shape: Deployment, problem: Problem) -> dict[str, Any]:
-    found: dict[str, Any] = {"stage": shape.zero[0]}
+    section: dict[str, Any] = {"stage": shape.zero[0]}
     if shape.zero[0] > 0:
-        found["overlap_comm"] = bool(problem.training.overlap.data)
-        found["contiguous_gradients"] = True
+        section["overlap_comm"] = bool(problem.training.overlap.data)
+        section["contiguous_gradients"] = True
     if "optimizer" in problem.training.offload:
-        found["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    return found
+        section["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    return section
 
 
 def _pipeline(shape: Deployment) -> str:

@@ -139,10 +139,10 @@ def _name(replica: int, stage: int) -> str:
 
 def _quoted(lines: Sequence[str]) -> str:
     """A label of these lines; what means something else there is escaped, and white space in names is a space."""
-    found = []
+    result = []
     for line in lines:
         escaped = " ".join(line.split())
         for mark, meant in (("\\", "\\\\"), ('"', '\\"'), ("&", "&amp;")):
             escaped = escaped.replace(mark, meant)
-        found.append(escaped)
-    return '"' + "\\n".join(found) + '"'
+        result.append(escaped)
+    return '"' + "\\n".join(result) + '"'

@@ -43,12 +43,12 @@ class Node:
 
 def _nodes_of(placed: Sequence[Placed]) -> tuple[Node, ...]:
     """Every node, by its first rank."""
-    found: dict[str, list[Placed]] = {}
+    nodes: dict[str, list[Placed]] = {}
     for each in placed:
-        found.setdefault(each.node, []).append(each)
+        nodes.setdefault(each.node, []).append(each)
     return tuple(
         Node(name, tuple(each.rank.rank for each in held), tuple(each.gpu for each in held), held[0].named)
-        for name, held in found.items()
+        for name, held in nodes.items()
     )
 
 
@@ -259,10 +259,10 @@ def _processes(nodes: Sequence[Node], ranks: int) -> list[str]:
 
 def _located(nodes: Sequence[Node], action: Callable[[Node], str]) -> list[str]:
     """Find out which node this is, do `action` for it, and show it its accelerators."""
-    found = _by_node(nodes, '"$1"', lambda node: f"node=$1 {action(node)}", "return 1")
+    lines = _by_node(nodes, '"$1"', lambda node: f"node=$1 {action(node)}", "return 1")
     return [
         "place() {",
-        *(f"  {line}" for line in found),
+        *(f"  {line}" for line in lines),
         "}",
         'if ! place "${NEST_NODE:-$(hostname)}" && ! place "${NEST_NODE:-$(hostname -s)}"; then',
         '  echo "$0: ${NEST_NODE:-$(hostname)} is no node of the plan; set NEST_NODE to the name of one" >&2',

@@ -109,11 +109,11 @@ def _axes(shape: Deployment) -> dict[str, int]:
     """Degrees of the mesh axes; `expert` ranks are data-parallel ones, `fsdp` the others that shard parameters."""
     within = shard_ranks(shape, "MaxText") if shape.zero[0] == 3 else 1
     tensor = "tensor_sequence" if shape.sequence_parallel else "tensor"
-    found = dict.fromkeys(AXES, 1) | {"pipeline": shape.stages, "context": shape.cp, "expert": shape.ep}
-    found[tensor] = shape.tp
-    found["fsdp"] = max(within // shape.ep, 1)
-    found["data"] = shape.data_parallel // (found["fsdp"] * shape.ep)
-    return found
+    degrees = dict.fromkeys(AXES, 1) | {"pipeline": shape.stages, "context": shape.cp, "expert": shape.ep}
+    degrees[tensor] = shape.tp
+    degrees["fsdp"] = max(within // shape.ep, 1)
+    degrees["data"] = shape.data_parallel // (degrees["fsdp"] * shape.ep)
+    return degrees
 
 
 def _slices(problem: Problem) -> dict[str, str]:
@@ -122,14 +122,14 @@ def _slices(problem: Problem) -> dict[str, str]:
     if not sizes:
         return {}
     within = ["tp", "tp * cp", "tp * cp * ep"]
-    found = [_whole(sizes[0], inner) for inner in within]
-    found.append(f"rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * cp * ep * pp')}")
+    slices = [_whole(sizes[0], inner) for inner in within]
+    slices.append(f"rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * cp * ep * pp')}")
     shard = "zero == 3 and zero_degree < dp * cp"
-    found.append(f"not ({shard}) or rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * zero_degree')}")
-    found.append(f"not ({shard}) or rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * zero_degree * pp')}")
-    found.append(f"rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * cp * dp')}")
+    slices.append(f"not ({shard}) or rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * zero_degree')}")
+    slices.append(f"not ({shard}) or rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * zero_degree * pp')}")
+    slices.append(f"rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * cp * dp')}")
     reason = f"MaxText splits its mesh axes evenly between slices, here of {sizes[0]} devices"
-    return dict.fromkeys(found, reason)
+    return dict.fromkeys(slices, reason)
 
 
 def _whole(size: int, inner: str) -> str:
@@ -172,7 +172,7 @@ def _settings(shape: Deployment, problem: Problem) -> dict[str, Any]:
     """
     training = problem.training
     steps = shape.micro_batches if shape.stages == 1 else 1
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "per_device_batch_size": _per_device(shape.global_batch // steps, shape.world_size),
         "gradient_accumulation_steps": steps,
         "max_target_length": shape.sequence_length,
@@ -182,17 +182,17 @@ def _settings(shape: Deployment, problem: Problem) -> dict[str, Any]:
         "shard_optimizer_over_data": shape.zero[0] == 1,
     }
     if shape.stages > 1:
-        found |= {
+        settings |= {
             "num_pipeline_microbatches": shape.micro_batches,
             "num_layers_per_pipeline_stage": shape.blocks // shape.stages,
             "num_pipeline_repeats": 1,
             "scan_layers": False,
         }
     if shape.cp > 1:
-        found["context_parallel_strategy"] = training.key_exchange
+        settings["context_parallel_strategy"] = training.key_exchange
     if training.gradients is not None:
-        found["grad_dtype"] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[training.gradients]
-    return {key: value for key, value in found.items() if value is not None}
+        settings["grad_dtype"] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[training.gradients]
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def _per_device(batch: int, devices: int) -> float:
@@ -211,7 +211,7 @@ def _model(model: Architecture | None) -> dict[str, Any]:
     attention, experts = model.blocks[0].attention, mixture(model)
     assert isinstance(attention, GroupedQueryAttention)
     width = model.blocks[0].feed_forward.width
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "decoder_block": block,
         "base_emb_dim": model.hidden,
         "base_num_decoder_layers": len(model.blocks),
@@ -224,8 +224,8 @@ def _model(model: Architecture | None) -> dict[str, Any]:
         "use_qk_norm": attention.normalised,
     }
     if experts is not None:
-        found |= {"base_moe_mlp_dim": width, "num_experts": experts.experts, "num_experts_per_tok": experts.top_k}
-    return found
+        settings |= {"base_moe_mlp_dim": width, "num_experts": experts.experts, "num_experts_per_tok": experts.top_k}
+    return settings
 
 
 def _decoder_block(model: Architecture | None) -> str | None:

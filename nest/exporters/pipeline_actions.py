@@ -91,11 +91,11 @@ def _zero_bubble(rank: int, ranks: int, chunks: int, micro_batches: int) -> list
 def _alternating(forward: Sequence[Step], backward: Sequence[Step], warm_up: int) -> list[Step]:
     """`warm_up` forward passes, then a backward and a forward pass in turn, then the rest."""
     first = min(warm_up, len(forward))
-    found = [*forward[:first]]
+    passes = [*forward[:first]]
     for index, step in enumerate(backward):
-        found.append(step)
-        found += forward[first + index : first + index + 1]
-    return found
+        passes.append(step)
+        passes += forward[first + index : first + index + 1]
+    return passes
 
 
 ORDERS: Mapping[str, Callable[[int, int, int, int], list[str]]] = {

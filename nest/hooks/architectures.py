@@ -24,6 +24,6 @@ def architecture_of(model: Any) -> Architecture | None:
         source = structure(dict(model[TransformerSpec.WRITTEN_UNDER]), TransformerSpec)
     for importer in registry().model_importers().values():
         if hasattr(importer, "architecture") and importer.accepts(source):
-            found: Architecture = importer.architecture(source)
-            return found
+            result: Architecture = importer.architecture(source)
+            return result
     return None

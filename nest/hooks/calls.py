@@ -140,13 +140,13 @@ def _serve(
     _here.serving = True
     while (function := calls.get()) is not None:
         start = perf_counter()
-        found, raised = None, None
+        result, raised = None, None
         try:
-            found = function()
+            result = function()
         except BaseException as error:  # Also SystemExit: it must end neither this thread nor, unseen, the caller.
             raised = Raised(error, message(error))
-        answers.put((found, raised, perf_counter() - start))
-        function = found = raised = None
+        answers.put((result, raised, perf_counter() - start))
+        function = result = raised = None
 
 
 @contextmanager
@@ -234,7 +234,7 @@ class Guard:
             worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
             try:
                 with process_state_restored():
-                    found, raised, seconds = worker.call(function, limit)
+                    result, raised, seconds = worker.call(function, limit)
             except TimedOut:
                 self._left -= limit
                 if limit < self._limit:
@@ -247,7 +247,7 @@ class Guard:
             _raise(raised, member)
         if self._left <= 0:
             raise self._used_up(member)
-        return found  # type: ignore[no-any-return]
+        return result  # type: ignore[no-any-return]
 
     def _used_up(self, member: str) -> CallError:
         return CallTimeoutError(f"used up the {self._limit * TOTAL_SHARE:g} s of all calls into a plug-in{_in(member)}")

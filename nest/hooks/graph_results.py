@@ -34,49 +34,49 @@ def instance_of(kind: type[Value], called: str = "") -> Callable[[Any], Value]:
     return check
 
 
-def sound_block(found: Any, name: str, before: Block, degree: int) -> Block:
-    """`found`, what the strategy called `name` made of `before` for `degree`.
+def sound_block(result: Any, name: str, before: Block, degree: int) -> Block:
+    """`result`, what the strategy called `name` made of `before` for `degree`.
 
     Raises:
         InvalidResult: it is no block, or none that `before` can become; the text says why.
     """
-    sound_ranks(found, name, before, degree)
-    known = _axes(found)
-    for group, axis in found.replicated:
+    sound_ranks(result, name, before, degree)
+    known = _axes(result)
+    for group, axis in result.replicated:
         if not isinstance(group, str) or axis not in known:
             raise InvalidResult(f"parameters {group!r:.60} are replicated over {axis!r:.60}, no axis of the block")
-    sound_graph(found.graph, before.graph)
-    if found.graph.layers != before.graph.layers or found.graph.blocks != before.graph.blocks:
+    sound_graph(result.graph, before.graph)
+    if result.graph.layers != before.graph.layers or result.graph.blocks != before.graph.blocks:
         raise InvalidResult("the graph of the block has other layers")
-    _check_axes(found, before)
-    made = _made(found.graph)
+    _check_axes(result, before)
+    made = _made(result.graph)
     for tensor, layer in _leaving(before.graph).items():
         if made.get(tensor) != layer:
             raise InvalidResult(f"tensor {tensor!r:.60}, which leaves its layer, is not made any more")
-    return found  # type: ignore[no-any-return]
+    return result  # type: ignore[no-any-return]
 
 
-def sound_ranks(found: Any, name: str, before: Block, degree: int) -> None:
-    """Check the degrees, axes, width and samples of `found`, as `sound_block` does."""
-    instance_of(Block)(found)
-    if not all(isinstance(axis, Axis) and isinstance(axis.name, str) for axis in found.axes):
+def sound_ranks(result: Any, name: str, before: Block, degree: int) -> None:
+    """Check the degrees, axes, width and samples of `result`, as `sound_block` does."""
+    instance_of(Block)(result)
+    if not all(isinstance(axis, Axis) and isinstance(axis.name, str) for axis in result.axes):
         raise InvalidResult("an axis of the block is no Axis with a name")
-    if len({axis.name for axis in found.axes}) < len(found.axes):
+    if len({axis.name for axis in result.axes}) < len(result.axes):
         raise InvalidResult("two axes of the block have the same name")
-    _check_whole("the degree of an axis", *(axis.degree for axis in found.axes))
-    _check_whole("a degree of the block", *(degree for _, degree in found.degrees))
-    _check_whole("the number of samples", found.samples)
-    if found.width % before.width:
-        raise InvalidResult(f"the width of the block is {found.width}, no multiple of the {before.width} before")
+    _check_whole("the degree of an axis", *(axis.degree for axis in result.axes))
+    _check_whole("a degree of the block", *(degree for _, degree in result.degrees))
+    _check_whole("the number of samples", result.samples)
+    if result.width % before.width:
+        raise InvalidResult(f"the width of the block is {result.width}, no multiple of the {before.width} before")
     # Copies inside a block, each with samples of its own, are the only ones that may add samples.
-    copies, rest = divmod(found.samples, before.samples)
-    if rest or copies < 1 or found.micro_batch != before.micro_batch or (found.width // before.width) % copies:
-        raise InvalidResult(f"the block takes {found.samples} samples in place of {before.samples}")
+    copies, rest = divmod(result.samples, before.samples)
+    if rest or copies < 1 or result.micro_batch != before.micro_batch or (result.width // before.width) % copies:
+        raise InvalidResult(f"the block takes {result.samples} samples in place of {before.samples}")
     # Ranks may also be laid over the devices of a block in another order than its axes'.
     _check_whole(
-        "the degree or stride of a fold", *(size for each in found.folds for size in (each.degree, each.stride))
+        "the degree or stride of a fold", *(size for each in result.folds for size in (each.degree, each.stride))
     )
-    if found.degrees[: len(before.degrees)] != before.degrees or dict(found.degrees).get(name) != degree:
+    if result.degrees[: len(before.degrees)] != before.degrees or dict(result.degrees).get(name) != degree:
         raise InvalidResult(f"the degrees of the block do not end with ({name!r}, {degree})")
 
 
@@ -84,11 +84,11 @@ def _axes(block: Block) -> set[str]:
     return {axis.name for axis in block.axes} | {fold.name for fold in block.folds}
 
 
-def _check_axes(found: Block, before: Block) -> None:
+def _check_axes(block: Block, before: Block) -> None:
     """Collectives run along axes there are: along another they would have one rank, and cost nothing."""
-    known = _axes(found)
+    known = _axes(block)
     sound = {id(operator) for operator in before.graph.operators}
-    for operator in found.graph.operators:
+    for operator in block.graph.operators:
         if id(operator) in sound or operator.collective is None:
             continue
         for call in (*operator.collective.forward, *operator.collective.backward):
@@ -98,17 +98,17 @@ def _check_axes(found: Block, before: Block) -> None:
                 )
 
 
-def sound_graph(found: Any, before: OperatorGraph | None = None) -> OperatorGraph:
-    """`found`, an operator graph.
+def sound_graph(result: Any, before: OperatorGraph | None = None) -> OperatorGraph:
+    """`result`, an operator graph.
 
     Args:
-        found: what was returned.
+        result: what was returned.
         before: a graph whose operators are known to be sound.
 
     Raises:
         InvalidResult: it is none, or holds what no operator can; the text says what.
     """
-    graph = instance_of(OperatorGraph)(found)
+    graph = instance_of(OperatorGraph)(result)
     if not graph.operators or not all(isinstance(layer, str) for layer in graph.layers):
         raise InvalidResult("the graph has no operators, or a layer without a name")
     if len(set(graph.layers)) < len(graph.layers) or not set(graph.blocks) <= set(graph.layers):
@@ -187,70 +187,70 @@ def _leaving(graph: OperatorGraph) -> dict[str, str]:
     return {name: layer for name, layer in _made(graph).items() if name in crossing or (name, layer) not in read}
 
 
-def sound_network(found: Any) -> Cluster | LinkGraph | Pairs | Imported:
-    """`found`, a cluster, or a network by links or pairs.
+def sound_network(result: Any) -> Cluster | LinkGraph | Pairs | Imported:
+    """`result`, a cluster, or a network by links or pairs.
 
     Raises:
         InvalidResult: it is none of them, or has figures no network has; the text says what.
     """
-    if isinstance(found, Imported):
-        _check_words(found)
-        if isinstance(found.network, tuple):
-            _check_levels(found.network)
+    if isinstance(result, Imported):
+        _check_words(result)
+        if isinstance(result.network, tuple):
+            _check_levels(result.network)
         else:
-            sound_network(found.network)
-    elif isinstance(found, Cluster):
-        _check_cluster(found)
-    elif isinstance(found, LinkGraph):
-        _check_links(found)
+            sound_network(result.network)
+    elif isinstance(result, Cluster):
+        _check_cluster(result)
+    elif isinstance(result, LinkGraph):
+        _check_links(result)
     else:
-        _check_pairs(instance_of(Pairs, "Cluster, LinkGraph or Pairs")(found))
-    return found  # type: ignore[no-any-return]
+        _check_pairs(instance_of(Pairs, "Cluster, LinkGraph or Pairs")(result))
+    return result  # type: ignore[no-any-return]
 
 
-def _check_words(found: Imported) -> None:
-    words = [*found.hosts, *found.assumptions, *([] if found.device is None else [found.device])]
-    if isinstance(found.network, Imported) or not all(isinstance(word, str) for word in words):
+def _check_words(result: Imported) -> None:
+    words = [*result.hosts, *result.assumptions, *([] if result.device is None else [result.device])]
+    if isinstance(result.network, Imported) or not all(isinstance(word, str) for word in words):
         raise InvalidResult("hosts, device and assumptions are not all words, or the network is none")
-    if len(set(found.hosts)) < len(found.hosts):
+    if len(set(result.hosts)) < len(result.hosts):
         raise InvalidResult("two hosts share a name")
 
 
-def _check_levels(found: tuple[Any, ...]) -> None:
-    if not found:
+def _check_levels(levels: tuple[Any, ...]) -> None:
+    if not levels:
         raise InvalidResult("it has no levels")
-    for level in found:
+    for level in levels:
         instance_of(LevelSpec)(level)
 
 
-def _check_pairs(found: Pairs) -> None:
-    apart = ~numpy.eye(found.size, dtype=bool)
-    _check("bandwidth", found.bandwidth[apart], above=0.0)
-    _check("latency", found.latency[apart])
-    if (found.bandwidth != found.bandwidth.T).any() or (found.latency != found.latency.T).any():
+def _check_pairs(pairs: Pairs) -> None:
+    apart = ~numpy.eye(pairs.size, dtype=bool)
+    _check("bandwidth", pairs.bandwidth[apart], above=0.0)
+    _check("latency", pairs.latency[apart])
+    if (pairs.bandwidth != pairs.bandwidth.T).any() or (pairs.latency != pairs.latency.T).any():
         raise InvalidResult("the pairs differ in the two directions")
 
 
-def _check_cluster(found: Cluster) -> None:
-    for level in found.levels:
+def _check_cluster(cluster: Cluster) -> None:
+    for level in cluster.levels:
         if not isinstance(level, Level) or type(level.fanout) is not int:
             raise InvalidResult(f"{level!r:.60} is no level with a whole fan-out")
-    _check("bandwidth", numpy.array([level.bandwidth for level in found.levels], dtype=float), above=0.0)
-    _check("latency", numpy.array([level.latency for level in found.levels], dtype=float))
-    _check("memory", numpy.array([found.memory, found.reserve], dtype=float))
+    _check("bandwidth", numpy.array([level.bandwidth for level in cluster.levels], dtype=float), above=0.0)
+    _check("latency", numpy.array([level.latency for level in cluster.levels], dtype=float))
+    _check("memory", numpy.array([cluster.memory, cluster.reserve], dtype=float))
 
 
-def _check_links(found: LinkGraph) -> None:
-    links = len(found.ends)
-    if found.ends.shape != (links, 2) or found.bandwidth.shape != (links,) or found.latency.shape != (links,):
+def _check_links(graph: LinkGraph) -> None:
+    links = len(graph.ends)
+    if graph.ends.shape != (links, 2) or graph.bandwidth.shape != (links,) or graph.latency.shape != (links,):
         raise InvalidResult("the links, their bandwidths and their latencies differ in number")
-    nodes = numpy.concatenate([found.ends.ravel(), found.devices])
-    if nodes.dtype.kind not in "iu" or ((nodes < 0) | (nodes >= len(found.names))).any():
+    nodes = numpy.concatenate([graph.ends.ravel(), graph.devices])
+    if nodes.dtype.kind not in "iu" or ((nodes < 0) | (nodes >= len(graph.names))).any():
         raise InvalidResult("a link or a device is none of the nodes")
-    if len(set(found.names)) < len(found.names) or len(found.devices) < 2:
+    if len(set(graph.names)) < len(graph.names) or len(graph.devices) < 2:
         raise InvalidResult("two nodes share a name, or there are fewer than two devices")
-    _check("bandwidth", found.bandwidth, above=0.0)
-    _check("latency", found.latency)
+    _check("bandwidth", graph.bandwidth, above=0.0)
+    _check("latency", graph.latency)
 
 
 def _check(what: str, values: Any, above: float = -1.0) -> None:

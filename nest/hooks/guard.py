@@ -90,8 +90,8 @@ class Guarded:
 
         def watched(*arguments: Any, **named: Any) -> Any:
             given = tuple(_own(each) for each in arguments)
-            found = self._call(lambda: check(method(*given, **named), *arguments, **named), member)
-            return self._another(found) if (self._kind, member) in OF_ITS_KIND else found
+            result = self._call(lambda: check(method(*given, **named), *arguments, **named), member)
+            return self._another(result) if (self._kind, member) in OF_ITS_KIND else result
 
         return watched
 

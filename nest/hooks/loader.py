@@ -101,16 +101,16 @@ def own_version() -> str:
 
 def installed_plugins() -> list[Plugin]:
     """The plug-ins of other distributions, by distribution and entry point, those switched off among them."""
-    found = []
+    plugins = []
     try:
         entries, damaged = list(metadata.entry_points(group=GROUP)), list[Plugin]()
     except Exception:  # Damage in any distribution, be it a plug-in or not: what is raised depends on it.
         entries, damaged = _entries_one_by_one()
     for entry in entries:
         distribution, version = _distribution(entry)
-        found.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
-    found += damaged
-    return sorted(found, key=lambda plugin: (normal_name(plugin.distribution), plugin.name))
+        plugins.append(Plugin(f"{distribution}:{entry.name}", distribution, version, entry.load, entry.name))
+    plugins += damaged
+    return sorted(plugins, key=lambda plugin: (normal_name(plugin.distribution), plugin.name))
 
 
 def _entries_one_by_one() -> tuple[list[metadata.EntryPoint], list[Plugin]]:
@@ -181,11 +181,11 @@ def add_named(files: Iterable[str]) -> None:
 def _from_file(path: Path) -> ModuleType:
     """The module in a file; it joins `sys.modules`, where dataclasses and pickles look for it."""
     name = f"nest_plugin_{normal_name(path.stem).replace('-', '_')}"
-    found = spec_from_file_location(name, path)
-    assert found is not None  # The name ends with `.py`.
-    assert found.loader is not None
-    sys.modules[name] = module = module_from_spec(found)
-    found.loader.exec_module(module)
+    specification = spec_from_file_location(name, path)
+    assert specification is not None  # The name ends with `.py`.
+    assert specification.loader is not None
+    sys.modules[name] = module = module_from_spec(specification)
+    specification.loader.exec_module(module)
     return module
 
 
@@ -203,11 +203,11 @@ def switched_off(plugins: Iterable[Plugin]) -> tuple[list[Plugin], list[str]]:
 
 def given_plugins(modules: Iterable[Any]) -> list[Plugin]:
     """Modules or objects handed over directly, as plug-ins named after themselves."""
-    found = []
+    plugins = []
     for position, module in enumerate(modules):
         name = getattr(module, "__name__", type(module).__name__)
-        found.append(Plugin(f"{name}#{position}", name, "", lambda module=module: module))  # type: ignore[misc]
-    return found
+        plugins.append(Plugin(f"{name}#{position}", name, "", lambda module=module: module))  # type: ignore[misc]
+    return plugins
 
 
 def normal_name(distribution: str) -> str:

@@ -42,9 +42,9 @@ def rank_order(plan: PlanDocument) -> tuple[str, ...]:
     exporters = registry().exporters()
     target = plan.problem.get("search", {}).get("target", NO_TARGET)
     named = list(exporters.values()) if target == NO_TARGET else [exporters[target]] if target in exporters else []
-    asked = next((each for each in named if hasattr(each, "rank_order")), None)
+    exporter = next((each for each in named if hasattr(each, "rank_order")), None)
     try:
-        order = MEGATRON_ORDER if asked is None else tuple(asked.rank_order(plan))
+        order = MEGATRON_ORDER if exporter is None else tuple(exporter.rank_order(plan))
     except InputError:
         order = MEGATRON_ORDER
     degrees = {} if plan.candidate is None else plan.candidate.degrees
@@ -70,8 +70,8 @@ def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[P
             its devices.
     """
     ranks = rank_table(plan, rank_order(plan) if order is None else order)
-    found = _seats(plan, ranks)
-    return tuple(Placed(rank, seat.node, seat.gpu, seat.named) for rank, seat in zip(ranks, found, strict=True))
+    seats_named = _seats(plan, ranks)
+    return tuple(Placed(rank, seat.node, seat.gpu, seat.named) for rank, seat in zip(ranks, seats_named, strict=True))
 
 
 def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
@@ -95,9 +95,9 @@ def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec
     Hosts of a generated network have numbers for names: what the problem says of hosts wins over these.
     """
     given = spec.hosts is not None or spec.devices_per_host is not None
-    found = named_seats(names)
-    if found is not None and not (given and numbered(names)):
-        return list(found)
+    named = named_seats(names)
+    if named is not None and not (given and numbered(names)):
+        return list(named)
     levels = reduce(_pairs(network))
     along = seats(len(levels.names), spec.hosts or (), spec.devices_per_host, levels.best.levels[0].fanout)
     by_name = dict(zip(levels.names, along, strict=True))
@@ -128,6 +128,6 @@ def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSp
         return spec.levels or ()
     for importer in registry().topology_importers().values():
         if importer.accepts(source):
-            found = importer.load(source)
-            return found.network if isinstance(found, Imported) else found
+            network = importer.load(source)
+            return network.network if isinstance(network, Imported) else network
     raise InputError(f"cluster: no importer knows {str(source)!r:.200}, so that nobody can tell the plan's network.")

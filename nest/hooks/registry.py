@@ -206,11 +206,11 @@ class Registry:
 
         Nest's own is among them.
         """
-        found = {DISTRIBUTION: own_version()}
+        versions = {DISTRIBUTION: own_version()}
         if not self._plugins:  # No built-in need be loaded to know that.
-            return found
-        found |= dict(self._origins[key].release for key in (*objects, *self._credited) if key in self._origins)
-        return dict(sorted(found.items()))
+            return versions
+        versions |= dict(self._origins[key].release for key in (*objects, *self._credited) if key in self._origins)
+        return dict(sorted(versions.items()))
 
     def unguarded(self, kind: str, name: str) -> Any:
         """The object of `kind` called `name` itself, without a guard: for trying it out, not for planning.
@@ -218,15 +218,15 @@ class Registry:
         Raises:
             KeyError: there is none.
         """
-        found = self._collect(kind)[name]
-        return found.unguarded if isinstance(found, Guarded) else found
+        item = self._collect(kind)[name]
+        return item.unguarded if isinstance(item, Guarded) else item
 
     def states(self) -> tuple[PluginState, ...]:
         """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
         for kind in KINDS:
             self._collect(kind)
         plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
-        found = []
+        states = []
         for release in dict.fromkeys(plugin.release for plugin in (*plugins, *self._off)):
             own = [plugin for plugin in plugins if plugin.release == release]
             implemented = {hook for plugin in own for hook in self._loader.hooks(plugin)}
@@ -236,8 +236,8 @@ class Registry:
                     names[f"nest_{kind}"].append(name)
             faults = tuple(reason for plugin, reason in self._loader.errors if plugin in own)
             off = any(plugin.release == release for plugin in self._off)
-            found.append(PluginState(*release, {hook: tuple(each) for hook, each in names.items()}, faults, off))
-        return tuple(found)
+            states.append(PluginState(*release, {hook: tuple(each) for hook, each in names.items()}, faults, off))
+        return tuple(states)
 
     def commands(
         self, make: Callable[[], Answer], names: Callable[[Answer], tuple[str, ...]]
@@ -269,15 +269,15 @@ class Registry:
     def _collect(self, kind: str) -> dict[str, Any]:
         if kind not in self._objects:
             refusal(kind, None)  # Imports take their time, which is not the plug-ins'.
-            found: dict[str, Any] = {}
+            items: dict[str, Any] = {}
             for plugin in self._all_plugins():
                 for item in self._loader.call(f"nest_{kind}", plugin, _listed) or ():
-                    self._admit(kind, plugin, item, found)
-            self._objects[kind] = found
+                    self._admit(kind, plugin, item, items)
+            self._objects[kind] = items
         return self._objects[kind]
 
-    def _admit(self, kind: str, plugin: Plugin, item: Any, found: dict[str, Any]) -> None:
-        """Add `item` to `found`, unless it is broken or its name is taken."""
+    def _admit(self, kind: str, plugin: Plugin, item: Any, items: dict[str, Any]) -> None:
+        """Add `item` to `items`, unless it is broken or its name is taken."""
         returned = f"nest_{kind} returned {type(item).__name__}"
         try:
             problem, name = self._loader.watch(plugin, lambda: (refusal(kind, item), name_of(item)))
@@ -288,11 +288,11 @@ class Registry:
             if kind != "strategies" or name not in reserved_names():
                 self._absent.add((kind, name))
             self._loader.disable(plugin, f"{returned}, {problem}")
-        elif name in found:
+        elif name in items:
             holder = self._origins[kind, name].origin
             self._loader.disable(plugin, f"{holder} has registered {name!r} among {kind} already")
         elif (offered := self._guarded(kind, plugin, name, item)) is not None:
-            found[name] = offered
+            items[name] = offered
             self._origins[kind, name] = plugin
 
     def _guarded(self, kind: str, plugin: Plugin, name: str, item: Any) -> Any:

@@ -53,28 +53,28 @@ def _sequence(value: Any, what: str) -> Sequence[Any]:
     return value
 
 
-def _names(found: Any) -> tuple[str, ...]:
-    names = tuple(found)
-    if isinstance(found, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidResult(f"{shown(found)} is no sequence of names")
+def _names(result: Any) -> tuple[str, ...]:
+    names = tuple(result)
+    if isinstance(result, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidResult(f"{shown(result)} is no sequence of names")
     return names
 
 
-def _degrees(found: Any, block: Block, context: Any) -> tuple[int, ...]:
-    return tuple(whole(degree, "a degree") for degree in _sequence(found, "degrees"))
+def _degrees(result: Any, block: Block, context: Any) -> tuple[int, ...]:
+    return tuple(whole(degree, "a degree") for degree in _sequence(result, "degrees"))
 
 
-def operator_cost(found: Any) -> OperatorCost:
-    """`found`, an `OperatorCost` of plain numbers."""
-    instance_of(OperatorCost)(found)
+def operator_cost(result: Any) -> OperatorCost:
+    """`result`, an `OperatorCost` of plain numbers."""
+    instance_of(OperatorCost)(result)
     names = ("forward", "backward", "update", "saved", "transient", "host")
-    return OperatorCost(**{name: amount(getattr(found, name), name) for name in names})
+    return OperatorCost(**{name: amount(getattr(result, name), name) for name in names})
 
 
-def _times(found: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:
-    times = numpy.asarray(found)
+def _times(result: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:
+    times = numpy.asarray(result)
     if times.shape != sizes.shape or times.dtype.kind not in "fiu":
-        raise InvalidResult(f"{shown(found)} is no array of {len(sizes)} times")
+        raise InvalidResult(f"{shown(result)} is no array of {len(sizes)} times")
     good = (times >= 0) & (times <= LARGEST)
     if not good.all():
         amount(times[~good][0].item(), "a time")
@@ -111,14 +111,14 @@ class _Rising:
 
     def __call__(
         self,
-        found: Any,
+        result: Any,
         kind: str,
         bytes: float,  # noqa: A002
         shape: Sequence[int],
         levels: Sequence[Level],
         members: int | None = None,
     ) -> float:
-        key, now = (kind, tuple(shape), tuple(levels), members), (float(bytes), amount(found, "the time"))
+        key, now = (kind, tuple(shape), tuple(levels), members), (float(bytes), amount(result, "the time"))
         less, more = sorted((self._last.get(key, now), now))
         if more[1] < less[1] * (1 - AGREEMENT):
             _falls(less, more)
@@ -126,45 +126,45 @@ class _Rising:
         return now[1]
 
 
-def sound_weights(found: Any, micro_batches: int, stages: int) -> tuple[float, float]:
-    """`found`, the weights `A` and `B` of a schedule."""
-    if len(_sequence(found, "weights")) != 2:
-        raise InvalidResult(f"{shown(found)} is no pair of weights")
-    return amount(found[0], "a weight"), amount(found[1], "a weight")
+def sound_weights(result: Any, micro_batches: int, stages: int) -> tuple[float, float]:
+    """`result`, the weights `A` and `B` of a schedule."""
+    if len(_sequence(result, "weights")) != 2:
+        raise InvalidResult(f"{shown(result)} is no pair of weights")
+    return amount(result[0], "a weight"), amount(result[1], "a weight")
 
 
-def sound_in_flight(found: Any, stage: int, stages: int, micro_batches: int) -> float:
-    """`found`, from 1 to all micro-batches."""
-    if isinstance(found, bool) or not isinstance(found, Real) or not 1 <= found <= micro_batches:  # type: ignore[operator]
-        raise InvalidResult(f"{shown(found)} micro-batches are in flight; there are {micro_batches}")
-    return int(found) if isinstance(found, Integral) else float(found)
+def sound_in_flight(result: Any, stage: int, stages: int, micro_batches: int) -> float:
+    """`result`, from 1 to all micro-batches."""
+    if isinstance(result, bool) or not isinstance(result, Real) or not 1 <= result <= micro_batches:  # type: ignore[operator]
+        raise InvalidResult(f"{shown(result)} micro-batches are in flight; there are {micro_batches}")
+    return int(result) if isinstance(result, Integral) else float(result)
 
 
-def _order(found: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-    for each in _sequence(found, "passes"):
+def _order(result: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    for each in _sequence(result, "passes"):
         if not isinstance(each, Pass) or each.kind not in PASSES:
             raise InvalidResult(f"{shown(each)} is no pass of a kind there is ({', '.join(PASSES)})")
         whole(each.micro_batch, "the micro-batch of a pass", 0)
         whole(each.chunk, "the chunk of a pass", 0)
-    return tuple(found)
+    return tuple(result)
 
 
-def files_by_name(found: Any) -> dict[str, str]:
-    """`found`, texts by the names of files inside a folder."""
-    if not isinstance(found, Mapping):
-        raise InvalidResult(f"{shown(found)} is no mapping of file names to contents")
-    for name, text in found.items():
+def files_by_name(result: Any) -> dict[str, str]:
+    """`result`, texts by the names of files inside a folder."""
+    if not isinstance(result, Mapping):
+        raise InvalidResult(f"{shown(result)} is no mapping of file names to contents")
+    for name, text in result.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise InvalidResult(f"{shown(name)} is not the name of a file with its text")
         for path in (PurePosixPath(name), PureWindowsPath(name)):
             if not path.name or path.anchor or ".." in path.parts:
                 raise InvalidResult(f"{shown(name)} is not the name of a file inside a folder")
-    return dict(found)
+    return dict(result)
 
 
-def _rank_order(found: Any) -> tuple[str, ...]:
-    if sorted(names := _names(found)) != sorted(MEGATRON_ORDER):
-        raise InvalidResult(f"{shown(found)} is no permutation of {', '.join(MEGATRON_ORDER)}")
+def _rank_order(result: Any) -> tuple[str, ...]:
+    if sorted(names := _names(result)) != sorted(MEGATRON_ORDER):
+        raise InvalidResult(f"{shown(result)} is no permutation of {', '.join(MEGATRON_ORDER)}")
     return names
 
 
@@ -221,23 +221,23 @@ def members_of(kind: str) -> tuple[str, ...]:
 def check_of(kind: str, name: str, member: str) -> Callable[..., Any]:
     """The check of a member of the object of `kind` called `name`: takes what was returned, and what it was given."""
     if (kind, member) == ("strategies", "apply"):
-        return lambda found, block, degree, context: sound_block(found, name, block, degree)
+        return lambda match, block, degree, context: sound_block(match, name, block, degree)
     if (kind, member) == ("collective_models", "time"):
         return _Rising()
     check = CHECKS.get((kind, member))
     if check is not None:
-        return lambda found, *_, **__: check(found)
-    return CHECKS_WITH_ARGUMENTS.get((kind, member)) or (lambda found, *_, **__: found)
+        return lambda match, *_, **__: check(match)
+    return CHECKS_WITH_ARGUMENTS.get((kind, member)) or (lambda match, *_, **__: match)
 
 
-def sound_proposal(found: Any, instance: Instance) -> Proposal:
-    """`found`, its numbers plain ones, which names only what `instance` has; whether it is a plan is another question.
+def sound_proposal(result: Any, instance: Instance) -> Proposal:
+    """`result`, its numbers plain ones, which names only what `instance` has; whether it is a plan is another question.
 
     Raises:
         InvalidResult: it does not.
     """
-    instance_of(Proposal)(found)
-    remarks, solution = found.remarks, found.solution
+    instance_of(Proposal)(result)
+    remarks, solution = result.remarks, result.solution
     if not all(isinstance(each, str) for each in _sequence(remarks, "remarks")):
         raise InvalidResult("the remarks are no sentences")
     if solution is None:

@@ -49,11 +49,11 @@ def json_content(text: str, repeated: Repeated) -> Any:
     """
 
     def pairs(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
+        mapping = dict(items)
+        if len(mapping) < len(items):
             counts = Counter(key for key, _ in items)
-            repeated.extend((found, key) for key in found if counts[key] > 1)
-        return found
+            repeated.extend((mapping, key) for key in mapping if counts[key] > 1)
+        return mapping
 
     return json.loads(text, object_pairs_hook=pairs)
 
@@ -71,11 +71,11 @@ def _toml(text: str, _: object) -> Any:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        match = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         reason = str(error).split(" (at ")[0]
         if reason.startswith("Cannot "):  # overwrite a value, declare a table twice, ...
             reason += "; give each key once"
-        raise UnreadableError(f"this is not TOML: {reason}", int(found[1]) if found else None) from None
+        raise UnreadableError(f"this is not TOML: {reason}", int(match[1]) if match else None) from None
     except ValueError as error:
         raise UnreadableError(f"this is not TOML: {_short(str(error))}") from None
 
@@ -221,8 +221,8 @@ def _json_positions(text: str, start: int, wanted: Trie, steps: Steps) -> Iterat
 
 
 def _skip(text: str, position: int) -> int:
-    found = _SPACE.match(text, position)
-    return found.end() if found else position
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
 
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(#.*)?")

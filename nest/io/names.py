@@ -121,7 +121,7 @@ class Meant:
         """What to write in code marks, with `value` where it may be one, and the section it belongs in."""
         if " " in self.written and ":" not in self.written.split()[0]:
             return self.written
-        text = _EXAMPLE.sub(lambda found: _scalar(value) or found[1], self.written)
+        text = _EXAMPLE.sub(lambda match: _scalar(value) or match[1], self.written)
         return f"write `{text}`" + (f" under `{self.section}`" if self.section else "")
 
 
@@ -153,21 +153,21 @@ def meant(name: str, known: Collection[str]) -> Meant | None:
     What is known where the name was written goes before what belongs in another section.
     """
     written = plain(name[:100])
-    found = _table().get(written) or _table().get(_FILLER.sub("", written)) or ()
+    meanings = _table().get(written) or _table().get(_FILLER.sub("", written)) or ()
     if written in map(plain, known):  # Written with other capitals or separators only.
-        found = tuple(each for each in found if plain(each.name) == written)
-    here = next((each for each in found if each.name in known), None)
+        meanings = tuple(each for each in meanings if plain(each.name) == written)
+    here = next((each for each in meanings if each.name in known), None)
     if here is not None:
         return Meant(here.name, "", here.written)
-    return next((each for each in found if each.section), None)
+    return next((each for each in meanings if each.section), None)
 
 
 @cache
 def _table() -> dict[str, tuple[Meant, ...]]:
-    found: dict[str, tuple[Meant, ...]] = {}
+    table: dict[str, tuple[Meant, ...]] = {}
     for foreign, row in _rows():
-        found[plain(foreign)] = (*found.get(plain(foreign), ()), row)
-    return found
+        table[plain(foreign)] = (*table.get(plain(foreign), ()), row)
+    return table
 
 
 def _rows() -> Iterator[tuple[str, Meant]]:

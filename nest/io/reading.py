@@ -169,7 +169,7 @@ def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str])
 
 
 def _leading_path(sentence: str) -> Steps:
-    found = _PATH.match(sentence)
-    if found is None:
+    match = _PATH.match(sentence)
+    if match is None:
         return ()
-    return tuple(int(index) if index else name for index, name in _STEP.findall(found[0]))
+    return tuple(int(index) if index else name for index, name in _STEP.findall(match[0]))

@@ -37,12 +37,12 @@ def field_descriptions(cls: Any) -> dict[str, str]:
     """What the `Attributes` section of a class's docstring says of each field."""
     _, _, section = (inspect.getdoc(cls) or "").partition("\nAttributes:\n")
     section = section.partition("\n\n")[0]
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for entry in re.split(r"\n(?=    \w+:)", section):
         name, _, text = entry.strip().partition(":")
         if text:
-            found[name] = " ".join(text.split())
-    return found
+            descriptions[name] = " ".join(text.split())
+    return descriptions
 
 
 def _record(cls: Any, definitions: dict[str, Schema]) -> Schema:
@@ -78,16 +78,16 @@ def _sentence(cls: Any) -> str:
 def _field(field: Any, hint: Any, description: str | None, definitions: dict[str, Schema]) -> Schema:
     held = field.metadata.get(HOLDS)
     rule = getattr(field.validator, "keywords", {})
-    found = _reference(held, definitions) if held is not None else _value(hint, rule, definitions)
+    field_schema = _reference(held, definitions) if held is not None else _value(hint, rule, definitions)
     if description:
-        found = {"description": description, **found}
+        field_schema = {"description": description, **field_schema}
     default = field.default
     if isinstance(default, tuple):
         default = list(default)
     plain = default if isinstance(default, list) else [default]
     if default is not None and all(isinstance(item, (bool, int, float, str)) for item in plain):
-        found["default"] = default
-    return found
+        field_schema["default"] = default
+    return field_schema
 
 
 def _value(hint: Any, rule: Mapping[str, Any], definitions: dict[str, Schema]) -> Schema:
@@ -116,10 +116,10 @@ def _without(rule: Mapping[str, Any], names: Iterable[str]) -> Schema:
 
 
 def _scalar_rule(hint: Any, rule: Mapping[str, Any]) -> Schema:
-    found = _without(rule, _OF_LISTS | _OF_MAPPINGS)
+    rules = _without(rule, _OF_LISTS | _OF_MAPPINGS)
     if hint is bool:
         return {}
-    return {**found, "minLength": rule["minLength"]} if hint is str and "minLength" in rule else found
+    return {**rules, "minLength": rule["minLength"]} if hint is str and "minLength" in rule else rules
 
 
 def _quantity(kind: Any, definitions: dict[str, Schema]) -> Schema:
@@ -161,12 +161,12 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _mapping(hint: Any, rule: Mapping[str, Any], definitions: dict[str, Schema]) -> Schema:
-    found: Schema = {"type": "object"}
+    mapping_schema: Schema = {"type": "object"}
     if hint is not Any:
-        found["additionalProperties"] = _value(hint, rule.get("items", {}), definitions)
+        mapping_schema["additionalProperties"] = _value(hint, rule.get("items", {}), definitions)
     if "minProperties" in rule:
-        found["minProperties"] = rule["minProperties"]
-    return found
+        mapping_schema["minProperties"] = rule["minProperties"]
+    return mapping_schema
 
 
 def _union(members: tuple[Any, ...], rule: Mapping[str, Any], definitions: dict[str, Schema]) -> Schema:

@@ -45,9 +45,9 @@ class Source:
 
     def errors(self, mistakes: Iterable[FieldError]) -> InputErrors:
         """A sentence for each mistake, after its file and line, in the order of the lines."""
-        found = list({(mistake.steps, mistake.sentence): mistake for mistake in mistakes}.values())
-        lines = self.lines([mistake.steps for mistake in found])
-        ordered = sorted(zip(lines, found, strict=True), key=lambda row: row[0] or 0)
+        unique = list({(mistake.steps, mistake.sentence): mistake for mistake in mistakes}.values())
+        lines = self.lines([mistake.steps for mistake in unique])
+        ordered = sorted(zip(lines, unique, strict=True), key=lambda row: row[0] or 0)
         sentences = [self._sentence(line, mistake) for line, mistake in ordered[:MOST_REPORTED]]
         if len(ordered) > MOST_REPORTED:
             sentences.append(f"{self.name}: ... and {len(ordered) - MOST_REPORTED} more mistakes.".removeprefix(": "))
@@ -193,12 +193,12 @@ def survey(content: Any, repeated: Repeated) -> list[FieldError]:
     size = walk.visit(content, ())
     if size > MOST_VALUES:
         walk.findings.append(FieldError((), f"this holds more than {MOST_VALUES} values, counting what aliases repeat"))
-    found = [
+    problems = [
         FieldError((*walk.paths[id(mapping)], key), "is given twice in one place; keep one")
         for mapping, key in repeated
         if id(mapping) in walk.paths
     ]
-    return [*walk.findings, *found]
+    return [*walk.findings, *problems]
 
 
 class _Walk:
@@ -263,8 +263,8 @@ class _Walk:
                 self.findings.append(FieldError(steps, "holds half a character (a lone surrogate)"))
         elif item is not None and not isinstance(item, int) and not attrs.has(type(item)):
             kind = {"date": "a date", "datetime": "a date", "time": "a time of day"}.get(type(item).__name__)
-            found = kind or f"of the kind {type(item).__name__}"
-            sentence = f"is {found}; only text, numbers, true, false, lists and keys can be read"
+            kind_text = kind or f"of the kind {type(item).__name__}"
+            sentence = f"is {kind_text}; only text, numbers, true, false, lists and keys can be read"
             self.findings.append(FieldError(steps, sentence))
 
 

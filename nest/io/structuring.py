@@ -113,15 +113,15 @@ def _tuple_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], tuple[Any, 
         if not open_ended and len(value) != len(arguments):
             raise FieldError((), f"must be a list of {len(arguments)} items, has {len(value)}")
         kinds = [arguments[0]] * len(value) if open_ended else arguments
-        found, mistakes = [], []
+        items, mistakes = [], []
         for index, (item, kind) in enumerate(zip(value, kinds, strict=True)):
             try:
-                found.append(made.structure(item, kind))
+                items.append(made.structure(item, kind))
             except FieldErrors as wrong:
                 mistakes += wrong.below(index)
         if mistakes:
             raise FieldErrors(mistakes)
-        return tuple(found)
+        return tuple(items)
 
     return structure
 
@@ -132,15 +132,15 @@ def _mapping_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], dict[str,
     def structure(value: Any, _: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise FieldError((), f"must hold keys and values, is {shown(value)}")
-        found, mistakes = {}, []
+        items, mistakes = {}, []
         for key, item in value.items():
             try:
-                found[key] = item if kind is Any else made.structure(item, kind)
+                items[key] = item if kind is Any else made.structure(item, kind)
             except FieldErrors as wrong:
                 mistakes += wrong.below(key)
         if mistakes:
             raise FieldErrors(mistakes)
-        return found
+        return items
 
     return structure
 
@@ -228,28 +228,28 @@ def _record_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
         given = {key: item for key, item in value.items() if key in fields and key != rest}
         others = {key: item for key, item in value.items() if key not in given}
         mistakes = [] if rest else _unknown(others, fields)
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, item in given.items():
             if item is None and fields[name].default is not attrs.NOTHING and type(None) not in get_args(hints[name]):
                 mistakes.append(FieldError((name,), "has no value; give one or leave the key out"))
                 continue
-            mistakes += _into(found, name, (name,), item, hints[name], made)
+            mistakes += _into(values, name, (name,), item, hints[name], made)
         if rest:
-            mistakes += _into(found, rest, (), others, hints[rest], made)
+            mistakes += _into(values, rest, (), others, hints[rest], made)
         missing = [n for n, f in fields.items() if f.default is attrs.NOTHING and n not in value and n != rest]
         mistakes += [FieldError((name,), "is missing") for name in missing]
-        mistakes += _validate(fields, found)
+        mistakes += _validate(fields, values)
         if mistakes:
             raise FieldErrors(mistakes)
-        return _build(cls, found)
+        return _build(cls, values)
 
     return structure
 
 
-def _into(found: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, made: "Converter") -> list[FieldError]:
-    """Structure one field into `found`; its mistakes otherwise."""
+def _into(values: dict[str, Any], name: str, steps: Steps, item: Any, hint: Any, made: "Converter") -> list[FieldError]:
+    """Structure one field into `values`; its mistakes otherwise."""
     try:
-        found[name] = item if hint is Any else made.structure(item, hint)
+        values[name] = item if hint is Any else made.structure(item, hint)
     except FieldErrors as wrong:
         return wrong.below(*steps)
     return []
@@ -261,10 +261,10 @@ def _unknown(keys: Mapping[str, Any], fields: Mapping[str, Any]) -> list[FieldEr
     ]
 
 
-def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[FieldError]:
+def _validate(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[FieldError]:
     """Run each field's validator on its own, so that one mistake hides no other."""
     mistakes: list[FieldError] = []
-    for name, value in found.items():
+    for name, value in values.items():
         validator = fields[name].validator
         if validator is not None:
             try:
@@ -274,10 +274,10 @@ def _validate(fields: Mapping[str, Any], found: Mapping[str, Any]) -> list[Field
     return mistakes
 
 
-def _build(cls: Any, found: Mapping[str, Any]) -> Any:
+def _build(cls: Any, values: Mapping[str, Any]) -> Any:
     """The record; checks across fields speak up here."""
     try:
-        return cls(**found)
+        return cls(**values)
     except InputError as error:
         raise FieldError((), str(error).rstrip(".")) from None
 
@@ -301,11 +301,11 @@ def unstructure(value: Any) -> Any:
 def _record(record: Any) -> dict[str, Any]:
     rest = getattr(record, "REST_IN", None)
     keep = getattr(record, "KEEP_NONE", False)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in attrs.fields(type(record)):
         value = getattr(record, field.name)
         if field.name == rest:
-            found.update(unstructure(value))
+            values.update(unstructure(value))
         elif value is not None or field.default is not None or keep:
-            found[field.name] = unstructure(value)
-    return found
+            values[field.name] = unstructure(value)
+    return values

@@ -112,8 +112,8 @@ class Constraint:
 
 def equals(name: str, value: Value) -> Constraint:
     """The constraint `name == value`."""
-    shown = repr(value) if isinstance(value, str) else value
-    text = f"{name} == {shown}"
+    value_text = repr(value) if isinstance(value, str) else value
+    text = f"{name} == {value_text}"
     return Constraint(text, ast.parse(text, mode="eval").body)
 
 
@@ -203,9 +203,9 @@ def _check(tree: ast.expr, text: str) -> None:
         case ast.Call(func=ast.Name(id="same_stage" | "uniform" as name)):
             raise InputError(f"constraint `{_short(text)}`: {name}(...) stands alone; list it on its own.")
     if parts is None:
-        found = _short(ast.unparse(tree))
+        source = _short(ast.unparse(tree))
         raise InputError(
-            f"constraint `{_short(text)}`: `{found}` is not allowed here; see docs/reference/constraints.md."
+            f"constraint `{_short(text)}`: `{source}` is not allowed here; see docs/reference/constraints.md."
         )
     for each in parts:
         _check(each, text)
@@ -236,8 +236,10 @@ def _evaluated(tree: Any, values: Mapping[str, Value]) -> Any:
         case ast.Constant(value=value):
             return value
         case ast.Compare(left=left, ops=ops, comparators=others):
-            found = [_evaluated(each, values) for each in (left, *others)]
-            return all(_COMPARISON[type(op)](a, b) for op, a, b in zip(ops, found, found[1:], strict=False))
+            operand_values = [_evaluated(each, values) for each in (left, *others)]
+            return all(
+                _COMPARISON[type(op)](a, b) for op, a, b in zip(ops, operand_values, operand_values[1:], strict=False)
+            )
         case ast.BoolOp(op=op, values=parts):
             results = (bool(_evaluated(part, values)) for part in parts)
             return all(results) if isinstance(op, ast.And) else any(results)

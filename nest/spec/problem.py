@@ -309,9 +309,9 @@ def refuse_missing_units(problem: Problem) -> None:
         InputErrors: every such number, with its place and the likely meaning.
     """
     if problem.model is not None:
-        found = [*_missing(problem.training, ("training",)), *_missing(problem.cluster, ("cluster",))]
-        if found:
-            raise InputErrors(found)
+        missing = [*_missing(problem.training, ("training",)), *_missing(problem.cluster, ("cluster",))]
+        if missing:
+            raise InputErrors(missing)
 
 
 def _missing(record: Any, steps: Steps) -> Iterator[str]:

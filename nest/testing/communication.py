@@ -171,14 +171,14 @@ def partial_sums(whole: Block, block: Block) -> Iterator[str]:
         for operator in operators:
             reads = [tensor.name for tensor in operator.inputs if tensor.name in waiting]
             read.update(reads)
-            found = left.get(operator.name) or next((waiting[name] for name in reads), None)
-            if found is None:
+            pending = left.get(operator.name) or next((waiting[name] for name in reads), None)
+            if pending is None:
                 continue
             calls = _adding(operator.collective.forward if operator.collective is not None else ())
-            yield from _along_copies(block, found.operator, operator.name, calls)
-            found = evolve(found, ranks=found.ranks * prod(len(block.ranks(call.axis)) for call in calls))
-            if not found.done:
-                waiting.update((tensor.name, found) for tensor in operator.outputs)
+            yield from _along_copies(block, pending.operator, operator.name, calls)
+            pending = evolve(pending, ranks=pending.ranks * prod(len(block.ranks(call.axis)) for call in calls))
+            if not pending.done:
+                waiting.update((tensor.name, pending) for tensor in operator.outputs)
         for name, parts in waiting.items():
             if name not in read:
                 fault = "no all_reduce or reduce_scatter completes it"
@@ -243,10 +243,10 @@ def partial_gradients(whole: Block, block: Block) -> Iterator[str]:
             if parts > wanted.get(place, (0, after))[0]:
                 wanted[place] = parts, after
     for (layer, name), (parts, operator) in wanted.items():
-        found = added.get((layer, name), [])
-        ranks = prod(len(block.ranks(call.axis)) for call in found)
+        sums = added.get((layer, name), [])
+        ranks = prod(len(block.ranks(call.axis)) for call in sums)
         by = ", ".join(operator.split)
-        if parts > 1 and not found:
+        if parts > 1 and not sums:
             yield (
                 f"operator {operator.name!r} is divided by {by} but reads {name!r} whole, or less divided; no "
                 "all_reduce or reduce_scatter adds its gradients up in the backward pass"
@@ -256,17 +256,17 @@ def partial_gradients(whole: Block, block: Block) -> Iterator[str]:
                 f"operator {operator.name!r} is divided by {by} and leaves parts of the gradients of {name!r} on "
                 f"{parts} ranks, but in the backward pass they are added up over {ranks}"
             )
-        yield from _along_copies(block, operator, layer, found)
+        yield from _along_copies(block, operator, layer, sums)
 
 
 def _added_up(block: Block) -> dict[tuple[str, str], list[Communication]]:
     """By layer and tensor, the calls that add its gradients up: of what a collective makes, else of what it reads."""
-    found: dict[tuple[str, str], list[Communication]] = {}
+    sums: dict[tuple[str, str], list[Communication]] = {}
     for operator in block.graph.operators:
         calls = _adding(operator.collective.backward if operator.collective is not None else ())
         for tensor in (operator.outputs or operator.inputs) if calls else ():
-            found.setdefault((operator.layer, tensor.name), []).extend(calls)
-    return found
+            sums.setdefault((operator.layer, tensor.name), []).extend(calls)
+    return sums
 
 
 def _parts_of_gradient(block: Block, operator: Operator, old: Tensor, new: Tensor) -> int:

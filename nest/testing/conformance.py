@@ -85,12 +85,12 @@ def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, 
 def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
     """`check`, given up after `seconds`: an object that takes longer is reported, not waited for."""
     try:
-        found, raised, _ = Worker().call(lambda: check(item, kind), seconds)
+        result, raised, _ = Worker().call(lambda: check(item, kind), seconds)
     except TimedOut:
         text = f"the checks timed out after {seconds:g} seconds; one of its methods is slow or never returns"
     else:
         if raised is None:
-            return found  # type: ignore[no-any-return]
+            return result  # type: ignore[no-any-return]
         text = f"the checks ended as it raised {raised.text}"  # An interrupt, say, that the object raises itself.
     return (Finding("it finishes in time", False, text),)
 

@@ -50,14 +50,16 @@ class Case:
 
 def bad_degrees(degrees: Any) -> Iterator[str]:
     """What keeps `degrees` from being whole numbers of at least 1, ascending, 1 among them."""
-    found = list(degrees)
-    wrong = [degree for degree in found if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1]
+    degrees_given = list(degrees)
+    wrong = [
+        degree for degree in degrees_given if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1
+    ]
     if wrong:
         yield f"degrees are whole numbers of at least 1; {wrong[0]!r} is none"
-    elif 1 not in found:
-        yield f"1, which leaves the block alone, is not among the degrees {found}"
-    elif found != sorted(set(found)):
-        yield f"degrees are to be ascending, each once; they are {found}"
+    elif 1 not in degrees_given:
+        yield f"1, which leaves the block alone, is not among the degrees {degrees_given}"
+    elif degrees_given != sorted(set(degrees_given)):
+        yield f"degrees are to be ascending, each once; they are {degrees_given}"
 
 
 def bad_block(case: Case, strategy: str, degree: int, block: Block) -> Iterator[str]:
@@ -318,8 +320,8 @@ def rank_bytes(block: Block, training: Training) -> float:
     Of a tensor gathered from other ranks the rank's own share counts: where tokens are gathered to parameters, keeping
     others' tokens is the price of holding fewer parameters.
     """
-    kept = precision(training.precision)
-    state = kept.weights + kept.gradients + optimizer(training.optimizer).state_bytes(kept)
+    formats = precision(training.precision)
+    state = formats.weights + formats.gradients + optimizer(training.optimizer).state_bytes(formats)
     parameters = sum(operator.parameter_count for operator in block.graph.operators)
     sizes = {tensor.name: tensor.bytes for o in block.graph.operators for tensor in (*o.inputs, *o.outputs)}
     for operator in block.graph.operators:

@@ -262,11 +262,11 @@ def _uncounted(query: _Query) -> Problems:
 
 
 def _arrays(query: _Query) -> Problems:
-    found = query.times(numpy.array(BYTES))
-    if numpy.shape(found) != (len(BYTES),):
-        yield f"`times` of {len(BYTES)} sizes has the shape {numpy.shape(found)}"
+    answers = query.times(numpy.array(BYTES))
+    if numpy.shape(answers) != (len(BYTES),):
+        yield f"`times` of {len(BYTES)} sizes has the shape {numpy.shape(answers)}"
         return
-    for size, seconds in zip(BYTES, numpy.asarray(found).tolist(), strict=True):
+    for size, seconds in zip(BYTES, numpy.asarray(answers).tolist(), strict=True):
         single = query.time(size)
         if not isclose(seconds, single, rel_tol=AGREEMENT):
             yield f"`times` says {seconds:g} seconds for {size:g} bytes, `time` says {single:g}"

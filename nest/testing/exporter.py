@@ -76,11 +76,11 @@ def _export_copy(exporter: Exporter, plan: PlanDocument) -> Any:
 
 
 def _bad_files(exporter: Exporter, plan: PlanDocument, exported: list[PlanDocument]) -> Problems:
-    found = _export_copy(exporter, plan)
-    if found is None:
+    answer = _export_copy(exporter, plan)
+    if answer is None:
         return
-    names = list(files_by_name(found))
-    if found:
+    names = list(files_by_name(answer))
+    if answer:
         exported.append(plan)
     for name in names:
         if name.endswith(("/", "\\")) or "\0" in name:
@@ -109,12 +109,12 @@ def _unsound_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
     instance_of(Limits, "nest.deployment.Limits")(limits)
     if _limits_for(exporter, plan) != limits:
         yield "asked twice for one problem, it has different limits"
-    for name, found, known in (
+    for name, names, known in (
         ("zero", limits.zero, ZERO_STAGES),
         ("rank_orders", limits.rank_orders or (), RANK_ORDERS),
         ("offload", limits.offload, OFFLOADABLE),
     ):
-        unknown = [each for each in found if each not in known]
+        unknown = [each for each in names if each not in known]
         if unknown:
             yield f"{name} has {unknown[0]!r}; there is only {', '.join(map(str, known))}"
     for name in ("schedules", "zero", "recompute", "rank_orders"):

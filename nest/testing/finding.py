@@ -52,15 +52,15 @@ class Tally:
 
     def findings(self) -> tuple[Finding, ...]:
         """One finding for each check."""
-        found = []
+        findings = []
         for check, cases in self._cases.items():
             objections = self._objections[check]
             text = _cases(cases)
             if objections:
                 others = f" (and in {len(objections) - 1} more of {_cases(cases)})" if len(objections) > 1 else ""
                 text = objections[0] + others
-            found.append(Finding(check, not objections, text))
-        return tuple(found)
+            findings.append(Finding(check, not objections, text))
+        return tuple(findings)
 
 
 def _cases(count: int) -> str:

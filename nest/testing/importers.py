@@ -104,23 +104,23 @@ def _accepted(
     """The sources the importer accepts; it is a finding when there are none, or not all where all should be."""
 
     def refused() -> Problems:
-        if all_of_them and len(found) < len(sources):
-            yield f"{len(sources) - len(found)} of the {len(sources)} sources given are declined"
-        elif not found:
+        if all_of_them and len(result) < len(sources):
+            yield f"{len(sources) - len(result)} of the {len(sources)} sources given are declined"
+        elif not result:
             yield (
                 "none of the samples, so that `load` was not tried; give the importer an attribute `examples` with "
                 "sources it accepts"
             )
 
-    found = []
+    result = []
     for source in sources:
         try:
             if importer.accepts(source) is True:
-                found.append(source)
+                result.append(source)
         except (Exception, SystemExit):  # A finding already.
             continue
     tally.run("it accepts something that was tried", "the sources", refused)
-    return found
+    return result
 
 
 def _check_load(tally: Tally, load: Load, source: Any, where: str) -> None:
@@ -183,7 +183,7 @@ def _bad_graph(load: Load, source: Any, training: Training) -> Problems:
 
 def _not_longer(importer: ModelImporter, source: Any, training: Training, longer: Training) -> Problems:
     try:
-        less, more = (importer.load(deepcopy(source), asked) for asked in (training, longer))
+        less, more = (importer.load(deepcopy(source), query) for query in (training, longer))
     except InputError:  # Some models have no longer samples.
         return
     if not more.flops > less.flops:
@@ -194,10 +194,10 @@ def _not_longer(importer: ModelImporter, source: Any, training: Training, longer
 
 
 def _bad_network(load: Load, source: Any) -> Problems:
-    found = sound_network(load(source))
-    network = found.network if isinstance(found, Imported) else found
-    if isinstance(found, Imported):
-        yield from _bad_hosts(found)
+    answer = sound_network(load(source))
+    network = answer.network if isinstance(answer, Imported) else answer
+    if isinstance(answer, Imported):
+        yield from _bad_hosts(answer)
     devices = 2
     if isinstance(network, LinkGraph | Pairs):
         devices = len(network.devices) if isinstance(network, LinkGraph) else network.size
@@ -207,19 +207,19 @@ def _bad_network(load: Load, source: Any) -> Problems:
         yield f"the network joins {devices} devices; it takes two at least"
 
 
-def _bad_hosts(found: Imported) -> Problems:
+def _bad_hosts(imported: Imported) -> Problems:
     """Whether hosts and devices fit together, and levels name links there are."""
-    if not isinstance(found.network, tuple | Cluster):
-        if found.hosts:
+    if not isinstance(imported.network, tuple | Cluster):
+        if imported.hosts:
             yield "hosts are named along levels only; the devices of links are called `HOST.INDEX`"
         return
-    levels = found.network.levels if isinstance(found.network, Cluster) else found.network
+    levels = imported.network.levels if isinstance(imported.network, Cluster) else imported.network
     devices = prod(level.fanout for level in levels)
-    per_host = found.devices_per_host
-    if found.hosts and (devices % len(found.hosts) or per_host not in (None, devices // len(found.hosts))):
-        yield f"{len(found.hosts)} hosts of {per_host or 'equally many'} devices do not make {devices} devices"
-    if isinstance(found.network, tuple):
+    per_host = imported.devices_per_host
+    if imported.hosts and (devices % len(imported.hosts) or per_host not in (None, devices // len(imported.hosts))):
+        yield f"{len(imported.hosts)} hosts of {per_host or 'equally many'} devices do not make {devices} devices"
+    if isinstance(imported.network, tuple):
         try:
-            network_levels(found.network)
+            network_levels(imported.network)
         except InputError as error:
             yield f"a level cannot be used: {error}"

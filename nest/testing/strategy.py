@@ -42,9 +42,9 @@ def check_strategy(
     return tally.findings()
 
 
-def _degrees(strategy: Strategy, case: Case, found: list[int]) -> Problems:
-    found += strategy.degrees(case.block, case.context)
-    return conservation.bad_degrees(found)
+def _degrees(strategy: Strategy, case: Case, degrees: list[int]) -> Problems:
+    degrees += strategy.degrees(case.block, case.context)
+    return conservation.bad_degrees(degrees)
 
 
 def _takes_part(offered: int) -> Problems:

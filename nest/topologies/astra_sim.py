@@ -147,19 +147,21 @@ class AstraSimImporter:
 
 
 def _assumptions(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
-    found = []
+    assumptions = []
     if any(each.kind == ALL_TO_ALL and each.size > 2 for each in dimensions):
-        found.append(
+        assumptions.append(
             "FullyConnected: a device sends over one of its links at a time, so its bandwidth is that of one link."
         )
     if len(dimensions) > 1 and all(each.uniform for each in dimensions):
-        found.append("A message goes by one dimension, as ASTRA-sim counts: latencies of dimensions do not add up.")
+        assumptions.append(
+            "A message goes by one dimension, as ASTRA-sim counts: latencies of dimensions do not add up."
+        )
         if any(far.bandwidth > near.bandwidth for near, far in pairwise(dimensions)):
-            found.append(
+            assumptions.append(
                 "An outer dimension is faster than an inner one: so are messages planned that stay in it, while those "
                 "between devices that differ in both pass the slower one, too."
             )
-    return tuple(found)
+    return tuple(assumptions)
 
 
 def _dimensions(source: Mapping[str, Any]) -> list[Dimension]:
@@ -175,32 +177,32 @@ def _dimensions(source: Mapping[str, Any]) -> list[Dimension]:
         links = _numbers(source, OLD_LINKS, len(kinds), positive=True)
     bandwidths = _numbers(source, bandwidth_key, len(kinds), positive=True)
     latencies = _numbers(source, latency_key, len(kinds), positive=False)
-    found = []
+    dimensions = []
     for kind, size, count, bandwidth, latency in zip(kinds, sizes, links, bandwidths, latencies, strict=True):
         ways = {SWITCH: 1, RING: min(2, size - 1), ALL_TO_ALL: size - 1}[kind]
         share = 1.0 if count is None else count / ways
-        found.append(Dimension(kind, size, share * bandwidth * 1e9, latency / 1e9))
-    return found
+        dimensions.append(Dimension(kind, size, share * bandwidth * 1e9, latency / 1e9))
+    return dimensions
 
 
 def _listed(source: Mapping[str, Any], key: str) -> list[Any]:
     value = source.get(key)
     if value is None:
         raise InputError(f"{key} is missing; an ASTRA-sim network gives one item for each dimension.")
-    found = list(value) if isinstance(value, (list, tuple)) else [value]
-    if not found:
+    entries = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not entries:
         raise InputError(f"{key} must not be empty; give one item for each dimension.")
-    return found
+    return entries
 
 
 def _kinds(source: Mapping[str, Any], key: str) -> list[str]:
-    found = []
+    kinds = []
     for index, word in enumerate(_listed(source, key)):
         kind = KINDS.get(str(word).lower().replace("_", "").replace("-", ""))
         if kind is None:
             raise InputError(f"{key}[{index}] is {word!r:.40}; ASTRA-sim has Ring, Switch and FullyConnected.")
-        found.append(kind)
-    return found
+        kinds.append(kind)
+    return kinds
 
 
 def _numbers(source: Mapping[str, Any], key: str, count: int, *, positive: bool) -> list[float]:
@@ -218,8 +220,8 @@ def _numbers(source: Mapping[str, Any], key: str, count: int, *, positive: bool)
 
 
 def _sizes(source: Mapping[str, Any], key: str, count: int) -> list[int]:
-    found = _numbers(source, key, count, positive=True)
-    for index, value in enumerate(found):
+    sizes = _numbers(source, key, count, positive=True)
+    for index, value in enumerate(sizes):
         if value != int(value) or value < 2:
             raise InputError(f"{key}[{index}] must be a whole number of at least 2 devices, is {value:g}.")
-    return [int(value) for value in found]
+    return [int(value) for value in sizes]

@@ -67,10 +67,10 @@ def host_names(text: str) -> tuple[str, ...]:
     Raises:
         InputError: brackets do not match, or a range is none.
     """
-    found: list[str] = []
+    names: list[str] = []
     for word in _words(text):
-        found += _names(word, MOST_HOSTS - len(found))
-    return tuple(found)
+        names += _names(word, MOST_HOSTS - len(names))
+    return tuple(names)
 
 
 def _words(text: str) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _names(word: str, most: int) -> list[str]:
 
 
 def _numbers(bracket: str, word: str, most: int) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for written in bracket[1:-1].split(","):
         match = _RANGE.fullmatch(written)
         if match is None or max(len(number or "") for number in match.groups()) > MOST_DIGITS:
@@ -113,10 +113,10 @@ def _numbers(bracket: str, word: str, most: int) -> list[str]:
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise InputError(f"the range {written.strip()!r:.40} in {word!r:.60} counts down; turn it round.")
-        if int(last) - int(first) >= most - len(found):
+        if int(last) - int(first) >= most - len(numbers):
             raise _too_many(word)
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return found
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
 
 
 def _too_many(word: str) -> InputError:

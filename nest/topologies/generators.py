@@ -206,10 +206,10 @@ def _matrix(source: MatrixSpec) -> Pairs:
 
 def _filled(rows: Sequence[Sequence[float | None]], name: str, itself: float) -> NDArray[numpy.float64]:
     """`rows` as an array; the diagonal, which says nothing, is `itself`."""
-    found = numpy.array(rows, dtype=numpy.float64)  # What is missing becomes NaN.
-    numpy.fill_diagonal(found, itself)
-    _check(found, name, "given", ~numpy.isnan(found))
-    return found
+    matrix = numpy.array(rows, dtype=numpy.float64)  # What is missing becomes NaN.
+    numpy.fill_diagonal(matrix, itself)
+    _check(matrix, name, "given", ~numpy.isnan(matrix))
+    return matrix
 
 
 def _check(matrix: NDArray[numpy.float64], name: str, must: str, good: NDArray[numpy.bool_]) -> None:

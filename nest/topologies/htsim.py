@@ -74,7 +74,7 @@ class HtsimImporter:
 
 def _switches_of_groups(tiers: list[_Tier], groups: list[int]) -> list[int]:
     """Switches of the group of each tier but the last: a leaf has itself, a pod its aggregation switches."""
-    found = [1]
+    counts = [1]
     if len(tiers) == 3:
         leaf, middle = tiers[0], tiers[1]
         count, rest = divmod(leaf.up, middle.bundle)
@@ -84,8 +84,8 @@ def _switches_of_groups(tiers: list[_Tier], groups: list[int]) -> list[int]:
                 f"{leaves} leaf switches of a pod have {leaves * leaf.up} links up, {count} aggregation switches "
                 f"{count * middle.down} down. {_REMEDY}"
             )
-        found.append(count)
-    return found
+        counts.append(count)
+    return counts
 
 
 def _parsed(text: str) -> tuple[dict[str, int], list[_Tier]]:
@@ -116,16 +116,16 @@ def _parsed(text: str) -> tuple[dict[str, int], list[_Tier]]:
     return head, [_tier(tiers[index], index, last=index == count - 1) for index in range(count)]
 
 
-def _tier(found: Mapping[str, int], index: int, *, last: bool) -> _Tier:
+def _tier(fields: Mapping[str, int], index: int, *, last: bool) -> _Tier:
     needed = ["downlink_speed_gbps", "radix_down", *([] if last else ["radix_up"])]
     for key in needed:
-        if not found.get(key):
+        if not fields.get(key):
             raise InputError(f"Tier {index} lacks {key}, which must be above 0.")
     return _Tier(
-        found["radix_down"],
-        found.get("radix_up", 0),
-        found["downlink_speed_gbps"] * 1e9 / 8,
-        found.get("downlink_latency_ns", 0) / 1e9,
-        found.get("switch_latency_ns", 0) / 1e9,
-        found.get("bundle", 1) or 1,
+        fields["radix_down"],
+        fields.get("radix_up", 0),
+        fields["downlink_speed_gbps"] * 1e9 / 8,
+        fields.get("downlink_latency_ns", 0) / 1e9,
+        fields.get("switch_latency_ns", 0) / 1e9,
+        fields.get("bundle", 1) or 1,
     )

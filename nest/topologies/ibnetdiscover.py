@@ -50,15 +50,15 @@ class IbnetdiscoverImporter:
         Raises:
             InputError: there are no switches or no hosts on them, or hosts cannot reach one another.
         """
-        found = _parsed(text_of(source))
-        if not any(name.startswith("S-") for name in found.kinds):
+        discovered = _parsed(text_of(source))
+        if not any(name.startswith("S-") for name in discovered.kinds):
             raise InputError(
-                f"the file has no switches, only {len(found.kinds)} NIC{'s' * (len(found.kinds) != 1)}. "
+                f"the file has no switches, only {len(discovered.kinds)} NIC{'s' * (len(discovered.kinds) != 1)}. "
                 "Run ibnetdiscover where a port is up (`ibstat` says so) and a subnet manager runs."
             )
-        machines, sentences = _machines(found)
+        machines, sentences = _machines(discovered)
         fabric = Fabric()
-        for (one, _), (two, _), rate in found.links():
+        for (one, _), (two, _), rate in discovered.links():
             if one.startswith("S-") and two.startswith("S-"):
                 fabric.link(one, two, rate)
         widest = max((rate or 0.0 for each in machines for _, rate in each.links), default=0.0)
@@ -86,46 +86,46 @@ class _Discovered:
 
     def links(self) -> list[tuple[Port, Port, float | None]]:
         """Every link once, whichever of its ends are listed, in the order of the text."""
-        found: dict[frozenset[Port], tuple[Port, Port, float | None]] = {}
+        links: dict[frozenset[Port], tuple[Port, Port, float | None]] = {}
         for one, two in self.ends.items():
             rate = self.rates.get(one, self.rates.get(two))
-            found.setdefault(frozenset((one, two)), (one, two, rate))
-        return list(found.values())
+            links.setdefault(frozenset((one, two)), (one, two, rate))
+        return list(links.values())
 
 
 def _parsed(text: str) -> _Discovered:
-    found = _Discovered()
+    discovered = _Discovered()
     current = ""
     for line in text.splitlines():
         node = _NODE.match(line)
         if node:
             current = node[2]
-            found.kinds[current] = node[3] or found.kinds.get(current, "")
+            discovered.kinds[current] = node[3] or discovered.kinds.get(current, "")
             continue
         port = _PORT.match(line)
         if not port or not current:
             continue
         here, there = (current, int(port[1])), (port[2], int(port[3]))
         said = port[4] or ""
-        found.ends[here] = there
+        discovered.ends[here] = there
         rates = _RATE.findall(said.rpartition('"')[2])
         rate = infiniband_rate(rates[-1]) if rates else None
         if rate is not None:
-            found.rates[here] = rate
-        if there[0] not in found.kinds:
+            discovered.rates[here] = rate
+        if there[0] not in discovered.kinds:
             words = re.search(r'"(.*)"', said)
-            found.kinds[there[0]] = words[1] if words else ""
-    return found
+            discovered.kinds[there[0]] = words[1] if words else ""
+    return discovered
 
 
-def _machines(found: _Discovered) -> tuple[list[FabricHost], list[str]]:
+def _machines(discovered: _Discovered) -> tuple[list[FabricHost], list[str]]:
     """The hosts to plan with, by name, and sentences on those left out."""
     links: dict[str, list[tuple[int, str, float | None]]] = defaultdict(list)
-    for one, two, rate in found.links():
+    for one, two, rate in discovered.links():
         for (here, port), (there, _) in ((one, two), (two, one)):
-            if here.startswith("H-") and there.startswith("S-") and _AGGREGATION not in found.kinds[here]:
+            if here.startswith("H-") and there.startswith("S-") and _AGGREGATION not in discovered.kinds[here]:
                 links[here].append((port, there, rate))
-    hosts, unnamed = _hosts(found, list(links))
+    hosts, unnamed = _hosts(discovered, list(links))
     sentences = []
     if not hosts:
         hosts = {nic: [("", nic)] for nic in unnamed}
@@ -145,7 +145,7 @@ def _machines(found: _Discovered) -> tuple[list[FabricHost], list[str]]:
     return [each for each in machines if len(each.links) == usual], sentences
 
 
-def _hosts(found: _Discovered, nics: list[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
+def _hosts(discovered: _Discovered, nics: list[str]) -> tuple[dict[str, list[tuple[str, str]]], list[str]]:
     """By host its NICs, their own names first; and NICs that do not say which host they are in.
 
     A name under which a NIC comes twice is that of no host but what several machines are called.
@@ -153,7 +153,7 @@ def _hosts(found: _Discovered, nics: list[str]) -> tuple[dict[str, list[tuple[st
     hosts: dict[str, list[tuple[str, str]]] = defaultdict(list)
     unnamed = []
     for nic in nics:
-        words = _HOST.fullmatch(found.kinds[nic].strip().strip("'"))
+        words = _HOST.fullmatch(discovered.kinds[nic].strip().strip("'"))
         if words:
             hosts[words[1].strip("'")].append((words[2] or "", nic))
         else:

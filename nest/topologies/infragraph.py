@@ -96,16 +96,16 @@ class Infrastructure:
 
     def _components(self, device: Mapping[str, Any], text: str, place: str) -> list[str]:
         """What `cx5[0:2].port` stands for in a device."""
-        found = [""]
+        paths = [""]
         for depth, part in enumerate(text.split(".")):
             name = part.split("[")[0]
             component = next((each for each in listed(device, "components") if str(each.get("name")) == name), None)
             if component is None:
                 raise InputError(f"{place} is {text!r:.60}, which names no component; give one of the device's.")
             numbers = _numbers(part, _count(component, place), place)
-            found = [f"{each}{'.' if depth else ''}{name}.{number}" for each in found for number in numbers]
+            paths = [f"{each}{'.' if depth else ''}{name}.{number}" for each in paths for number in numbers]
             device = self._devices.get(name, {})
-        return found
+        return paths
 
     def _join(
         self, ends: Sequence[Sequence[str]], edge: Mapping[str, Any], links: Mapping[str, Mapping[str, Any]], place: str
@@ -139,17 +139,17 @@ def listed(source: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     Raises:
         InputError: it is something else.
     """
-    found = source.get(key) or ()
-    if not isinstance(found, (list, tuple)) or not all(isinstance(each, Mapping) for each in found):
+    entries = source.get(key) or ()
+    if not isinstance(entries, (list, tuple)) or not all(isinstance(each, Mapping) for each in entries):
         raise InputError(f"{key} must be a list of keys and values.")
-    return list(found)
+    return list(entries)
 
 
 def _mapping(source: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = source.get(key)
-    if not isinstance(found, Mapping):
+    entry = source.get(key)
+    if not isinstance(entry, Mapping):
         raise InputError(f"{key} of an edge must hold keys and values.")
-    return found
+    return entry
 
 
 def _count(source: Mapping[str, Any], place: str) -> int:
@@ -161,14 +161,14 @@ def _count(source: Mapping[str, Any], place: str) -> int:
 
 def _numbers(text: str, count: int, place: str) -> Sequence[int]:
     """The indices that `name`, `name[2]` or `name[0:4:2]` stands for, of `count`."""
-    found = _PART.fullmatch(text)
-    if not found or (found[2] == "" and not found[3]):
+    numbers = _PART.fullmatch(text)
+    if not numbers or (numbers[2] == "" and not numbers[3]):
         raise InputError(f"{place} has {text!r:.60}; write `name`, `name[2]` or `name[0:4]`.")
-    if found[2] is None:
+    if numbers[2] is None:
         return range(count)
-    if not found[3]:
-        return range(int(found[2]), int(found[2]) + 1)
-    return range(count)[slice(*(int(each) if each else None for each in (found[2], found[4], found[5])))]
+    if not numbers[3]:
+        return range(int(numbers[2]), int(numbers[2]) + 1)
+    return range(count)[slice(*(int(each) if each else None for each in (numbers[2], numbers[4], numbers[5])))]
 
 
 ACCELERATOR, SWITCH = "xpu", "switch"
@@ -210,14 +210,14 @@ class InfragraphImporter:
             InputError: something in it cannot be, there are too few accelerators, or links between them have no
                 bandwidth; sentences begin with the path.
         """
-        found = Infrastructure(source)
-        accelerators = [path for path, kind in found.kinds.items() if kind == ACCELERATOR]
+        infrastructure = Infrastructure(source)
+        accelerators = [path for path, kind in infrastructure.kinds.items() if kind == ACCELERATOR]
         if len(accelerators) < 2:
             raise InputError(
                 f"there are {len(accelerators)} accelerators (components of choice {ACCELERATOR}); it takes 2."
             )
-        rows, assumptions, missing = _rated(found, set(accelerators))
-        rows = _united(rows, {path for path, kind in found.kinds.items() if kind == SWITCH})
+        rows, assumptions, missing = _rated(infrastructure, set(accelerators))
+        rows = _united(rows, {path for path, kind in infrastructure.kinds.items() if kind == SWITCH})
         near = _reached(accelerators[0], rows)
         lost = next((each for each in accelerators if each not in near), None)
         if lost is not None:
@@ -241,15 +241,15 @@ Row = tuple[str, str, float, float]
 """The ends of a link, bytes per second and direction, and seconds."""
 
 
-def _rated(found: Infrastructure, accelerators: set[str]) -> tuple[list[Row], list[str], list[str]]:
+def _rated(infrastructure: Infrastructure, accelerators: set[str]) -> tuple[list[Row], list[str], list[str]]:
     """The links with a bandwidth, where it is from, and names of links that have none."""
     rows: list[Row] = []
     assumptions: dict[str, None] = {}
     missing: dict[str, None] = {}
     shares: Counter[tuple[str, str]] = Counter()
-    for one, two, link in found.edges.values():
+    for one, two, link in infrastructure.edges.values():
         shares.update((end, str(link.get("name"))) for end in (one, two) if end in accelerators)
-    for one, two, link in found.edges.values():
+    for one, two, link in infrastructure.edges.values():
         name = str(link.get("name"))
         rate, seconds = _physical(link, f"links.{name}.physical")
         words = f"{name} {link.get('description', '')}"
@@ -310,23 +310,23 @@ def _reached(first: str, rows: Iterable[Row]) -> dict[str, None]:
     for one, two, _, _ in rows:
         beside[one].append(two)
         beside[two].append(one)
-    found = {first: None}
+    predecessors = {first: None}
     waiting = [first]
     for path in waiting:
         for other in beside[path]:
-            if other not in found:
-                found[other] = None
+            if other not in predecessors:
+                predecessors[other] = None
                 waiting.append(other)
-    return found
+    return predecessors
 
 
 def _names(accelerators: Iterable[str], source: Mapping[str, Any]) -> dict[str, str]:
     """Accelerators by host and number: `host0.3`; hosts are instances, or the device that the file is of."""
     counts: Counter[str] = Counter()
-    found = {}
+    names = {}
     for path in accelerators:
         instance, number = path.split(".")[:2]
         host = str(source.get("name") or "device") if "components" in source else f"{instance}{number}"
-        found[path] = f"{host}.{counts[host]}"
+        names[path] = f"{host}.{counts[host]}"
         counts[host] += 1
-    return found
+    return names

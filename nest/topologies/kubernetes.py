@@ -118,8 +118,8 @@ def _node(item: Any, index: int) -> _Node:
 
 
 def _mapping(item: Any, key: str) -> Mapping[str, Any]:
-    found = item.get(key) if isinstance(item, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    entry = item.get(key) if isinstance(item, Mapping) else None
+    return entry if isinstance(entry, Mapping) else {}
 
 
 def _first(labels: Mapping[str, str], keys: Sequence[str]) -> str | None:
@@ -128,7 +128,7 @@ def _first(labels: Mapping[str, str], keys: Sequence[str]) -> str | None:
 
 def _layers(labels: Mapping[str, str]) -> tuple[str, ...]:
     """The switches above a node, the nearest first."""
-    tiers = {int(found[1]): labels[key] for key in labels if (found := TIER.fullmatch(key)) and labels[key]}
+    tiers = {int(match[1]): labels[key] for key in labels if (match := TIER.fullmatch(key)) and labels[key]}
     if tiers:
         return tuple(tiers[tier] for tier in sorted(tiers))
     families = (tuple(labels[key] for key in keys if labels.get(key)) for keys in FABRICS)
@@ -144,9 +144,9 @@ def _count(item: Any, labels: Mapping[str, str], sharers: int) -> int | None:
     status = _mapping(item, "status")
     for resources in (_mapping(status, "allocatable"), _mapping(status, "capacity")):
         for key in RESOURCES:
-            found = _whole(resources.get(key))
-            if found is not None:
-                return found // sharers if found % sharers == 0 else found
+            count = _whole(resources.get(key))
+            if count is not None:
+                return count // sharers if count % sharers == 0 else count
     return _whole(_first(labels, COUNTS))
 
 

@@ -57,8 +57,8 @@ class NcclXmlImporter:
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is the path of such a file, or of one with NCCL's graphs."""
-        found = _FIRST.match(_BEFORE.sub("", beginning(source)))
-        return found is not None and found[2] in _INSIDE[found[1]]
+        match = _FIRST.match(_BEFORE.sub("", beginning(source)))
+        return match is not None and match[2] in _INSIDE[match[1]]
 
     def load(self, source: Path, profile: LinkProfile | None = None) -> Imported:
         """The machine.
@@ -101,26 +101,26 @@ def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Ma
     Raises:
         InputError: it has no GPUs, or something in it cannot be.
     """
-    found = _ordered(system.accelerators or _unclassified(system, profile, notes))
-    device = _device(found, notes)
-    names = tuple(f"GPU{index}" for index in range(len(found)))
-    fabric = _fabric(found, device or (None if profile is None else profile.device), notes)
-    direct = _Direct(found, notes)
-    usual = None if any(each.links for each in found) else _usual_link(found, device)
-    slots, assumed_of_slots = _slots(system, found, names, slot_bandwidth(device))
+    accelerators = _ordered(system.accelerators or _unclassified(system, profile, notes))
+    device = _device(accelerators, notes)
+    names = tuple(f"GPU{index}" for index in range(len(accelerators)))
+    fabric = _fabric(accelerators, device or (None if profile is None else profile.device), notes)
+    direct = _Direct(accelerators, notes)
+    usual = None if any(each.links for each in accelerators) else _usual_link(accelerators, device)
+    slots, assumed_of_slots = _slots(system, accelerators, names, slot_bandwidth(device))
     between, assumed_of_processors = _between_processors(system)
     return Machine(
         devices=names,
         fabric=fabric if direct.bundles or direct.switched else None,
         bundles=direct.bundles,
         switched=direct.switched,
-        buses=(*slots, *_chip_links(found, names, direct.to_processor, fabric), *between),
+        buses=(*slots, *_chip_links(accelerators, names, direct.to_processor, fabric), *between),
         assumed_of_buses=(*assumed_of_slots, *assumed_of_processors),
-        complete=usual is None and found[0].attributes is not None,
+        complete=usual is None and accelerators[0].attributes is not None,
         usual_link=usual,
-        hosts=tuple(each.place.host for each in found),
+        hosts=tuple(each.place.host for each in accelerators),
         device=device,
-        nics=nic_share(system.nics, [each.place.host for each in found], notes),
+        nics=nic_share(system.nics, [each.place.host for each in accelerators], notes),
     )
 
 
@@ -142,7 +142,7 @@ def _unclassified(system: System, profile: LinkProfile | None, notes: list[str])
     return [Accelerator(place) for place in system.unclassified[:wanted]]
 
 
-def _usual_link(found: Sequence[Accelerator], device: str | None) -> str | None:
+def _usual_link(accelerators: Sequence[Accelerator], device: str | None) -> str | None:
     """The catalogue's link of the devices, where the file says nothing of direct links; None: there need not be any.
 
     NCCL looks up direct links that a file leaves out (NVIDIA/nccl@5067397 src/graph/xml.cc, `ncclTopoGetXmlFromGpu`),
@@ -150,9 +150,9 @@ def _usual_link(found: Sequence[Accelerator], device: str | None) -> str | None:
     """
     if device is not None:
         return own_link(device)
-    attributes = found[0].attributes or {}
+    attributes = accelerators[0].attributes or {}
     known = attributes.get("sm", "")
-    if "vendor" in (found[0].place.pci or {}) or "gcn" in attributes or not known.isdecimal():
+    if "vendor" in (accelerators[0].place.pci or {}) or "gcn" in attributes or not known.isdecimal():
         return None
     return nvlink(int(known)).link if int(known) in GENERATIONS else None
 
@@ -166,9 +166,9 @@ def _ordered(accelerators: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
     return tuple(accelerators[index] for index in places)
 
 
-def _device(found: Sequence[Accelerator], notes: list[str]) -> str | None:
+def _device(accelerators: Sequence[Accelerator], notes: list[str]) -> str | None:
     """The accelerator by its name in the catalogue, where PCI vendor and device tell it."""
-    pcis = [each.place.pci or {} for each in found]
+    pcis = [each.place.pci or {} for each in accelerators]
     numbers = {(hexadecimal(pci.get("vendor", "")), hexadecimal(pci.get("device", ""))) for pci in pcis}
     if len(numbers) > 1:
         raise InputError(f"it has {len(numbers)} kinds of GPUs; nest plans for devices of one kind.")
@@ -181,18 +181,18 @@ def _device(found: Sequence[Accelerator], notes: list[str]) -> str | None:
             return device
         notes.append(f"the GPUs are device {number:#06x} of PCI vendor {vendor:#06x}, which is not known by name.")
         return None
-    capable = (found[0].attributes or {}).get("sm", "")
-    if capable.isdecimal() and int(capable) in CAPABILITIES and "gcn" not in (found[0].attributes or {}):
+    capable = (accelerators[0].attributes or {}).get("sm", "")
+    if capable.isdecimal() and int(capable) in CAPABILITIES and "gcn" not in (accelerators[0].attributes or {}):
         notes.append(f"the GPUs have compute capability {int(capable) / 10:g}: {CAPABILITIES[int(capable)]}.")
     return None
 
 
-def _fabric(found: Sequence[Accelerator], device: str | None, notes: list[str]) -> Fabric:
-    attributes = found[0].attributes or {}
+def _fabric(accelerators: Sequence[Accelerator], device: str | None, notes: list[str]) -> Fabric:
+    attributes = accelerators[0].attributes or {}
     if "gcn" in attributes:
         return infinity_fabric(attributes["gcn"])
     known = int(attributes["sm"]) if attributes.get("sm", "").isdecimal() else capability(device)
-    if known is None and any(each.links for each in found):
+    if known is None and any(each.links for each in accelerators):
         notes.append("the file does not say of what generation NVLink is; its links are taken to have 25 GB/s each.")
     return nvlink(USUAL_CAPABILITY if known is None else known)
 
@@ -205,13 +205,13 @@ class _Direct:
         to_processor: for accelerators with links to a processor, how many.
     """
 
-    def __init__(self, found: Sequence[Accelerator], notes: list[str]) -> None:
-        self._place = {_key(each.place): index for index, each in enumerate(found)}
+    def __init__(self, accelerators: Sequence[Accelerator], notes: list[str]) -> None:
+        self._place = {_key(each.place): index for index, each in enumerate(accelerators)}
         counted: Counter[tuple[int, int]] = Counter()
         switched: Counter[int] = Counter()
         self.to_processor: Counter[int] = Counter()
         lost = itself = 0
-        for index, each in enumerate(found):
+        for index, each in enumerate(accelerators):
             for link in each.links:
                 count = _count(link, index)
                 peer = self._place.get((each.place.host, bus(link.get("target", ""))))
@@ -257,10 +257,10 @@ def _leads_to(link: Attributes, peer: int | None) -> str:
 
 
 def _slots(
-    system: System, found: Sequence[Accelerator], names: Sequence[str], slot: float | None
+    system: System, accelerators: Sequence[Accelerator], names: Sequence[str], slot: float | None
 ) -> tuple[list[Bus], list[str]]:
     """Bridges and accelerators, each with the path to what is above it, and what these rest on."""
-    places = [(name, each.place) for name, each in zip(names, found, strict=True)] + system.bridges
+    places = [(name, each.place) for name, each in zip(names, accelerators, strict=True)] + system.bridges
     usual = slot or pci_nominal(USUAL_RATE, USUAL_WIDTH)
     buses, unknown = [], 0
     for name, place in places:
@@ -278,10 +278,10 @@ def _slots(
 
 
 def _chip_links(
-    found: Sequence[Accelerator], names: Sequence[str], linked: Mapping[int, int], fabric: Fabric
+    accelerators: Sequence[Accelerator], names: Sequence[str], linked: Mapping[int, int], fabric: Fabric
 ) -> Iterator[Bus]:
     """Links of accelerators to the processor of their own: NVLink of POWER9, C2C of Grace."""
-    for index, each in enumerate(found):
+    for index, each in enumerate(accelerators):
         if not each.place.above.startswith("processor"):
             continue
         if index in linked:

@@ -60,8 +60,8 @@ class NetqImporter:
         if not hosts or len(hosts) == len(tiers):
             raise InputError("the graph has no hosts (nodes of tier -1) linked to switches (nodes of other tiers).")
         usual, sentences = usual_links({names[each]: count[each] for each in hosts})
-        found = figures(profile, USUAL, usual, made_of=ETHERNET)
-        rate = found.link_rate / usual
+        profile_figures = figures(profile, USUAL, usual, made_of=ETHERNET)
+        rate = profile_figures.link_rate / usual
         sentences.append(
             f"Every cable carries {rate / 1e9:.4g} GB/s: NetQ counts cables and does not give their rates."
         )
@@ -74,7 +74,7 @@ class NetqImporter:
             elif len(ends) == 1 and ends[0] in own:
                 own[ends[0]] += [(two if ends[0] == one else one, rate)] * cables
         machines = [FabricHost(names[each], tuple(own[each])) for each in sorted(own, key=lambda each: names[each])]
-        return fabric_network(machines, fabric, found, sentences)
+        return fabric_network(machines, fabric, profile_figures, sentences)
 
 
 class NetqDomainsImporter:
@@ -118,8 +118,8 @@ def _list(text: str) -> list[Any]:
 
 def _each(item: Any, key: str) -> Iterator[Mapping[str, Any]]:
     """The mappings in the list under a key."""
-    found = item.get(key) if isinstance(item, Mapping) else None
-    yield from (each for each in found or () if isinstance(each, Mapping)) if isinstance(found, list) else ()
+    entries = item.get(key) if isinstance(item, Mapping) else None
+    yield from (each for each in entries or () if isinstance(each, Mapping)) if isinstance(entries, list) else ()
 
 
 def _links(content: list[Any], tiers: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:

@@ -78,12 +78,12 @@ def rate(text: str) -> float:
     Raises:
         InputError: it is no rate above 0.
     """
-    found = _RATE.fullmatch(text)
+    match = _RATE.fullmatch(text)
     value = 0.0
-    if found:
-        base = 1024.0 if found[3] else 1000.0
-        bits = 8.0 if (found[4] or "b").startswith("B") else 1.0
-        value = float(found[1]) * base ** _POWERS[found[2] or ""] * bits / 8
+    if match:
+        base = 1024.0 if match[3] else 1000.0
+        bits = 8.0 if (match[4] or "b").startswith("B") else 1.0
+        value = float(match[1]) * base ** _POWERS[match[2] or ""] * bits / 8
     if not value or not isfinite(value):
         raise InputError(f"{text!r:.40} is no rate above 0; ns-3 writes rates as `400Gbps`.")
     return value
@@ -95,10 +95,10 @@ def delay(text: str) -> float:
     Raises:
         InputError: it is no delay.
     """
-    found = _TIME.fullmatch(text)
-    if not found or not isfinite(float(found[1])):
+    match = _TIME.fullmatch(text)
+    if not match or not isfinite(float(match[1])):
         raise InputError(f"{text!r:.40} is no delay; ns-3 writes delays as `0.0005ms`.")
-    return float(found[1]) * _SECONDS[found[2] or "s"]
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 @frozen
@@ -172,14 +172,14 @@ class _Words:
 
 
 def _header(words: _Words) -> _Header:
-    found = [words.next("a count") for _ in words.first]
-    counts = [int(word) for word in found if word.isdigit() and len(word) <= 9]
-    if len(found) == 3 == len(counts):
+    numbers = [words.next("a count") for _ in words.first]
+    counts = [int(word) for word in numbers if word.isdigit() and len(word) <= 9]
+    if len(numbers) == 3 == len(counts):
         nodes, switches, links = counts
         header = _Header(nodes, switches, links)
-    elif len(found) in (6, 7) and len(counts) == len(found) - 1:
+    elif len(numbers) in (6, 7) and len(counts) == len(numbers) - 1:
         nodes, per_host, nvswitches, switches, links = counts[:5]
-        header = _Header(nodes, nvswitches + switches, links, DEVICES.get(found[5].upper()), per_host or None)
+        header = _Header(nodes, nvswitches + switches, links, DEVICES.get(numbers[5].upper()), per_host or None)
     else:
         raise InputError("the first line must say how many nodes, switches and links there are.")
     if header.switches > header.nodes:

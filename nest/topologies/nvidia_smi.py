@@ -68,7 +68,7 @@ def machine(connections: Connections, profile: LinkProfile | None, notes: list[s
                 raise InputError(
                     f"the matrix does not say how {names[one]} and {names[two]} are joined; import all of it."
                 )
-    links = {pair: int(found[1]) for pair, kind in kinds.items() if (found := _NVLINKS.fullmatch(kind))}
+    links = {pair: int(match[1]) for pair, kind in kinds.items() if (match := _NVLINKS.fullmatch(kind))}
     device = None if profile is None else profile.device
     switched = _switched(len(names), links)
     rests_on: list[str] = []
@@ -88,15 +88,15 @@ def _switched(count: int, links: Mapping[tuple[int, int], int]) -> dict[int, tup
 
     Where a GPU seems to have more links than any has, the same links lead to all its peers: over a switch.
     """
-    found = {}
+    switches = {}
     for number, group in enumerate(components(range(count), links)):
         each = {
             gpu: [links[pair] for pair in links if gpu in pair and pair[0] in group and pair[1] in group]
             for gpu in group
         }
         if any(sum(counts) > MOST_LINKS for counts in each.values()):
-            found.update({gpu: (number, max(counts)) for gpu, counts in each.items()})
-    return found
+            switches.update({gpu: (number, max(counts)) for gpu, counts in each.items()})
+    return switches
 
 
 def _fabric(device: str | None, notes: list[str]) -> Fabric:
@@ -235,7 +235,7 @@ def _connections(lines: list[str]) -> Connections:
         names.append(name)
     if len(set(names)) < len(names):
         raise InputError(f"line {header + 1} names a GPU twice; import one matrix at a time.")
-    found: dict[tuple[int, int], str] = {}
+    kinds: dict[tuple[int, int], str] = {}
     seen: set[str] = set()
     for number, line in enumerate(lines[header + 1 :], header + 2):
         if seen and _HEADER.match(line) and not _ROW.match(line):
@@ -246,11 +246,11 @@ def _connections(lines: list[str]) -> Connections:
         if row[1] in seen:
             raise InputError(f"line {number}: {row[1]} has two rows; import one matrix at a time.")
         seen.add(row[1])
-        _read(row[1], row[2].split(), names, number, found)
-    return Connections(tuple(names), found)
+        _read(row[1], row[2].split(), names, number, kinds)
+    return Connections(tuple(names), kinds)
 
 
-def _read(name: str, cells: list[str], names: list[str], number: int, found: dict[tuple[int, int], str]) -> None:
+def _read(name: str, cells: list[str], names: list[str], number: int, kinds: dict[tuple[int, int], str]) -> None:
     """Add the cells of one row."""
     if len(cells) < len(names):
         raise InputError(
@@ -263,7 +263,7 @@ def _read(name: str, cells: list[str], names: list[str], number: int, found: dic
         if one == two:
             continue
         pair = (min(one, two), max(one, two))
-        known = found.setdefault(pair, cell)
+        known = kinds.setdefault(pair, cell)
         if known != cell:
             raise InputError(
                 f"line {number}: {name} and {names[two]} are joined by {cell!r:.20}, in an earlier line by "

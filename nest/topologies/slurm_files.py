@@ -97,7 +97,7 @@ def _pairs(line: str, number: int) -> Mapping[str, str]:
     """The values of a line by their keys in small letters."""
     if re.match(r"\s*include\s", line, re.IGNORECASE):
         raise InputError(f"line {number} includes another file, which is not read; put its lines in its place.")
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     place = 0
     line = line.rstrip()
     while place < len(line):
@@ -105,16 +105,16 @@ def _pairs(line: str, number: int) -> Mapping[str, str]:
         if match is None:
             raise InputError(f"line {number}: {line[place:].strip()!r:.60} is not of the form `Key=value`.")
         key, value = match[1].lower(), match[2] if match[2] is not None else match[3]
-        first = next(iter(found), key)
-        if first not in KEYS or (found and key not in KEYS[first]):
+        first = next(iter(pairs), key)
+        if first not in KEYS or (pairs and key not in KEYS[first]):
             raise InputError(
                 f"line {number} has the key {match[1]!r:.40}, which no line of its kind has.{_near(match[1])}"
             )
-        if key in found:
+        if key in pairs:
             raise InputError(f"line {number} has the key {match[1]!r:.40} twice; keep one.")
-        found[key] = value
+        pairs[key] = value
         place = match.end()
-    return found
+    return pairs
 
 
 def _near(key: str) -> str:

@@ -191,9 +191,9 @@ class Model:
 
     def _keys(self, switch: str) -> Mapping[str, Any]:
         """Labels and annotations of a switch, which the hosts below it inherit."""
-        found = self._switches.get(switch, {})
-        labels = mapping(found.get("labels"), f"switches.{switch}.labels")
-        return {**labels, **mapping(found.get("annotations"), f"switches.{switch}.annotations")}
+        keys = self._switches.get(switch, {})
+        labels = mapping(keys.get("labels"), f"switches.{switch}.labels")
+        return {**labels, **mapping(keys.get("annotations"), f"switches.{switch}.annotations")}
 
     def _above(self) -> dict[str, str]:
         """The switch above each."""
@@ -210,13 +210,13 @@ class Model:
 
     def _layers(self, switch: str | None) -> tuple[str, ...]:
         """The switches above what hangs on `switch`, itself included, the nearest first."""
-        found: list[str] = []
+        layers: list[str] = []
         while switch is not None:
-            if switch in found:
+            if switch in layers:
                 raise InputError(f"switch {switch!r:.60} is above itself; correct what is above what.")
-            found.append(switch)
+            layers.append(switch)
             switch = self._parents.get(switch)
-        return tuple(found)
+        return tuple(layers)
 
 
 def _hosts(value: Any, place: str) -> list[str]:
@@ -229,11 +229,11 @@ def _hosts(value: Any, place: str) -> list[str]:
 def _named(value: Any, place: str) -> dict[str, Mapping[str, Any]]:
     """Switches by name, from a mapping or from a list of mappings with names."""
     if isinstance(value, (list, tuple)):
-        found: dict[str, Mapping[str, Any]] = {}
+        by_name: dict[str, Mapping[str, Any]] = {}
         for index, item in enumerate(value):
             switch = mapping(item, f"{place}[{index}]")
             if not switch.get("name"):
                 raise InputError(f"{place}[{index}].name is missing.")
-            found[str(switch["name"])] = switch
-        return found
+            by_name[str(switch["name"])] = switch
+        return by_name
     return {str(name): mapping(item, f"{place}.{name}") for name, item in mapping(value, place).items()}

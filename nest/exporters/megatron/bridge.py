@@ -101,7 +101,7 @@ def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, 
 
 def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
     modules = flags.get("--recompute-modules")
-    found: Section = {
+    section: Section = {
         "seq_length": training.sequence_length,
         "tensor_model_parallel_size": shape.tp,
         "sequence_parallel": shape.sequence_parallel,
@@ -120,7 +120,7 @@ def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
         "recompute_modules": list(modules) if isinstance(modules, tuple) else None,
     }
     if "--num-experts" in flags:
-        found |= {
+        section |= {
             "expert_model_parallel_size": shape.ep,
             "expert_tensor_parallel_size": shape.etp,
             "moe_token_dispatcher_type": flags["--moe-token-dispatcher-type"],
@@ -128,21 +128,21 @@ def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
             "moe_expert_capacity_factor": flags.get("--moe-expert-capacity-factor"),
             "moe_pad_expert_input_to_capacity": bool(flags.get("--moe-pad-expert-input-to-capacity")),
         }
-    return found
+    return section
 
 
 DTYPES = {"bf16": "torch.bfloat16", "fp8": "torch.uint8", "fp32": "torch.float32"}
 
 
 def _optimizer(flags: Flags, distributed: bool) -> Section:
-    found: Section = {"optimizer": flags["--optimizer"], "use_distributed_optimizer": distributed}
+    section: Section = {"optimizer": flags["--optimizer"], "use_distributed_optimizer": distributed}
     if flags.get("--use-precision-aware-optimizer"):
-        found["use_precision_aware_optimizer"] = True
-        found["exp_avg_dtype"] = DTYPES[str(flags.get("--exp-avg-dtype", "fp32"))]
-        found["exp_avg_sq_dtype"] = DTYPES[str(flags.get("--exp-avg-sq-dtype", "fp32"))]
+        section["use_precision_aware_optimizer"] = True
+        section["exp_avg_dtype"] = DTYPES[str(flags.get("--exp-avg-dtype", "fp32"))]
+        section["exp_avg_sq_dtype"] = DTYPES[str(flags.get("--exp-avg-sq-dtype", "fp32"))]
     if flags.get("--optimizer-cpu-offload"):
-        found |= {"optimizer_cpu_offload": True, "optimizer_offload_fraction": 1.0}
-    return found
+        section |= {"optimizer_cpu_offload": True, "optimizer_offload_fraction": 1.0}
+    return section
 
 
 def _text(sections: Mapping[str, Section | str | None], shape: Deployment, model: Architecture) -> str:

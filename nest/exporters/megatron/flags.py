@@ -107,20 +107,22 @@ def _head_constraints(model: Architecture) -> dict[str, str]:
 
 
 def _training_constraints(training: Training, model: Architecture) -> dict[str, str]:
-    found = {}
+    constraints = {}
     if training.optimizer.startswith("sgd"):
-        found["zero == 0"] = "Megatron-LM's distributed optimizer and its FSDP are Adam's"
+        constraints["zero == 0"] = "Megatron-LM's distributed optimizer and its FSDP are Adam's"
     elif precision_aware(training):
-        found["zero >= 1"] = "Megatron-LM's precision-aware optimizer, which this training asks for, is distributed"
+        constraints["zero >= 1"] = (
+            "Megatron-LM's precision-aware optimizer, which this training asks for, is distributed"
+        )
     elif eight_bit_weights(training):
-        found["zero >= 1"] = "Megatron-LM keeps weights in 8 bits only with its distributed optimizer"
+        constraints["zero >= 1"] = "Megatron-LM keeps weights in 8 bits only with its distributed optimizer"
     if training.overlap.tensor:
-        found["tp == 1 or sp > 1"] = (
+        constraints["tp == 1 or sp > 1"] = (
             "Megatron-LM overlaps tensor parallelism only with sequence parallelism; give that, or say "
             "overlap.tensor: false"
         )
     if training.key_exchange == "ring" and any(windows(model)):
-        found["cp == 1"] = (
+        constraints["cp == 1"] = (
             "Transformer Engine passes keys on in a ring only where there is no attention window; "
             "training.context_exchange all_gather would do"
         )
@@ -128,24 +130,24 @@ def _training_constraints(training: Training, model: Architecture) -> dict[str, 
     if delayed and {"layernorm", "moe_act"}.intersection(
         modules_of(training.selective) if _has_modules(training) else ()
     ):
-        found['recompute != "selective"'] = (
+        constraints['recompute != "selective"'] = (
             "Megatron-LM does not recompute norms and activations of experts with delayed scaling of fp8"
         )
-    return found
+    return constraints
 
 
 def _expert_constraints(training: Training) -> dict[str, str]:
-    found = {
+    constraints = {
         "(tp == 1) or (sp > 1)": (
             "Megatron-LM trains mixtures of experts with tensor parallelism only where the sequence is parallel too"
         )
     }
     if training.overlap.experts:
-        found['ep == 1 or (pp == 1 or chunks > 1) and recompute != "full"'] = (
+        constraints['ep == 1 or (pp == 1 or chunks > 1) and recompute != "full"'] = (
             "Megatron-LM overlaps the exchange of experts only without a pipeline or with an interleaved one, and not "
             "with full recomputation"
         )
-    return found
+    return constraints
 
 
 def rank_order(plan: PlanDocument) -> tuple[str, ...]:

@@ -141,12 +141,12 @@ def _window_flags(widths: tuple[int | None, ...]) -> Flags:
 
     Sources: `window_size` and `window_attn_skip_freq` of Megatron Core's TransformerConfig; 1 stands for a window.
     """
-    found = [width for width in widths if width is not None]
-    if not found:
+    widths_given = [width for width in widths if width is not None]
+    if not widths_given:
         return {}
     pattern = [int(width is not None) for width in widths]
     return {
-        "--window-size": f"{found[0] - 1},0",
+        "--window-size": f"{widths_given[0] - 1},0",
         "--window-attn-skip-freq": None if all(pattern) else write_pattern(pattern),
     }
 
@@ -257,11 +257,11 @@ def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """How positions are stretched; empty: not at all."""
-    found = config.get("rope_scaling") or config.get("rope_parameters")
-    if not isinstance(found, Mapping):
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    if not isinstance(scaling, Mapping):
         return {}
-    kind = found.get("rope_type", found.get("type", "default"))
-    return {} if kind == "default" else {**found, "rope_type": kind}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    return {} if kind == "default" else {**scaling, "rope_type": kind}
 
 
 def _scaling_flags(config: Mapping[str, Any], model: Architecture) -> Flags | None:
@@ -293,8 +293,8 @@ def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:
     """
     sigmoid = config.get("scoring_func") == "sigmoid" or _family(config) in SIGMOID_ROUTERS
     biased = config.get("topk_method") == "noaux_tc" or _family(config) in SIGMOID_ROUTERS
-    groups, kept = _whole(_number(config, "n_group")), _whole(_number(config, "topk_group"))
-    grouped = groups is not None and groups > 1 and kept is not None
+    groups, chosen = _whole(_number(config, "n_group")), _whole(_number(config, "topk_group"))
+    grouped = groups is not None and groups > 1 and chosen is not None
     unscaled = _number(config, "routed_scaling_factor") in (None, 1)
     once = feed_forwards(model)[1][0].top_k == 1
     return {
@@ -302,7 +302,7 @@ def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:
         "--moe-router-enable-expert-bias": sigmoid and biased,
         "--moe-router-pre-softmax": not sigmoid and (once or config.get("norm_topk_prob") is False),
         "--moe-router-num-groups": groups if grouped else None,
-        "--moe-router-group-topk": kept if grouped else None,
+        "--moe-router-group-topk": chosen if grouped else None,
         "--moe-router-topk-scaling-factor": None if unscaled else _number(config, "routed_scaling_factor"),
         "--moe-aux-loss-coeff": _number(config, "router_aux_loss_coef", "aux_loss_alpha"),
     }

@@ -114,7 +114,7 @@ def _expanded(text: str, repetition: re.Pattern[str]) -> str:
     length = len(text) + sum(len(part) * _count(number) for part, number in repetition.findall(text))
     if length > LONGEST:
         raise InputError(f"{FLAG} {text!r:.80} stands for more than {LONGEST} letters.")
-    return repetition.sub(lambda found: found.group(1) * int(found.group(2)), text)
+    return repetition.sub(lambda match: match.group(1) * int(match.group(2)), text)
 
 
 def _count(number: str) -> int:
@@ -178,9 +178,9 @@ def _listed(tree: ast.expr) -> list[int]:
         case ast.BinOp(left=first, op=ast.Add(), right=second):
             return [*_listed(first), *_listed(second)]
         case ast.BinOp(left=repeated, op=ast.Mult(), right=times):
-            found, count = _listed(repeated), _number(times)
-            if len(found) * count <= LONGEST_PATTERN:
-                return found * count
+            entries, count = _listed(repeated), _number(times)
+            if len(entries) * count <= LONGEST_PATTERN:
+                return entries * count
     raise ValueError(ast.dump(tree))
 
 

@@ -160,10 +160,10 @@ def recompute_flags(mode: str, selective: Sequence[str]) -> Flags:
             "--recompute-method": "uniform",
             "--recompute-num-layers": 1,
         }
-    found = modules_of(selective) if mode == "selective" else None
-    if found is None:
+    modules = modules_of(selective) if mode == "selective" else None
+    if modules is None:
         raise InputError(f"recompute mode {mode!r} is not one of Megatron-LM's, which are {', '.join(MODES)}.")
-    return {"--recompute-granularity": "selective", "--recompute-modules": found}
+    return {"--recompute-granularity": "selective", "--recompute-modules": modules}
 
 
 def modules_of(selective: Sequence[str]) -> tuple[str, ...]:

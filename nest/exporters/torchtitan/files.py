@@ -40,7 +40,7 @@ def local_batch(shape: Deployment) -> int:
 def parallelism(shape: Deployment, head: str) -> dict[str, Any]:
     """Keys of `parallelism` that 0.2.2 and 0.3.0 share; `head` is their name of the projection to the vocabulary."""
     shard = shard_ranks(shape, "torchtitan") if shape.zero[0] > 0 else 1
-    found: dict[str, Any] = {
+    section: dict[str, Any] = {
         "data_parallel_replicate_degree": shape.data_parallel // shard,
         "data_parallel_shard_degree": shard,
         "fsdp_reshard_after_forward": "always" if shape.zero[0] == 3 else "never",
@@ -51,12 +51,12 @@ def parallelism(shape: Deployment, head: str) -> dict[str, Any]:
     }
     if shape.stages > 1:
         modules = {"embedding": ["tok_embeddings"], "head": ["norm", head]}
-        found["pipeline_parallel_schedule"] = SCHEDULES.get(shape.schedule, FROM_FILE)
-        found["pipeline_parallel_microbatch_size"] = samples(shape)
-        found["module_fqns_per_model_part"] = [
+        section["pipeline_parallel_schedule"] = SCHEDULES.get(shape.schedule, FROM_FILE)
+        section["pipeline_parallel_microbatch_size"] = samples(shape)
+        section["module_fqns_per_model_part"] = [
             [name for layer in run.layers for name in modules.get(layer, [layer])] for run in shape.runs
         ]
-    return found
+    return section
 
 
 IMPORTED = "nest_torchtitan_model"
@@ -100,11 +100,11 @@ def _model(model: Architecture | None) -> dict[str, str]:
 
 def _training(shape: Deployment, problem: Problem) -> dict[str, Any]:
     """Weights and optimizer in single precision, products in the plan's (torchtitan/config/job_config.py)."""
-    found: dict[str, Any] = {"local_batch_size": local_batch(shape), "global_batch_size": shape.global_batch}
+    section: dict[str, Any] = {"local_batch_size": local_batch(shape), "global_batch_size": shape.global_batch}
     if shape.sequence_length is not None:
-        found["seq_len"] = shape.sequence_length
+        section["seq_len"] = shape.sequence_length
     products = "bfloat16" if problem.training.precision == "bf16" else "float32"
-    return {**found, "dtype": "float32", "mixed_precision_param": products, "mixed_precision_reduce": "float32"}
+    return {**section, "dtype": "float32", "mixed_precision_param": products, "mixed_precision_reduce": "float32"}
 
 
 def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[str]) -> list[str]:

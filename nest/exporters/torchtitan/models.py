@@ -86,8 +86,8 @@ def flavor(architecture: Architecture | None, version: str) -> Flavor | None:
     model = family(architecture)
     if architecture is None or model is None:
         return None
-    found = (flavor for flavor in FLAVORS if flavor.model == model and flavor.figures == figures(architecture))
-    return next((flavor for flavor in found if version == NEW or flavor.since == OLD), None)
+    matching = (flavor for flavor in FLAVORS if flavor.model == model and flavor.figures == figures(architecture))
+    return next((flavor for flavor in matching if version == NEW or flavor.since == OLD), None)
 
 
 def unknown_llama(architecture: Architecture | None) -> bool:
@@ -199,9 +199,9 @@ def _number(value: Any, otherwise: float) -> float:
 
 def unlike_flavor(architecture: Architecture | None, source: Any) -> str | None:
     """What a configuration says of norms and rotary positions other than torchtitan's size of these widths does."""
-    if not configuration(source) or family(architecture) != LLAMA or (found := rotary_details(source)) == _FLAVORS:
+    if not configuration(source) or family(architecture) != LLAMA or (rotary := rotary_details(source)) == _FLAVORS:
         return None
-    own = ", ".join(f"{name} {found[name]:g}" for name in found if found[name] != _FLAVORS[name])
+    own = ", ".join(f"{name} {rotary[name]:g}" for name in rotary if rotary[name] != _FLAVORS[name])
     return f"The model's configuration has {own}, which torchtitan's size of these widths has not: change it there."
 
 

@@ -162,8 +162,8 @@ def own_link(device: str) -> str | None:
 
 def slot_bandwidth(device: str | None) -> float | None:
     """Nominal bytes per second and direction of a device's PCI Express; None: the catalogue does not say."""
-    found = published_devices().get(device or "")
-    return None if found is None else found.host_bandwidth or None
+    device_figures = published_devices().get(device or "")
+    return None if device_figures is None else device_figures.host_bandwidth or None
 
 
 def reached(name: str) -> tuple[float, float]:
@@ -196,8 +196,8 @@ UNKNOWN_PROCESSOR = 10e9
 
 def pci_rate(text: str) -> float | None:
     """GT/s of a link speed as the kernel writes it (`16.0 GT/s PCIe`, `8 GT/s`); None: it says none."""
-    found = _RATE.match(text)
-    rate = float(found[1]) if found else 0.0
+    match = _RATE.match(text)
+    rate = float(match[1]) if match else 0.0
     return rate if 0.0 < rate <= ENCODINGS[-1][0] else None
 
 

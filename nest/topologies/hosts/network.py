@@ -212,10 +212,10 @@ def _bus_links(machine: Machine) -> Links:
     devices, buses = set(machine.devices), list(machine.buses)
     while True:
         ends = Counter(name for bus in buses for name in (bus.one, bus.two))
-        kept = [bus for bus in buses if all(ends[name] > 1 or name in devices for name in (bus.one, bus.two))]
-        if len(kept) == len(buses):
+        crossed = [bus for bus in buses if all(ends[name] > 1 or name in devices for name in (bus.one, bus.two))]
+        if len(crossed) == len(buses):
             break
-        buses = kept
+        buses = crossed
     half = reached(PCI_LINK)[1] / 2
     return [(bus.one, bus.two, bus.bandwidth, half if {bus.one, bus.two} & devices else 0.0) for bus in buses]
 

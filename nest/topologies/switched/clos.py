@@ -41,11 +41,11 @@ class FabricHost:
     @property
     def switches(self) -> dict[str, float | None]:
         """The switches it hangs on, with the bandwidth of all links to each together."""
-        found: dict[str, float | None] = {}
+        bandwidths: dict[str, float | None] = {}
         for switch, bandwidth in self.links:
-            before = found.get(switch, 0.0)
-            found[switch] = None if before is None or bandwidth is None else before + bandwidth
-        return found
+            before = bandwidths.get(switch, 0.0)
+            bandwidths[switch] = None if before is None or bandwidth is None else before + bandwidth
+        return bandwidths
 
 
 class NoTreeError(InputError):
@@ -119,36 +119,38 @@ def _tiers(machines: Sequence[FabricHost], fabric: Fabric) -> list[list[str]]:
     Raises:
         NoTreeError: switches of one tier are linked to each other, as in a dragonfly or a torus.
     """
-    found = [list(dict.fromkeys(switch for each in machines for switch in each.switches))]
-    known = set(found[0])
-    while found[-1]:
-        tier = set(found[-1])
-        for switch in found[-1]:
+    tiers = [list(dict.fromkeys(switch for each in machines for switch in each.switches))]
+    known = set(tiers[0])
+    while tiers[-1]:
+        tier = set(tiers[-1])
+        for switch in tiers[-1]:
             across = next((each for each in fabric.beside(switch) if each in tier), None)
             if across is not None:
                 raise NoTreeError(f"switches {switch!r:.60} and {across!r:.60} of one tier are linked.")
-        above = [each for switch in found[-1] for each in fabric.beside(switch) if each not in known]
-        found.append(list(dict.fromkeys(above)))
+        above = [each for switch in tiers[-1] for each in fabric.beside(switch) if each not in known]
+        tiers.append(list(dict.fromkeys(above)))
         known.update(above)
-    return found[:-1]
+    return tiers[:-1]
 
 
 def _behind(machines: Sequence[FabricHost], tiers: Sequence[Sequence[str]], fabric: Fabric) -> dict[str, float]:
     """Hosts whose traffic each switch carries upwards: a host spreads over its rails, a switch over its ways up."""
-    found: dict[str, float] = dict.fromkeys((switch for tier in tiers for switch in tier), 0.0)
+    bandwidths: dict[str, float] = dict.fromkeys((switch for tier in tiers for switch in tier), 0.0)
     for machine in machines:
         switches = machine.switches
         whole = _total(switches.values())
         for switch, bandwidth in switches.items():
-            found[switch] += 1 / len(switches) if not whole or bandwidth is None else bandwidth / whole
+            bandwidths[switch] += 1 / len(switches) if not whole or bandwidth is None else bandwidth / whole
     for lower, upper in pairwise(tiers):
         above = set(upper)
         for switch in lower:
             ways = {each: width for each, width in fabric.beside(switch).items() if each in above}
             whole = _total(ways.values())
             for each, width in ways.items():
-                found[each] += found[switch] * (1 / len(ways) if not whole or width is None else width / whole)
-    return found
+                bandwidths[each] += bandwidths[switch] * (
+                    1 / len(ways) if not whole or width is None else width / whole
+                )
+    return bandwidths
 
 
 def _groups(machines: Sequence[FabricHost], leaves: Sequence[str]) -> dict[str, list[str]]:
@@ -164,11 +166,11 @@ def _groups(machines: Sequence[FabricHost], leaves: Sequence[str]) -> dict[str, 
             known, name = of.setdefault(switch, (switches, machine.name))
             if known != switches:
                 raise NoTreeError(f"hosts {name!r:.60} and {machine.name!r:.60} share some leaf switches, not all.")
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     names: dict[frozenset[str], str] = {}
     for switch in leaves:
-        found.setdefault(names.setdefault(of[switch][0], switch), []).append(switch)
-    return found
+        groups.setdefault(names.setdefault(of[switch][0], switch), []).append(switch)
+    return groups
 
 
 def _joined_groups(
@@ -184,13 +186,13 @@ def _joined_groups(
         if len(ends) < 2 and not further:
             continue  # It joins nothing: a leaf switch of hosts that are not planned with, or the top of one group.
         links += [(switch, group) for group in ends]
-    found: dict[str, tuple[list[str], list[str]]] = {}
+    result: dict[str, tuple[list[str], list[str]]] = {}
     for members in components([*upper, *groups], links):
         switches = [each for each in members if each not in groups]
         below = [each for each in members if each in groups]
         if switches and below:
-            found[switches[0]] = (switches, below)
-    return found
+            result[switches[0]] = (switches, below)
+    return result
 
 
 def _upward(members: Sequence[str], above: set[str], behind: Mapping[str, float], fabric: Fabric) -> float | None:
@@ -296,32 +298,32 @@ def figures(given: LinkProfile | None, usual: str, links: int, *, made_of: TierS
     `usual`: name of the catalogue's profile that completes it.
     `made_of`: the links of the network, where the file says and the user does not.
     """
-    found = sourced_profile(given, usual)
-    given = found.given
+    sourced = sourced_profile(given, usual)
+    given = sourced.given
     linked = given.host is not None or given.domain is not None or given.tiers
-    name = given.name if linked else found.usual.name  # Of whom the links are.
+    name = given.name if linked else sourced.usual.name  # Of whom the links are.
     source = f"link profile {name}" if name else "the link profile"
-    devices, sentences = found.devices_per_host, []
+    devices, sentences = sourced.devices_per_host, []
     if given.devices_per_host is None:
         why = source
         if links in WHOLE:
             devices, why = links, "one for each of its links to the network"
         sentences.append(f"A host has {devices} accelerators: {why}.")
-    if found.device is not None and given.device is None:
-        sentences.append(f"The accelerators are {found.device}: {source}.")
+    if sourced.device is not None and given.device is None:
+        sentences.append(f"The accelerators are {sourced.device}: {source}.")
     profile = LinkProfile(
         name=name,
-        device=found.device,
+        device=sourced.device,
         devices_per_host=devices,
-        host=found.host,
-        domain=found.domain,
-        tiers=(made_of,) if made_of is not None and not given.tiers else found.tiers,
+        host=sourced.host,
+        domain=sourced.domain,
+        tiers=(made_of,) if made_of is not None and not given.tiers else sourced.tiers,
     )
     return Figures(profile, devices, tuple(sentences))
 
 
 def fabric_network(
-    machines: Sequence[FabricHost], fabric: Fabric, found: Figures, assumptions: Sequence[str] = ()
+    machines: Sequence[FabricHost], fabric: Fabric, figures_used: Figures, assumptions: Sequence[str] = ()
 ) -> Imported:
     """The network of `machines`: levels where the fabric is a tree of tiers and regular, otherwise a graph.
 
@@ -330,15 +332,15 @@ def fabric_network(
     """
     if not machines:
         raise InputError("no host hangs on a switch.")
-    sentences = [*assumptions, *found.sentences]
+    sentences = [*assumptions, *figures_used.sentences]
     try:
-        tree = fabric_tree(machines, fabric, devices=found.devices)
+        tree = fabric_tree(machines, fabric, devices=figures_used.devices)
     except NoTreeError as error:
         sentences.append(f"Every link is planned by itself, because {error}")
     else:
-        return switched_network(tree, found.profile, assumptions=sentences)
-    inner = inside("host", found.profile.host, "host")  # type: ignore[arg-type]
-    network = inside("network", found.profile.tiers[0], "tiers[0]")
-    rate = found.link_rate / len(machines[0].links)
-    graph = fabric_graph(machines, fabric, inner, network, found.devices, rate)
-    return Imported(graph, (), found.profile.device, tuple(sentences), found.devices)
+        return switched_network(tree, figures_used.profile, assumptions=sentences)
+    inner = inside("host", figures_used.profile.host, "host")  # type: ignore[arg-type]
+    network = inside("network", figures_used.profile.tiers[0], "tiers[0]")
+    rate = figures_used.link_rate / len(machines[0].links)
+    graph = fabric_graph(machines, fabric, inner, network, figures_used.devices, rate)
+    return Imported(graph, (), figures_used.profile.device, tuple(sentences), figures_used.devices)

@@ -52,14 +52,14 @@ def switched_network(
     between = [layout.domain] if layout.crossing and layout.domain is not None else []
     used = [inner] * (devices > 1) + between + [each.tier for each in layout.partitions]
     sentences += [*layout.assumptions, *tier_sentences(used)]
-    kept = _kept(layout.partitions)
-    uneven = [each for each in kept if not each.uniform]
+    partitions = _kept(layout.partitions)
+    uneven = [each for each in partitions if not each.uniform]
     hosts: tuple[str, ...] = tuple(host.name for host in layout.hosts)
     if (uneven or layout.crossing) and devices * len(hosts) <= MOST_DEVICES:
         graph = switch_graph(tree, layout, inner, tiers, devices)
         return Imported(graph, (), device or chosen.device, tuple(sentences), devices)
     sentences += [*uneven_links(tree, devices, tiers), *_uneven(uneven, layout)]
-    return Imported(_levels(kept, inner, devices), hosts, device or chosen.device, tuple(sentences), devices)
+    return Imported(_levels(partitions, inner, devices), hosts, device or chosen.device, tuple(sentences), devices)
 
 
 def _devices_per_host(tree: SwitchTree, profile: SourcedProfile) -> int:
@@ -81,11 +81,11 @@ def _devices_per_host(tree: SwitchTree, profile: SourcedProfile) -> int:
 
 def _kept(partitions: Sequence[Partition]) -> list[Partition]:
     """`partitions` without those of uneven groups that the next one serves as well."""
-    kept: list[Partition] = []
+    result: list[Partition] = []
     for each in reversed(partitions):
-        if each.uniform or not (kept and each.tier.equals(kept[-1].tier)):
-            kept.append(each)
-    return kept[::-1]
+        if each.uniform or not (result and each.tier.equals(result[-1].tier)):
+            result.append(each)
+    return result[::-1]
 
 
 def _levels(partitions: Sequence[Partition], inner: Tier, devices: int) -> tuple[LevelSpec, ...]:
@@ -105,16 +105,16 @@ def _levels(partitions: Sequence[Partition], inner: Tier, devices: int) -> tuple
 
 def _uneven(uneven: Sequence[Partition], layout: Layout) -> list[str]:
     """What became of groups of different sizes."""
-    found = [
+    sentences = [
         f"Groups of {min(each.sizes)} to {max(each.sizes)} hosts ({each.tier.name}) are planned as groups of "
         f"{each.even}, which lie inside them; other pairs are taken to be as far apart as the next level says."
         for each in uneven
     ]
     if layout.crossing:
-        found.append(
+        sentences.append(
             "NVLink domains and switches cross each other, so that domains are planned as part of the network."
         )
-    return found
+    return sentences
 
 
 def switch_graph(tree: SwitchTree, layout: Layout, inner: Tier, tiers: Sequence[Tier], devices: int) -> LinkGraph:

@@ -40,8 +40,8 @@ class SourcedProfile:
 
     def source(self, key: str) -> str:
         """Which profile says `key`, for sentences."""
-        found = self.given if getattr(self.given, key) else self.usual
-        return f"link profile {found.name}" if found.name else "the link profile"
+        owner = self.given if getattr(self.given, key) else self.usual
+        return f"link profile {owner.name}" if owner.name else "the link profile"
 
 
 def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedProfile:
@@ -68,12 +68,12 @@ def sourced_profile(given: LinkProfile | None, usual: str = USUAL) -> SourcedPro
 
 def profile_sentences(profile: SourcedProfile, counted: bool = False) -> list[str]:
     """What of hosts and accelerators is taken from the usual profile, a sentence each; `counted`: not how many."""
-    found = []
+    sentences = []
     if profile.device is not None and profile.given.device is None:
-        found.append(f"The accelerators are {profile.device}: {profile.source('device')}.")
+        sentences.append(f"The accelerators are {profile.device}: {profile.source('device')}.")
     if not counted and profile.given.devices_per_host is None:
-        found.append(f"A host has {profile.devices_per_host} accelerators: {profile.source('devices_per_host')}.")
-    return found
+        sentences.append(f"A host has {profile.devices_per_host} accelerators: {profile.source('devices_per_host')}.")
+    return sentences
 
 
 def nominal_bandwidth(tier: TierSpec, place: str) -> float:
@@ -84,13 +84,13 @@ def nominal_bandwidth(tier: TierSpec, place: str) -> float:
     """
     if tier.bandwidth is not None:
         return tier.bandwidth
-    found = None if tier.link is None else link(tier.link, f"{place}.link").bandwidth
-    if found is None:
+    bandwidth = None if tier.link is None else link(tier.link, f"{place}.link").bandwidth
+    if bandwidth is None:
         raise InputError(
             f"{place}.bandwidth is missing in the link profile; give it in bytes per second (`bandwidth: 50 GB/s`), "
             "or name a link with a bandwidth of its own such as `infiniband-ndr`."
         )
-    return BytesPerSecond(found)
+    return BytesPerSecond(bandwidth)
 
 
 PRODUCTS: tuple[tuple[str, frozenset[str], str], ...] = (
@@ -158,9 +158,9 @@ _HALVES = {"HDR100": ("HDR", 2), "NDR200": ("NDR", 2)}
 
 def infiniband_rate(text: str) -> float | None:
     """Bytes per second and direction of a port called `4xNDR`, `NDR`, `HDR100` ...; None: no such rate is known."""
-    found = _RATE.fullmatch(text.strip())
-    if found is None:
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
         return None
-    name = found[2].upper()
+    name = match[2].upper()
     name, lanes = _HALVES.get(name, (name, LANES))
-    return LANE[name] * int(found[1] or lanes) * 1e9 / 8
+    return LANE[name] * int(match[1] or lanes) * 1e9 / 8

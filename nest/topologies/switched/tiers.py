@@ -68,7 +68,7 @@ def network_tiers(tree: SwitchTree, devices: int, profile: SourcedProfile) -> li
     Raises:
         InputError: neither the profile nor its link has a bandwidth.
     """
-    found: list[Tier] = []
+    tiers: list[Tier] = []
     shares = _shares(tree, devices)
     for height in range(1, tree.heights[tree.root] + 1):
         index = min(height, len(profile.tiers)) - 1
@@ -79,47 +79,47 @@ def network_tiers(tree: SwitchTree, devices: int, profile: SourcedProfile) -> li
         complete = bool(counted) and len(known) == len(counted)
         if not complete:
             own = nominal_bandwidth(spec, f"tiers[{index}]")
-            if found:
+            if tiers:
                 own = min(
-                    own, found[-1].bandwidth / profile.tiers[min(height - 1, len(profile.tiers)) - 1].oversubscription
+                    own, tiers[-1].bandwidth / profile.tiers[min(height - 1, len(profile.tiers)) - 1].oversubscription
                 )
             bandwidth = min(bandwidth, own)
         latency: float | None = spec.latency
-        if found:
-            bandwidth = min(bandwidth, found[-1].bandwidth)
-            if latency is not None and found[-1].latency is not None:
-                latency = max(latency, found[-1].latency)
+        if tiers:
+            bandwidth = min(bandwidth, tiers[-1].bandwidth)
+            if latency is not None and tiers[-1].latency is not None:
+                latency = max(latency, tiers[-1].latency)
         name = tree.names[height - 1] if height <= len(tree.names) else f"tier {height}"
-        found.append(Tier(name, bandwidth, spec.link, latency, "" if complete else profile.source("tiers")))
-    return found
+        tiers.append(Tier(name, bandwidth, spec.link, latency, "" if complete else profile.source("tiers")))
+    return tiers
 
 
 def _shares(tree: SwitchTree, devices: int) -> dict[int, list[float | None]]:
     """By the height of the switch above: what each bundle of links below it offers an accelerator."""
-    found: dict[int, list[float | None]] = {}
+    shares: dict[int, list[float | None]] = {}
     for host in tree.hosts:
         share = None if host.bandwidth is None else host.bandwidth / devices
-        found.setdefault(tree.heights[host.switch], []).append(share)
+        shares.setdefault(tree.heights[host.switch], []).append(share)
     for switch, parent in tree.parents.items():
         if switch in tree.counts:
             uplink = tree.uplinks.get(switch)
             behind = devices * tree.counts[switch]
-            found.setdefault(tree.heights[parent], []).append(None if uplink is None else uplink / behind)
-    return found
+            shares.setdefault(tree.heights[parent], []).append(None if uplink is None else uplink / behind)
+    return shares
 
 
 def uneven_links(tree: SwitchTree, devices: int, tiers: Sequence[Tier]) -> list[str]:
     """A sentence for each of `tiers` whose bundles of links differ in what they offer an accelerator."""
-    found = []
+    sentences = []
     shares = _shares(tree, devices)
     for height, tier in enumerate(tiers, 1):
         known = [share for share in shares.get(height, []) if share is not None]
         if known and max(known) > min(known):
-            found.append(
+            sentences.append(
                 f"Links up to {_levels([tier.name])} offer each accelerator {min(known) / 1e9:.4g} to "
                 f"{max(known) / 1e9:.4g} GB/s; a level is as slow as the slowest."
             )
-    return found
+    return sentences
 
 
 def tier_sentences(tiers: Sequence[Tier]) -> list[str]:
@@ -253,5 +253,5 @@ def _of_switches(
 
 def _finer(inner: Sequence[str], outer: Sequence[str]) -> bool:
     """Whether every group of `inner` is in one group of `outer`."""
-    found: dict[str, str] = {}
-    return all(found.setdefault(one, other) == other for one, other in zip(inner, outer, strict=True))
+    parents: dict[str, str] = {}
+    return all(parents.setdefault(one, other) == other for one, other in zip(inner, outer, strict=True))

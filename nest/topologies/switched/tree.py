@@ -61,26 +61,26 @@ class SwitchTree:
     @cached_property
     def counts(self) -> dict[str, int]:
         """Hosts below each switch that has any."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for host in self.hosts:
             switch: str | None = host.switch
             while switch is not None:
-                found[switch] = found.get(switch, 0) + 1
+                counts[switch] = counts.get(switch, 0) + 1
                 switch = self.parents.get(switch)
-        return found
+        return counts
 
     @cached_property
     def heights(self) -> dict[str, int]:
         """For each switch with hosts below it the switches on the longest way down to one, itself included."""
-        found: dict[str, int] = {}
+        heights: dict[str, int] = {}
         for host in self.hosts:
             height, switch = 1, host.switch
-            while found.get(switch, 0) < height:
-                found[switch] = height
+            while heights.get(switch, 0) < height:
+                heights[switch] = height
                 if switch not in self.parents:
                     break
                 height, switch = height + 1, self.parents[switch]
-        return found
+        return heights
 
     @cached_property
     def ordered(self) -> tuple[Host, ...]:
@@ -95,29 +95,29 @@ class SwitchTree:
         for switch, parent in self.parents.items():
             if switch in self.counts:
                 below.setdefault(parent, []).append(switch)
-        found: list[Host] = []
+        hosts: list[Host] = []
         waiting = [self.root]
         while waiting:
             switch = waiting.pop()
-            found += own.get(switch, [])
+            hosts += own.get(switch, [])
             waiting += reversed(below.get(switch, []))
-        return tuple(found)
+        return tuple(hosts)
 
     def groups(self, hosts: Sequence[Host], tier: int) -> list[str]:
         """For each of `hosts` the farthest switch above it that is no higher than `tier`; with none, itself."""
-        found = []
+        groups = []
         top: dict[str, str] = {}
         for host in hosts:
             if self.heights[host.switch] > tier:
-                found.append(f"host {host.name}")
+                groups.append(f"host {host.name}")
                 continue
             if host.switch not in top:
                 switch = host.switch
                 while switch in self.parents and self.heights[self.parents[switch]] <= tier:
                     switch = self.parents[switch]
                 top[host.switch] = switch
-            found.append(f"switch {top[host.switch]}")
-        return found
+            groups.append(f"switch {top[host.switch]}")
+        return groups
 
 
 def _check_tree(tree: SwitchTree) -> None:
@@ -212,11 +212,11 @@ def tree_of_layers(hosts: Sequence[LocatedHost]) -> tuple[SwitchTree, tuple[str,
     for path in paths:
         whole = path if path and len(tops) == 1 else [*path, TOP]
         parents.update(pairwise(whole))
-    found = tuple(
+    edges = tuple(
         Host(host.name, path[0] if path else TOP, domain=host.domain, devices=host.devices)
         for host, path in zip(chosen, paths, strict=True)
     )
-    return SwitchTree(found, parents), tuple(sentences)
+    return SwitchTree(edges, parents), tuple(sentences)
 
 
 def left_out(names: Sequence[str], why: str) -> str:
@@ -279,9 +279,9 @@ def united_switches(
                 changed |= sets.unite(parents.setdefault(sets.head(child), parent), parent)
     below = [(f"host {host.name!r:.60}", host.switch) for host in listed]
     _check_shared(sets, below + [(f"switch {sets.head(child)!r:.60}", parent) for child, parent in above])
-    found = {sets.head(child): sets.head(parent) for child, parent in above if sets.head(child) != sets.head(parent)}
+    above_of = {sets.head(child): sets.head(parent) for child, parent in above if sets.head(child) != sets.head(parent)}
     named = tuple(evolve(host, switch=sets.head(host.switch)) for host in first.values())
-    return named, found, tuple(map(_sentence, sets.members.values()))
+    return named, above_of, tuple(map(_sentence, sets.members.values()))
 
 
 def _check_shared(sets: "_Sets", below: Iterable[tuple[str, str]]) -> None:

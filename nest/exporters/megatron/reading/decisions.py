@@ -21,9 +21,9 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
     pp, ep = flags.integer("--pipeline-model-parallel-size") or 1, flags.integer("--expert-model-parallel-size") or 1
     etp = flags.integer("--expert-tensor-parallel-size") or tp
     sequence_parallel = flags.has("--sequence-parallel") and tp > 1
-    found: dict[str, Any] = {"tp": tp, "sp": sequence_parallel, "cp": cp, "pp": pp, **_stages(flags, model, pp)}
+    decisions: dict[str, Any] = {"tp": tp, "sp": sequence_parallel, "cp": cp, "pp": pp, **_stages(flags, model, pp)}
     if ep > 1 or (model is not None and _experts(model)) or flags.has("--expert-tensor-parallel-size"):
-        found |= {"ep": ep, "etp": etp}
+        decisions |= {"ep": ep, "etp": etp}
     _check_degrees(flags, model, tp, ep)
     inner = tp * cp * pp
     if devices is not None and devices % inner:
@@ -39,17 +39,17 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
             f"--pipeline-model-parallel-size {pp}; if they are launched on more nodes than the file says, give --nodes."
         )
     elif devices is not None:
-        found["dp"] = devices // inner
-    found |= {"micro_batch": flags.integer("--micro-batch-size"), "recompute": _recompute(flags, found, model)}
-    found |= _sharding(flags, found)
-    found["rank_order"] = "pp-inner" if flags.has("--use-tp-pp-dp-mapping") else "dp-inner"
-    _check_batch(flags, found)
-    return {name: value for name, value in found.items() if value is not None}
+        decisions["dp"] = devices // inner
+    decisions |= {"micro_batch": flags.integer("--micro-batch-size"), "recompute": _recompute(flags, decisions, model)}
+    decisions |= _sharding(flags, decisions)
+    decisions["rank_order"] = "pp-inner" if flags.has("--use-tp-pp-dp-mapping") else "dp-inner"
+    _check_batch(flags, decisions)
+    return {name: value for name, value in decisions.items() if value is not None}
 
 
 def _experts(model: Architecture) -> int:
-    found = mixture(model)
-    return 0 if found is None else found.experts
+    experts = mixture(model)
+    return 0 if experts is None else experts.experts
 
 
 def _check_degrees(flags: FlagReader, model: Architecture | None, tp: int, ep: int) -> None:
@@ -72,9 +72,9 @@ def _check_degrees(flags: FlagReader, model: Architecture | None, tp: int, ep: i
         flags.problem("a mixture of experts with --tensor-model-parallel-size above 1 needs --sequence-parallel.")
 
 
-def _check_batch(flags: FlagReader, found: dict[str, Any]) -> None:
-    batch, ranks, size = flags.integer("--global-batch-size"), found.get("dp"), found.get("micro_batch")
-    length, cp = flags.integer("--seq-length"), found["cp"]
+def _check_batch(flags: FlagReader, decisions: dict[str, Any]) -> None:
+    batch, ranks, size = flags.integer("--global-batch-size"), decisions.get("dp"), decisions.get("micro_batch")
+    length, cp = flags.integer("--seq-length"), decisions["cp"]
     if batch and ranks and size and batch % (ranks * size):
         flags.problem(
             f"--global-batch-size {batch} is no multiple of --micro-batch-size {size} times the {ranks} data-parallel "
@@ -87,7 +87,7 @@ def _check_batch(flags: FlagReader, found: dict[str, Any]) -> None:
         flags.problem(f"--max-position-embeddings {longest} is less than --seq-length {length}.")
 
 
-def _sharding(flags: FlagReader, found: dict[str, Any]) -> dict[str, Any]:
+def _sharding(flags: FlagReader, decisions: dict[str, Any]) -> dict[str, Any]:
     distributed, fully = flags.has("--use-distributed-optimizer"), flags.has("--use-megatron-fsdp")
     strategy = flags.choice("--data-parallel-sharding-strategy", STRATEGIES, 0)
     stage = 1 if distributed else 0
@@ -97,7 +97,7 @@ def _sharding(flags: FlagReader, found: dict[str, Any]) -> dict[str, Any]:
         stage = 2 if flags.has("--torch-fsdp2-no-reshard-after-forward") else 3
         if distributed:
             flags.problem("--use-torch-fsdp2 and --use-distributed-optimizer exclude each other.")
-        if found["pp"] > 1:
+        if decisions["pp"] > 1:
             flags.problem("--use-torch-fsdp2 has no pipeline; --pipeline-model-parallel-size must be 1.")
     if flags.has("--overlap-param-gather"):
         if not stage and not distributed and not fully:
@@ -107,15 +107,15 @@ def _sharding(flags: FlagReader, found: dict[str, Any]) -> dict[str, Any]:
     elif stage and flags.has("--overlap-grad-reduce") and stage < min(STRATEGIES["optim_grads"], 2):
         flags.note("--overlap-grad-reduce without --overlap-param-gather is priced as if both were given.")
     instances = flags.integer("--num-distributed-optimizer-instances") or 1
-    if instances == 1 or not stage or "dp" not in found:
+    if instances == 1 or not stage or "dp" not in decisions:
         return {"zero": stage}
-    ranks = found["dp"] * found["cp"]
+    ranks = decisions["dp"] * decisions["cp"]
     if ranks % instances:
         flags.problem(f"--num-distributed-optimizer-instances {instances} does not divide the {ranks} ranks there are.")
     return {"zero": stage, "zero_degree": max(ranks // instances, 1)}
 
 
-def _recompute(flags: FlagReader, found: dict[str, Any], model: Architecture | None) -> str:
+def _recompute(flags: FlagReader, decisions: dict[str, Any], model: Architecture | None) -> str:
     granularity = flags.word("--recompute-granularity")
     if flags.has("--recompute-activations"):
         granularity = "selective"
@@ -133,13 +133,13 @@ def _recompute(flags: FlagReader, found: dict[str, Any], model: Architecture | N
             "--recompute-num-layers."
         )
         return "none"
-    return _full(flags, method, count, found, model)
+    return _full(flags, method, count, decisions, model)
 
 
-def _full(flags: FlagReader, method: str, count: int, found: dict[str, Any], model: Architecture | None) -> str:
+def _full(flags: FlagReader, method: str, count: int, decisions: dict[str, Any], model: Architecture | None) -> str:
     """Full recomputation of all layers, or of some of each (virtual) stage, where that comes to all or none."""
     said = f"--recompute-method {method} --recompute-num-layers {count}"
-    counts = _chunk_sizes(found, model)
+    counts = _chunk_sizes(decisions, model)
     if counts and count > max(counts):
         flags.problem(f"{said}: no pipeline stage, or chunk of one, has more than {max(counts)} layers.")
     if method == "uniform":
@@ -158,14 +158,14 @@ def _full(flags: FlagReader, method: str, count: int, found: dict[str, Any], mod
     return "full"
 
 
-def _chunk_sizes(found: dict[str, Any], model: Architecture | None) -> list[int]:
+def _chunk_sizes(decisions: dict[str, Any], model: Architecture | None) -> list[int]:
     """Blocks of each chunk of the pipeline; empty: not known."""
-    stages = found.get("stages")
+    stages = decisions.get("stages")
     if stages is not None:
         return [each if isinstance(each, int) else sum(BLOCKS in name for name in each) for each in stages]
     if model is None:
         return []
-    return [len(model.blocks) // (found["pp"] * found.get("chunks", 1))]
+    return [len(model.blocks) // (decisions["pp"] * decisions.get("chunks", 1))]
 
 
 BLOCKS = "layers."

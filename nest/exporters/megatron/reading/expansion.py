@@ -30,7 +30,7 @@ class Expander:
 
     def words(self, token: Token) -> list[str]:
         """The words a token stands for: none, one, or several where an expansion is not quoted."""
-        found: list[str] = []
+        result: list[str] = []
         joined = False  # Whether the next text belongs to the last word found.
         for piece in token.pieces:
             parts = self._parts(piece)
@@ -42,14 +42,14 @@ class Expander:
                 text, words = "".join(parts[-1:]), parts
             for index, word in enumerate(words):
                 if joined and not index:
-                    found[-1] += word
+                    result[-1] += word
                 else:
-                    found.append(word)
+                    result.append(word)
             if words:
                 joined = piece.quoted or piece.kind == "text" or not text[-1:].isspace()
             elif text:
                 joined = False
-        return found
+        return result
 
     def value(self, token: Token) -> str:
         """What a variable is set to: expansions part no words."""
@@ -65,10 +65,10 @@ class Expander:
         return self._parameter(piece.text, piece.quoted)
 
     def _parameter(self, text: str, quoted: bool) -> list[str]:
-        found = _PARAMETER.fullmatch(text)
-        if found is None or self.depth > DEEPEST:
+        match = _PARAMETER.fullmatch(text)
+        if match is None or self.depth > DEEPEST:
             return [_unknown(f"${{{text}}}")]
-        length, name, index, rest = found.groups()
+        length, name, index, rest = match.groups()
         value = self.variables.get(name)
         if length and not rest:
             return [str(len(value or ()) if index in ("[@]", "[*]") else len((value or ("",))[0]))]
@@ -92,9 +92,9 @@ class Expander:
 
     def _with_default(self, name: str, value: tuple[str, ...] | None, rest: str) -> list[str]:
         """`${NAME:-word}` and its like."""
-        found = _DEFAULT.fullmatch(rest)
-        assert found is not None
-        sign, word = found.groups()
+        match = _DEFAULT.fullmatch(rest)
+        assert match is not None
+        sign, word = match.groups()
         there = value is not None and (not sign.startswith(":") or any(value))
         if sign.endswith("+"):
             return self._inner(word) if there else []
@@ -118,7 +118,7 @@ class Expander:
 
     def arithmetic(self, text: str) -> str:
         """The whole number that `$((text))` is."""
-        plain = self._inner(re.sub(r"[()*<>&|;]", lambda found: "\\" + found.group(), text))[0]
+        plain = self._inner(re.sub(r"[()*<>&|;]", lambda match: "\\" + match.group(), text))[0]
         try:
             tree = ast.parse(plain.strip() or "0", mode="eval").body
             return str(_computed(tree, self.variables))
@@ -150,9 +150,9 @@ def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int
             return -_computed(operand, variables, depth + 1)
         case ast.BinOp(left=left, op=sign, right=right) | ast.Compare(left=left, ops=[sign], comparators=[right]):
             first, second = (_computed(side, variables, depth + 1) for side in (left, right))
-            found = int(_OPERATIONS[type(sign)](first, second)) if type(sign) in _OPERATIONS else LARGEST
-            if abs(found) < LARGEST:
-                return found
+            outcome = int(_OPERATIONS[type(sign)](first, second)) if type(sign) in _OPERATIONS else LARGEST
+            if abs(outcome) < LARGEST:
+                return outcome
     raise ValueError(ast.dump(tree))
 
 

@@ -41,16 +41,16 @@ class FlagReader:
         """What follows `flag`; `default` where it is not given."""
         if not self.has(flag):
             return default
-        found = self.words[flag]
-        if len(found) != 1:
-            self.problems.append(f"{flag} takes one value, and has {' '.join(found) or 'none'}.")
+        value = self.words[flag]
+        if len(value) != 1:
+            self.problems.append(f"{flag} takes one value, and has {' '.join(value) or 'none'}.")
             return default
-        if UNKNOWN in found[0]:
+        if UNKNOWN in value[0]:
             self.problems.append(
-                f"{flag} is {found[0].replace(UNKNOWN, '')!r:.60}, which only a run would tell; write its value there."
+                f"{flag} is {value[0].replace(UNKNOWN, '')!r:.60}, which only a run would tell; write its value there."
             )
             return default
-        return found[0]
+        return value[0]
 
     def several(self, flag: str) -> tuple[str, ...]:
         """All that follows `flag`; nothing where it is not given."""

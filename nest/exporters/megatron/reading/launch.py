@@ -103,16 +103,16 @@ def _flag_words(flag: str, value: Any) -> list[str]:
 
 
 def _of_script(text: str, nodes: int | None) -> Launch:
-    found = walk(text)
-    calls = [(call.words, place) for call in found.calls if (place := _program(call.words)) is not None]
+    script = walk(text)
+    calls = [(call.words, place) for call in script.calls if (place := _program(call.words)) is not None]
     notes = [
-        f"line {line} was passed over: what it does hangs on what only a run would tell." for line in found.passed_over
+        f"line {line} was passed over: what it does hangs on what only a run would tell." for line in script.passed_over
     ]
     if not calls:
-        devices = _devices((), found, nodes, notes)
-        return Launch(_arrays(found), devices, tuple(notes))
+        devices = _devices((), script, nodes, notes)
+        return Launch(_arrays(script), devices, tuple(notes))
     words, place = max(calls, key=lambda call: sum(word.partition("=")[0] in KNOWN for word in call[0]))
-    devices = _devices(words[:place], found, nodes, notes)
+    devices = _devices(words[:place], script, nodes, notes)
     return Launch(words[place + 1 :], devices, tuple(notes))
 
 
@@ -126,24 +126,24 @@ def _program(words: Sequence[str]) -> int | None:
     return None
 
 
-def _arrays(found: Walk) -> tuple[str, ...]:
+def _arrays(script: Walk) -> tuple[str, ...]:
     """Flags in variables, of a file that is to be sourced."""
     return tuple(
         word
-        for words in found.variables.values()
+        for words in script.variables.values()
         if words and words[0].lstrip().startswith("--")
         for each in words
         for word in (each.split() if len(words) == 1 else (each,))
     )
 
 
-def _devices(launcher: Sequence[str], found: Walk, nodes: int | None, notes: list[str]) -> int | None:
+def _devices(launcher: Sequence[str], script: Walk, nodes: int | None, notes: list[str]) -> int | None:
     """The number of processes, by the launcher's options, else by the script's variables."""
     said: dict[str, str] = {}
     for index, word in enumerate(launcher):
         name, equals, value = word.partition("=")
         said[name] = value if equals else "".join(launcher[index + 1 : index + 2])
-    variables = {name: " ".join(words) for name, words in found.variables.items()}
+    variables = {name: " ".join(words) for name, words in script.variables.items()}
     per_node = _first([*_those(said, PER_NODE), *_those(variables, SLURM_PER_NODE)])
     if nodes is not None:
         notes += _unsure(nodes, per_node)
@@ -278,8 +278,8 @@ def _later(values: Mapping[str, str]) -> Iterator[str]:
     if _given(values, "padded_vocab_size"):
         yield from ("--padded-vocab-size", values["padded_vocab_size"])
     chunks = values.get("virtual_pipeline_model_parallel_size", "None")
-    asked = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    if chunks.isdigit() and not any(_given(values, each) for each in asked):
+    keys = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
+    if chunks.isdigit() and not any(_given(values, each) for each in keys):
         yield from ("--num-virtual-stages-per-pipeline-rank", chunks)
     if "attention_backend" not in values and values.get("transformer_impl") != "transformer_engine":
         # Before there was a choice, scores were stored unless --use-flash-attn was given.

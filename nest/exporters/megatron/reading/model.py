@@ -33,11 +33,11 @@ def model_mapping(model: Architecture) -> tuple[dict[str, Any], str]:
         InputError: no words of a problem come near.
     """
     candidates = list(_written(model))
-    for mapping, found in candidates:
-        if _same(found, model):
+    for mapping, described in candidates:
+        if _same(described, model):
             return mapping, ""
-    for mapping, found in candidates:
-        if _same(_plain(found), _plain(model)):
+    for mapping, described in candidates:
+        if _same(_plain(described), _plain(model)):
             return mapping, SMALL
     raise InputError(
         "the model has blocks that differ in a way a problem cannot say: describe it under `model` of a problem as "
@@ -70,11 +70,11 @@ def _written(model: Architecture) -> Iterator[tuple[dict[str, Any], Architecture
     for writer in writers:
         try:
             mapping = writer(model)
-            found = architecture_of(mapping)
+            architecture = architecture_of(mapping)
         except (InputError, InputErrors, ValueError):
             continue
-        if found is not None:
-            yield mapping, found
+        if architecture is not None:
+            yield mapping, architecture
 
 
 def _widths(model: Architecture) -> dict[str, Any]:
@@ -360,14 +360,14 @@ def _windows(flags: FlagReader, layers: int) -> tuple[int | None, ...]:
 
 def _pattern(flags: FlagReader, flag: str, text: str, layers: int) -> tuple[int, ...]:
     try:
-        found = read_pattern(flag, text)
+        pattern = read_pattern(flag, text)
     except InputError as error:
         flags.problem(str(error))
         return (1,) * layers
-    if len(found) != layers or not {*found} <= {0, 1}:
+    if len(pattern) != layers or not {*pattern} <= {0, 1}:
         flags.problem(f"{flag} {text!r:.60} must have a 0 or a 1 for each of the {layers} layers.")
         return (1,) * layers
-    return found
+    return pattern
 
 
 def _vocabulary(flags: FlagReader) -> int:

@@ -72,24 +72,24 @@ def walk(text: str) -> Walk:
     Raises:
         InputError: it is no script; the text names the line.
     """
-    found = Walk()
+    result = Walk()
     for option, value in _DIRECTIVE.findall(text):
         for name in SLURM.get(option, ()):
-            found.variables[name] = (value.rpartition(":")[2],)
-    _Walker(Tokenizer(text).tokens(), found).block(active=True)
-    return found
+            result.variables[name] = (value.rpartition(":")[2],)
+    _Walker(Tokenizer(text).tokens(), result).block(active=True)
+    return result
 
 
 class _Walker:
     """Walks through tokens; what is not active is read over."""
 
-    def __init__(self, tokens: Sequence[Token], found: Walk, depth: int = 0) -> None:
+    def __init__(self, tokens: Sequence[Token], result: Walk, depth: int = 0) -> None:
         self.tokens = [*tokens, Token(tokens[-1].line if tokens else 1, operator=END)]
-        self.found = found
+        self.found = result
         self.at = 0
         self.depth = depth
         self.tested = False  # Whether the last command was a test.
-        self.expander = Expander(found.variables)
+        self.expander = Expander(result.variables)
 
     @property
     def token(self) -> Token:
@@ -114,8 +114,8 @@ class _Walker:
                 self.at += 1
             else:
                 runs = self._runs(joint, result, token, active)
-                found = self.command(active=active and runs)
-                result = found if runs else result
+                ran = self.command(active=active and runs)
+                result = ran if runs else result
                 joint = ""
         self.depth -= 1
 
@@ -222,14 +222,14 @@ class _Walker:
         return words[:-1] if tokens[0].bare != "test" and words[-1:] in (["]"], ["]]"]) else words
 
     def _assign(self, token: Token) -> None:
-        found = ASSIGNMENT.match(token.pieces[0].text)
-        assert found is not None
-        name, index, added = found.groups()
+        match = ASSIGNMENT.match(token.pieces[0].text)
+        assert match is not None
+        name, index, added = match.groups()
         before = self.found.variables.get(name, ()) if added else ()
         if token.array is not None:
             self.found.variables[name] = (*before, *self._elements(token))
             return
-        value = self.expander.value(token)[found.end() :] if not index else f"{UNKNOWN}{name}{index}{UNKNOWN}"
+        value = self.expander.value(token)[match.end() :] if not index else f"{UNKNOWN}{name}{index}{UNKNOWN}"
         self.found.variables[name] = ("".join(before[:1]) + value, *before[1:])
 
     def _if(self, active: bool) -> None:
@@ -258,12 +258,12 @@ class _Walker:
                 continue
             negated = token.bare == "!"
             self.at += negated
-            found = self.command(active=active)
-            found = _not(found) if negated else found
+            holds_here = self.command(active=active)
+            holds_here = _not(holds_here) if negated else holds_here
             if joint == "&&":
-                result = None if result is None or found is None else result and found
+                result = None if result is None or holds_here is None else result and holds_here
             else:
-                result = _either(result, found) if joint == "||" else found
+                result = _either(result, holds_here) if joint == "||" else holds_here
         return result if active else False
 
     def _case(self, active: bool) -> None:
@@ -320,11 +320,11 @@ class _Walker:
     def _close(self, *words: str) -> str:
         """Go past one of `words`, which must come next."""
         self._skip((*ENDS, ";;"))
-        found = self.token.bare
-        if found not in words:
+        word = self.token.bare
+        if word not in words:
             raise InputError(f"line {self.token.line}: expected `{'` or `'.join(words)}` here; is this a bash script?")
         self.at += 1
-        return found
+        return word
 
 
 def _assigns(token: Token) -> bool:

@@ -78,17 +78,17 @@ class Tokenizer:
         Raises:
             InputError: a quote or a parenthesis is never closed.
         """
-        found: list[Token] = []
+        tokens: list[Token] = []
         waiting: list[int] = []
         while (token := self.next()) is not None:
-            found.append(token)
+            tokens.append(token)
             if token.operator == "\n":
                 for place in waiting:
-                    found[place] = evolve(found[place], document=self._document(found[place]))
+                    tokens[place] = evolve(tokens[place], document=self._document(tokens[place]))
                 waiting = []
-            elif found[-2:-1] and found[-2].operator == "<<":
-                waiting.append(len(found) - 1)
-        return found
+            elif tokens[-2:-1] and tokens[-2].operator == "<<":
+                waiting.append(len(tokens) - 1)
+        return tokens
 
     def next(self) -> Token | None:
         """The next one; None: that was all."""
@@ -123,21 +123,21 @@ class Tokenizer:
         return word
 
     def _array(self, line: int) -> tuple[Token, ...]:
-        found: list[Token] = []
+        elements: list[Token] = []
         while (token := self.next()) is not None:
             if token.operator == ")":
-                return tuple(found)
+                return tuple(elements)
             if token.operator not in ("", "\n"):
                 raise InputError(
                     f"line {token.line}: `{token.operator}` in an array must stand in quotes for the shell to take it "
                     "as it is."
                 )
-            found += [] if token.operator else [token]
+            elements += [] if token.operator else [token]
         raise InputError(f"line {line}: the array that begins here is never closed.")
 
     def _plain(self) -> Piece:
-        found = _SPECIAL.search(self.text, self.at)
-        end = found.start() if found else len(self.text)
+        match = _SPECIAL.search(self.text, self.at)
+        end = match.start() if match else len(self.text)
         text, self.at = self.text[self.at : end], end
         return Piece("text", text, quoted=False)
 

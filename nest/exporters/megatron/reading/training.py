@@ -20,12 +20,12 @@ EXCHANGES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather
 
 def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, Any]:
     """The keys of `training` that the flags speak of; mistakes are left with `flags`."""
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "global_batch": flags.integer("--global-batch-size"),
         "sequence_length": flags.integer("--seq-length") or flags.integer("--encoder-seq-length"),
     }
-    found["tokens"] = _tokens(flags, found["global_batch"], found["sequence_length"])
-    known = {key: value for key, value in found.items() if value is not None}
+    settings["tokens"] = _tokens(flags, settings["global_batch"], settings["sequence_length"])
+    known = {key: value for key, value in settings.items() if value is not None}
     derived: dict[str, Any] = {
         "precision": _precision(flags),
         "optimizer": _optimizer(flags),
@@ -71,8 +71,8 @@ def _tokens(flags: FlagReader, batch: int | None, length: int | None) -> int | N
     for flag, samples in (("--train-samples", 1), ("--train-iters", batch)):
         count = flags.words.get(flag, ()) if flags.has(flag) else ()
         if len(count) == 1 and count[0].isdecimal() and len(count[0]) < 20 and samples and length:
-            found = int(count[0]) * samples * length
-            return found if 0 < found <= MOST_TOKENS else None
+            tokens = int(count[0]) * samples * length
+            return tokens if 0 < tokens <= MOST_TOKENS else None
     return None
 
 
@@ -135,8 +135,8 @@ def _optimizer(flags: FlagReader) -> str:
 
 def _offloads_optimizer(flags: FlagReader) -> bool:
     share = flags.number("--optimizer-offload-fraction")
-    asked, aware = flags.has("--optimizer-cpu-offload"), flags.has("--use-precision-aware-optimizer")
-    if not asked:
+    offload, aware = flags.has("--optimizer-cpu-offload"), flags.has("--use-precision-aware-optimizer")
+    if not offload:
         return False
     if not aware:
         flags.problem("--optimizer-cpu-offload needs --use-precision-aware-optimizer.")
@@ -148,10 +148,10 @@ def _offloads_optimizer(flags: FlagReader) -> bool:
 def _attention(flags: FlagReader) -> str:
     flags.has("--use-flash-attn")
     kinds = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "unfused", "local": "unfused"}
-    found = flags.choice("--attention-backend", kinds, "flash")
+    backend = flags.choice("--attention-backend", kinds, "flash")
     if flags.word("--transformer-impl") == "local" and not flags.has("--use-flash-attn"):
         return "unfused"
-    return found
+    return backend
 
 
 def _loss(flags: FlagReader) -> str:
@@ -171,12 +171,12 @@ def _overlap(flags: FlagReader) -> dict[str, bool]:
 
 
 def _dispatch(flags: FlagReader) -> str:
-    found = flags.word("--moe-token-dispatcher-type")
-    if found not in (None, "alltoall", "flex"):
-        flags.note(f"--moe-token-dispatcher-type {found} is not priced: alltoall is taken.")
+    dispatcher = flags.word("--moe-token-dispatcher-type")
+    if dispatcher not in (None, "alltoall", "flex"):
+        flags.note(f"--moe-token-dispatcher-type {dispatcher} is not priced: alltoall is taken.")
     for flag in ("--moe-flex-dispatcher-backend", "--moe-enable-deepep"):
         flags.has(flag)  # Whichever it is, it forwards tokens within nodes.
-    return "per-node" if found == "flex" else "all-to-all"
+    return "per-node" if dispatcher == "flex" else "all-to-all"
 
 
 def _context_exchange(flags: FlagReader) -> str:
@@ -214,8 +214,8 @@ def _selective(flags: FlagReader, model: Architecture | None) -> list[str]:
         return ["attention"]
     chosen = modules or ("core_attn",)
     operators = dict.fromkeys(operator for module in chosen for operator in MODULES[module])
-    found = [operator for operator in operators if _runs(operator, model)]
-    return found or ["attention"]
+    operators_recomputed = [operator for operator in operators if _runs(operator, model)]
+    return operators_recomputed or ["attention"]
 
 
 def _runs(operator: str, model: Architecture | None) -> bool:
