@@ -93,15 +93,15 @@ def other_risks(
     risk, best = accepted_risk(problem), result.solution
     if risk is None or best is None or result.status != "optimal" or result.statistics["combinations"] > FEW:
         return ()
-    found, batch_time, likely = [], plan.batch_time or 0.0, plan.fit_probability or 0.0
+    others, batch_time, likely = [], plan.batch_time or 0.0, plan.fit_probability or 0.0
     for other, share in ((DARING, 1 - GAIN), (CAUTIOUS, 1 + LOSS)):
         if risk >= DARING if other == DARING else likely >= 1 - CAUTIOUS:
             continue
         own = _at(instance, problem, other)
         solution = search(own, (best, batch_time * share)).solution
         if solution is not None and solution != best:
-            found.append(_described(own, solution, evaluate(own, solution), other, batch_time))
-    return tuple(found)
+            others.append(_described(own, solution, evaluate(own, solution), other, batch_time))
+    return tuple(others)
 
 
 def contenders_report(
@@ -150,16 +150,16 @@ def _other_risk_report(
     own = _at(offered(other)[0], problem, stated.memory_risk)
 
     def described(solution: Solution, priced: PricedPlan) -> Mapping[str, Any]:
-        found = _described(own, solution, priced, stated.memory_risk, plan.batch_time or 0.0)
-        return cast("Mapping[str, Any]", unstructure(found))
+        description = _described(own, solution, priced, stated.memory_risk, plan.batch_time or 0.0)
+        return cast("Mapping[str, Any]", unstructure(description))
 
     return check_contender(own, place, unstructure(stated), other, described)
 
 
 def _at(instance: Instance, problem: Problem, risk: float) -> Instance:
     """The instance in which launches may run out of memory with another probability; candidates know nothing of it."""
-    asked = evolve(problem, training=evolve(problem.training, memory_risk=risk))
-    return evolve(instance, cluster=with_memory_risk(instance.cluster, asked))
+    changed = evolve(problem, training=evolve(problem.training, memory_risk=risk))
+    return evolve(instance, cluster=with_memory_risk(instance.cluster, changed))
 
 
 def _described(instance: Instance, solution: Solution, priced: PricedPlan, risk: float, batch_time: float) -> OtherRisk:

@@ -48,13 +48,13 @@ def plan_summary(
     known_facts = model_facts(problem, known)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
     names = [level.name for level in instance.cluster.levels]
-    found = {"levels": names, **figures(instance, solution, priced, facts)}
+    summary = {"levels": names, **figures(instance, solution, priced, facts)}
     if formulation is None:
-        return found
+        return summary
     inside = collectives_inside(formulation, solution, priced)
-    whole = whole_training(problem, instance, priced, found["devices_used"])
+    whole = whole_training(problem, instance, priced, summary["devices_used"])
     further = {"collectives": inside, "training": whole}
-    return {**found, **{name: each for name, each in further.items() if each is not None}}
+    return {**summary, **{name: each for name, each in further.items() if each is not None}}
 
 
 def found_document(
@@ -78,8 +78,8 @@ def found_document(
         )
     _replay_plugin(instance, solution, known)
     lower_bound = priced.batch_time if result.status == "optimal" else result.lower_bound
-    found = _document(instance, formulation, solution, priced, problem, known, result.status, lower_bound)
-    return evolve(found, statistics=result.statistics)
+    plan = _document(instance, formulation, solution, priced, problem, known, result.status, lower_bound)
+    return evolve(plan, statistics=result.statistics)
 
 
 def _replay_plugin(instance: Instance, solution: Solution, known: Registry) -> None:

@@ -107,7 +107,7 @@ def test_a_problem_without_even_split_says_so() -> None:
     assert plan.status == "infeasible"
     assert plan.chunks is None
     assert plan.diagnosis is not None
-    told = "interleaved with 2 chunks for each stage deals 5 transformer blocks (7 with embedding and head) out evenly"
+    told = "interleaved with 2 chunks for each stage divides 5 transformer blocks (7 with embedding and head) evenly"
     assert told in plan.diagnosis
 
 

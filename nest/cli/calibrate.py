@@ -106,7 +106,7 @@ def devices(
     device: str | None = typer.Option(
         None, "--device", help="What operators were measured on: a device of the catalogue, or a file of its figures."
     ),
-    folds: int = typer.Option(8, "--folds", min=2, help="Parts that families are dealt to for cross-validation."),
+    folds: int = typer.Option(8, "--folds", min=2, help="Parts that families are divided into for cross-validation."),
     prior: str = typer.Option(
         "catalogue",
         help="What the fit begins at: what the catalogue knows of the generation, or figures published of its devices "

@@ -193,7 +193,7 @@ def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]
         counted = 0
         for name in stage.layers:
             if left or (name not in beside and counted == size * chunks):
-                raise InputError(f"the plan's layers are not dealt evenly to {chunks} chunks for each stage.")
+                raise InputError(f"the plan's layers are not divided evenly into {chunks} chunks for each stage.")
             place = counted // size - (name in beside and counted == size * chunks)
             runs[place].append(name)
             counted += name not in beside

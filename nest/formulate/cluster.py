@@ -28,17 +28,17 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
     """The cluster in numbers and its device; None when the section names none."""
     if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
         raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
-    spec, found = read_in(spec, registry, base)
+    spec, imported_network = read_in(spec, registry, base)
     if spec.name is not None:
         entry = named_cluster(spec.name)
         own = entry.memory if spec.device is None else None
         named = evolve(spec, device=spec.device or entry.device, memory=_first(spec.memory, own))
         return _assembled(named, network_levels(entry.levels), base)
-    if isinstance(found, Cluster):
-        own = found.memory if spec.device is None else None
-        return _assembled(evolve(spec, memory=_first(spec.memory, own)), found.levels, base)
-    if found is not None:
-        return _assembled(spec, found.best.levels, base)
+    if isinstance(imported_network, Cluster):
+        own = imported_network.memory if spec.device is None else None
+        return _assembled(evolve(spec, memory=_first(spec.memory, own)), imported_network.levels, base)
+    if imported_network is not None:
+        return _assembled(spec, imported_network.best.levels, base)
     return _assembled(spec, network_levels(spec.levels or ()), base)
 
 
@@ -239,11 +239,11 @@ def from_file(
         raise InputError(f"{cluster.topology}: there is no such file.")
     if hosts == 1:
         return in_place(cluster, registry, base, importer)
-    found = imported(cluster, registry, base, importer)
+    content = imported(cluster, registry, base, importer)
     profile = given_profile(cluster, base)
     tier = profile.tiers[0] if profile is not None and profile.tiers else None
     with named(file.path if isinstance(file, PartOf) else file):
-        machine = found if isinstance(found, Imported) else Imported(found)
+        machine = content if isinstance(content, Imported) else Imported(content)
         return with_imported(cluster, cluster_of(machine, hosts, tier), registry)
 
 
@@ -262,14 +262,14 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
         return machine
     if machine.hosts or machine.devices_per_host is None:
         raise InputError(f"the file does not describe one machine, of which there could be {hosts}.")
-    levels, told = _machine_levels(machine)
+    levels, notes = _machine_levels(machine)
     between = machine.nics or tier
     if between is None:
         raise InputError(
             "the file does not say how fast the network adapters are; name a link profile, whose first tier says."
         )
     bandwidth = _bandwidth(between)
-    told.append(
+    notes.append(
         f"{hosts} such machines are joined by a network that blocks nothing, at {bandwidth / 1e9:g} GB/s per device "
         f"and direction, {'the sum of its adapters' if machine.nics else 'as the link profile has it'}."
     )
@@ -277,7 +277,7 @@ def cluster_of(machine: Imported, hosts: int, tier: TierSpec | None = None) -> I
         machine,
         network=(*levels, LevelSpec(hosts, BytesPerSecond(bandwidth), between.latency, FABRIC, between.link)),
         hosts=(),
-        assumptions=(*machine.assumptions, *told),
+        assumptions=(*machine.assumptions, *notes),
         adapters=None,
     )
 
@@ -297,19 +297,19 @@ def _machine_levels(machine: Imported) -> tuple[tuple[LevelSpec, ...], list[str]
     network = machine.network
     if isinstance(network, tuple):
         return network, []
-    told = []
+    notes = []
     if isinstance(network, Cluster):
-        found = network.levels
+        levels = network.levels
     else:
         reduced = reduce(pairs(network) if isinstance(network, LinkGraph) else network)
-        found = reduced.best.levels
+        levels = reduced.best.levels
         if reduced.names != reduced.pairs.names:
-            told.append(f"along the levels the devices of a machine are {', '.join(reduced.names)}.")
+            notes.append(f"along the levels the devices of a machine are {', '.join(reduced.names)}.")
         if not reduced.best.exact:
-            told.append(
+            notes.append(
                 f"levels are on average {reduced.best.stretch.mean:.2f} times as slow as the pairs of a machine."
             )
     written = (
-        LevelSpec(level.fanout, BytesPerSecond(level.bandwidth), Seconds(level.latency), level.name) for level in found
+        LevelSpec(level.fanout, BytesPerSecond(level.bandwidth), Seconds(level.latency), level.name) for level in levels
     )
-    return tuple(written), told
+    return tuple(written), notes

@@ -91,9 +91,9 @@ Place = tuple[str, int]
 def collectives_inside(formulation: Formulation, solution: Solution, priced: PricedPlan) -> list[dict[str, Any]] | None:
     """Seconds of a batch that collectives inside layers take on the slowest stage; None: layers were measured whole.
 
-    What collectives add to a layer is dealt to them in proportion to what a framework does not hide of each, and what
-    is more than that, as where a layer takes as long as its collectives, to what it hides. Those that recomputation
-    runs again are left out: they are part of `recompute`.
+    What collectives add to a layer is divided among them in proportion to what a framework does not hide of each, and
+    what is more than that, as where a layer takes as long as its collectives, to what it hides. Those that
+    recomputation runs again are left out: they are part of `recompute`.
 
     Returns:
         For each strategy (the axis of its ranks) and the outermost level its ranks span, by name: `seconds` in all, and
@@ -106,24 +106,24 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
     stage = solution.stages[slowest]
     block = formulation.sharded[stage.candidate]
     counts = Counter(classes.class_of[layer] for layer in stage.layers)
-    found: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    seconds_by_place: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])
     part = 0
     for layer, _ in priced_layers(block, classes, pricing):
         for rows in layer.parts:
             if counts[part]:
-                for place, seconds, shown in _of_part(layer, rows, block, pricing):
-                    found[place][0] += counts[part] * seconds
-                    found[place][1] += counts[part] * shown
+                for place, seconds, exposed in _of_part(layer, rows, block, pricing):
+                    seconds_by_place[place][0] += counts[part] * seconds
+                    seconds_by_place[place][1] += counts[part] * exposed
             part += 1
     return [
         {
             "strategy": axis,
             "level": pricing.cluster.levels[level].name,
             "seconds": priced.micro_batches * seconds,
-            "shown": priced.micro_batches * shown,
-            "hidden": priced.micro_batches * max(seconds - shown, 0.0),
+            "shown": priced.micro_batches * exposed,
+            "hidden": priced.micro_batches * max(seconds - exposed, 0.0),
         }
-        for (axis, level), (seconds, shown) in sorted(found.items())
+        for (axis, level), (seconds, exposed) in sorted(seconds_by_place.items())
         if seconds > 0
     ]
 
@@ -140,28 +140,28 @@ def _of_part(
                 continue
             calls = made.forward if direction is Direction.FORWARD else made.backward
             each = [call.count * pricing.call_seconds(call, block) for call in calls]
-            shown, hidden = _parts(row, direction)
+            exposed, hidden = _parts(row, direction)
             whole = sum(each)
             for call, seconds in zip(calls, each, strict=True):
                 share = seconds / whole if whole else 0.0
                 level = max((_outermost(shape) for shape in pricing.shapes(call.axis, block)), default=0)
-                yield (call.axis, level), seconds, share * (shares[0] * shown + shares[1] * hidden)
+                yield (call.axis, level), seconds, share * (shares[0] * exposed + shares[1] * hidden)
 
 
 def _parts(row: PricedOperator, direction: Direction) -> tuple[float, float]:
     """Seconds of an operator's collectives that a framework shows, and that it hides."""
-    _, shown, hidden = row.times(direction)
-    return shown, hidden + row.under_another(direction)
+    _, exposed, hidden = row.times(direction)
+    return exposed, hidden + row.under_another(direction)
 
 
 def _shares_shown(layer: PricedLayer, direction: Direction, timing: Timing) -> tuple[float, float]:
     """Which shares show of what a framework shows and of what it hides, so that both are what the layer takes more."""
     added = sum(layer.seconds(direction, timing)) - sum(layer.alone.seconds(direction, timing))
     parts = [_parts(row, direction) for row in layer.rows]
-    shown, hidden = (sum(each) for each in zip(*parts, strict=True)) if parts else (0.0, 0.0)
-    if added <= shown:
-        return (max(added, 0.0) / shown if shown else 0.0), 0.0
-    return 1.0, min((added - shown) / hidden, 1.0) if hidden else 0.0
+    exposed, hidden = (sum(each) for each in zip(*parts, strict=True)) if parts else (0.0, 0.0)
+    if added <= exposed:
+        return (max(added, 0.0) / exposed if exposed else 0.0), 0.0
+    return 1.0, min((added - exposed) / hidden, 1.0) if hidden else 0.0
 
 
 def _outermost(shape: tuple[int, ...]) -> int:

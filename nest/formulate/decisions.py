@@ -49,21 +49,21 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
         InputError: the plan is infeasible.
     """
     shape = deployment(plan)
-    found = [_degree(name, values) for name, values in _degrees(plan, registry).items()]
+    result = [_degree(name, values) for name, values in _degrees(plan, registry).items()]
     # Where a degree goes, its devices are of more use to further replicas than to nobody.
     devices = shape.replicas * sum(stage.devices[1] for stage in plan.stages)
-    found += [_fixed("micro_batch", shape.micro_batch), _fixed("pp", shape.stages), _fixed("devices", devices)]
-    found.append(_fixed("replicas", shape.replicas))
-    if shape.chunks == 1:  # Several chunks are dealt evenly, in one way for each number of stages.
+    result += [_fixed("micro_batch", shape.micro_batch), _fixed("pp", shape.stages), _fixed("devices", devices)]
+    result.append(_fixed("replicas", shape.replicas))
+    if shape.chunks == 1:  # Several chunks are divided evenly, in one way for each number of stages.
         layers = tuple(stage.layers for stage in plan.stages)
         counts = tuple(str(len(each)) for each in layers)
         text = f"{', '.join(counts)} layers"
-        found.append(Decision("stages", text, lambda problem: _with_fixed(problem, {}, layers), counts))
-    found += [_fixed("schedule", shape.schedule), _fixed("chunks", shape.chunks)]
-    found.append(_listed("rank_order", (shape.rank_order,)))
-    found += [_listed("recompute", shape.recompute), _listed("zero", shape.zero)]
-    found.append(_listed("zero_degree", (ALL_RANKS if shape.zero_degree is None else shape.zero_degree,)))
-    return found
+        result.append(Decision("stages", text, lambda problem: _with_fixed(problem, {}, layers), counts))
+    result += [_fixed("schedule", shape.schedule), _fixed("chunks", shape.chunks)]
+    result.append(_listed("rank_order", (shape.rank_order,)))
+    result += [_listed("recompute", shape.recompute), _listed("zero", shape.zero)]
+    result.append(_listed("zero_degree", (ALL_RANKS if shape.zero_degree is None else shape.zero_degree,)))
+    return result
 
 
 def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: str, registry: Registry) -> Problem:
@@ -102,8 +102,8 @@ def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: s
 def _either(listed: Iterable[Any], has: tuple[Any, ...] | None, known: tuple[Any, ...]) -> tuple[Any, ...]:
     """What is listed and the target has; else all that it has, of what is known."""
     wanted = tuple(listed)
-    kept = tuple(each for each in wanted if has is None or each in has)
-    return kept or tuple(each for each in has or () if each in known) or wanted
+    allowed = tuple(each for each in wanted if has is None or each in has)
+    return allowed or tuple(each for each in has or () if each in known) or wanted
 
 
 def _degrees(plan: PlanDocument, registry: Registry) -> dict[str, tuple[int, ...]]:
@@ -113,8 +113,8 @@ def _degrees(plan: PlanDocument, registry: Registry) -> dict[str, tuple[int, ...
     if plan.problem.get("model") is not None:
         names |= {name for name, each in registry.strategies().items() if getattr(each, "by_default", True)}
     order = [name for name in (*FIRST_DEGREES, *sorted(names.difference(FIRST_DEGREES))) if name in names]
-    found = {name: tuple(each.get(name, 1) for each in used) for name in order}
-    return {name: found[name] for name in sorted(order, key=lambda name: -max(found[name]))}
+    degrees = {name: tuple(each.get(name, 1) for each in used) for name in order}
+    return {name: degrees[name] for name in sorted(order, key=lambda name: -max(degrees[name]))}
 
 
 def _degree(name: str, values: tuple[int, ...]) -> Decision:
@@ -144,12 +144,12 @@ def _by_stage(values: tuple[object, ...]) -> str:
     """What stages have, such as `none (stage 1), full (stages 2-4)`; one word where all have the same."""
     if len(set(values)) == 1:
         return str(values[0])
-    told, first = [], 1
+    ranges, first = [], 1
     for value, run in groupby(values):
         last = first + len(list(run)) - 1
-        told.append(f"{value} (stage{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'})")
+        ranges.append(f"{value} (stage{'' if first == last else 's'} {first}{'' if first == last else f'-{last}'})")
         first = last + 1
-    return ", ".join(told)
+    return ", ".join(ranges)
 
 
 def _with_fixed(
@@ -248,15 +248,15 @@ def _objects(
 def differences(plugins: Mapping[str, str], known: Registry) -> list[str]:
     """What of the distributions, with versions, that a plan was made with is missing here, or in another version."""
     here = known.installed()
-    found = []
+    sentences = []
     for name, version in plugins.items():
-        told = f"the plan was made with {name} {version}".rstrip()
+        made_with = f"the plan was made with {name} {version}".rstrip()
         if name not in here:
             wanted = f"; install it with `pip install '{name}=={version}'`" if version else ""
-            found.append(f"{told}, which is not installed here, or is switched off{wanted}.")
+            sentences.append(f"{made_with}, which is not installed here, or is switched off{wanted}.")
         elif here[name] != version:
-            found.append(f"{told}; here it is {here[name] or 'without a version'}.")
-    return found
+            sentences.append(f"{made_with}; here it is {here[name] or 'without a version'}.")
+    return sentences
 
 
 def outside(
@@ -274,8 +274,8 @@ def outside(
     # A search keeps to the target whatever is fixed, and to the lists where nothing is.
     searched = plan.lower_bound is not None
     beyond = [] if searched else beyond_target(plan, registry)
-    told = () if searched and problem.fixed is None else _untried(instance, solution, formulation, problem, registry)
-    return (*told, *(f"search.target: {sentence}" for sentence in beyond))
+    reasons = () if searched and problem.fixed is None else _untried(instance, solution, formulation, problem, registry)
+    return (*reasons, *(f"search.target: {sentence}" for sentence in beyond))
 
 
 def wrong_outside(
@@ -298,10 +298,10 @@ def _untried(
 ) -> tuple[str, ...]:
     """Each decision of a plan that no list of its problem allows; lists left out allow what they default to."""
     free = evolve(without_missing_plugins(problem, registry), fixed=None)
-    found = list(_outside_lists(solution, free))
+    names = list(_outside_lists(solution, free))
     for index in dict.fromkeys(stage.candidate for stage in solution.stages):
-        found += _outside_candidate(instance, instance.candidates[index], formulation, free, registry)
-    return tuple(dict.fromkeys(found))
+        names += _outside_candidate(instance, instance.candidates[index], formulation, free, registry)
+    return tuple(dict.fromkeys(names))
 
 
 def _outside_lists(solution: Solution, free: Problem) -> Iterator[str]:
@@ -347,8 +347,8 @@ def _outside_candidate(
         if name in free.strategies:
             yield from _sentences(name, degree, f"strategies.{name}", tried)
         else:
-            shown = ", ".join(map(str, tried))
-            yield f"{name} is {degree}, but where strategies does not name {name} the search tries {shown} only"
+            values_text = ", ".join(map(str, tried))
+            yield f"{name} is {degree}, but where strategies does not name {name} the search tries {values_text} only"
 
 
 def _sentences(name: str, value: object, place: str, allowed: Collection[object]) -> Iterator[str]:

@@ -33,10 +33,10 @@ def irregular(cluster: ClusterSpec, registry: Registry) -> Pairs | None:
     """The pairs of a network that is no hierarchy, devices in the order of its levels; None: levels say it all."""
     if cluster.topology is None:
         return None
-    found = topology(cluster.topology, registry, None)
-    if not isinstance(found, Reduced) or found.best.exact:
+    network = topology(cluster.topology, registry, None)
+    if not isinstance(network, Reduced) or network.best.exact:
         return None
-    pairs, scale = found.pairs.reordered(found.best.order), time_scale(cluster)
+    pairs, scale = network.pairs.reordered(network.best.order), time_scale(cluster)
     return evolve(pairs, bandwidth=pairs.bandwidth / scale, latency=pairs.latency * scale)
 
 
@@ -104,15 +104,15 @@ def embedding_problem(instance: Instance, solution: Solution, pairs: Pairs) -> E
     )
 
 
-def placement_record(found: Embedding, names: tuple[str, ...]) -> PlacementRecord:
+def placement_record(embedding: Embedding, names: tuple[str, ...]) -> PlacementRecord:
     """What the plan document says of an embedding; `names` are those of the devices."""
     return PlacementRecord(
-        status="optimal" if found.optimal else "feasible",
-        batch_time=found.batch_time,
-        lower_bound=found.batch_time if found.optimal else found.lower_bound,
-        method=found.method,
+        status="optimal" if embedding.optimal else "feasible",
+        batch_time=embedding.batch_time,
+        lower_bound=embedding.batch_time if embedding.optimal else embedding.lower_bound,
+        method=embedding.method,
         replicas=tuple(
-            tuple(tuple(names[device] for device in block) for block in replica) for replica in found.placement
+            tuple(tuple(names[device] for device in block) for block in replica) for replica in embedding.placement
         ),
     )
 
@@ -148,10 +148,10 @@ def worst_levels(pairs: Pairs, cluster: Cluster) -> LevelMatrix:
     apart = ~numpy.eye(pairs.size, dtype=bool)
     bandwidth, latency = pairs.bandwidth[apart], pairs.latency[apart]
     if len(numpy.unique(numpy.stack([bandwidth, latency]), axis=1)[0]) > MOST_LEVELS:
-        told = cluster.levels
-        slower = _few(numpy.unique(bandwidth), [level.bandwidth for level in told], bandwidth.min())
+        levels = cluster.levels
+        slower = _few(numpy.unique(bandwidth), [level.bandwidth for level in levels], bandwidth.min())
         bandwidth = slower[numpy.searchsorted(slower, bandwidth, side="right") - 1]
-        longer = _few(numpy.unique(latency), [level.latency for level in told], latency.max())
+        longer = _few(numpy.unique(latency), [level.latency for level in levels], latency.max())
         latency = longer[numpy.searchsorted(longer, latency, side="left")]
     values, which = numpy.unique(numpy.stack([bandwidth, latency]), axis=1, return_inverse=True)
     order = numpy.argsort(values[1] + REFERENCE_MESSAGE / values[0], kind="stable")
@@ -160,16 +160,16 @@ def worst_levels(pairs: Pairs, cluster: Cluster) -> LevelMatrix:
     return LevelMatrix(pairs.names, tuple(values[0][order].tolist()), tuple(values[1][order].tolist()), level)
 
 
-def _few(values: Floats, kept: list[float], last: float) -> Floats:
+def _few(values: Floats, values_kept: list[float], last: float) -> Floats:
     """Values to round to: those to be kept, the last resort, and others where neighbours are furthest apart."""
-    found = {*kept, float(last)}
+    chosen = {*values_kept, float(last)}
     gaps = numpy.argsort(-numpy.diff(values), kind="stable")
     for gap in gaps.tolist():
-        if len(found) >= MOST_VALUES:
+        if len(chosen) >= MOST_VALUES:
             break
         # Either end: bandwidths are rounded down to the upper, latencies up to the lower.
-        found.add(float(values[gap + 1] if last == values[0] else values[gap]))
-    return numpy.array(sorted(found))
+        chosen.add(float(values[gap + 1] if last == values[0] else values[gap]))
+    return numpy.array(sorted(chosen))
 
 
 def _without_ports(instance: Instance) -> Instance:
@@ -212,7 +212,7 @@ def _boundaries(instance: Instance, solution: Solution, matrix: LevelMatrix) -> 
 
 
 def _gradients(instance: Instance, solution: Solution, matrix: LevelMatrix, priced: PricedPlan) -> list[Link]:
-    """What the replicas of each stage say to each other: ZeRO's share per micro-batch, and the synchronisation."""
+    """What the replicas of each stage say to each other: ZeRO's share per micro-batch, and the gradient reduction."""
     if solution.replicas == 1:
         return []
     plans = _at_levels(instance, solution, matrix)
@@ -236,11 +236,11 @@ def _cheaper(link: Link) -> Link:
 def _aligned(instance: Instance, solution: Solution, width: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """Where the replicas' blocks of one stage can lie by the plan's rank order, at each offset."""
     size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
-    found = []
+    starts = []
     for offset in range(0, size - width + 1, width):
         firsts = first_devices(solution, size, offset, width).tolist()
-        found.append(tuple(tuple(range(first, first + width)) for first in firsts))
-    return tuple(found)
+        starts.append(tuple(tuple(range(first, first + width)) for first in firsts))
+    return tuple(starts)
 
 
 def _start(instance: Instance, solution: Solution) -> Placement:

@@ -37,7 +37,7 @@ def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
     try:
         fixed = structure({**unstructure(known), **decisions}, Fixed)
     except InputErrors as error:
-        raise InputErrors(f"fixed.{told}" for told in error.problems) from None
+        raise InputErrors(f"fixed.{sentence}" for sentence in error.problems) from None
     return evolve(problem, fixed=fixed)
 
 
@@ -52,7 +52,7 @@ def as_fixed(plan: PlanDocument) -> dict[str, Any]:
     for name, values in alike.items():
         if len(set(values)) > 1:
             raise InputError(f"stages of the plan differ in {name}, which `fixed` cannot say.")
-    found = {
+    decisions = {
         **shape.degrees,
         "pp": shape.stages,
         "replicas": shape.replicas,
@@ -63,10 +63,10 @@ def as_fixed(plan: PlanDocument) -> dict[str, Any]:
         "zero": shape.zero[0],
     }
     if shape.zero_degree is not None:
-        found["zero_degree"] = shape.zero_degree
+        decisions["zero_degree"] = shape.zero_degree
     if shape.chunks > 1:
-        return {**found, "chunks": shape.chunks}
-    return {**found, "stages": [list(each.layers) for each in plan.stages]}
+        return {**decisions, "chunks": shape.chunks}
+    return {**decisions, "stages": [list(each.layers) for each in plan.stages]}
 
 
 def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, Formulation]:
@@ -205,8 +205,8 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
         and candidate.width == decided.get("width", candidate.width)
     ]
     if not fitting:
-        asked = [name for name in sorted({*names, "micro_batch", "width"}) if name in decided]
-        wanted = ", ".join(f"{name} {decided[name]}" for name in asked)
+        conditions = [name for name in sorted({*names, "micro_batch", "width"}) if name in decided]
+        wanted = ", ".join(f"{name} {decided[name]}" for name in conditions)
         raise InputError(f"fixed asks for {wanted}, but no candidate of the profile has that.")
     chosen = min(fitting, key=lambda c: sum(degree != 1 for n, degree in c.degrees.items() if n not in decided))
     modes = tuple(chosen.recompute)
@@ -252,7 +252,7 @@ def _replicas_of(candidate: Candidate, data_parallel: int) -> int:
 
 
 def _schedule(instance: Instance, stages: int) -> Schedule:
-    """The schedule decided; of one with several chunks the fewest that can be dealt evenly to so many stages."""
+    """The schedule decided; of one with several chunks the fewest that divide evenly over so many stages."""
     fitting = (
         each
         for each in instance.space.schedules
@@ -262,7 +262,7 @@ def _schedule(instance: Instance, stages: int) -> Schedule:
 
 
 def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[int, ...], ...]:
-    """Blocks dealt evenly in order; the embedding goes with the first stage, the head with the last.
+    """Blocks divided evenly in order; the embedding goes with the first stage, the head with the last.
 
     Where blocks do not divide, earlier stages take one more; several chunks for each stage must come out even.
     """
@@ -270,11 +270,13 @@ def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[
         faults = chunk_violations(instance, count, chunks, None)
         if faults:
             raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
-        dealt = even_chunks(instance, count, chunks)
-        return tuple(tuple(layer for chunk in dealt[stage::count] for layer in chunk) for stage in range(count))
+        counts = even_chunks(instance, count, chunks)
+        return tuple(tuple(layer for chunk in counts[stage::count] for layer in chunk) for stage in range(count))
     blocks = _blocks_of_one_stage(instance)
     if count > len(blocks):
-        raise InputError(f"fixed.pp is {count}, but there are only {len(blocks)} blocks to deal to stages.")
+        raise InputError(
+            f"fixed.pp is {count}, but there are only {len(blocks)} transformer blocks to divide over stages."
+        )
     size, longer = divmod(len(blocks), count)
     stages, start = [], 0
     for index in range(count):
@@ -286,10 +288,12 @@ def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[
 
 def _blocks_of_one_stage(instance: Instance) -> list[tuple[int, ...]]:
     """The blocks in order, those joined that no cut may part."""
-    found: list[tuple[int, ...]] = []
+    blocks: list[tuple[int, ...]] = []
     for block in instance.space.blocks:
-        if found and any(set(group) & set(found[-1]) and set(group) & set(block) for group in instance.space.together):
-            found[-1] += block
+        if blocks and any(
+            set(group) & set(blocks[-1]) and set(group) & set(block) for group in instance.space.together
+        ):
+            blocks[-1] += block
         else:
-            found.append(block)
-    return found
+            blocks.append(block)
+    return blocks

@@ -119,10 +119,10 @@ def read_flags(flags: Path, framework: str, nodes: int | None, known: Registry, 
     if nodes is not None and nodes < 1:
         raise InputError(f"--nodes is {nodes}; it must be at least 1.")
     try:
-        found: FlagsRead = readers[framework].read(read_text_of(flags) if text is None else text, nodes)
+        flags_read: FlagsRead = readers[framework].read(read_text_of(flags) if text is None else text, nodes)
     except InputError as error:
         raise placed(flags, error) from None
-    return found
+    return flags_read
 
 
 def _cluster(text: str, known: Registry) -> ClusterSpec:
@@ -173,10 +173,10 @@ def _with(settings: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dic
 
 
 def _section(written: Mapping[str, Any], key: str, above: str = "") -> dict[str, Any]:
-    found = written.get(key) or {}
-    if not isinstance(found, Mapping):
-        raise InputError(f"{above}{key} must hold keys and values, is {found!r:.60}.")
-    return dict(found)
+    section = written.get(key) or {}
+    if not isinstance(section, Mapping):
+        raise InputError(f"{above}{key} must hold keys and values, is {section!r:.60}.")
+    return dict(section)
 
 
 def _merged(written: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

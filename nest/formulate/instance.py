@@ -112,14 +112,14 @@ def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], kn
             name: tuple(sorted({each.degrees.get(name, 1) for each in instance.candidates})) for name in names
         }
     # What a target and `fixed` leave is in the instance's space, which is kept.
-    asked = evolve(
+    problem_there = evolve(
         problem,
         strategies=strategies,
         search=evolve(problem.search, target=None),
         fixed=None,
         constraints=(),
     )
-    there = build_instance(asked, known, levels=tuple(levels))
+    there = build_instance(problem_there, known, levels=tuple(levels))
     priced = {each.name: each for each in there.candidates}
     candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
     return evolve(instance, cluster=there.cluster, candidates=candidates)
@@ -154,17 +154,17 @@ def _from_profile(problem: Problem, registry: Registry, cluster: Cluster) -> For
     candidates = profile_candidates(profile, cluster, problem.training.global_batch)
     degrees = {name for each in candidates for name in each.degrees}
     limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
-    kept = tuple(
+    allowed = tuple(
         each
         for each in candidates
         if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
     )
-    if not kept:
-        told = " and ".join(str(limits[name]) for name in problem.strategies)
-        raise InputError(f"strategies: no candidate of the profile is left: {told}.")
+    if not allowed:
+        limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
+        raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
     graph = profile_graph(profile)
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(graph, kept, experts="etp" in degrees, together=together)
+    return Formulation(graph, allowed, experts="etp" in degrees, together=together)
 
 
 def _from_model(
@@ -227,16 +227,16 @@ def _priced(
 
     A few are priced however late it is, and what is nearly done is done. `progress` is told of the share.
     """
-    begun, left, found = time.monotonic(), deadline.left, dict[int, Candidate]()
+    begun, left, candidates = time.monotonic(), deadline.left, dict[int, Candidate]()
     for index in _scattered(len(blocks)):
-        share = len(found) / len(blocks)
-        if len(found) >= FEW and deadline.beyond(PRICING + 0.1 * (share > 0.8), left):
+        share = len(candidates) / len(blocks)
+        if len(candidates) >= FEW and deadline.beyond(PRICING + 0.1 * (share > 0.8), left):
             break
         deadline.check()
         if progress is not None:
             progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, share))
-        found[index] = price(blocks[index])
-    return dict(sorted(found.items()))
+        candidates[index] = price(blocks[index])
+    return dict(sorted(candidates.items()))
 
 
 def _scattered(count: int) -> Iterator[int]:
@@ -250,7 +250,7 @@ def _scattered(count: int) -> Iterator[int]:
 def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
     """The names of each layer's operators."""
     names = (tuple(operator.name for operator in operators) for operators in graph.by_layer)
-    return {layer: found for layer, found in zip(graph.layers, names, strict=True) if found}
+    return {layer: operator_names for layer, operator_names in zip(graph.layers, names, strict=True) if operator_names}
 
 
 def _name(block: Block) -> str:
@@ -278,7 +278,7 @@ def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
     """
     strategies, schedules = registry.absent("strategies") - profile_degrees(problem), registry.absent("schedules")
     named = tuple(name for name in problem.training.schedule if name not in schedules)
-    kept = {
+    restrictions = {
         name: value
         for name, value in problem.decided.items()
         if name not in strategies and not (name == "schedule" and value in schedules)
@@ -287,7 +287,7 @@ def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
         problem,
         strategies={name: degrees for name, degrees in problem.strategies.items() if name not in strategies},
         training=evolve(problem.training, schedule=named or (next(iter(registry.schedules())),)),
-        fixed=evolve(problem.fixed, values=kept) if problem.fixed is not None else None,
+        fixed=evolve(problem.fixed, values=restrictions) if problem.fixed is not None else None,
         costs=_present(problem.costs, registry.absent("cost_models")),
         collectives=_present(problem.collectives, registry.absent("collective_models")),
         layer_times=_present(problem.layer_times, registry.absent("layer_times")),
@@ -318,17 +318,17 @@ def check_names(problem: Problem, registry: Registry) -> None:
     Raises:
         InputErrors: every such name and constraint, each with its place.
     """
-    found = [told for check in _checks(problem, registry) for told in _mistakes(check)]
-    found += demands(problem, registry, profile_degrees(problem))[1]
-    if found:
-        raise InputErrors(found)
+    mistakes = [mistake for check in _checks(problem, registry) for mistake in _mistakes(check)]
+    mistakes += demands(problem, registry, profile_degrees(problem))[1]
+    if mistakes:
+        raise InputErrors(mistakes)
 
 
 def check_lists(problem: Problem, registry: Registry) -> None:
     """Refuse what nobody knows in lists that are not looked at where everything is decided."""
-    found = [told for check in _lists(problem, registry) for told in _mistakes(check)]
-    if found:
-        raise InputErrors(found)
+    mistakes = [mistake for check in _lists(problem, registry) for mistake in _mistakes(check)]
+    if mistakes:
+        raise InputErrors(mistakes)
 
 
 def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:

@@ -62,11 +62,13 @@ def layer_classes(graph: OperatorGraph, by_operator: bool = False) -> LayerClass
     if renamed is None:
         representatives = list(range(len(graph.layers)))
         renamed = {}
-    kept = sorted(set(representatives))
-    position = {layer: index for index, layer in enumerate(kept)}
+    representatives_in_order = sorted(set(representatives))
+    position = {layer: index for index, layer in enumerate(representatives_in_order)}
     small = OperatorGraph(
-        operators=tuple(_renamed(operator, renamed) for layer in kept for operator in graph.by_layer[layer]),
-        layers=tuple(graph.layers[layer] for layer in kept),
+        operators=tuple(
+            _renamed(operator, renamed) for layer in representatives_in_order for operator in graph.by_layer[layer]
+        ),
+        layers=tuple(graph.layers[layer] for layer in representatives_in_order),
         blocks=tuple(name for name in graph.blocks if graph.layer_index[name] in position),
         family=graph.family,
     )

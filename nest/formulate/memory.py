@@ -50,13 +50,13 @@ def working_sets(rows: Sequence[PricedOperator]) -> dict[str, WorkingSet]:
         if row.operator.collective is not None and row.operator.collective.under:
             name = row.operator.collective.under
             beside[name] = beside.get(name, 0.0) + buffers[row.operator.name]
-    found = {}
+    sets = {}
     for row in rows:
         operator, own = row.operator, buffers[row.operator.name]
         if operator.collective is None:
             own = sum(again.get(tensor.name, 0.0) for tensor in operator.inputs) + beside.get(operator.name, 0.0)
-        found[operator.name] = WorkingSet(row.cost.transient + own, own)
-    return found
+        sets[operator.name] = WorkingSet(row.cost.transient + own, own)
+    return sets
 
 
 def collective_bytes(operator: Operator) -> float:
@@ -283,11 +283,11 @@ def _layer_costs(
     operators = [row.kept for row in layer.rows]
     sizes = tensor_bytes(operators)
     working = working_sets(layer.rows)
-    found: LayerCosts = {}
-    for mode, kept in recompute_modes(operators, pricing.training.selective, repeated, data).items():
-        names = frozenset(operator.name for operator in kept.again)
+    costs: LayerCosts = {}
+    for mode, saved in recompute_modes(operators, pricing.training.selective, repeated, data).items():
+        names = frozenset(operator.name for operator in saved.again)
         extra = layer.seconds(Direction.FORWARD, pricing.timing, names)
-        transient = kept.restored_bytes(sizes)
+        transient = saved.restored_bytes(sizes)
         if mode != STAGE:
             transient += sum(row.cost.saved for row in layer.rows if row.operator.name in names)
         # One micro-batch's inputs of a stage that begins inside a layer, whichever of its layers is at work; the
@@ -297,25 +297,25 @@ def _layer_costs(
             max((working[row.operator.name] for row in part), key=lambda each: each.bytes, default=NO_WORK)
             for part in layer.parts
         ]
-        first, more = (_saved(layer, kept, sizes, one) for one in (True, False))
+        first, more = (_saved(layer, saved, sizes, one) for one in (True, False))
         peaks = [transient + each.bytes for each in largest]
         buffers = [each.buffers for each in largest]
         busy = layer.ports(Direction.FORWARD, len(pricing.cluster.levels), names)
-        found[mode] = [PartCosts(*row) for row in zip(extra, first, more, peaks, buffers, busy, strict=True)]
-    return found
+        costs[mode] = [PartCosts(*row) for row in zip(extra, first, more, peaks, buffers, busy, strict=True)]
+    return costs
 
 
-def _saved(layer: PricedLayer, kept: SavedTensors, sizes: dict[str, float], one: bool) -> list[float]:
+def _saved(layer: PricedLayer, saved: SavedTensors, sizes: dict[str, float], one: bool) -> list[float]:
     """Bytes that each part saves of `one` micro-batch in flight, or of each further one.
 
     A tensor that several parts save counts with the first. An operator that is recomputed needs what it reads, and
     where what it made is held for the micro-batch at work, what it saves too; what its cost model says it saves beside
     tensors is not there while it waits.
     """
-    recomputed, held = frozenset(operator.name for operator in kept.again), kept.held is not None
+    recomputed, held = frozenset(operator.name for operator in saved.again), saved.held is not None
     again = frozenset[str]() if one and held else recomputed
-    waiting = set(kept.stored | (kept.held or frozenset()) if one else kept.stored)
-    found = []
+    waiting = set(saved.stored | (saved.held or frozenset()) if one else saved.stored)
+    sizes_saved = []
     for part in layer.parts:
         here = waiting
         if len(layer.parts) > 1:
@@ -324,5 +324,5 @@ def _saved(layer: PricedLayer, kept: SavedTensors, sizes: dict[str, float], one:
             here = (read | saves) & waiting
             waiting -= here
         beside = sum(row.cost.saved for row in part if row.operator.name not in again)
-        found.append(sum(sizes[name] for name in sorted(here)) + beside)
-    return found
+        sizes_saved.append(sum(sizes[name] for name in sorted(here)) + beside)
+    return sizes_saved

@@ -97,8 +97,8 @@ def default_sequence_length(model: Model, registry: Registry) -> int:
                 raise InputErrors(f"model: {problem}" for problem in errors.problems) from None
     contexts: list[int] = []
     if not isinstance(model, TransformerSpec):
-        found = (model.get(key) for key in CONTEXT_KEYS)
-        contexts = [length for length in found if isinstance(length, int) and length > 0]
+        lengths = (model.get(key) for key in CONTEXT_KEYS)
+        contexts = [length for length in lengths if isinstance(length, int) and length > 0]
     return min([USUAL_SEQUENCE, *contexts])
 
 
@@ -144,8 +144,8 @@ def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]
     path = (base or Path()) / named
     if there_is(path) != "file":
         raise InputError(f"model.{GRAPH}: there is no file {str(path)!r:.200}.")
-    found = read_mapping(path, listed=GRAPH).mapping
-    return {**content, GRAPH: found[GRAPH] if set(found) == {GRAPH} else found}
+    graph = read_mapping(path, listed=GRAPH).mapping
+    return {**content, GRAPH: graph[GRAPH] if set(graph) == {GRAPH} else graph}
 
 
 def _describes(content: Mapping[str, Any]) -> bool:

@@ -62,7 +62,7 @@ class Timing:
                 the same.
             host: seconds the host takes to launch all of it.
         """
-        working = self.model.seconds([own + shown for own, shown, _ in times], engines, precedence)
+        working = self.model.seconds([own + exposed for own, exposed, _ in times], engines, precedence)
         communication = sum(shown + hides for _, shown, hides in times)
         return max(working, communication + hidden, host)
 
@@ -85,17 +85,17 @@ def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
         operators: of one layer, in an order in which every tensor is written before it is read.
     """
     sources: dict[str, int] = {}
-    found: dict[tuple[int, int], None] = {}
+    pairs: dict[tuple[int, int], None] = {}
     for index, operator in enumerate(operators):
         for tensor in operator.inputs:
             if tensor.name in sources:
-                found.setdefault((sources[tensor.name], index))
+                pairs.setdefault((sources[tensor.name], index))
         handed_on = operator.outputs
         if operator.collective is not None and not operator.outputs:
             handed_on = operator.inputs
         for tensor in handed_on:
             sources[tensor.name] = index
-    return tuple(found)
+    return tuple(pairs)
 
 
 T = TypeVar("T")
@@ -133,8 +133,8 @@ class PricedOperator:
         """Seconds of computation, of communication that shows, and of communication that hides, in one direction."""
         forward = direction is Direction.FORWARD
         own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
-        shown = self.exposed * sent
-        return own, shown, sent - shown
+        exposed = self.exposed * sent
+        return own, exposed, sent - exposed
 
     def under_another(self, direction: Direction) -> float:
         """Seconds of `hidden` in one direction."""
@@ -154,7 +154,7 @@ class PricedLayer:
 
     Attributes:
         rows: all, in order.
-        parts: the same, dealt to what is planned: the layer as a whole, or each of its operators.
+        parts: the same, for each part that is planned: the layer as a whole, or each of its operators.
         passing: bytes that a cut between parts may leave on their way inside the layer, at most.
     """
 
@@ -167,8 +167,8 @@ class PricedLayer:
         """What `compute` finds of this layer, computed once: candidates share layers."""
         if key not in self._known:
             self._known[key] = compute()
-        found: T = self._known[key]
-        return found
+        value: T = self._known[key]
+        return value
 
     @cached_property
     def _precedence(self) -> tuple[tuple[int, int], ...]:
@@ -205,12 +205,12 @@ class PricedLayer:
         return self.once("collectives", lambda: self._collectives(timing))
 
     def _collectives(self, timing: Timing) -> list[float]:
-        found = [0.0] * len(self.parts)
+        result = [0.0] * len(self.parts)
         for direction in Direction:
             added = max(sum(self.seconds(direction, timing)) - sum(self.alone.seconds(direction, timing)), 0.0)
             sent = [sum(sum(row.times(direction)[1:]) for row in part) for part in self.parts]
-            found = [seconds + own for seconds, own in zip(found, shares(added, sent), strict=True)]
-        return found
+            result = [seconds + own for seconds, own in zip(result, shares(added, sent), strict=True)]
+        return result
 
     @cached_property
     def alone(self) -> "PricedLayer":
@@ -238,7 +238,7 @@ class PricedLayer:
 
 
 def shares(whole: float, weights: Sequence[float]) -> list[float]:
-    """`whole` dealt out in proportion to `weights`; nothing where they are all 0."""
+    """`whole` divided in proportion to `weights`; nothing where they are all 0."""
     total = sum(weights)
     return [whole * (weight / total) if total else 0.0 for weight in weights]
 
@@ -290,14 +290,14 @@ class Calls:
     def ports(self, call: Communication, shapes: Sequence[Shape], members: int) -> Array:
         """Seconds for which all of a call occupies a device's port, at the worst of the groups. Shape `(levels,)`."""
         levels = self.cluster.levels
-        found = numpy.zeros(len(levels))
+        seconds = numpy.zeros(len(levels))
         for shape in shapes:
             every = [
                 port_seconds(self.model, each.kind, numpy.array([each.bytes]), each.shape, levels, each.members)[:, 0]
                 for each in self._phases(call, shape, members)
             ]
-            found = numpy.maximum(found, sum(every, numpy.zeros(len(levels))))
-        return call.count * found
+            seconds = numpy.maximum(seconds, sum(every, numpy.zeros(len(levels))))
+        return call.count * seconds
 
     def _phases(self, call: Communication, shape: Shape, members: int) -> list[Phase]:
         """What a call does at the same time.
@@ -314,8 +314,8 @@ class Calls:
             return [Phase(call.kind, sent, shape, members)]
         here, there = shape[: self.inside], shape[self.inside :]
         nodes, once = prod(there), sent / call.routing.copies
-        found = [Phase(call.kind, once * call.routing.reached(members), (*here, *(1 for _ in there)), prod(here))]
+        phases = [Phase(call.kind, once * call.routing.reached(members), (*here, *(1 for _ in there)), prod(here))]
         if nodes > 1:
             across = (*(1 for _ in here), *there)
-            found.append(Phase(call.kind, once * call.routing.reached(nodes), across, nodes))
-        return found
+            phases.append(Phase(call.kind, once * call.routing.reached(nodes), across, nodes))
+        return phases

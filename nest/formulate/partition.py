@@ -88,13 +88,13 @@ def partition(
         raise InputError("fixed.stages is empty; list the layers of each stage, or leave it out.")
     if all(isinstance(stage, int) for stage in stages):
         counts = [stage for stage in stages if isinstance(stage, int)]
-        found = _by_counts(counts, graph, blocks or tuple(operators or graph.layers), operators or {})
+        result = _by_counts(counts, graph, blocks or tuple(operators or graph.layers), operators or {})
     elif all(not isinstance(stage, int) for stage in stages):
-        found = _by_names([stage for stage in stages if not isinstance(stage, int)], graph, operators or {})
+        result = _by_names([stage for stage in stages if not isinstance(stage, int)], graph, operators or {})
     else:
         raise InputError("fixed.stages mixes counts and layer names; use one of them for all stages.")
-    _check_order(found, graph)
-    return found
+    _check_order(result, graph)
+    return result
 
 
 def unknown_layer(place: str, name: str, graph: LayerGraph, operators: Mapping[str, tuple[str, ...]]) -> InputError:
@@ -119,7 +119,7 @@ def _by_counts(
         )
     order = graph.topological_order()
     ends = [sum(counts[: stage + 1]) for stage in range(len(counts))]
-    found: list[list[int]] = [[] for _ in counts]
+    stages: list[list[int]] = [[] for _ in counts]
     home: dict[str, int] = {}
     stage = 0
     for layer in order:
@@ -130,11 +130,11 @@ def _by_counts(
             home[block] = stage
         elif block is None and len(home) == len(counted):
             stage = len(counts) - 1
-        found[stage if block is None else home[block]].append(layer)
-    for index, layers in enumerate(found):
+        stages[stage if block is None else home[block]].append(layer)
+    for index, layers in enumerate(stages):
         if not layers:
             raise InputError(f"fixed.stages[{index}] has no layer; every stage needs one.")
-    return tuple(tuple(sorted(layers)) for layers in found)
+    return tuple(tuple(sorted(layers)) for layers in stages)
 
 
 def _by_names(
@@ -154,8 +154,8 @@ def _by_names(
             home[name] = index
     missing = [name for name in graph.layers if name not in home]
     if missing:
-        told = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
-        raise InputError(f"fixed.stages leaves out these layers: {told}; every layer needs a stage.")
+        missing_names = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+        raise InputError(f"fixed.stages leaves out these layers: {missing_names}; every layer needs a stage.")
     return tuple(tuple(sorted(position[name] for name in names)) for names in planned)
 
 
@@ -207,14 +207,14 @@ def owners(originals: Sequence[Operator], rewritten: Sequence[Operator]) -> tupl
     """
     by_name = {operator.name: index for index, operator in enumerate(originals)}
     maker = {tensor.name: index for index, operator in enumerate(originals) for tensor in operator.outputs}
-    found = []
+    result = []
     following = len(originals) - 1
     for operator in reversed(rewritten):
         completed = [maker[tensor.name] for tensor in operator.outputs if tensor.name in maker]
         if operator.name in by_name:
             following = by_name[operator.name]
-        found.append(completed[0] if completed and operator.name not in by_name else following)
-    return tuple(reversed(found))
+        result.append(completed[0] if completed and operator.name not in by_name else following)
+    return tuple(reversed(result))
 
 
 def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeated: bool) -> tuple[Group, ...]:
@@ -255,10 +255,10 @@ def passing(operators: Sequence[Operator], groups: Sequence[Group]) -> tuple[str
     """Names of the tensors that a cut inside a layer may part from an operator that reads them, in order."""
     group_of = {member: number for number, group in enumerate(groups) for member in group}
     maker = {tensor.name: index for index, operator in enumerate(operators) for tensor in operator.outputs}
-    found: dict[str, None] = {}
+    tensors: dict[str, None] = {}
     for index, operator in enumerate(operators):
         for tensor in operator.inputs:
             group = group_of.get(index)
             if group is None or group_of.get(maker.get(tensor.name, -1)) != group:
-                found.setdefault(tensor.name)
-    return tuple(found)
+                tensors.setdefault(tensor.name)
+    return tuple(tensors)

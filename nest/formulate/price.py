@@ -142,8 +142,8 @@ def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
     """
-    found = priced_layers(block, layers, pricing)
-    priced, repeated = [layer for layer, _ in found], [again for _, again in found]
+    layers_priced = priced_layers(block, layers, pricing)
+    priced, repeated = [layer for layer, _ in layers_priced], [again for _, again in layers_priced]
     index = numpy.array(layers.class_of)
     timing = pricing.timing
 
@@ -206,12 +206,14 @@ def _priced_layer(
     rows = tuple(_priced(operators, block, pricing))
     if not by_operator:
         return PricedLayer(rows, (rows,))
-    found: list[list[PricedOperator]] = [[] for _ in originals]
+    rows_of_operators: list[list[PricedOperator]] = [[] for _ in originals]
     for owner, row in zip(owners(originals, operators), rows, strict=True):
-        found[owner].append(row)
+        rows_of_operators[owner].append(row)
     sizes = tensor_bytes([row.operator for row in rows])
     names = passing(originals, inseparable(originals, pricing.training.selective, repeated))
-    return PricedLayer(rows, tuple(tuple(part) for part in found), sum(sizes.get(name, 0.0) for name in names))
+    return PricedLayer(
+        rows, tuple(tuple(part) for part in rows_of_operators), sum(sizes.get(name, 0.0) for name in names)
+    )
 
 
 def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> list[PricedOperator]:
@@ -222,14 +224,16 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
     def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
         """Of calls that run while something else does for `hiding` seconds: what shows, and what is hidden."""
         whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
-        shown = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
-        return shown, whole - shown
+        exposed_seconds = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
+        return exposed_seconds, whole - exposed_seconds
 
-    kept = list(operators)
+    operators_left = list(operators)
     if pricing.training.saved_inputs == "narrow":
-        kept = with_narrow_copies(operators, lambda each: narrow_format(each, pricing.device, pricing.training))
+        operators_left = with_narrow_copies(
+            operators, lambda each: narrow_format(each, pricing.device, pricing.training)
+        )
     rows = []
-    for operator, keeping in zip(operators, kept, strict=True):
+    for operator, keeping in zip(operators, operators_left, strict=True):
         made = operator.collective or Collective()
         under = costs.get(made.under, NOTHING)
         forward, hidden_forward = seconds(made.forward, made.share * under.forward)
@@ -288,10 +292,10 @@ def _crossing_bytes(block: Block, layers: LayerClasses) -> Array:
     sizes = {tensor.name: tensor.bytes for operator in block.graph.operators for tensor in operator.outputs}
     lost = next((name for crossing in layers.crossing for name in crossing.names if name not in sizes), None)
     if lost is not None:
-        told = ", ".join(name for name, degree in block.degrees if degree > 1) or "none"
+        degrees = ", ".join(name for name, degree in block.degrees if degree > 1) or "none"
         raise InputError(
             f"tensor {lost!r} leaves its layer, but no operator makes it after the strategies were applied "
-            f"({told}); a strategy must keep the names of tensors that other layers read."
+            f"({degrees}); a strategy must keep the names of tensors that other layers read."
         )
     return numpy.array([float(sum(sizes[name] for name in crossing.names)) for crossing in layers.crossing])
 

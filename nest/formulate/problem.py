@@ -40,8 +40,8 @@ def naming(source: object, below: str = "") -> Iterator[None]:
         yield
     except (InputError, FieldError, FieldErrors) as error:
         # A decision may make a record that cannot be, such as a micro-batch above the batch.
-        told = error if isinstance(error, InputError) else InputError(f"{error}.")
-        raise placed(Path(source), told, below) if isinstance(source, (str, Path)) else told from None
+        placed_error = error if isinstance(error, InputError) else InputError(f"{error}.")
+        raise placed(Path(source), placed_error, below) if isinstance(source, (str, Path)) else placed_error from None
 
 
 def read_record(
@@ -57,10 +57,10 @@ def read_record(
             return source, source.to_dict()
         source = source.to_dict()
     if isinstance(source, (str, Path)):
-        found = read_mapping(Path(source))
-        _check_kind(found.mapping, cls)
-        found = evolve(found, mapping=_changed(found.mapping, changes))
-        return structure_source(found, cls), found.mapping
+        content = read_mapping(Path(source))
+        _check_kind(content.mapping, cls)
+        content = evolve(content, mapping=_changed(content.mapping, changes))
+        return structure_source(content, cls), content.mapping
     if isinstance(source, Mapping):
         _check_kind(source, cls)
         source = _changed(source, changes)
@@ -70,12 +70,12 @@ def read_record(
 
 def _changed(mapping: Mapping[str, Any], changes: Changes | None) -> dict[str, Any]:
     """A copy of `mapping` with keys of its sections in place of its own; a section that is none is left for errors."""
-    found = dict(mapping)
+    changed = dict(mapping)
     for section, keys in (changes or {}).items():
-        written = found.get(section) or {}
+        written = changed.get(section) or {}
         if isinstance(written, Mapping):
-            found[section] = {**written, **keys}
-    return found
+            changed[section] = {**written, **keys}
+    return changed
 
 
 def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
@@ -217,10 +217,13 @@ def sequence_length_notice(problem: Problem, registry: Registry) -> str | None:
     except InputError:  # Of what is wrong, the search tells; the model may not take the other length.
         return None
     lost = {name: sorted(degrees - uneven.get(name, set())) for name, degrees in even.items()}
-    told = " and ".join(f"{name} {', '.join(map(str, degrees))}" for name, degrees in lost.items() if degrees)
-    if not told:
+    degrees_text = " and ".join(f"{name} {', '.join(map(str, degrees))}" for name, degrees in lost.items() if degrees)
+    if not degrees_text:
         return None
-    return f"training.sequence_length: {length} tokens do not divide evenly, which rules out {told}; {other} would not."
+    return (
+        f"training.sequence_length: {length} tokens do not divide evenly, which rules out {degrees_text}; "
+        f"{other} would not."
+    )
 
 
 def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set[int]]:
@@ -229,11 +232,11 @@ def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set
     assert problem.model is not None
     graph = layer_classes(load_model(problem.model, training, registry)).graph
     context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
-    found: dict[str, set[int]] = {}
+    degrees: dict[str, set[int]] = {}
     for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]):
         for name, degree in block.degrees:
-            found.setdefault(name, set()).add(degree)
-    return found
+            degrees.setdefault(name, set()).add(degree)
+    return degrees
 
 
 def target_diagnosis(
@@ -304,8 +307,8 @@ def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Regi
 
 
 def _contradiction(name: str, value: object, place: str, allowed: Iterable[object]) -> Contradiction:
-    told, *choices = (str(each).lower() if isinstance(each, bool) else str(each) for each in (value, *allowed))
-    return f"fixed.{name} is {told}, but {place} allows {', '.join(choices)} only; change one of them.", place
+    decided, *choices = (str(each).lower() if isinstance(each, bool) else str(each) for each in (value, *allowed))
+    return f"fixed.{name} is {decided}, but {place} allows {', '.join(choices)} only; change one of them.", place
 
 
 def _same_degree(decided: object, allowed: int | bool) -> bool:
@@ -320,7 +323,7 @@ def _is_above_1(degree: object) -> bool:
 
 
 def _chunks(problem: Problem, registry: Registry) -> Iterator[Contradiction]:
-    """Chunks that no schedule deals."""
+    """Chunks that no schedule offers."""
     chunks, fixed = problem.decided.get("chunks"), problem.decided.get("schedule")
     names = problem.training.schedule if fixed is None else (fixed,)
     known = registry.schedules()

@@ -58,7 +58,7 @@ def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int
         width the cluster cannot align, more samples than the batch has, ranks outside the block.
     """
     problems: list[str] = []
-    found = []
+    candidates = []
     names = [candidate.name for candidate in profile.candidates]
     slices = tensor_slices(profile)[1]
     for index, written in enumerate(profile.candidates):
@@ -71,10 +71,10 @@ def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int
             mistakes.append(f"{place}.name: an earlier candidate is called {written.name!r} too; names are unique.")
         problems += mistakes
         if not mistakes:
-            found.append(_candidate(written, slices[index], place, problems))
+            candidates.append(_candidate(written, slices[index], place, problems))
     if problems:
         raise InputErrors(problems)
-    return tuple(candidate for candidate in found if candidate is not None)
+    return tuple(candidate for candidate in candidates if candidate is not None)
 
 
 def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, levels: int) -> list[str]:
@@ -93,12 +93,12 @@ def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, lev
     for name, busy in rows.items():
         if busy is not None:
             arrays += [(f"{name}[{level}]", row, layers, "layers") for level, row in enumerate(busy)]
-    found = [
+    mistakes = [
         f"{place}.{name} has {len(values)} numbers for {count} {what}."
         for name, values, count, what in arrays
         if len(values) != count
     ]
-    return found + [
+    return mistakes + [
         f"{place}.{name} has {len(busy)} rows for {levels} levels of the network."
         for name, busy in rows.items()
         if busy is not None and len(busy) != levels
@@ -106,26 +106,28 @@ def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, lev
 
 
 def _misfits(written: ProfileCandidate, place: str, cluster: Cluster, global_batch: int) -> list[str]:
-    found = []
+    mistakes = []
     if written.width > cluster.size:
-        found.append(f"{place}.width is {written.width}, but the cluster has {cluster.size} devices.")
+        mistakes.append(f"{place}.width is {written.width}, but the cluster has {cluster.size} devices.")
     elif not cluster.admits(written.width):
         groups = ", ".join(str(capacity) for capacity in cluster.capacities)
-        found.append(
+        mistakes.append(
             f"{place}.width is {written.width}: blocks of it cannot be aligned with groups of {groups} "
             "devices; at every level one must divide the other."
         )
     if written.micro_batch is not None and written.samples % written.micro_batch:
-        found.append(
+        mistakes.append(
             f"{place}.micro_batch is {written.micro_batch}, which does not divide the {written.samples} samples that a "
             "block consumes: these are the samples of one copy, times the copies it holds."
         )
     if written.samples > global_batch:
-        found.append(f"{place}.samples is {written.samples}, more than training.global_batch ({global_batch}).")
+        mistakes.append(f"{place}.samples is {written.samples}, more than training.global_batch ({global_batch}).")
     for name, group in written.state.items():
         if len(set(group.ranks)) < len(group.ranks) or max(group.ranks) >= written.width:
-            found.append(f"{place}.state.{name}.ranks: each must be a different offset below width ({written.width}).")
-    return found
+            mistakes.append(
+                f"{place}.state.{name}.ranks: each must be a different offset below width ({written.width})."
+            )
+    return mistakes
 
 
 def _candidate(

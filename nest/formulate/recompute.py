@@ -76,9 +76,9 @@ def recompute_modes(
         "selective": _with_feeding_collectives(operators, selective) if repeated else (),
         "full": tuple(operators) if repeated else (),
     }
-    found = {mode: _kept(operators, again, selective) for mode, again in chosen.items()}
-    found["stage"] = _whole_stage(operators, data)
-    return {mode: found[mode] for mode in RECOMPUTE_MODES}
+    modes = {mode: _kept(operators, again, selective) for mode, again in chosen.items()}
+    modes["stage"] = _whole_stage(operators, data)
+    return {mode: modes[mode] for mode in RECOMPUTE_MODES}
 
 
 def tensor_bytes(operators: Sequence[Operator]) -> dict[str, float]:
@@ -174,15 +174,17 @@ def with_narrow_copies(operators: Sequence[Operator], narrow: Callable[[Operator
         for tensor in operator.inputs:
             readers.setdefault(tensor.name, []).append(operator)
     copies: set[str] = set()
-    found = []
+    operators_narrowed = []
     for operator in operators:
         number_format = narrow(operator)
         if operator.collective is not None and operator.saves:
             # What it gathers is read in its place.
             named = {narrow(each) for tensor in operator.outputs for each in readers.get(tensor.name, [])}
             number_format = named.pop() if len(named) == 1 else None
-        found.append(operator if number_format is None else _keeping_copies(operator, number_format, copies))
-    return found
+        operators_narrowed.append(
+            operator if number_format is None else _keeping_copies(operator, number_format, copies)
+        )
+    return operators_narrowed
 
 
 def _keeping_copies(operator: Operator, number_format: str, copies: set[str]) -> Operator:

@@ -74,18 +74,18 @@ def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str,
         InputError: a degree is not a whole number above 0, or a strategy is unknown or foreseen only.
     """
     known = set(registered)
-    found: dict[str, Allowed] = {}
+    result: dict[str, Allowed] = {}
     for name, degrees in problem.strategies.items():
         if name not in known | set(FORESEEN):
             raise unknown_name("strategies", "strategy", name, known | set(FORESEEN), degrees)
-        found[name] = Allowed(f"strategies.{name}", tuple(degrees))
+        result[name] = Allowed(f"strategies.{name}", tuple(degrees))
     for name, value in problem.decided.items():
         if name in known | set(FORESEEN):
-            listed = found.get(name)
+            listed = result.get(name)
             highest = listed is not None and any(degree is True for degree in (value, *listed.degrees))
             decided = (_degree(f"fixed.{name}", value),)
-            found[name] = Allowed(f"fixed.{name}", decided, listed if highest else None)
-    for name, allowed in found.items():
+            result[name] = Allowed(f"fixed.{name}", decided, listed if highest else None)
+    for name, allowed in result.items():
         for degree in allowed.degrees:
             _degree(allowed.place, degree)
         if name not in known and any(degree not in (1, False) for degree in allowed.degrees):
@@ -93,7 +93,7 @@ def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str,
                 f"{allowed}, but no registered strategy is called {name!r}: only degree 1 is possible. "
                 "`nest strategies` lists what is registered."
             )
-    return found
+    return result
 
 
 def _degree(place: str, value: object) -> int | bool:
@@ -216,16 +216,16 @@ def untried(
     context: StrategyContext,
 ) -> dict[str, tuple[int, ...]]:
     """The strategies that `compose` gives other degrees than a block of `micro_batch` samples has, and its own."""
-    found: dict[str, tuple[int, ...]] = {}
+    result: dict[str, tuple[int, ...]] = {}
     start = block = Block(graph.with_samples(micro_batch), micro_batch)
     for name, strategy in strategies.items():
         degree = degrees.get(name, 1)
         limit = None if _idle(strategy, [start], context) else allowed.get(name)
         chosen = _chosen(strategy, limit, block, context)[0]
         if degree not in chosen:
-            found[name] = chosen
+            result[name] = chosen
         block = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
-    return found
+    return result
 
 
 def _idle(strategy: Strategy, starts: Sequence[Block], context: StrategyContext) -> bool:

@@ -38,7 +38,7 @@ def demands(
     `degrees` are names of degrees that candidates have beside those of strategies; `experts`: there are routed ones.
     """
     fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategy_names(registry, degrees)})
-    found: list[tuple[str, Constraint]] = []
+    demanded: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
     for index, text in enumerate(problem.constraints):
         place = f"constraints[{index}]"
@@ -49,13 +49,13 @@ def demands(
             continue
         unknown = sorted(constraint.names() - names)
         wrong += [str(unknown_name(f"{place} (`{constraint.text}`)", "name", name, names)) for name in unknown]
-        found.append((place, constraint))
+        demanded.append((place, constraint))
     for name, value in fixed.items():
         try:
-            found += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names, experts)]
+            demanded += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names, experts)]
         except InputError as error:
             wrong.append(str(error))
-    return found, wrong
+    return demanded, wrong
 
 
 def _decision(name: str, value: Value, names: frozenset[str], experts: bool) -> Iterable[Constraint]:
@@ -224,7 +224,7 @@ def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ..
 
 
 def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None) -> tuple[Schedule, ...]:
-    """The schedules as listed, interleaved ones once for every number of chunks that deals out blocks evenly.
+    """The schedules as listed, interleaved ones once for every number of chunks that divides the blocks evenly.
 
     Where there is no such number the fewest chunks stand for it, so that the search can say that it has no plan.
     `counts` are the numbers of blocks, in each way of counting them.
@@ -233,7 +233,7 @@ def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Va
     possible = sorted(even) or [2]
     if isinstance(fixed, int) and fixed > 1:
         possible = [fixed]
-    found: list[Schedule] = []
+    result: list[Schedule] = []
     for schedule in schedules:
         if isinstance(schedule, ChunkedSchedule):
             made = [schedule.with_chunks(chunks) for chunks in possible]
@@ -242,10 +242,10 @@ def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Va
                 raise InternalError(
                     f"schedule {schedule.name!r} ignores the chunks it is given. This is a bug in nest."
                 )
-            found += made
+            result += made
         else:
-            found.append(schedule)
-    return tuple(found)
+            result.append(schedule)
+    return tuple(result)
 
 
 def _recompute(
@@ -268,15 +268,15 @@ def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted:
     Raises:
         InputError: it has none of them.
     """
-    asked = tuple(dict.fromkeys(wanted))
+    names = tuple(dict.fromkeys(wanted))
     if limits is None:
-        return asked
+        return names
     host = (OFFLOAD,) if "activations" in limits.offload else ()
     modes = None if limits.recompute is None else (*limits.recompute, *host)
-    found = tuple(name for name in asked if (name in modes if modes is not None else name != OFFLOAD or host))
-    if not found:
-        raise InputError(beyond(str(target), "recompute modes", modes or (), place, asked))
-    return found
+    modes_allowed = tuple(name for name in names if (name in modes if modes is not None else name != OFFLOAD or host))
+    if not modes_allowed:
+        raise InputError(beyond(str(target), "recompute modes", modes or (), place, names))
+    return modes_allowed
 
 
 def limit_constraints(
@@ -287,9 +287,9 @@ def limit_constraints(
     Raises:
         InputError: one is no constraint, or reads a name that none knows; the text names the target.
     """
-    found: list[Constraint] = []
+    constraints: list[Constraint] = []
     if limits is None:
-        return found
+        return constraints
     names = {*names, *(limits.strategies or ())}  # It may have strategies that nobody brings here: their degree is 1.
     for text, reason in limits.constraints.items():
         place = f"the limits of exporter {target!r}"
@@ -303,5 +303,5 @@ def limit_constraints(
         if constraint.same_stage:
             constraint = evolve(constraint, same_stage=tuple(each for each in constraint.same_stage if each in layers))
         if constraint.expression is not None or constraint.uniform is not None or len(constraint.same_stage) > 1:
-            found.append(constraint)
-    return found
+            constraints.append(constraint)
+    return constraints

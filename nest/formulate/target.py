@@ -38,12 +38,12 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
     if name in registry.absent("exporters"):
         raise InputError(f"{place}: exporter {name!r} is disabled, so that nobody knows what its framework can run.")
     if name in exporters and name not in able:
-        told = f" Those that do: {', '.join(sorted(able))}." if able else " None that is registered does."
-        raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{told}")
+        alternatives = f" Those that do: {', '.join(sorted(able))}." if able else " None that is registered does."
+        raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{alternatives}")
     if name not in able:
         raise unknown_name(place, "target", name, able)
-    found: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
-    return found
+    limits: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
+    return limits
 
 
 def limits_on(limits: Limits, cluster: Cluster) -> Limits:
@@ -92,7 +92,7 @@ def simpler_within(problem: Problem) -> float | None:
 
 def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
     """The exporters whose frameworks can run a feasible plan as it is, by name."""
-    return tuple(name for name, found in reasons(plan, registry).items() if not found)
+    return tuple(name for name, refusals in reasons(plan, registry).items() if not refusals)
 
 
 def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
@@ -122,10 +122,10 @@ def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
 
     def kept(names: Iterable[Any], limited: Collection[Any] | None, decided: str, listed: str, what: str) -> Any:
         place, wanted = (f"fixed.{decided}", (fixed[decided],)) if decided in fixed else (listed, tuple(names))
-        found = tuple(name for name in wanted if limited is None or name in limited)
-        if not found:
+        allowed = tuple(name for name in wanted if limited is None or name in limited)
+        if not allowed:
             wrong.append(beyond(target, what, limited or (), place, wanted))
-        return found if decided not in fixed else tuple(names)
+        return allowed if decided not in fixed else tuple(names)
 
     problem = evolve(problem, search=evolve(search, mixed=search.mixed and limits.mixed))
     strategies = _strategies(problem, limits, registry, target, wrong)
@@ -210,9 +210,9 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
     if problem.search.target is not None:
         return problem, None
     every = [_implied(problem, name, written, known) for name in _frameworks(problem, written, known)]
-    found = next((each for each in every if each.name is not None), next(iter(every), None))
-    target = NO_TARGET if found is None or found.name is None else found.name
-    return evolve(problem, search=evolve(problem.search, target=target)), found
+    chosen = next((each for each in every if each.name is not None), next(iter(every), None))
+    target = NO_TARGET if chosen is None or chosen.name is None else chosen.name
+    return evolve(problem, search=evolve(problem.search, target=target)), chosen
 
 
 def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
@@ -251,9 +251,9 @@ def _with_schedules(problem: Problem, written: Mapping[str, Any], known: Registr
 def _implied(problem: Problem, name: str, written: Mapping[str, Any], known: Registry) -> Target:
     try:
         limits = limits_of(name, problem, known, "search.target")
-        asked = next(_beyond(problem, written, limits, known), None)
-        if asked is not None:
-            return Target(None, f"{name} cannot run {asked}")
+        reason = next(_beyond(problem, written, limits, known), None)
+        if reason is not None:
+            return Target(None, f"{name} cannot run {reason}")
         within(evolve(problem, search=evolve(problem.search, target=name)), limits, known)
     except InputError as error:
         return Target(None, str(error).splitlines()[0].rstrip("."))

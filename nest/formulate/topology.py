@@ -37,14 +37,14 @@ def topology(
     source: Source, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
 ) -> Cluster | Reduced:
     """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
-    found = loaded(source, registry, base)
-    return found if isinstance(found, Cluster) else _reduced(found, message)
+    imported_topology = loaded(source, registry, base)
+    return imported_topology if isinstance(imported_topology, Cluster) else _reduced(imported_topology, message)
 
 
 def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | LinkGraph | Pairs:
     """What an importer makes of `source`; of levels alone, a `Cluster` whose memory says nothing."""
-    found = imported(ClusterSpec(topology=source), registry, base)
-    network = found.network if isinstance(found, Imported) else found
+    imported_network = imported(ClusterSpec(topology=source), registry, base)
+    network = imported_network.network if isinstance(imported_network, Imported) else imported_network
     return Cluster(network_levels(network), memory=1.0) if isinstance(network, tuple) else network
 
 
@@ -52,9 +52,9 @@ def network(
     spec: ClusterSpec, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
 ) -> Cluster | Reduced:
     """The network of a `cluster` section; of one given by levels or by name, a `Cluster` whose memory says nothing."""
-    spec, found = read_in(spec, registry, base, message)
-    if found is not None:
-        return found
+    spec, imported_network = read_in(spec, registry, base, message)
+    if imported_network is not None:
+        return imported_network
     levels = named_cluster(spec.name).levels if spec.name is not None else spec.levels
     return Cluster(network_levels(levels or ()), memory=1.0)
 
@@ -66,13 +66,13 @@ def read_in(
     cluster = section_of(cluster, registry, base)
     if cluster.topology is None:
         return cluster, None
-    found = imported(cluster, registry, base)
-    if isinstance(found, Imported):
-        cluster = with_imported(cluster, found, registry)
-        found = found.network
-    if isinstance(found, tuple):
+    content = imported(cluster, registry, base)
+    if isinstance(content, Imported):
+        cluster = with_imported(cluster, content, registry)
+        content = content.network
+    if isinstance(content, tuple):
         return cluster, None
-    return cluster, found if isinstance(found, Cluster) else _reduced(found, message)
+    return cluster, content if isinstance(content, Cluster) else _reduced(content, message)
 
 
 def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
@@ -87,14 +87,14 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     if importer is None and isinstance(file, Path) and importer_of(file, registry) is None:
         with named(file):  # What is wrong with it is told while its file is known.
             content = read_content(file, registry)
-            found = load_source(content, cluster, registry, base)
-        if not isinstance(found, Imported):
+            content_read = load_source(content, cluster, registry, base)
+        if not isinstance(content_read, Imported):
             return evolve(cluster, topology=content)  # As written, which is shorter than its links.
     else:
-        found = imported(cluster, registry, base, importer)
-    if isinstance(found, Imported):
-        return with_imported(cluster, found, registry)
-    return evolve(cluster, **_written(found, cluster))
+        content_read = imported(cluster, registry, base, importer)
+    if isinstance(content_read, Imported):
+        return with_imported(cluster, content_read, registry)
+    return evolve(cluster, **_written(content_read, cluster))
 
 
 def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
@@ -103,9 +103,9 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
         path = (base or Path()) / cluster.name
         if there_is(path) != "file":
             raise InputError(f"cluster: there is no file {str(path)!r:.200}; `nest clusters` lists the names known.")
-        told = in_place(read(path, ClusterOfFile).cluster, registry, path.parent)
+        section = in_place(read(path, ClusterOfFile).cluster, registry, path.parent)
         own = {field.name: getattr(cluster, field.name) for field in fields(ClusterSpec) if field.name != "name"}
-        cluster = evolve(told, **{key: value for key, value in own.items() if value})
+        cluster = evolve(section, **{key: value for key, value in own.items() if value})
     if cluster.link_profile is not None and cluster.topology is None:
         raise InputError(
             "cluster.link_profile completes a file that `topology` names; give one, or leave the profile out."
@@ -113,18 +113,18 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
     return cluster
 
 
-def with_imported(cluster: ClusterSpec, found: Imported, registry: Registry) -> ClusterSpec:
+def with_imported(cluster: ClusterSpec, content: Imported, registry: Registry) -> ClusterSpec:
     """`cluster` with what an importer read in its file."""
-    hosts, per_host = found.hosts, cluster.devices_per_host or found.devices_per_host
-    section = evolve(cluster, link_profile=None, **_written(found.network, cluster))
-    if not hosts and found.devices_per_host is not None and isinstance(found.network, LinkGraph):
-        hosts = _hosts_in_order(topology(section.topology, registry, None), found.devices_per_host)  # type: ignore[arg-type]
+    hosts, per_host = content.hosts, cluster.devices_per_host or content.devices_per_host
+    section = evolve(cluster, link_profile=None, **_written(content.network, cluster))
+    if not hosts and content.devices_per_host is not None and isinstance(content.network, LinkGraph):
+        hosts = _hosts_in_order(topology(section.topology, registry, None), content.devices_per_host)  # type: ignore[arg-type]
     return evolve(
         section,
-        device=cluster.device or found.device,
+        device=cluster.device or content.device,
         hosts=cluster.hosts or hosts or None,
         devices_per_host=per_host,
-        assumed=found.assumptions or None,
+        assumed=content.assumptions or None,
     )
 
 
@@ -242,8 +242,8 @@ def importer_of(source: Any, registry: Registry, name: str | None = None) -> Top
     known = registry.topology_importers()
     if name is not None and name not in known:
         raise unknown_name("--format", "topology importer", name, known)
-    asked = known.values() if name is None else [known[name]]
-    return next((each for each in asked if each.accepts(source)), None)
+    importers = known.values() if name is None else [known[name]]
+    return next((each for each in importers if each.accepts(source)), None)
 
 
 def file_of(source: Source | None, base: Path | None) -> Path | PartOf | None:
@@ -270,8 +270,8 @@ def read_content(path: Path, registry: Registry) -> Generated | dict[str, Any]:
         raise InputError(
             f"no importer knows this file, and it is no YAML, JSON or TOML. Importers: {importers}."
         ) from None
-    found: Generated | dict[str, Any] = structure_source(source, Generated | dict[str, Any])  # type: ignore[arg-type]
-    return found
+    content: Generated | dict[str, Any] = structure_source(source, Generated | dict[str, Any])  # type: ignore[arg-type]
+    return content
 
 
 def _unknown(source: Any, registry: Registry) -> InputError:
@@ -279,15 +279,15 @@ def _unknown(source: Any, registry: Registry) -> InputError:
     importers = ", ".join(registry.topology_importers())
     if isinstance(source, Mapping):
         words = [*GENERATORS, "nodes"]
-        near = next((found[0] for key in source if (found := get_close_matches(str(key), words, n=1))), None)
+        near = next((close[0] for key in source if (close := get_close_matches(str(key), words, n=1))), None)
         hint = f" Did you mean {near!r}?" if near else ""
         if set(source) == {"cluster"}:
             return InputError(
                 "this is a whole `cluster` section; name the file as `cluster: FILE`, without `topology`."
             )
-        told = ", ".join(map(str, source)) or "nothing"
+        keys = ", ".join(map(str, source)) or "nothing"
         known = f"Known: {', '.join(GENERATORS)}, and graphs with `nodes`."
-        return InputError(f"no network is described by {told:.80}.{hint} {known}")
+        return InputError(f"no network is described by {keys:.80}.{hint} {known}")
     return InputError(
         f"no importer knows {source!r:.200}. Importers: {importers}; a file must exist, relative to the problem."
     )
@@ -301,8 +301,8 @@ def named(path: Path | None) -> Iterator[None]:
     except InputError as error:
         if path is not None:
             raise placed(path, error) from None
-        told = error.problems if isinstance(error, InputErrors) else (str(error),)
-        raise InputErrors(f"{PLACE}{'.' if _is_path(each) else ': '}{each}" for each in told) from None
+        sentences = error.problems if isinstance(error, InputErrors) else (str(error),)
+        raise InputErrors(f"{PLACE}{'.' if _is_path(each) else ': '}{each}" for each in sentences) from None
 
 
 def _is_path(sentence: str) -> bool:
@@ -316,14 +316,14 @@ def given_profile(cluster: ClusterSpec, base: Path | None) -> LinkProfile | None
 
     Its own `device` and `devices_per_host` win over the profile's.
     """
-    found = _profile(cluster.link_profile, base)
-    if found is not None:
-        _check_names(found, cluster, base)
+    link_profile = _profile(cluster.link_profile, base)
+    if link_profile is not None:
+        _check_names(link_profile, cluster, base)
     if isinstance(cluster.device, str) and not is_file_name(cluster.device):
-        found = evolve(found or LinkProfile(), device=cluster.device)
+        link_profile = evolve(link_profile or LinkProfile(), device=cluster.device)
     if cluster.devices_per_host is not None:
-        found = evolve(found or LinkProfile(), devices_per_host=cluster.devices_per_host)
-    return found
+        link_profile = evolve(link_profile or LinkProfile(), devices_per_host=cluster.devices_per_host)
+    return link_profile
 
 
 def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfile | None:
@@ -340,18 +340,18 @@ def _profile(written: str | LinkProfile | None, base: Path | None) -> LinkProfil
     return read(path, LinkProfile)
 
 
-def _check_names(found: LinkProfile, cluster: ClusterSpec, base: Path | None) -> None:
+def _check_names(link_profile: LinkProfile, cluster: ClusterSpec, base: Path | None) -> None:
     """Refuse links and devices that are not known here, where they are written, not in what is made of them."""
     written = cluster.link_profile
     file = (base or Path()) / written if isinstance(written, str) and is_file_name(written) else None
     place = "cluster.link_profile." if file is None else f"{file}: "
-    tiers = [("host", found.host), ("domain", found.domain)]
-    tiers += [(f"tiers[{index}]", tier) for index, tier in enumerate(found.tiers)]
+    tiers = [("host", link_profile.host), ("domain", link_profile.domain)]
+    tiers += [(f"tiers[{index}]", tier) for index, tier in enumerate(link_profile.tiers)]
     try:
         for key, tier in tiers:
             if tier is not None and tier.link is not None:
                 link(tier.link, f"{place}{key}.link")
-        if found.device is not None and cluster.device is None and not is_file_name(found.device):
-            device(found.device, f"{place}device")
+        if link_profile.device is not None and cluster.device is None and not is_file_name(link_profile.device):
+            device(link_profile.device, f"{place}device")
     except InputError as error:
         raise error if file is None else PlacedErrors([str(error)]) from None

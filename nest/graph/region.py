@@ -37,13 +37,13 @@ def region(operators: Sequence[Operator], group: str) -> frozenset[str]:
         follows.append(holds or any(tensor.name in behind for tensor in operator.inputs))
         behind.update(tensor.name for tensor in operator.outputs if follows[-1])
     ahead: set[str] = set()
-    found = set()
+    operators_inside = set()
     for operator, holds, following in reversed(list(zip(operators, holders, follows, strict=True))):
         leads = holds or any(tensor.name in ahead for tensor in operator.outputs)
         ahead.update(tensor.name for tensor in operator.inputs if leads)
         if following and leads:
-            found.add(operator.name)
-    return frozenset(found)
+            operators_inside.add(operator.name)
+    return frozenset(operators_inside)
 
 
 def surround(
@@ -81,18 +81,18 @@ def _surrounded(
     read = {tensor.name for operator in outer for tensor in operator.inputs}
     read |= {item.tensor.name for item in graph.layer_tensors}
     arrived: set[str] = set()
-    found = {}
+    between = {}
     for operator in inner:
         entering = [t for t in operator.inputs if t.name not in made and t.name not in arrived]
         arrived.update(tensor.name for tensor in entering)
         leaving = [tensor for tensor in operator.outputs if tensor.name in read]
         moved = {t.name for t in operator.inputs if t.name not in made} | (made & read)
-        found[operator.name] = (
+        between[operator.name] = (
             *(_entrance(operator, tensor, crossing) for tensor in entering),
             change(_inside(operator, moved, crossing)),
             *(_exit(operator, tensor, crossing) for tensor in leaving),
         )
-    return found
+    return between
 
 
 def _inside(operator: Operator, moved: set[str], crossing: Crossing) -> Operator:

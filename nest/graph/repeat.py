@@ -29,8 +29,8 @@ def repeated(graph: OperatorGraph, count: int) -> OperatorGraph:
     """
     blocks = graph.blocks
     if not blocks or not len(blocks) <= count <= MOST_BLOCKS:
-        told = "it has no blocks to repeat" if not blocks else f"it has {len(blocks)} blocks"
-        raise InputError(f"repeat is {count}, but {told}; give a number from {max(1, len(blocks))} to {MOST_BLOCKS}.")
+        reason = "it has no blocks to repeat" if not blocks else f"it has {len(blocks)} blocks"
+        raise InputError(f"repeat is {count}, but {reason}; give a number from {max(1, len(blocks))} to {MOST_BLOCKS}.")
     if count == len(blocks):
         return graph
     last = blocks[-1]

@@ -148,8 +148,8 @@ class Block:
         for axis in (*axes, Axis(f"{group} {COPIES}", widened.width // needed)):
             folds.append(Fold(axis.name, axis.degree, stride, group))
             stride *= axis.degree
-        kept = tuple(pair for pair in widened.replicated if pair[0] != group)
-        return evolve(widened, folds=tuple(folds), replicated=(*kept, (group, folds[-1].name)))
+        replicated = tuple(pair for pair in widened.replicated if pair[0] != group)
+        return evolve(widened, folds=tuple(folds), replicated=(*replicated, (group, folds[-1].name)))
 
     def _copied(self, count: int) -> "Block":
         """The block repeated `count` times, side by side."""

@@ -42,10 +42,10 @@ class LayerGraph:
 
     def successors(self) -> tuple[frozenset[int], ...]:
         """For each layer, the layers that read its tensors."""
-        found: list[set[int]] = [set() for _ in self.layers]
+        successors: list[set[int]] = [set() for _ in self.layers]
         for producer, consumers in self.tensors:
-            found[producer].update(consumers)
-        return tuple(frozenset(group) for group in found)
+            successors[producer].update(consumers)
+        return tuple(frozenset(group) for group in successors)
 
     def topological_order(self) -> tuple[int, ...]:
         """Layers such that producers precede consumers, lowest index first among the free ones.
@@ -70,8 +70,8 @@ class LayerGraph:
                     heapq.heappush(free, successor)
         if len(order) < len(self.layers):
             stuck = [self.layers[layer] for layer, count in enumerate(waiting) if count > 0]
-            shown = ", ".join(stuck[:6]) + (", ..." if len(stuck) > 6 else "")
-            raise InputError(f"the layer graph has a cycle through or before these layers: {shown}.")
+            names = ", ".join(stuck[:6]) + (", ..." if len(stuck) > 6 else "")
+            raise InputError(f"the layer graph has a cycle through or before these layers: {names}.")
         return tuple(order)
 
 

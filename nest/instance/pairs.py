@@ -39,9 +39,9 @@ class Pairs:
 
     def seconds(self, message: float) -> Floats:
         """Time of a message of `message` bytes between every two devices (PROBLEM.md section 1, point to point)."""
-        found: Floats = message / self.bandwidth
-        found += self.latency
-        return found
+        seconds: Floats = message / self.bandwidth
+        seconds += self.latency
+        return seconds
 
     def reordered(self, order: NDArray[numpy.int64]) -> "Pairs":
         """The same pairs with device `order[i]` in row and column `i`."""

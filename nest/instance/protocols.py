@@ -142,18 +142,18 @@ def port_seconds(
 
     Returns: shape `(levels, *sizes.shape)`.
     """
-    found = numpy.zeros((len(levels), *sizes.shape))
+    seconds = numpy.zeros((len(levels), *sizes.shape))
     some = sizes > 0
     if members == 1 or not some.any():
-        return found
+        return seconds
     by_level = getattr(model, "by_level", None)
     if by_level is not None:
-        found[:, some] = by_level(kind, sizes[some], shape, levels, members=members)
-        return found
+        seconds[:, some] = by_level(kind, sizes[some], shape, levels, members=members)
+        return seconds
     outermost = max(level for level, count in enumerate(shape) if count > 1)
     price = model.time
-    found[outermost, some] = [price(kind, float(size), shape, levels, members=members) for size in sizes[some]]
-    return found
+    seconds[outermost, some] = [price(kind, float(size), shape, levels, members=members) for size in sizes[some]]
+    return seconds
 
 
 def chunks_of(schedule: Schedule) -> int:

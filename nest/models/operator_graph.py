@@ -108,8 +108,8 @@ def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
         lengths = _lengths(graph, axis)
         if lengths - {expected}:
             wanted = "1 sample" if axis == "batch" else f"training.sequence_length, {expected}"
-            found = ", ".join(map(str, sorted(lengths)))
-            yield f"axis `{axis}` is {found} long; the graph must be that of {wanted}."
+            lengths_text = ", ".join(map(str, sorted(lengths)))
+            yield f"axis `{axis}` is {lengths_text} long; the graph must be that of {wanted}."
     unknown = sorted(set(graph.blocks) - set(graph.layers))
     if unknown:
         yield f"blocks: {', '.join(unknown)} are not among the layers."
@@ -127,11 +127,11 @@ def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
 def _unwritten(graph: OperatorGraph) -> Iterator[str]:
     """Tensors that should come from an operator, as gradients flow back to them, but that none writes."""
     written = {tensor.name for operator in graph.operators for tensor in operator.outputs}
-    told: set[str] = set()
+    names: set[str] = set()
     for operator in graph.operators:
         for tensor in operator.inputs:
-            if tensor.differentiable and tensor.name not in written | told:
-                told.add(tensor.name)
+            if tensor.differentiable and tensor.name not in written | names:
+                names.add(tensor.name)
                 near = get_close_matches(tensor.name, sorted(written), 1)
                 hint = f"did you mean {near[0]!r:.80}? " if near else ""
                 yield (

@@ -79,7 +79,7 @@ def _contradictions(spec: TransformerSpec) -> list[str]:
         ),
         "`sliding_window` and `mla` exclude each other": (spec.mla is not None and spec.sliding_window is not None),
     }
-    return [problem for problem, found in checks.items() if found]
+    return [problem for problem, contradicted in checks.items() if contradicted]
 
 
 def _attention(spec: TransformerSpec) -> GroupedQueryAttention | LatentAttention:

@@ -59,9 +59,9 @@ class LinkGraph:
     @property
     def is_device(self) -> NDArray[numpy.bool_]:
         """For each node, whether it is a device."""
-        found = numpy.zeros(len(self.names), dtype=bool)
-        found[self.devices] = True
-        return found
+        mask = numpy.zeros(len(self.names), dtype=bool)
+        mask[self.devices] = True
+        return mask
 
     @property
     def trunks(self) -> NDArray[numpy.bool_]:
@@ -133,8 +133,8 @@ def link_graph(
             raise InputError(f"the network has several nodes called {name!r:.60}; give each node a name of its own.")
         seen.add(name)
     if sum(is_device) < 2:
-        told = "one device" if sum(is_device) else "no devices"
-        raise InputError(f"the network has {told}; it must join at least two nodes of the kind `device`.")
+        devices_text = "one device" if sum(is_device) else "no devices"
+        raise InputError(f"the network has {devices_text}; it must join at least two nodes of the kind `device`.")
     bundles: dict[tuple[int, int], tuple[float, float]] = {}
     for one, two, bandwidth, latency in links:
         if one == two:
@@ -164,10 +164,10 @@ def components(members: Iterable[Node], links: Iterable[tuple[Node, Node]]) -> l
 
     for one, two in links:
         leader[leading(two)] = leading(one)
-    found: dict[Node, list[Node]] = {}
+    groups: dict[Node, list[Node]] = {}
     for member in leader:
-        found.setdefault(leading(member), []).append(member)
-    return list(found.values())
+        groups.setdefault(leading(member), []).append(member)
+    return list(groups.values())
 
 
 def _check_connected(graph: LinkGraph) -> None:
@@ -294,13 +294,13 @@ def _usual(items: Any) -> Any:
 
 
 def _renamed(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(attributes)
+    renamed = dict(attributes)
     for name, (usual, unit) in SYNONYMS.items():
-        value = found.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and usual not in found:
-            found[usual] = value * unit
-            del found[name]
-    return found
+        value = renamed.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and usual not in renamed:
+            renamed[usual] = value * unit
+            del renamed[name]
+    return renamed
 
 
 def _network(spec: GraphSpec) -> LinkGraph:
@@ -360,7 +360,7 @@ def _check_once(key: str, links: Sequence[LinkSpec]) -> None:
 
 def _directions_joined(spec: GraphSpec, key: str, links: Sequence[LinkSpec]) -> list[tuple[LinkSpec, float, float]]:
     """Links with bandwidth and latency; of a directed graph one for both directions, as bad as the worse."""
-    found: list[tuple[LinkSpec, float, float]] = []
+    result: list[tuple[LinkSpec, float, float]] = []
     for index, link in enumerate(links):
         given = spec.graph.bandwidth if link.bandwidth is None else link.bandwidth
         if given is None:
@@ -370,13 +370,13 @@ def _directions_joined(spec: GraphSpec, key: str, links: Sequence[LinkSpec]) -> 
                 f"{key}[{index}].bandwidth is missing; give it in bytes per second (`bandwidth: 50 GB/s`), "
                 f"or one for all links as graph.bandwidth.{hint}"
             )
-        found.append((link, given, spec.graph.latency if link.latency is None else link.latency))
+        result.append((link, given, spec.graph.latency if link.latency is None else link.latency))
     if not spec.directed:
         if not spec.multigraph:
             _check_once(key, links)
-        return found
+        return result
     ways: dict[tuple[str, str], tuple[LinkSpec, float, float]] = {}
-    for link, bandwidth, latency in found:
+    for link, bandwidth, latency in result:
         ends = (str(link.source), str(link.target))
         _, known, slowest = ways.get(ends, (link, 0.0, 0.0))
         ways[ends] = (link, known + bandwidth, max(slowest, latency))

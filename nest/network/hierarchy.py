@@ -109,9 +109,9 @@ class _Blocks:
         starts = numpy.arange(0, len(self.bandwidth), factor)
 
         def over(how: numpy.ufunc, matrix: Floats, itself: float) -> Floats:
-            found: Floats = how.reduceat(how.reduceat(matrix, starts, axis=1), starts, axis=0)
-            numpy.fill_diagonal(found, itself)
-            return found
+            extremes: Floats = how.reduceat(how.reduceat(matrix, starts, axis=1), starts, axis=0)
+            numpy.fill_diagonal(extremes, itself)
+            return extremes
 
         return _Blocks(
             size=self.size * factor,
@@ -129,8 +129,8 @@ class _Blocks:
         def inside(matrix: Floats) -> Floats:
             if len(groups) == 1:
                 return matrix
-            found: Floats = matrix.reshape(len(groups), factor, len(groups), factor)[groups, :, groups, :]
-            return found
+            entries: Floats = matrix.reshape(len(groups), factor, len(groups), factor)[groups, :, groups, :]
+            return entries
 
         bandwidth, latency = float(inside(self.bandwidth).min()), float(inside(self.latency).max())
         hops = None if self.hops is None else int(inside(self.hops).max())
@@ -172,11 +172,11 @@ def _by_size(pairs: Pairs, sizes: list[int], message: float) -> dict[int, _Block
     numpy.reciprocal(inverse, out=inverse)
     _weigh(inverse)
     single = _Blocks(1, pairs.bandwidth, pairs.latency, inverse, pairs.hops)  # type: ignore[arg-type]
-    found = {1: single}
+    by_size = {1: single}
     for size in sizes[1:-1]:
-        below = max(each for each in found if size % each == 0)
-        found[size] = found[below].merged(size // below)
-    return found
+        below = max(each for each in by_size if size % each == 0)
+        by_size[size] = by_size[below].merged(size // below)
+    return by_size
 
 
 def _weigh(values: Floats) -> None:

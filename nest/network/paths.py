@@ -73,8 +73,8 @@ def first_of_each(states: Numbers, marks: Numbers) -> Numbers:
     """`states` with each once; `marks` is room for a number per state, of any content."""
     positions = numpy.arange(len(states))
     marks[states] = positions
-    found: Numbers = states[marks[states] == positions]
-    return found
+    first: Numbers = states[marks[states] == positions]
+    return first
 
 
 DIGITS = 9
@@ -91,11 +91,11 @@ def widths(graph: LinkGraph) -> Widths:
     Distances for which links count alike are together; every distance is in one of the sets, and where there is one
     set only it holds for all.
     """
-    found = loads(graph)
-    most = numpy.max(list(found.values()), axis=0) if found else numpy.zeros(len(graph.ends))
-    if all((_shared(load) == _shared(most))[load > 0].all() for load in found.values()):
-        return ((frozenset(found), graph.bandwidth / _shared(most)),)
-    return tuple((frozenset([far]), graph.bandwidth / _shared(load)) for far, load in sorted(found.items()))
+    result = loads(graph)
+    most = numpy.max(list(result.values()), axis=0) if result else numpy.zeros(len(graph.ends))
+    if all((_shared(load) == _shared(most))[load > 0].all() for load in result.values()):
+        return ((frozenset(result), graph.bandwidth / _shared(most)),)
+    return tuple((frozenset([far]), graph.bandwidth / _shared(load)) for far, load in sorted(result.items()))
 
 
 def _shared(load: Floats) -> Floats:
@@ -117,12 +117,12 @@ def loads(graph: LinkGraph) -> dict[int, Floats]:
     carried: dict[int, Floats] = {}
     for start in range(0, len(graph.devices), at_once):
         _add(graph, walked, graph.devices[start : start + at_once], carried)
-    found = {}
+    result = {}
     for far, load in carried.items():
         both = numpy.zeros(len(graph.ends))
         numpy.maximum.at(both, walked.link, load)
-        found[far] = numpy.where(trunks, numpy.round(both, DIGITS), 0.0)
-    return found
+        result[far] = numpy.where(trunks, numpy.round(both, DIGITS), 0.0)
+    return result
 
 
 def _add(graph: LinkGraph, walked: Directed, sources: Numbers, carried: dict[int, Floats]) -> None:
@@ -184,8 +184,8 @@ def pairs(graph: LinkGraph) -> Pairs:
     for start in range(0, count, at_once):
         rows = slice(start, min(start + at_once, count))
         for distances, width in patterns:
-            found = _best(walked, graph.devices[rows], width[walked.link], delay)
-            widest, quickest, fewest = (values.reshape(-1, walked.nodes)[:, graph.devices] for values in found)
+            best = _best(walked, graph.devices[rows], width[walked.link], delay)
+            widest, quickest, fewest = (values.reshape(-1, walked.nodes)[:, graph.devices] for values in best)
             meant = numpy.isin(fewest, [0, *distances]) if len(patterns) > 1 else numpy.ones(fewest.shape, dtype=bool)
             numpy.copyto(bandwidth[rows], widest, where=meant)
             numpy.copyto(latency[rows], quickest, where=meant)

@@ -113,8 +113,8 @@ def _distance(pairs: Pairs, method: str) -> Floats | Hops:
     """What makes two devices far apart."""
     if method == HOPS and pairs.hops is not None:
         return pairs.hops
-    found: Floats = 1.0 / pairs.bandwidth
-    return found
+    distances: Floats = 1.0 / pairs.bandwidth
+    return distances
 
 
 def _reduction(method: str, pairs: Pairs, order: Numbers, message: float) -> Reduction:
@@ -129,8 +129,8 @@ def _levels(chosen: Sequence[Tier]) -> tuple[Level, ...]:
     hops = [tier.hops for tier in chosen]
     telling = None not in hops and len(set(hops)) == len(hops)
     for index, tier in enumerate(chosen):
-        told = f"{tier.hops} hop{'s' if tier.hops != 1 else ''}" if telling else f"level {index}"
-        levels.append(Level(told, tier.capacity // below, tier.bandwidth, tier.latency))
+        description = f"{tier.hops} hop{'s' if tier.hops != 1 else ''}" if telling else f"level {index}"
+        levels.append(Level(description, tier.capacity // below, tier.bandwidth, tier.latency))
         below = tier.capacity
     return tuple(levels)
 

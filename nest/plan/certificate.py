@@ -59,10 +59,10 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """What a document states of it."""
         names = ("schedule", "micro_batches", "stages")
-        found = {"computed": self.missing is None, **{name: getattr(self, name) for name in names}}
+        fields = {"computed": self.missing is None, **{name: getattr(self, name) for name in names}}
         if self.missing is not None:
-            return {**found, "reason": self.missing}
-        return {**found, "equal_stages": self.equal_stages, "in_flight": list(self.in_flight)}
+            return {**fields, "reason": self.missing}
+        return {**fields, "equal_stages": self.equal_stages, "in_flight": list(self.in_flight)}
 
 
 def certify_plan(plan: PlanDocument, schedule: Schedule, training: Training) -> Certificate:
@@ -85,11 +85,11 @@ def certify_plan(plan: PlanDocument, schedule: Schedule, training: Training) -> 
     micro_batches += bool(rest)
     if plan.micro_batches != micro_batches:
         faults.append(f"is given {plan.micro_batches} micro-batches; by the batch they are {micro_batches}")
-    found = certify(schedule, micro_batches, len(plan.stages))
-    for number, (stage, held) in enumerate(zip(plan.stages, found.in_flight, strict=False), start=1):
+    certificate = certify(schedule, micro_batches, len(plan.stages))
+    for number, (stage, held) in enumerate(zip(plan.stages, certificate.in_flight, strict=False), start=1):
         if not isclose(stage.in_flight, held, rel_tol=AGREEMENT):
             faults.append(f"is said to hold {stage.in_flight:g} micro-batches in stage {number}; by its order {held:g}")
-    return evolve(found, faults=(*faults, *found.faults))
+    return evolve(certificate, faults=(*faults, *certificate.faults))
 
 
 def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
@@ -123,30 +123,30 @@ def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
 def _time_faults(schedule: Schedule, micro_batches: int, stages: int, equal_stages: float) -> list[str]:
     largest, total = schedule.weights(micro_batches, stages)
     counts = f"({micro_batches} micro-batches, {stages} stages)"
-    found = []
+    faults = []
     if not isclose(largest + total * stages, equal_stages, rel_tol=AGREEMENT):
-        found.append(
+        faults.append(
             f"prices equal stages at {largest + total * stages:g} times the time of one (A + B s), but its order takes "
             f"{equal_stages:g} {counts}"
         )
     if largest + total < micro_batches * (1 - AGREEMENT):
-        found.append(
+        faults.append(
             f"prices a pipeline with all its work in one stage at {largest + total:g} times the time of that (A + B), "
             f"but it has {micro_batches} micro-batches to run {counts}"
         )
-    return found
+    return faults
 
 
 def _count_faults(schedule: Schedule, blank: Certificate, held: Sequence[float]) -> list[str]:
-    found = []
+    faults = []
     for stage, most in enumerate(held, start=1):
         counted = schedule.in_flight(stage, blank.stages, blank.micro_batches)
         if not isclose(counted, most, rel_tol=AGREEMENT):
-            found.append(
+            faults.append(
                 f"counts {counted:g} micro-batches in flight in stage {stage} of {blank.stages}, but its order holds "
                 f"{most:g} ({blank.micro_batches} micro-batches)"
             )
-    return found
+    return faults
 
 
 def equal_passes(chunks: int) -> dict[tuple[str, int], float]:

@@ -127,12 +127,12 @@ def check_contender(
     candidates = (_taking_part(other.candidate), _taking_part(fresh.candidate))
     comparisons = _common(place, _open(stated), _open(derived), 0.0)
     comparisons.append((f"{place}.decisions.candidate", *candidates, 0.0))
-    found = _disagreements(comparisons)
+    disagreements = _disagreements(comparisons)
     if not priced.fits:
-        found.append(f"{place} needs more memory than a device has.")
+        disagreements.append(f"{place} needs more memory than a device has.")
     if priced.batch_time < least * (1 - AGREEMENT):
-        found.append(f"{place} is faster, {_shown(priced.batch_time)} s, than the plan, {_shown(least)} s.")
-    return CheckReport(tuple(found), len(comparisons))
+        disagreements.append(f"{place} is faster, {_shown(priced.batch_time)} s, than the plan, {_shown(least)} s.")
+    return CheckReport(tuple(disagreements), len(comparisons))
 
 
 def _open(stated: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,20 +160,20 @@ def certified(report: CheckReport, instance: Instance, plan: PlanDocument, train
     """
     if not report.ok:
         return report
-    found = certify_plan(plan, schedule_of(instance, solution_of(instance, plan)), training)
-    faults = [f"The schedule {found.schedule!r} {fault}." for fault in found.faults]
+    certificate = certify_plan(plan, schedule_of(instance, solution_of(instance, plan)), training)
+    faults = [f"The schedule {certificate.schedule!r} {fault}." for fault in certificate.faults]
     stated = (plan.verification or {}).get("certificate")
     if stated is not None:
-        faults += _disagreements(_common("verification.certificate", stated, found.to_dict(), 0.0))
-    return evolve(report, disagreements=tuple(faults), certificate=found)
+        faults += _disagreements(_common("verification.certificate", stated, certificate.to_dict(), 0.0))
+    return evolve(report, disagreements=tuple(faults), certificate=certificate)
 
 
 def _check_absence(plan: PlanDocument) -> CheckReport:
     """Whether a document that says there is no plan states none."""
     names = [field.name for field in fields(PlanDocument) if field.name not in WITHOUT_A_PLAN]
     stated = [name for name in names if getattr(plan, name) not in (None, False, (), {})]
-    found = [f"The status is infeasible, but {name} is given." for name in stated]
-    return CheckReport(tuple(found), len(found))
+    faults = [f"The status is infeasible, but {name} is given." for name in stated]
+    return CheckReport(tuple(faults), len(faults))
 
 
 def _common(place: str, stated: Any, derived: Any, batch_time: float) -> list[Comparison]:
@@ -243,16 +243,16 @@ def _taking_part(candidate: CandidateSummary | None) -> CandidateSummary | None:
 
 def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
     """What the status claims beyond the numbers."""
-    found = []
+    faults = []
     bound, time = plan.lower_bound, fresh.batch_time
     if plan.status == "optimal":
         if not _agree(bound, time):
-            found.append(f"The status is optimal, but lower_bound is {_shown(bound)} and batch_time {_shown(time)}.")
+            faults.append(f"The status is optimal, but lower_bound is {_shown(bound)} and batch_time {_shown(time)}.")
         if not fresh.fits:
-            found.append("The status is optimal, but a stage needs more memory than a device has.")
+            faults.append("The status is optimal, but a stage needs more memory than a device has.")
     elif bound is not None and time is not None and bound > time * (1 + AGREEMENT):
-        found.append(f"lower_bound {_shown(bound)} exceeds batch_time {_shown(time)}.")
-    return found
+        faults.append(f"lower_bound {_shown(bound)} exceeds batch_time {_shown(time)}.")
+    return faults
 
 
 def _proof_faults(plan: PlanDocument) -> list[str]:
@@ -260,18 +260,18 @@ def _proof_faults(plan: PlanDocument) -> list[str]:
     proof, time = plan.verification, plan.batch_time
     if proof is None or time is None:
         return []
-    found = _claim_faults("verification", proof, time)
+    faults = _claim_faults("verification", proof, time)
     better = proof.get("better_batch_time")
     if better is not None and not _agree(better, time):
-        found.append(f"verification.better_batch_time is {_shown(better)}, but the plan takes {_shown(time)}.")
+        faults.append(f"verification.better_batch_time is {_shown(better)}, but the plan takes {_shown(time)}.")
     free = proof.get("free")
     if isinstance(free, Mapping):
-        found += _claim_faults("verification.free", free, time)
+        faults += _claim_faults("verification.free", free, time)
         least = free.get("better_batch_time") or time
         cost = None if free.get("status") == "open" and least == time else time / least - 1
         if not _agree(free.get("cost"), cost, 1.0):
-            found.append(f"verification.free.cost is {_shown(free.get('cost'))}, recomputed {_shown(cost)}.")
-    return found
+            faults.append(f"verification.free.cost is {_shown(free.get('cost'))}, recomputed {_shown(cost)}.")
+    return faults
 
 
 def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str]:
@@ -279,22 +279,22 @@ def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str
     status, better, bound = proof.get("status"), proof.get("better_batch_time"), proof.get("bound")
     best = time if better is None else better
     derived = best / bound - 1 if bound else None
-    found = []
+    faults = []
     if status not in PROOFS:
-        found.append(f"{place}.status is {status!r}, which is none of {', '.join(PROOFS)}.")
+        faults.append(f"{place}.status is {status!r}, which is none of {', '.join(PROOFS)}.")
     if (status == "refuted") != (better is not None):
-        found.append(f"{place}.status is {status!r}, but better_batch_time is {better}.")
+        faults.append(f"{place}.status is {status!r}, but better_batch_time is {better}.")
     if (status == "proved") != (proof.get("reason") is None and better is None):
-        found.append(f"{place}.status is {status!r}, but reason is {proof.get('reason')!r}.")
+        faults.append(f"{place}.status is {status!r}, but reason is {proof.get('reason')!r}.")
     if proof.get("settled") != (proof.get("reason") is None):
-        found.append(f"{place}.settled is {proof.get('settled')!r}, but reason is {proof.get('reason')!r}.")
+        faults.append(f"{place}.settled is {proof.get('settled')!r}, but reason is {proof.get('reason')!r}.")
     if not _agree(proof.get("gap"), derived, PROOF):
-        found.append(f"{place}.gap is {_shown(proof.get('gap'))}, recomputed {_shown(derived)}.")
+        faults.append(f"{place}.gap is {_shown(proof.get('gap'))}, recomputed {_shown(derived)}.")
     if bound and bound > best * (1 + AGREEMENT):
-        found.append(f"{place}.bound {_shown(bound)} exceeds the step time {_shown(best)}.")
+        faults.append(f"{place}.bound {_shown(bound)} exceeds the step time {_shown(best)}.")
     if status == "proved" and (derived is None or derived > 2 * PROOF):
-        found.append(f"{place}.status is proved, but the gap is {_shown(derived)}.")
-    return found
+        faults.append(f"{place}.status is proved, but the gap is {_shown(derived)}.")
+    return faults
 
 
 def _agree(stated: Any, derived: Any, unit: float = 0.0) -> bool:

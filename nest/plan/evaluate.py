@@ -157,7 +157,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         raise ValueError("the stages take micro-batches of different sizes")
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     if micro_batches is None:
-        raise ValueError("the batch cannot be dealt to the replicas")
+        raise ValueError("the batch cannot be divided among the replicas")
     count = len(solution.stages)
     around = boundary_levels(instance, solution)
     runs = downsets(instance, solution)
@@ -306,13 +306,13 @@ def _ports(
     `messages` are levels of boundaries and the seconds of what the stage receives over them.
     """
     assert candidate.busy is not None
-    found = candidate.busy[:, layers].sum(axis=1) + shared.often_ports
+    busy = candidate.busy[:, layers].sum(axis=1) + shared.often_ports
     if mode.busy is not None:
-        found = found + mode.busy[:, layers].sum(axis=1)
+        busy = busy + mode.busy[:, layers].sum(axis=1)
     for level, seconds in messages:
         if level >= 0:
-            found[level] += seconds
-    return tuple(found.tolist())
+            busy[level] += seconds
+    return tuple(busy.tolist())
 
 
 def _exposed_by_ports(

@@ -101,7 +101,7 @@ def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]
 
 def downsets(instance: Instance, solution: Solution) -> list[tuple[frozenset[int], frozenset[int]]]:
     """The downsets in front of and behind each chunk of the pipeline, in order."""
-    found = [frozenset[int]()]
+    sets = [frozenset[int]()]
     for layers in reversed(chunk_layers(instance, solution)):
-        found.append(found[-1] | frozenset(layers))
-    return list(pairwise(reversed(found)))
+        sets.append(sets[-1] | frozenset(layers))
+    return list(pairwise(reversed(sets)))

@@ -23,26 +23,26 @@ def structure_violations(instance: Instance, solution: Solution) -> list[str]:
 
 
 def _layers(instance: Instance, solution: Solution) -> list[str]:
-    found = []
+    violations = []
     order = [layer for stage in solution.stages for layer in stage.layers]
     if sorted(order) != list(range(len(instance.graph.layers))):
-        found.append("the stages do not hold every layer exactly once")
-        return found
+        violations.append("the stages do not hold every layer exactly once")
+        return violations
     if solution.chunks > 1:
         first = instance.candidates[solution.stages[0].candidate]
         return _chunks(instance, solution, instance.micro_batches(first, solution.replicas))
     stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     for index, stage in enumerate(solution.stages):
         if not stage.layers:
-            found.append(f"stage {index + 1} is empty")
+            violations.append(f"stage {index + 1} is empty")
     for producer, consumers in instance.graph.tensors:
         for consumer in consumers:
             if stage_of[producer] > stage_of[consumer]:
                 names = instance.graph.layers
-                found.append(
+                violations.append(
                     f"layer {names[consumer]!r} runs in an earlier stage than {names[producer]!r}, which it reads from"
                 )
-    return found
+    return violations
 
 
 def chunk_violations(instance: Instance, stages: int, chunks: int, micro_batches: int | None) -> list[str]:
@@ -54,97 +54,101 @@ def chunk_violations(instance: Instance, stages: int, chunks: int, micro_batches
         chunks: `v`, 2 or more.
         micro_batches: `M`; None: not known.
     """
-    blocks, found = len(instance.space.blocks), []
+    blocks, violations = len(instance.space.blocks), []
     if stages < 2:
-        found.append(f"a schedule of {chunks} chunks needs at least 2 stages")
+        violations.append(f"a schedule of {chunks} chunks needs at least 2 stages")
     if micro_batches is not None and micro_batches % stages:
-        found.append(
+        violations.append(
             f"with {chunks} chunks for each of {stages} stages the micro-batches must be a multiple of {stages}, "
             f"but there are {micro_batches}"
         )
     if not even_blocks(instance, stages * chunks):
-        found.append(
+        violations.append(
             f"{blocks} transformer blocks cannot be split evenly into {stages * chunks} chunks, "
             f"{chunks} for each of {stages} stages"
         )
-    return found
+    return violations
 
 
 def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -> list[str]:
     """What keeps the stages of a plan of several chunks from being the even split there is, in words."""
     stages, chunks = len(solution.stages), solution.chunks
-    found = chunk_violations(instance, stages, chunks, micro_batches)
-    if found:
-        return found
+    violations = chunk_violations(instance, stages, chunks, micro_batches)
+    if violations:
+        return violations
     split = even_chunks(instance, stages, chunks)
     names = instance.graph.layers
     for index, stage in enumerate(solution.stages):
         if sorted(stage.layers) != sorted(layer for chunk in split[index::stages] for layer in chunk):
-            found.append(f"stage {index + 1} does not hold the layers of its {chunks} chunks of the even split")
+            violations.append(f"stage {index + 1} does not hold the layers of its {chunks} chunks of the even split")
     home = {layer: index for index, chunk in enumerate(split) for layer in chunk}
     for producer, consumers in instance.graph.tensors:
         for consumer in consumers:
             if home[producer] > home[consumer]:
-                found.append(f"layer {names[consumer]!r} is in an earlier chunk than {names[producer]!r}")
+                violations.append(f"layer {names[consumer]!r} is in an earlier chunk than {names[producer]!r}")
     for group in instance.space.together:
         if len({home[layer] for layer in group}) > 1:
-            found.append(f"layers from {names[group[0]]!r} to {names[group[-1]]!r}, kept together, are in two chunks")
-    return found
+            violations.append(
+                f"layers from {names[group[0]]!r} to {names[group[-1]]!r}, kept together, are in two chunks"
+            )
+    return violations
 
 
 def _modes(instance: Instance, solution: Solution) -> list[str]:
     """Layers that cannot run in the recompute mode of their stage."""
-    found = []
+    violations = []
     for index, stage in enumerate(solution.stages):
         first = instance.candidates[stage.candidate].mode(stage.recompute).first
         unable = [instance.graph.layers[layer] for layer in stage.layers if numpy.isinf(first[layer])]
         if unable:
-            found.append(
+            violations.append(
                 f"stage {index + 1}: layer {unable[0]!r} cannot run with recompute mode {stage.recompute!r} "
                 "(null in the profile)"
             )
-    return found
+    return violations
 
 
 def _devices(instance: Instance, solution: Solution) -> list[str]:
-    found = []
+    violations = []
     first = instance.candidates[solution.stages[0].candidate]
     if len({stage.candidate for stage in solution.stages}) > 1 and not instance.space.mixed:
-        found.append("stages use different candidates, which only search.mixed allows")
+        violations.append("stages use different candidates, which only search.mixed allows")
     if len({stage.candidate for stage in solution.stages}) > 1 and solution.chunks > 1:
-        found.append("stages use different candidates, which a schedule of several chunks does not allow")
+        violations.append("stages use different candidates, which a schedule of several chunks does not allow")
     samples = sorted({instance.candidates[stage.candidate].samples for stage in solution.stages})
     if len(samples) > 1:
-        found.append(f"stages take micro-batches of {', '.join(map(str, samples))} samples; all must take the same")
+        violations.append(
+            f"stages take micro-batches of {', '.join(map(str, samples))} samples; all must take the same"
+        )
     if instance.micro_batches(first, solution.replicas) is None:
-        found.append(
-            f"a batch of {instance.space.global_batch} cannot be dealt to {solution.replicas} replicas "
+        violations.append(
+            f"a batch of {instance.space.global_batch} cannot be divided among {solution.replicas} replicas "
             f"in micro-batches of {first.samples}"
         )
     if (solution.schedule, solution.chunks) not in [(each.name, chunks_of(each)) for each in instance.space.schedules]:
         chunks = f" with {solution.chunks} chunks" if solution.chunks > 1 else ""
-        found.append(f"schedule {solution.schedule!r}{chunks} is not among those allowed")
+        violations.append(f"schedule {solution.schedule!r}{chunks} is not among those allowed")
     widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
     if solution.replicas * max(widths) > instance.cluster.size:
-        found.append(
+        violations.append(
             f"{solution.replicas} replicas of at least {max(widths)} devices need more than the cluster's "
             f"{instance.cluster.size}"
         )
-        return found
+        return violations
     size = replica_size(instance.cluster, max(widths), solution.replicas)
     free = 0
     for index, (stage, width) in enumerate(zip(solution.stages, widths, strict=True)):
         place = f"stage {index + 1}"
         if not instance.cluster.admits(width):
-            found.append(f"{place}: blocks of {width} devices cannot be aligned with the cluster's levels")
+            violations.append(f"{place}: blocks of {width} devices cannot be aligned with the cluster's levels")
         if stage.offset % width:
-            found.append(f"{place}: offset {stage.offset} is not a multiple of its width {width}")
+            violations.append(f"{place}: offset {stage.offset} is not a multiple of its width {width}")
         if stage.offset < free:
-            found.append(f"{place}: its block overlaps or precedes the block before it")
+            violations.append(f"{place}: its block overlaps or precedes the block before it")
         if stage.offset + width > size:
-            found.append(f"{place}: its block ends at device {stage.offset + width} of a replica of {size}")
+            violations.append(f"{place}: its block ends at device {stage.offset + width} of a replica of {size}")
         free = stage.offset + width
-    return found
+    return violations
 
 
 def _shard_groups(instance: Instance, solution: Solution) -> list[str]:
@@ -168,34 +172,36 @@ def _shard_groups(instance: Instance, solution: Solution) -> list[str]:
 
 def permission_violations(instance: Instance, solution: Solution) -> list[str]:
     """Everything the search was not allowed to decide so, and every constraint that does not hold, in words."""
-    found = []
+    violations = []
     if solution.rank_order not in instance.space.rank_orders:
-        found.append(f"rank order {solution.rank_order!r} is not among those allowed")
+        violations.append(f"rank order {solution.rank_order!r} is not among those allowed")
     if solution.zero_degree not in instance.space.zero_degrees:
-        shown = "all ranks" if solution.zero_degree is None else solution.zero_degree
-        found.append(f"shard groups of {shown} (zero_degree) are not among those allowed")
+        ranks = "all ranks" if solution.zero_degree is None else solution.zero_degree
+        violations.append(f"shard groups of {ranks} (zero_degree) are not among those allowed")
     for index, stage in enumerate(solution.stages):
         if stage.zero not in instance.space.zero:
-            found.append(f"stage {index + 1}: ZeRO stage {stage.zero} is not among those allowed")
+            violations.append(f"stage {index + 1}: ZeRO stage {stage.zero} is not among those allowed")
         if instance.space.recompute is not None and stage.recompute not in instance.space.recompute:
-            found.append(f"stage {index + 1}: recompute mode {stage.recompute!r} is not among those allowed")
+            violations.append(f"stage {index + 1}: recompute mode {stage.recompute!r} is not among those allowed")
     if instance.space.partition is not None:
         wanted = [sorted(stage) for stage in instance.space.partition]
         if [sorted(stage.layers) for stage in solution.stages] != wanted:
-            found.append("the stages differ from the ones that are fixed")
+            violations.append("the stages differ from the ones that are fixed")
     homes = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     if instance.space.even and solution.chunks == 1 and not _even(instance, solution, homes):
-        found.append("the stages do not hold as many transformer blocks each, in order, as search.target demands")
+        violations.append("the stages do not hold as many transformer blocks each, in order, as search.target demands")
     for group in instance.space.together:
         if len({homes[layer] for layer in group}) > 1:
             first, last = (instance.graph.layers[layer] for layer in (group[0], group[-1]))
-            found.append(f"layers from {first!r} to {last!r} are in several stages, which search.granularity forbids")
-    found += [
+            violations.append(
+                f"layers from {first!r} to {last!r} are in several stages, which search.granularity forbids"
+            )
+    violations += [
         f"constraint `{constraint.text}` does not hold" + (f" ({constraint.reason})" if constraint.reason else "")
         for constraint in instance.space.constraints
         if not _holds(instance, solution, constraint)
     ]
-    return found
+    return violations
 
 
 def unsatisfied(instance: Instance, solution: Solution) -> tuple[str, ...]:
@@ -204,14 +210,14 @@ def unsatisfied(instance: Instance, solution: Solution) -> tuple[str, ...]:
     Raises:
         InputError: one cannot be computed of this plan.
     """
-    found = []
+    violations = []
     for index, constraint in enumerate(instance.space.wishes):
         try:
             held = _holds(instance, solution, constraint)
         except InputError as error:
             raise InputError(f"constraints[{index}]: {error}") from None
-        found += [] if held else [constraint.text]
-    return tuple(found)
+        violations += [] if held else [constraint.text]
+    return tuple(violations)
 
 
 def _even(instance: Instance, solution: Solution, homes: Mapping[int, int]) -> bool:

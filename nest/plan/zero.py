@@ -135,9 +135,9 @@ def slowest_collective(
     Returns: the seconds, then those for which a device's port at each level is occupied; zeros without groups or bytes.
     """
     model, levels = instance.collectives, instance.cluster.levels
-    found = numpy.zeros(1 + len(levels))
+    slowest = numpy.zeros(1 + len(levels))
     for shape in shapes if size else ():
         seconds = float(model.time(kind, size, shape, levels, members=members))
         ports = port_seconds(model, kind, numpy.array([size]), shape, levels, members)
-        found = numpy.maximum(found, [seconds, *ports[:, 0]])
-    return found
+        slowest = numpy.maximum(slowest, [seconds, *ports[:, 0]])
+    return slowest

@@ -40,11 +40,11 @@ class Manual:
         closest: tuple[float, Solution] | None = None
         faults: tuple[str, ...] = ("no degrees and number of stages leave every stage a layer.",)
         for step in _ladder(instance):
-            found = [_on_step(instance, context, step, index) for index in step.candidates]
-            fitting = [(seen.priced.batch_time, plan) for plan, seen in found if plan and seen.priced and seen.fits]
+            solutions = [_on_step(instance, context, step, index) for index in step.candidates]
+            fitting = [(seen.priced.batch_time, plan) for plan, seen in solutions if plan and seen.priced and seen.fits]
             if fitting:
                 return Proposal(min(fitting, key=lambda each: each[0])[1])
-            for plan, seen in found:
+            for plan, seen in solutions:
                 if plan is not None and seen.priced is not None and (closest is None or seen.missing < closest[0]):
                     closest = seen.missing, plan
                 elif seen.faults:
@@ -101,14 +101,14 @@ def _shapes(instance: Instance) -> tuple[list[tuple[tuple[int, ...], int]], ...]
 
 def _by_width(instance: Instance) -> dict[int, tuple[int, ...]]:
     """For each width, ascending, the candidates of the most favoured degrees."""
-    found: dict[int, tuple[int, ...]] = {}
+    by_width: dict[int, tuple[int, ...]] = {}
     possible = requested_counts(instance)
     for width in sorted({instance.candidates[index].width for index in possible}):
         indices = [index for index in possible if instance.candidates[index].width == width]
         degrees = [instance.candidates[index].degrees for index in indices]
         best = max(degrees, key=lambda each: [each.get(name, 1) for name in FAVOURED])
-        found[width] = tuple(index for index, each in zip(indices, degrees, strict=True) if each == best)
-    return found
+        by_width[width] = tuple(index for index, each in zip(indices, degrees, strict=True) if each == best)
+    return by_width
 
 
 def _stage_counts(instance: Instance, width: int) -> list[int]:

@@ -85,8 +85,8 @@ class _Walk:
                 state, energy = other, reached
         if self._best is None:
             return Proposal(None, (f"none of the {len(self._seen)} plans it tried is one of the problem.",))
-        told = f"{self._priced} plans priced, seed {self._context.seed}."
-        return Proposal(self._best[2], (told,))
+        note = f"{self._priced} plans priced, seed {self._context.seed}."
+        return Proposal(self._best[2], (note,))
 
     def _start(self) -> _State:
         """Data parallelism of the narrowest block, which FlexFlow starts from too."""

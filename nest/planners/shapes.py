@@ -31,16 +31,16 @@ def units(instance: Instance) -> Units:
     spans = sorted(
         (min(places), max(places)) for places in ([place[layer] for layer in each] for each in groups if each)
     )
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     start = 0
     while start < len(order):
         end = start
         for first, last in spans:
             if first <= end:
                 end = max(end, last) if last >= start else end
-        found.append(tuple(order[start : end + 1]))
+        result.append(tuple(order[start : end + 1]))
         start = end + 1
-    return tuple(found)
+    return tuple(result)
 
 
 def even_cuts(count: int, stages: int) -> tuple[int, ...]:
@@ -81,8 +81,8 @@ def replica_counts(instance: Instance, candidate: Candidate, stages: int) -> Ite
 def modes(instance: Instance, candidate: Candidate) -> tuple[str, ...]:
     """Recompute modes that may be used, those that cost least time first."""
     allowed = instance.space.recompute
-    found = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
-    return tuple(mode.name for mode in sorted(found, key=lambda mode: float(mode.extra.sum())))
+    allowed_modes = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
+    return tuple(mode.name for mode in sorted(allowed_modes, key=lambda mode: float(mode.extra.sum())))
 
 
 def requested_counts(instance: Instance) -> tuple[int, ...]:

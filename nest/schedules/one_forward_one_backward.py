@@ -31,10 +31,10 @@ def in_turn(forward: Sequence[Pass], backward: Sequence[Sequence[Pass]], ahead: 
         backward: for each forward pass, what runs backward of it or of another one.
         ahead: forward passes before the first backward one.
     """
-    found = [*forward[:ahead]]
+    order = [*forward[:ahead]]
     for index, passes in enumerate(backward):
-        found += [*passes, *forward[ahead + index : ahead + index + 1]]
-    return tuple(found)
+        order += [*passes, *forward[ahead + index : ahead + index + 1]]
+    return tuple(order)
 
 
 def one_by_one(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:

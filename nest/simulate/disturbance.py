@@ -156,21 +156,21 @@ def disturb(
                 f"{len(works)}, replicas from 0 to {replicas - 1}."
             )
     draw = numpy.random.Generator(numpy.random.PCG64(disturbance.seed))
-    shown = disturbance.slow[0].replica if disturbance.slow else 0
+    replica = disturbance.slow[0].replica if disturbance.slow else 0
     at_once = max(AT_ONCE // replicas, 1)
-    found: list[_Runs] = []
+    result: list[_Runs] = []
     for first in range(0, disturbance.runs, at_once):
         runs = _Runs(works, (min(at_once, disturbance.runs - first), replicas), disturbance, draw)
-        runs.go(spans, shown if first == 0 else None, progress, (first, disturbance.runs))
-        found.append(runs)
-    times = numpy.concatenate([runs.batch_times(staggered) for runs in found])
-    waits = [float(numpy.concatenate([runs.waits[stage] for runs in found]).mean()) for stage in range(len(works))]
+        runs.go(spans, replica if first == 0 else None, progress, (first, disturbance.runs))
+        result.append(runs)
+    times = numpy.concatenate([runs.batch_times(staggered) for runs in result])
+    waits = [float(numpy.concatenate([runs.waits[stage] for runs in result]).mean()) for stage in range(len(works))]
     return Disturbed(
         disturbance,
         planned,
         tuple(times.tolist()),
         tuple(waits),
-        recorded(works, shown, found[0].spans, found[0].tasks),
+        recorded(works, replica, result[0].spans, result[0].tasks),
     )
 
 
@@ -195,9 +195,9 @@ class _Runs:
         self.spans: list[Span] = []
         self.tasks: list[Task] = []
 
-    def go(self, spans: Sequence[Span], shown: int | None, progress: Progress | None, among: tuple[int, int]) -> None:
-        """Run all passes and the optimizer step; the first run of replica `shown` is recorded."""
-        self._shown = shown
+    def go(self, spans: Sequence[Span], replica: int | None, progress: Progress | None, among: tuple[int, int]) -> None:
+        """Run all passes and the optimizer step; the first run of replica `replica` is recorded."""
+        self._shown = replica
         stages, chunks = len(self._works), self._works[0].chunks
         arrived: dict[tuple[bool, int, int], Times] = {}
         for number, span in enumerate(spans):
@@ -216,8 +216,8 @@ class _Runs:
         ends = numpy.stack(self._free)
         if staggered:
             ends = ends - numpy.stack([numpy.zeros(self._shape) if each is None else each for each in self._begun])
-        found: Times = ends.max(axis=(0, 2))
-        return found
+        seconds: Times = ends.max(axis=(0, 2))
+        return seconds
 
     def _run(self, span: Span, arrived: dict[tuple[bool, int, int], Times], stages: int, chunks: int) -> None:
         step, stage = span.run, span.stage

@@ -147,7 +147,7 @@ def replay(
     planned = timeline(works, spans)
     pipeline = batch_time(spans, [0.0] * stages, staggered)
     busy = sum(span.end - span.start for span in spans) / stages
-    found = Replay(
+    result = Replay(
         schedule=solution.schedule,
         micro_batches=micro_batches,
         chunks=chunks,
@@ -161,8 +161,8 @@ def replay(
         timeline=planned,
     )
     if disturbance is None:
-        return found
-    return evolve(found, disturbed=disturb(works, spans, solution.replicas, staggered, whole, disturbance, progress))
+        return result
+    return evolve(result, disturbed=disturb(works, spans, solution.replicas, staggered, whole, disturbance, progress))
 
 
 def _stages(works: Sequence[StageWork], planned: Timeline, whole: float, micro_batches: int) -> tuple[StageReplay, ...]:
@@ -244,8 +244,8 @@ def contradiction(instance: Instance, solution: Solution) -> str | None:
     schedule, count, chunks = schedule_of(instance, solution), len(solution.stages), solution.chunks
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
-    found = certify(schedule, micro_batches, count)
-    if found.missing is None and found.equal_stages is not None:
+    certificate = certify(schedule, micro_batches, count)
+    if certificate.missing is None and certificate.equal_stages is not None:
         assert hasattr(schedule, "order")
         orders = [schedule.order(stage, count, micro_batches) for stage in range(1, count + 1)]
         works = stage_works(instance, solution)
@@ -261,4 +261,4 @@ def contradiction(instance: Instance, solution: Solution) -> str | None:
                 f"prices a plan of {micro_batches} micro-batches and {count} stages at "
                 f"{format_seconds(run.closed_form)}, but in its order the passes take {format_seconds(run.batch_time)}"
             )
-    return next(iter(found.faults), None)
+    return next(iter(certificate.faults), None)

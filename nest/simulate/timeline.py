@@ -209,10 +209,10 @@ def recorded(works: Sequence[StageWork], replica: int, spans: Sequence[Span], ta
 
 def of_stages(spans: Iterable[Span], stages: int) -> list[list[Span]]:
     """The passes of each stage."""
-    found: list[list[Span]] = [[] for _ in range(stages)]
+    spans_of_stages: list[list[Span]] = [[] for _ in range(stages)]
     for span in spans:
-        found[span.stage].append(span)
-    return found
+        spans_of_stages[span.stage].append(span)
+    return spans_of_stages
 
 
 def last_ends(spans: Iterable[Span], stages: int) -> list[float]:

@@ -170,7 +170,9 @@ def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: in
         gradients, place, micro_batch = message
         reader = (place % stages, micro_batch, place // stages)
         kinds = ("backward", "input-gradients") if gradients else ("forward",)
-        target = next((found for kind in kinds if (found := passes.get((reader[0], kind, *reader[1:])))), None)
+        target = next(
+            (reading_span for kind in kinds if (reading_span := passes.get((reader[0], kind, *reader[1:])))), None
+        )
         if target is None:
             continue
         number += 1

@@ -153,7 +153,7 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
     groups = {used: data_parallel_groups(instance, solution, used) for used in {s.candidate for s in solution.stages}}
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
-    found = []
+    works = []
     for index, stage in enumerate(solution.stages):
         candidate = instance.candidates[stage.candidate]
         mode, layers = candidate.mode(stage.recompute), list(stage.layers)
@@ -173,8 +173,8 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         if ports is not None:
             passes = _waiting(passes, ports)
             shared = evolve(shared, exposed=_exposed_once(instance, shared, ports, time_of(passes), micro_batches))
-        found.append(_work(instance, candidate, mode, stage.zero, passes, shared, ports, chunks, entering))
-    return tuple(found)
+        works.append(_work(instance, candidate, mode, stage.zero, passes, shared, ports, chunks, entering))
+    return tuple(works)
 
 
 def _passes(

@@ -240,8 +240,8 @@ class BestFirst:
                 self._least_tried = part.bound
                 self._accept(part.node.quick())
 
-    def _push(self, found: Iterable[Bounded]) -> None:
-        for each in found:
+    def _push(self, nodes: Iterable[Bounded]) -> None:
+        for each in nodes:
             if self.excluded is not None and each.node.only(self.excluded):
                 continue
             self._ticket += 1

@@ -126,7 +126,7 @@ class Decisions:
         data_parallel: replicas.
         rank_order: `pp-inner` or `dp-inner`.
         schedule: name of the pipeline schedule.
-        chunks: runs of layers the schedule deals to each stage.
+        chunks: runs of layers the schedule gives to each stage.
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
         stages: in pipeline order.
     """
@@ -219,7 +219,7 @@ class PlanDocument:
         stages: in pipeline order; empty when infeasible.
         verification: result of a proof by another solver.
         problem: the problem, complete.
-        chunks: runs of layers the schedule deals to each stage; None when infeasible.
+        chunks: runs of layers the schedule gives to each stage; None when infeasible.
         diagnosis: when infeasible, what is tightest and by how much, in words.
         summary: derived figures: tokens per second and device, model FLOP utilisation, idle share, ...
         runner_up: the best plan seen with other degrees, why it lost, the levels of the network whose last per cents of

@@ -18,7 +18,7 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 
 NOT_SAID = ("stages", "devices")
-"""Decisions that follow from others or say little: how layers are dealt to stages, how many devices take part."""
+"""Decisions that follow from others or say little: how layers are divided over stages, how many devices take part."""
 
 EACH_STAGE = ("zero", "recompute")
 """Decisions that each stage takes for itself."""

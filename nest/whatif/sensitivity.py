@@ -51,8 +51,8 @@ class Response:
 def responses(plan: PlanDocument, solver: Solver, *, factors: Sequence[float] = FACTORS) -> tuple[Response, ...]:
     """What comes of each number of a plan's problem changed by each factor.
 
-    Left out are values that a number cannot have, and global batches that the plan kept could not deal to its replicas
-    in whole micro-batches, unless `training.uneven_batch` lets them be rounded.
+    Left out are values that a number cannot have, and global batches that the plan kept could not divide among its
+    replicas in whole micro-batches, unless `training.uneven_batch` lets them be rounded.
 
     Args:
         plan: its numbers hold (`nest.api.check`). Of an infeasible plan, or one that takes no time, nothing can be

@@ -133,7 +133,7 @@ def test_what_binds_is_told_where_a_target_has_no_plan() -> None:
     assert plan.status == "infeasible"
     assert plan.diagnosis is not None
     assert "`pp % 4 == 0` (search.target is toy: toy comes in fours)" in plan.diagnosis
-    assert "6 transformer blocks must be dealt to stages evenly" in plan.diagnosis
+    assert "6 transformer blocks must be divided evenly over the stages" in plan.diagnosis
     assert plan.diagnosis.endswith("With `search.target: none` there is a plan: what toy cannot run is what binds.")
     assert api.check(plan, plugins=known).ok
     assert api.verify(plan, plugins=known).status == "proved"

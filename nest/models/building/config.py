@@ -232,6 +232,6 @@ class ConfigImporter:
         """
         config = ConfigReader(source, self.name)
         config.head(self.head)
-        found = self.read(config)
+        read_config = self.read(config)
         config.finish()
-        return found
+        return read_config

@@ -169,13 +169,13 @@ def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -
     if not all(each["precise"] for each in changing):
         notes.append("Of two values the first has the same answer, the second another: searching in between was ended.")
     if best and any(map(_is_redistributed, breakpoints)):
-        notes.append("Dealt anew: the best plan there decides the same, but for which stages have which layers.")
+        notes.append("Redistributed: the best plan there decides the same, but for which stages have which layers.")
     stays: dict[str, list[str]] = {}
     for each in breakpoints:
         if each["changed_at"] is None:
             way = "down" if each["direction"] == "less" else "up"
             proof = "" if each["proved"] else f" ({UNPROVED})"
-            anew = ", dealt anew" if best and _is_redistributed(each) else ""
+            anew = ", redistributed" if best and _is_redistributed(each) else ""
             end = f"{way} to {_amount(each['same_at'], each['unit'])} ({_times(each, 'same_at')}{anew}){proof}"
             stays.setdefault(each["parameter"], []).append(end)
     if stays:
@@ -195,7 +195,7 @@ def _row(each: Answer, best: Decided) -> list[str]:
     return [
         each["parameter"],
         _amount(each["value"], each["unit"]),
-        _bound(each, found=not best) + (", dealt anew" if best and _is_redistributed(each) else ""),
+        _bound(each, found=not best) + (", redistributed" if best and _is_redistributed(each) else ""),
         _times(each, "changed_at" if not best or each["unit"] == "samples" else "same_at"),
         then + ("" if each["proved"] else _MARK),
         "" if found["batch_time"] is None else format_seconds(found["batch_time"]),

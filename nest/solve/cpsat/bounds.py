@@ -2,12 +2,12 @@
 
 Every bound forgets something that could only make plans dearer, and so never exceeds the step time of a plan:
 
-* `compute_bound` forgets memory, transfers, synchronisation and ports. The slowest stage takes no less than the mean,
-  and no less than the slowest layer.
+* `compute_bound` forgets memory, transfers, gradient reduction and ports. The slowest stage takes no less than the
+  mean, and no less than the slowest layer.
 * `Relaxation` sends every tensor over its cheapest level, whatever the places, and lets the sum, the slowest stage and
-  the slowest synchronisation each choose stages and modes for itself. What is left are paths through the cuts. A stage
-  takes at least as long as its busiest port is occupied without messages; that synchronisation waits for ports is
-  forgotten.
+  the slowest gradient reduction each choose stages and modes for itself. What is left are paths through the cuts. A
+  stage takes at least as long as its busiest port is occupied without messages; that gradient reduction waits for
+  ports is forgotten.
 """
 
 from collections.abc import Callable, Sequence
@@ -148,20 +148,20 @@ def forward(steps: Sequence[Floats], join: Callable[[Floats, Floats], Floats] = 
     """
     reached = numpy.full(len(steps[0]), inf)
     reached[0] = 0.0
-    found = [reached]
+    result = [reached]
     for step in steps:
-        found.append(join(found[-1][:, None], step).min(axis=0))
-    return found
+        result.append(join(result[-1][:, None], step).min(axis=0))
+    return result
 
 
 def backward(steps: Sequence[Floats]) -> list[Floats]:
     """By number of stages in front and cut, the least cost of the stages from that cut on."""
     left = numpy.full(len(steps[0]), inf)
     left[-1] = 0.0
-    found = [left]
+    result = [left]
     for step in reversed(steps):
-        found.append((step + found[-1][None, :]).min(axis=1))
-    return found[::-1]
+        result.append((step + result[-1][None, :]).min(axis=1))
+    return result[::-1]
 
 
 def least_largest(steps: Sequence[Floats]) -> float:
@@ -215,9 +215,9 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
     the fastest stages around it, whatever their places, still make the plan too slow.
     """
     choices = [_fitting(relaxation, case, index, overfull) for index in range(case.stages)]
-    kept, bound = sum(map(len, choices)) + 1, 0.0
-    while sum(map(len, choices)) < kept:
-        kept = sum(map(len, choices))
+    fewest, bound = sum(map(len, choices)) + 1, 0.0
+    while sum(map(len, choices)) < fewest:
+        fewest = sum(map(len, choices))
         times = [_table(relaxation, each, _with_transfers(relaxation, case, each)) for each in choices]
         syncs = [_table(relaxation, each, each.sync) for each in choices]
         before, after = forward(times), backward(times)
@@ -274,7 +274,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
     if relaxation.instance.space.even:
         even, behind = even_stages(relaxation.instance, case.stages), relaxation.cuts.behind
         ends &= (behind == (even >= index)).all(axis=1)[first] & (behind == (even > index)).all(axis=1)[last]
-    found = []
+    fitting = []
     for candidate, modes in zip(case.candidates, case.modes, strict=True):
         costs = relaxation.book.costs(case, candidate)
         fits = (costs.one + (flying - 1) * costs.more <= capacity) & ends
@@ -287,7 +287,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
             for other in others:
                 needed &= ~(fits[other] & _wins(costs, other, row, case.micro_batches))
             stages = numpy.nonzero(needed)[0]
-            found.append(
+            fitting.append(
                 Choices(
                     numpy.full(len(stages), candidate),
                     numpy.full(len(stages), row),
@@ -297,7 +297,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
                 )
             )
     fields = ("candidate", "mode", "stage", "time", "sync")
-    return Choices(*(numpy.concatenate([getattr(each, name) for each in found]) for name in fields))
+    return Choices(*(numpy.concatenate([getattr(each, name) for each in fitting]) for name in fields))
 
 
 def _wins(costs: StageCosts, one: int, other: int, micro_batches: int) -> Booleans:

@@ -182,8 +182,8 @@ def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, .
             yield (index,), each.width
         return
     for samples, width in sorted({(each.samples, each.width) for _, each in usable}):
-        kept = (index for index, each in usable if each.samples == samples and each.width <= width)
-        yield tuple(kept), width
+        indices = (index for index, each in usable if each.samples == samples and each.width <= width)
+        yield tuple(indices), width
 
 
 def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:

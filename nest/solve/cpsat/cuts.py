@@ -59,16 +59,16 @@ class Cuts:
         """What the layers of each stage add up to. Shape `(stages,)`."""
         # Summed anew for each stage: a difference of two sums would lose digits where a stage is short.
         endless = numpy.isinf(values)
-        found: Floats = self.stage_layers.astype(numpy.float64) @ numpy.where(endless, 0.0, values)
-        found[self.stage_layers[:, endless].any(axis=1)] = numpy.inf
-        return found
+        sums: Floats = self.stage_layers.astype(numpy.float64) @ numpy.where(endless, 0.0, values)
+        sums[self.stage_layers[:, endless].any(axis=1)] = numpy.inf
+        return sums
 
     def largest(self, values: Floats) -> Floats:
         """The largest value of each stage's layers. Shape `(stages,)`."""
-        found = numpy.zeros(len(self.first))
+        largest = numpy.zeros(len(self.first))
         for layer in numpy.argsort(values, kind="stable"):
-            found[self.stage_layers[:, layer]] = values[layer]
-        return found
+            largest[self.stage_layers[:, layer]] = values[layer]
+        return largest
 
     def bytes(self, graph: LayerGraph, candidate: Candidate) -> Floats:
         """`cut(D)` of PROBLEM.md section 4 for each cut; a tensor with several readers counts once. Shape `(cuts,)`."""
@@ -112,28 +112,28 @@ def _closed(graph: LayerGraph, limit: int) -> set[int] | None:
     for producer, consumers in graph.tensors:
         for consumer in consumers:
             before[consumer] |= 1 << producer
-    found = {(1 << len(graph.layers)) - 1}
-    fresh = list(found)
+    masks = {(1 << len(graph.layers)) - 1}
+    fresh = list(masks)
     while fresh:
         mask = fresh.pop()
         for layer, producers in enumerate(before):
             smaller = mask & ~(1 << layer)
-            if mask >> layer & 1 and not producers & mask and smaller not in found:
-                found.add(smaller)
+            if mask >> layer & 1 and not producers & mask and smaller not in masks:
+                masks.add(smaller)
                 fresh.append(smaller)
-        if len(found) > limit:
+        if len(masks) > limit:
             return None
-    return found
+    return masks
 
 
 def _behind(runs: Sequence[Sequence[int]], graph: LayerGraph) -> set[int]:
     """The cuts between runs of layers that are given, provided that there is no other."""
-    found, mask, successors = {0}, 0, graph.successors()
+    behind, mask, successors = {0}, 0, graph.successors()
     for run in reversed(runs):
         mask |= sum(1 << layer for layer in run)
         if all(mask >> reader & 1 for layer in run for reader in successors[layer]):
-            found.add(mask)
-    return found
+            behind.add(mask)
+    return behind
 
 
 def even_stages(instance: Instance, stages: int) -> Integers:

@@ -168,12 +168,12 @@ class _Model:
         taken = LinearExpr.weighted_sum(variables, more) + ticks(steps[0])
         if aligned is None:
             return taken
-        kept = ticks(link.aligned_seconds)
-        either = self.model.new_int_var(min(kept, ticks(steps[0])), max(kept, ticks(steps[-1])), "")
+        link_ticks = ticks(link.aligned_seconds)
+        either = self.model.new_int_var(min(link_ticks, ticks(steps[0])), max(link_ticks, ticks(steps[-1])), "")
         used = self.model.new_bool_var("")
         self.model.add_implication(used, aligned)
         self.model.add(either >= taken).only_enforce_if(used.negated())
-        self.model.add(either >= kept).only_enforce_if(used)
+        self.model.add(either >= link_ticks).only_enforce_if(used)
         return either
 
     def _exceeded(self, link: Link, seconds: float) -> IntVar:

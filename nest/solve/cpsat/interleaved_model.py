@@ -139,13 +139,13 @@ class InterleavedModels:
 
 def _crossing(instance: Instance, candidate: int, chunk: Integers, chunks: int) -> Floats:
     """Bytes over the cut in front of each chunk. Shape `(chunks,)`."""
-    found = numpy.zeros(chunks)
+    seconds = numpy.zeros(chunks)
     sizes = instance.candidates[candidate].tensor_bytes
     for (producer, consumers), size in zip(instance.graph.tensors, sizes, strict=True):
         # Made in one chunk and read in a later one, a tensor crosses every cut between.
         last = max((int(chunk[consumer]) for consumer in consumers), default=-1)
-        found[int(chunk[producer]) + 1 : last + 1] += size
-    return found
+        seconds[int(chunk[producer]) + 1 : last + 1] += size
+    return seconds
 
 
 class InterleavedModel:

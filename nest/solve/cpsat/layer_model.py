@@ -132,10 +132,10 @@ class LayerModel:
         inner: list[list[IntVar]] = [
             [model.new_bool_var(f"{layer} behind {i}") for layer in range(self._count)] for i in range(1, stages)
         ]
-        found: list[list[Term]] = [[1] * self._count]
-        found += [[*row] for row in inner]
-        found.append([0] * self._count)
-        for ahead, after in pairwise(found):
+        terms: list[list[Term]] = [[1] * self._count]
+        terms += [[*row] for row in inner]
+        terms.append([0] * self._count)
+        for ahead, after in pairwise(terms):
             for one, two in zip(ahead, after, strict=True):
                 if not (isinstance(one, int) or isinstance(two, int)):
                     model.add(two <= one)
@@ -152,8 +152,8 @@ class LayerModel:
         if self._instance.space.even:
             fixed += [(int(i), layer) for layer, i in enumerate(even_stages(self._instance, stages))]
         for i, layer in fixed:
-            model.add(found[i][layer] - found[i + 1][layer] == 1)
-        return found
+            model.add(terms[i][layer] - terms[i + 1][layer] == 1)
+        return terms
 
     def _runs(self, stage: int, layer: int) -> Term:
         """Whether a stage runs a layer."""
@@ -166,13 +166,13 @@ class LayerModel:
 
     def _tensors_across(self, boundary: int) -> list[IntVar]:
         """Which tensors cross a boundary: made in front, read behind."""
-        row, found = self._behind[boundary], []
+        row, terms = self._behind[boundary], []
         for producer, consumers in self._instance.graph.tensors:
             crosses = self.model.new_bool_var("")
             for consumer in consumers:
                 self.model.add(crosses >= row[consumer] - row[producer])
-            found.append(crosses)
-        return found
+            terms.append(crosses)
+        return terms
 
     def _candidate(self, choice: Choice) -> Candidate:
         return self._instance.candidates[choice.candidate]

@@ -74,15 +74,15 @@ def makespan(
 def _least(problem: _Problem, effort: float) -> Makespan:
     bound = problem.bound()
     starts = min((_list_schedule(problem), _reversed_list_schedule(problem)), key=problem.ends)
-    found = problem.ends(starts)
-    if found <= bound * (1 + SUM_ERROR):
+    ends = problem.ends(starts)
+    if ends <= bound * (1 + SUM_ERROR):
         return Makespan(bound, bound, True)
     proved = False
     if effort > 0 and len(problem.durations) <= MOST_TASKS:
         starts, proven, proved = _query(problem, starts, bound, effort)
-        found = min(found, problem.ends(starts))
-        bound = max(min(proven, found), bound)
-    return Makespan(min(max(found, bound), problem.total), bound, proved)
+        ends = min(ends, problem.ends(starts))
+        bound = max(min(proven, ends), bound)
+    return Makespan(min(max(ends, bound), problem.total), bound, proved)
 
 
 @frozen
@@ -117,12 +117,12 @@ class _Problem:
     def bound(self) -> float:
         """The critical path; or an engine's load, with what must come before its first and after its last task."""
         tasks = range(len(self.durations))
-        found = max(self.heads[task] + self.durations[task] + self.tails[task] for task in tasks)
+        longest = max(self.heads[task] + self.durations[task] + self.tails[task] for task in tasks)
         for engine in sorted(set(self.engines)):
             own = [task for task in tasks if self.engines[task] == engine]
             load = fsum(self.durations[task] for task in own)
-            found = max(found, min(self.heads[task] for task in own) + load + min(self.tails[task] for task in own))
-        return min(found, self.total)
+            longest = max(longest, min(self.heads[task] for task in own) + load + min(self.tails[task] for task in own))
+        return min(longest, self.total)
 
     def in_series(self) -> list[_Problem]:
         """Runs of tasks that take turns: every task of one run waits for all of the run before."""
@@ -204,16 +204,16 @@ def _through_instants(durations: Sequence[float], precedence: Sequence[tuple[int
         feeds[first].add(second)
     missing = [len(others) for others in waits]
     ready = [task for task, count in enumerate(missing) if not count]
-    found: dict[int, set[int]] = {}
+    by_instant: dict[int, set[int]] = {}
     for task in ready:
-        found[task] = set().union(*({each} if durations[each] > 0 else found[each] for each in waits[task]))
+        by_instant[task] = set().union(*({each} if durations[each] > 0 else by_instant[each] for each in waits[task]))
         for other in sorted(feeds[task]):
             missing[other] -= 1
             if not missing[other]:
                 ready.append(other)
-    if len(found) < len(durations):
+    if len(by_instant) < len(durations):
         raise ValueError("precedence has a cycle")
-    return found
+    return by_instant
 
 
 def _scheduled(problem: _Problem, rank: Callable[[int, float], tuple[float, ...]]) -> list[float]:
@@ -280,9 +280,13 @@ def _query(problem: _Problem, known: Sequence[float], bound: float, effort: floa
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = effort
     status = solver.status_name(solver.solve(model))
-    found = [float(solver.value(start)) for start in starts] if status in ("OPTIMAL", "FEASIBLE") else None
+    starts_chosen = [float(solver.value(start)) for start in starts] if status in ("OPTIMAL", "FEASIBLE") else None
     proven = (solver.best_objective_bound - len(ticks)) * tick * (1 - SUM_ERROR)
-    return _packed(problem, found if found is not None else known), max(proven, bound), status == "OPTIMAL"
+    return (
+        _packed(problem, starts_chosen if starts_chosen is not None else known),
+        max(proven, bound),
+        status == "OPTIMAL",
+    )
 
 
 def _modelled(model: CpModel, problem: _Problem, ticks: Sequence[int]) -> list[IntVar]:

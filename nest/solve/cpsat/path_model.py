@@ -180,10 +180,10 @@ class PathModel:
 
     def _by(self, index: int, keys: Integers) -> dict[int, list[IntVar]]:
         """The choices of a stage in groups with equal keys."""
-        found: dict[int, list[IntVar]] = defaultdict(list)
+        groups: dict[int, list[IntVar]] = defaultdict(list)
         for literal, key in zip(self._taken[index], keys.tolist(), strict=True):
-            found[key].append(literal)
-        return found
+            groups[key].append(literal)
+        return groups
 
     def _times_count(self, scale: Scale, limit: int) -> None:
         """`A * max t + B * sum t + max y`, each stage with its transfers over the levels of its boundaries."""

@@ -50,13 +50,13 @@ class Slots:
 
     def closest(self, levels: int) -> NDArray[numpy.bool_]:
         """Which levels some two slots are apart, shape `(levels,)`."""
-        found = numpy.zeros(levels, dtype=bool)
+        mask = numpy.zeros(levels, dtype=bool)
         below = numpy.zeros(self.count, dtype=numpy.int64) + numpy.arange(self.count)
         for level, group in enumerate(self.groups):
             # Two slots in one group of this level and in different ones of the level below.
-            found[level] = len(numpy.unique(group)) < len(numpy.unique(below))
+            mask[level] = len(numpy.unique(group)) < len(numpy.unique(below))
             below = group
-        return found
+        return mask
 
 
 def slots(instance: Instance, case: Case, width: int) -> Slots:
@@ -198,18 +198,18 @@ class SlotPlacement:
         if int(group[-1]) == len(group) - 1:
             return [0 for _ in self._pairs]
         homes = [self._home(slot, group, f"group {level} of {i}") for i, slot in enumerate(self._slots)]
-        found: list[Term] = []
+        terms: list[Term] = []
         for boundary, (one, two) in enumerate(self._pairs):
             here, there = homes[one], homes[two]
             together = self._model.new_bool_var(f"within {level} at {boundary}")
             self._model.add(here == there).only_enforce_if(together)
             apart = here < there if ordered else here != there
             self._model.add(apart).only_enforce_if(~together)
-            found.append(together)
+            terms.append(together)
         # Blocks fill groups up: so many of them need so many groups, and each further group is entered once.
         largest = int(numpy.bincount(group).max())
-        self._model.add(sum(found[: len(homes) - 1]) <= len(homes) - -(-len(homes) // largest))
-        return found
+        self._model.add(sum(terms[: len(homes) - 1]) <= len(homes) - -(-len(homes) // largest))
+        return terms
 
     def _home(self, slot: IntVar, group: Integers, name: str) -> IntVar:
         """The group a slot lies in."""
@@ -268,19 +268,19 @@ class ListedPlacement:
 
     def offsets(self, value: Callable[[IntVar], int]) -> list[int]:
         """First device of each block relative to its replica; `value` gives the value of a variable."""
-        found = []
+        offsets_chosen = []
         for row in self._at:
             place = next(place for place, literal in enumerate(row) if value(literal))
-            found.append(int(self._places.offsets[place]))
-        return found
+            offsets_chosen.append(int(self._places.offsets[place]))
+        return offsets_chosen
 
 
 def _exactly(within: Sequence[Term]) -> Literals:
     """From "at most this level", for each level, to "exactly this level"; levels that cannot be are left out."""
-    found: dict[int, Term] = {}
+    terms: dict[int, Term] = {}
     below: Term = 0
     for level, each in enumerate(within):
         if each is not below:
-            found[level] = each - below
+            terms[level] = each - below
         below = each
-    return {level: each for level, each in found.items() if not (isinstance(each, int) and each == 0)}
+    return {level: each for level, each in terms.items() if not (isinstance(each, int) and each == 0)}

@@ -54,12 +54,12 @@ class Ports:
             micro_batches: `M`.
         """
         less = self.busy[other] - self.busy[one]
-        found: Booleans = (less >= 0).all(axis=0)
+        freer: Booleans = (less >= 0).all(axis=0)
         gained = numpy.maximum(time[other] - time[one], less.max(axis=0))
         held = self.used[one] & (self.once[one] + micro_batches * (self.busy[one] - time[one]) > sync[one])
         waits = self.once[one] <= self.once[other] - micro_batches * (gained - less)
-        found &= (~held | (self.used[other] & waits)).all(axis=0)
-        return found
+        freer &= (~held | (self.used[other] & waits)).all(axis=0)
+        return freer
 
     def at(self, mode: Integers, stage: Integers) -> Ports:
         """Those of some modes and stages, by index, one of each: arrays of shape `(choices, levels)`, `(choices,)`."""
@@ -74,11 +74,11 @@ def together(parts: Sequence[tuple[Booleans, Ports | None]], levels: int) -> Por
         levels: of the cluster.
     """
     count = len(parts[0][0])
-    found = Ports(numpy.zeros((count, levels)), numpy.zeros(count), numpy.zeros((count, levels), dtype=bool))
+    total = Ports(numpy.zeros((count, levels)), numpy.zeros(count), numpy.zeros((count, levels), dtype=bool))
     for own, ports in parts:
         if ports is not None:
-            found.busy[own], found.once[own], found.used[own] = ports.busy, ports.once, ports.used
-    return found
+            total.busy[own], total.once[own], total.used[own] = ports.busy, ports.once, ports.used
+    return total
 
 
 @frozen(eq=False)

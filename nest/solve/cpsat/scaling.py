@@ -102,8 +102,8 @@ def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: i
     sync = max(floor(batch_time / tick * parts / PRECISION), 1)
     # What each weight lost, times what it weighs: neither `max t` nor `sum t` exceeds the step time over its weight.
     lost = sum(
-        max(1 - kept / (weight * parts), 0.0)
-        for kept, weight in zip((slowest, total), weights, strict=True)
+        max(1 - bound / (weight * parts), 0.0)
+        for bound, weight in zip((slowest, total), weights, strict=True)
         if weight > 0
     )
     spread = weights[0] + weights[1] * stages

@@ -47,10 +47,10 @@ class StageCosts:
 
     def as_fast(self, one: int, other: int, micro_batches: int) -> Booleans:
         """Where row `one` makes no stage slower than row `other`, wherever its block lies. Shape `(stages,)`."""
-        found: Booleans = (self.time[one] <= self.time[other]) & (self.sync[one] <= self.sync[other])
+        faster: Booleans = (self.time[one] <= self.time[other]) & (self.sync[one] <= self.sync[other])
         if self.ports is not None:
-            found &= self.ports.as_free(self.time, self.sync, one, other, micro_batches)
-        return found
+            faster &= self.ports.as_free(self.time, self.sync, one, other, micro_batches)
+        return faster
 
     def rows(self, modes: tuple[Mode, ...]) -> list[int]:
         """The rows of some modes."""
@@ -82,15 +82,15 @@ def data_parallel_groups(instance: Instance, case: Case, candidate: int) -> tupl
     """For each parameter group of a candidate, the devices that hold it at offset 0 (PROBLEM.md section 4)."""
     used = instance.candidates[candidate]
     starts = block_starts(instance, case, numpy.array([0]), numpy.array([used.width]))[0]
-    found = []
+    groups = []
     for group in used.state:
         members = numpy.unique(starts[:, None] + numpy.array(group.ranks, dtype=numpy.int64)[None, :])
         size = min(len(members), case.zero_degree or len(members))
         rows = members.reshape(-1, size)
         replicates = _shapes(instance.cluster, rows.T) if len(rows) > 1 else ()
         whole = _shape(instance.cluster, members)
-        found.append(DataParallelGroup(whole, len(members), _shapes(instance.cluster, rows), replicates, size))
-    return tuple(found)
+        groups.append(DataParallelGroup(whole, len(members), _shapes(instance.cluster, rows), replicates, size))
+    return tuple(groups)
 
 
 def _shapes(cluster: Cluster, rows: Integers) -> tuple[tuple[int, ...], ...]:
@@ -303,11 +303,11 @@ def _collective(
         max(float(model.time(kind, size, shape, levels, members=members)) for shape in shapes) if size else 0.0
         for size in different.tolist()
     ]
-    found = numpy.array([seconds])
+    times = numpy.array([seconds])
     if rows > 1:
         ports = [port_seconds(model, kind, different, shape, levels, members) for shape in shapes]
-        found = numpy.concatenate([found, numpy.maximum.reduce(ports)])
-    return found[:, place]
+        times = numpy.concatenate([times, numpy.maximum.reduce(ports)])
+    return times[:, place]
 
 
 def least_pieces(

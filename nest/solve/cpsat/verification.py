@@ -75,13 +75,13 @@ class Verification:
 
     def summary(self) -> dict[str, Any]:
         """What a plan document states under `verification`."""
-        found: dict[str, Any] = {"status": self.status, "solver": "cp-sat", "bound": self.bound, "gap": self.gap}
+        fields: dict[str, Any] = {"status": self.status, "solver": "cp-sat", "bound": self.bound, "gap": self.gap}
         names = ("better_batch_time", "settled", "models", "pruned", "cases", "error", "seconds", "seed", "workers")
-        found |= {name: getattr(self, name) for name in names}
-        found |= {"tolerance": PROOF, "version": self.version, "reason": self.reason}
+        fields |= {name: getattr(self, name) for name in names}
+        fields |= {"tolerance": PROOF, "version": self.version, "reason": self.reason}
         if self.free is not None:
-            found["free"] = self.free.summary() | {"cost": self._cost_of_order()}
-        return found
+            fields["free"] = self.free.summary() | {"cost": self._cost_of_order()}
+        return fields
 
     def _cost_of_order(self) -> float | None:
         """What keeping blocks in pipeline order costs, as a share of the step time without; None where open."""

@@ -63,7 +63,7 @@ def partition_bounds(
     """
     before = numpy.full((3, candidates[0].tables.pairs.count), numpy.inf)
     before[:, 0] = 0.0
-    found = numpy.full((3, len(in_flight)), numpy.inf)
+    bounds = numpy.full((3, len(in_flight)), numpy.inf)
     # Each term has a recurrence of its own: what is least of one need not be of another, so together they only bound.
     for index, flying in enumerate(in_flight):
         after = numpy.full_like(before, numpy.inf)
@@ -77,9 +77,9 @@ def partition_bounds(
             rows.lower(after[1], time + rest[1])
             rows.lower(after[2], numpy.maximum(sync, rest[2]))
             meter.count(len(rows))
-        found[:, index] = after[:, -1]
+        bounds[:, index] = after[:, -1]
         before = after
-    return [Floor(*column) for column in found.T.tolist()]
+    return [Floor(*column) for column in bounds.T.tolist()]
 
 
 def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
@@ -87,14 +87,14 @@ def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
     pairs = tables.pairs
     fullest = numpy.full(pairs.count, numpy.inf)
     fullest[0] = 0.0
-    found = numpy.full(len(in_flight), numpy.inf)
+    least = numpy.full(len(in_flight), numpy.inf)
     memory = numpy.empty(0)
     for index, flying in enumerate(in_flight):
         if index == 0 or flying != in_flight[index - 1]:
             memory = pairs.spread(tables.least_memory(flying))
         fullest = pairs.least(numpy.maximum(memory, fullest[pairs.smaller]))
-        found[index] = fullest[-1]
-    return found
+        least[index] = fullest[-1]
+    return least
 
 
 def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
@@ -274,7 +274,7 @@ def packable(
     start = numpy.full(members[0].tables.pairs.count, numpy.inf)
     start[0] = -float(size)
     starts: dict[State, Array] = {tally.start: start}  # The negative of the latest start; infinite: none.
-    found = numpy.zeros(stages, dtype=bool)
+    mask = numpy.zeros(stages, dtype=bool)
     for stage in range(1, stages + 1):
         following: dict[State, Array] = {}
         for index, member in enumerate(members):
@@ -293,5 +293,5 @@ def packable(
                 rows.lower(following.setdefault(after, numpy.full_like(start, numpy.inf)), latest)
                 meter.count(len(rows))
         starts = following
-        found[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
-    return found
+        mask[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
+    return mask

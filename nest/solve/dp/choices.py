@@ -71,7 +71,7 @@ class Ports:
 
     @property
     def tight(self) -> NDArray[numpy.bool_]:
-        """Where times or synchronisation depend on more than the sum of the boundaries' seconds."""
+        """Where times or gradient reduction depend on more than the sum of the boundaries' seconds."""
         tight: NDArray[numpy.bool_] = self.slow | self.held
         return tight
 
@@ -189,8 +189,8 @@ class ChoiceTable:
         # The quotient is rounded: what counts is the comparison that `fits` makes.
         most += self.first + most * self.more <= capacity
         most -= (most > 0) & (self.first + (most - 1) * self.more > capacity)
-        found: NDArray[numpy.int64] = numpy.where(self.first <= capacity, most, 0).astype(numpy.int64)
-        return found
+        counts: NDArray[numpy.int64] = numpy.where(self.first <= capacity, most, 0).astype(numpy.int64)
+        return counts
 
     def dominates(self, other: "ChoiceTable") -> bool:
         """Whether no stage is better off with `other`, wherever it lies."""
@@ -206,7 +206,7 @@ class ChoiceTable:
         """Whether the ports of no stage that takes no longer without them are better off with `other`.
 
         What a port at a level needs here, `other` needs for that port or for its time, with whatever boundaries, so
-        that `t_i` is no larger. A smaller `t_i` may leave the ports less room: that synchronisation is no longer
+        that `t_i` is no larger. A smaller `t_i` may leave the ports less room: that gradient reduction is no longer
         follows only where nothing holds it up.
         """
         if self.ports is None:
@@ -241,9 +241,9 @@ def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
     def dominates(one: int, other: int) -> bool:
         return bool(maybe[one, other]) and (seen or tables[one].dominates(tables[other]))
 
-    kept: list[int] = []
+    rows_left: list[int] = []
     for index in range(len(tables)):
-        if not any(dominates(other, index) for other in kept):
-            kept = [other for other in kept if not dominates(index, other)]
-            kept.append(index)
-    return kept
+        if not any(dominates(other, index) for other in rows_left):
+            rows_left = [other for other in rows_left if not dominates(index, other)]
+            rows_left.append(index)
+    return rows_left

@@ -189,7 +189,7 @@ def configurations(
     """
     exclusions, bounds = Exclusions(), bounds or ComputeBounds(instance)
     rules = PlainRules(instance, exclusions)
-    found: list[Configuration] = []
+    result: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
         watch()
         candidate = instance.candidates[index]
@@ -206,15 +206,15 @@ def configurations(
                 if counts and limit < inf:
                     fast = bounds.of(index, schedule, micro_batches, counts) <= limit
                     exclusions.slow += len(counts) - int(fast.sum())
-                    counts = [count for count, kept in zip(counts, fast, strict=True) if kept]
+                    counts = [count for count, within_limit in zip(counts, fast, strict=True) if within_limit]
                 for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
                     values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
                     for kept, every in rules.allowed(values, replicas * candidate.width, counts, choices).items():
                         shared = (((index, kept),), replicas, micro_batches, rank_order, schedule, size)
                         for allowed in _decided_apart(instance, every):
-                            found.append(Configuration(len(found), *shared, allowed, degree))
+                            result.append(Configuration(len(result), *shared, allowed, degree))
     exclusions.never = rules.never()
-    return found, exclusions
+    return result, exclusions
 
 
 def mixed_configurations(
@@ -236,7 +236,7 @@ def mixed_configurations(
     rules = MixedRules(instance, exclusions)
     # Interleaved plans have one candidate.
     schedules = [schedule for schedule in instance.space.schedules if chunks_of(schedule) == 1]
-    found: list[Configuration] = []
+    result: list[Configuration] = []
     for samples in sorted({candidate.samples for candidate in instance.candidates}):
         group = [(i, c) for i, c in enumerate(instance.candidates) if c.samples == samples]
         narrowest = min(candidate.width for _, candidate in group)
@@ -258,8 +258,8 @@ def mixed_configurations(
                         tally = Tally(widest if demanded else 0, total)
                         shared = (members, replicas, micro_batches, rank_order, schedule, size)
                         for allowed in _decided_apart(instance, every):
-                            found.append(Configuration(first_order + len(found), *shared, allowed, degree, tally))
-    return found
+                            result.append(Configuration(first_order + len(result), *shared, allowed, degree, tally))
+    return result
 
 
 def _mixed_values(
@@ -303,13 +303,13 @@ def zero_degrees(
     if instance.space.zero_degrees == (None,):
         return [None]
     read = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
-    found: dict[object, int | None] = {}
+    degrees: dict[object, int | None] = {}
     for degree in instance.space.zero_degrees:
         effects = tuple(_shard_counts(candidate, replicas, degree) for candidate in candidates)
         if any(effect is not None for effect in effects):
-            found.setdefault((degree, effects) if read else effects, degree)
-    exclusions.shard_groups += not found
-    return list(found.values())
+            degrees.setdefault((degree, effects) if read else effects, degree)
+    exclusions.shard_groups += not degrees
+    return list(degrees.values())
 
 
 def _shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) -> tuple[int, ...] | None:

@@ -53,13 +53,13 @@ def diagnose(search: PlainSearch | MixedSearch, exclusions: Exclusions, interlea
         exclusions: what they refuse.
         interleaved: the least memory that an interleaved plan needs; None: there is no such plan.
     """
-    found, most = search.configurations, search.downsets.most_stages
-    tried = [configuration for configuration in found if configuration.stage_counts[0] <= most]
+    configurations, most = search.configurations, search.downsets.most_stages
+    tried = [configuration for configuration in configurations if configuration.stage_counts[0] <= most]
     if tried or interleaved is not None:
         least = _least_mixed_memory(search, tried) if isinstance(search, MixedSearch) else _least_memory(search, tried)
         return _memory(search.instance, LeastMemory.least((least, interleaved)))
-    if found:
-        return _too_few_stages(most, min(configuration.stage_counts[0] for configuration in found))
+    if configurations:
+        return _too_few_stages(most, min(configuration.stage_counts[0] for configuration in configurations))
     return _refused(search.instance, exclusions)
 
 
@@ -145,7 +145,7 @@ def _tightest(instance: Instance, exclusions: Exclusions) -> str:
     if not exclusions.constraints:
         allowed = ", ".join(instance.space.recompute or ())
         return (
-            "The recompute modes are tightest: no candidate with which the batch can be dealt out has one of those "
+            "The recompute modes are tightest: no candidate with which the batch can be divided has one of those "
             f"allowed ({allowed}); allow others in search.recompute."
         )
     return _constraints(instance, exclusions)
@@ -154,10 +154,10 @@ def _tightest(instance: Instance, exclusions: Exclusions) -> str:
 def _batch(instance: Instance, exclusions: Exclusions) -> str:
     samples = sorted({candidate.samples for candidate in instance.candidates})
     if exclusions.batch and not instance.space.partition:
-        shown = ", ".join(str(value) for value in samples)
+        sizes = ", ".join(str(value) for value in samples)
         return (
-            f"The batch is tightest: {instance.space.global_batch} samples cannot be dealt evenly to any number of "
-            f"replicas with micro-batches of {shown} samples; set training.uneven_batch or change the micro-batch."
+            f"The batch is tightest: {instance.space.global_batch} samples cannot be divided evenly among any number "
+            f"of replicas with micro-batches of {sizes} samples; set training.uneven_batch or change the micro-batch."
         )
     stages = len(instance.space.partition or ())
     widest = min(candidate.width for candidate in instance.candidates)
@@ -171,12 +171,12 @@ def _not_interleaved(instance: Instance) -> str:
     """That no interleaved schedule comes out even."""
     interleaved = [each for each in instance.space.schedules if chunks_of(each) > 1]
     named = dict.fromkeys(each.name for each in interleaved)
-    shown = " or ".join(map(str, sorted({chunks_of(each) for each in interleaved})))
+    counts = " or ".join(map(str, sorted({chunks_of(each) for each in interleaved})))
     ends = len(instance.space.blocks_and_ends)
     counted = f" ({ends} with embedding and head)" if ends else ""
     return (
-        f"The schedule is tightest: {', '.join(named)} with {shown} chunks for each stage deals "
-        f"{len(instance.space.blocks)} transformer blocks{counted} out evenly, to 2 stages or more that divide the "
+        f"The schedule is tightest: {', '.join(named)} with {counts} chunks for each stage divides "
+        f"{len(instance.space.blocks)} transformer blocks{counted} evenly over 2 stages or more that divide the "
         "number of micro-batches and keep together what must be; no such number of stages has room. Allow another "
         "schedule in training.schedule."
     )
@@ -185,26 +185,27 @@ def _not_interleaved(instance: Instance) -> str:
 def _constraints(instance: Instance, exclusions: Exclusions) -> str:
     """The constraint that refuses most, or the set that together refuses all; those of a target with their reasons."""
     reasons = {each.text: each.reason for each in instance.space.constraints}
-    shown = {text: f"`{text}`" + (f" ({reason})" if reason else "") for text, reason in reasons.items()}
+    texts = {text: f"`{text}`" + (f" ({reason})" if reason else "") for text, reason in reasons.items()}
     total = exclusions.combinations
     counts = exclusions.constraints.most_common()
     text, refused = counts[0]
     even = ""
     if instance.space.even:
-        even = f" The {len(instance.space.blocks)} transformer blocks must be dealt to stages evenly (search.target)."
+        blocks = len(instance.space.blocks)
+        even = f" The {blocks} transformer blocks must be divided evenly over the stages (search.target)."
     never = max(exclusions.never, key=lambda each: exclusions.constraints[each], default=None)
     if never is not None:
         beside = [f"`{each}`" for each, _ in counts if each != never][:MOST_OTHERS]
         possible = _possible(instance, never, beside, *exclusions.never[never])
-        return f"Constraint {shown[never]} is tightest: {possible}{even}"
+        return f"Constraint {texts[never]} is tightest: {possible}{even}"
     if refused >= total or len(counts) == 1:
         every = f"all {total} combinations of candidate, replicas, stages."
         what = every if refused >= total else "every combination of candidate, replicas and stages."
-        return f"Constraint {shown[text]} is tightest: it refuses {what}{even}"
-    others = ", ".join(shown[name] for name, _ in counts[1:])
+        return f"Constraint {texts[text]} is tightest: it refuses {what}{even}"
+    others = ", ".join(texts[name] for name, _ in counts[1:])
     return (
         f"Constraints are tightest: together they refuse all {total} combinations of candidate, replicas and stages; "
-        f"{shown[text]} alone refuses {refused}, the rest fall to {others}.{even}"
+        f"{texts[text]} alone refuses {refused}, the rest fall to {others}.{even}"
     )
 
 
@@ -225,13 +226,13 @@ def _possible(instance: Instance, text: str, others: Sequence[str], name: str, v
 
 def _listed(values: Sequence[Value]) -> str:
     """Values for people: `1 to 8`, or each of them, as far as they fit into a sentence."""
-    found = sorted(set(values), key=lambda each: (isinstance(each, str), each))
-    first, last = found[0], found[-1]
-    if len(found) > 2 and isinstance(first, int) and found == list(range(first, first + len(found))):
+    in_order = sorted(set(values), key=lambda each: (isinstance(each, str), each))
+    first, last = in_order[0], in_order[-1]
+    if len(in_order) > 2 and isinstance(first, int) and in_order == list(range(first, first + len(in_order))):
         return f"{first} to {last}"
-    if len(found) > MOST_LISTED:
-        return f"{', '.join(map(str, found[: MOST_LISTED - 1]))}, ... or {last}"
-    return ", ".join(map(str, found))
+    if len(in_order) > MOST_LISTED:
+        return f"{', '.join(map(str, in_order[: MOST_LISTED - 1]))}, ... or {last}"
+    return ", ".join(map(str, in_order))
 
 
 def _exactly(size: float) -> str:
@@ -250,8 +251,8 @@ def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemor
         for each in distinct.values():
             counts = [count for count in each.stage_counts if count <= search.downsets.most_stages]
             name = search.instance.candidates[each.candidate].name
-            found = search.for_counts(each, counts, partial(least_peak_memory, search.all_tables(each)))
-            for count, peaks in zip(counts, found, strict=True):
+            least = search.for_counts(each, counts, partial(least_peak_memory, search.all_tables(each)))
+            for count, peaks in zip(counts, least, strict=True):
                 yield LeastMemory(float(peaks[count - 1]), count, each.replicas, name)
 
     return LeastMemory.least(every())

@@ -97,10 +97,10 @@ class Downsets:
             tensors: `(producer, consumers)` as layer indices; the same at every call, as the answer is kept.
         """
         if not self._crossing:
-            found = numpy.empty((self.count, len(tensors)))
+            sizes = numpy.empty((self.count, len(tensors)))
             for place, (producer, consumers) in enumerate(tensors):
-                found[:, place] = ~self.members[:, producer] & self.members[:, list(consumers)].any(axis=1)
-            self._crossing.append(found)
+                sizes[:, place] = ~self.members[:, producer] & self.members[:, list(consumers)].any(axis=1)
+            self._crossing.append(sizes)
         return self._crossing[0]
 
     def with_empty_stages(self, most: int) -> "Downsets":
@@ -160,13 +160,13 @@ def allowed_cuts(instance: Instance, together: Sequence[Sequence[int]]) -> list[
     space, successors = instance.space, instance.graph.successors()
     if not space.even or space.partition is not None:
         return cuts(instance.graph, together, space.partition)
-    found, mask = [0], 0
+    result, mask = [0], 0
     for block in reversed(space.blocks):
         mask |= _mask(block)
         closed = all(mask >> reader & 1 for layer in block for reader in successors[layer])
         if closed and _whole(mask, together):
-            found.append(mask)
-    return found
+            result.append(mask)
+    return result
 
 
 def membership(masks: Sequence[int], layers: int) -> NDArray[numpy.bool_]:
@@ -204,7 +204,7 @@ def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None =
     counts = members.astype(numpy.float32)
     larger: list[NDArray[numpy.int32]] = []
     smaller: list[NDArray[numpy.int32]] = []
-    found, block = 0, max(1, 2**21 // len(members))
+    sets, block = 0, max(1, 2**21 // len(members))
     for start in range(0, len(members), block):
         rows, columns = slice(start, start + block), slice(0, start + block)
         # A set holds another where it has as many of the other's layers as that has; float32 counts them exactly.
@@ -212,8 +212,8 @@ def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None =
         if ranges is not None:
             inside &= _within(ranges, rows, columns)
         above, below = numpy.nonzero(inside)
-        found += len(above)
-        if found > PAIR_LIMIT:
+        sets += len(above)
+        if sets > PAIR_LIMIT:
             raise TooManyCuts(f"{len(members)} ways to cut it, and more than {PAIR_LIMIT} stages between them")
         larger.append((above + start).astype(numpy.int32))
         smaller.append(below.astype(numpy.int32))
@@ -222,11 +222,11 @@ def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None =
 
 def _within(ranges: Sequence[StageRange], rows: slice, columns: slice) -> NDArray[numpy.bool_]:
     """Which stages, from the downsets of `rows` to those of `columns`, are within one of the ranges."""
-    found: NDArray[numpy.bool_] = numpy.zeros((1, 1), dtype=bool)
+    inside: NDArray[numpy.bool_] = numpy.zeros((1, 1), dtype=bool)
     for each in ranges:
         seconds = each.sums[rows, None] - each.sums[columns]
-        found = found | ((seconds >= each.shortest) & (seconds <= each.longest))
-    return found
+        inside = inside | ((seconds >= each.shortest) & (seconds <= each.longest))
+    return inside
 
 
 def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets:
@@ -352,13 +352,13 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
     steps = len(set(reach))
     if _too_many_pairs(steps):
         raise TooManyCuts(f"{steps} places to cut it, and more than {PAIR_LIMIT} stages between them")
-    found = [0]
+    masks = [0]
     for needed in sorted(set(reach), key=lambda mask: (mask.bit_count(), mask)):
         own = _mask(layer for layer, mask in enumerate(reach) if mask == needed)
-        found += [mask | own for mask in found if (mask | own) & needed == needed]
-        if len(found) > LIMIT:
+        masks += [mask | own for mask in masks if (mask | own) & needed == needed]
+        if len(masks) > LIMIT:
             raise TooManyCuts(f"more than {LIMIT} ways to cut it")
-    return found
+    return masks
 
 
 def _too_many_pairs(steps: int) -> bool:

@@ -2,7 +2,7 @@
 
 A layer is *idle* when it takes no time in any candidate. An idle layer whose outputs nobody reads can follow the last
 of its producers, and one that reads nothing (tensors of 0 bytes at most) can wait for the first of its consumers: any
-plan changed so has no slower stage, no larger cut and no fuller device, but for the bytes and the synchronisation of
+plan changed so has no slower stage, no larger cut and no fuller device, but for the bytes and the gradient reduction of
 the layer itself, and for a stage that is left without layers. So the graph in which idle layers stay with their
 neighbours has
 
@@ -29,7 +29,7 @@ def attachments(instance: Instance, together: Sequence[Sequence[int]]) -> list[t
         together: groups of layers that share a stage already; their members are not moved.
     """
     graph = _Graph(instance, {layer for group in together for layer in group})
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     changed = True
     while changed:
         changed = False
@@ -37,18 +37,18 @@ def attachments(instance: Instance, together: Sequence[Sequence[int]]) -> list[t
             home = graph.home(layer)
             if home is not None:
                 graph.move(layer, home)
-                found.append((layer, home))
+                pairs.append((layer, home))
                 changed = True
-    return found
+    return pairs
 
 
 class _Graph:
     """The layer graph, in which idle layers disappear into others one by one."""
 
-    def __init__(self, instance: Instance, kept: set[int]) -> None:
+    def __init__(self, instance: Instance, layers: set[int]) -> None:
         count = len(instance.graph.layers)
         busy = sum((_seconds(candidate) for candidate in instance.candidates), numpy.zeros(count))
-        self.idle = {layer for layer in range(count) if busy[layer] == 0 and layer not in kept}
+        self.idle = {layer for layer in range(count) if busy[layer] == 0 and layer not in layers}
         self.after: list[set[int]] = [set() for _ in range(count)]
         self.before: list[set[int]] = [set() for _ in range(count)]
         self.fed: set[int] = set()
@@ -110,29 +110,29 @@ def without_costs(instance: Instance, layers: Iterable[int]) -> Instance:
     Candidates with parameters in these layers have no ports there: less to send may go another way, on which some port
     is occupied for longer.
     """
-    kept = numpy.ones(len(instance.graph.layers))
-    kept[list(layers)] = 0.0
-    return evolve(instance, candidates=tuple(_scaled(candidate, kept) for candidate in instance.candidates))
+    mask = numpy.ones(len(instance.graph.layers))
+    mask[list(layers)] = 0.0
+    return evolve(instance, candidates=tuple(_scaled(candidate, mask) for candidate in instance.candidates))
 
 
-def _scaled(candidate: Candidate, kept: Array) -> Candidate:
-    sent = any(each[kept == 0].any() for group in candidate.state for each in (group.weights, group.gradients))
+def _scaled(candidate: Candidate, mask: Array) -> Candidate:
+    sent = any(each[mask == 0].any() for group in candidate.state for each in (group.weights, group.gradients))
     state = tuple(
         evolve(
             group,
-            weights=group.weights * kept,
-            gradients=group.gradients * kept,
-            optimizer=group.optimizer * kept,
-            update=group.update * kept,
+            weights=group.weights * mask,
+            gradients=group.gradients * mask,
+            optimizer=group.optimizer * mask,
+            update=group.update * mask,
         )
         for group in candidate.state
     )
     modes = tuple(
         evolve(
             mode,
-            first=numpy.where(kept > 0, mode.first, 0.0),
-            more=mode.more * kept,
-            peak=mode.peak * kept,
+            first=numpy.where(mask > 0, mode.first, 0.0),
+            more=mode.more * mask,
+            peak=mode.peak * mask,
             busy=None if sent else mode.busy,
         )
         for mode in candidate.recompute

@@ -47,14 +47,14 @@ class InterleavedSearch(PlanSearch):
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """One leaf per number of stages, with bounds from what its stages cost at least."""
-        found = []
+        nodes = []
         for count in counts:
             leaf = self._leaf(configuration, count, limit)
             if isinstance(leaf, str):
                 pruned[leaf] += 1
             else:
-                found.append(leaf)
-        return found
+                nodes.append(leaf)
+        return nodes
 
     def _leaf(self, configuration: Configuration, count: int, limit: float) -> Bounded | str:
         """The leaf of so many stages, or what prunes it; cheap bounds come first."""
@@ -175,8 +175,12 @@ class InterleavedSearch(PlanSearch):
         """Of a recompute mode: bytes held of one micro-batch in flight, of each further one, and seconds it adds."""
 
         def made() -> tuple[Array, Array, Array]:
-            found = self.instance.candidates[candidate].mode(mode)
-            return split.stage_sums(found.first), split.stage_sums(found.more), split.stage_sums(found.extra)
+            recompute = self.instance.candidates[candidate].mode(mode)
+            return (
+                split.stage_sums(recompute.first),
+                split.stage_sums(recompute.more),
+                split.stage_sums(recompute.extra),
+            )
 
         return self.once(("mode", candidate, mode, split), made)
 
@@ -248,7 +252,7 @@ def _placed(places: Places, stages: InterleavedStages, time_limit: float, sync_l
 
 
 def _side_by_side(places: Places, stages: InterleavedStages, sync_limit: float) -> Partition:
-    """The stages' fastest choices within a limit on synchronisation, in the first slots.
+    """The stages' fastest choices within a limit on gradient reduction, in the first slots.
 
     Times are infinite where no choice keeps the limit there.
     """

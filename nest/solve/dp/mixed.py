@@ -70,7 +70,7 @@ class MixedSearch(CutSearch):
             if bound <= limit and count <= self.downsets.most_stages
         }
         pruned["bound from compute"] += len(counts) - len(least)
-        found = []
+        nodes = []
         if least:
             weights = [self.objective(configuration, count) for count in least]
             time_limit = max(each.time_limit(limit, each.total * total) for each in weights)
@@ -78,9 +78,9 @@ class MixedSearch(CutSearch):
                 better = evolve(floor, largest_time=max(floor.largest_time, least[count]))
                 bound = self.objective(configuration, count).of(better)
                 if numpy.isfinite(bound):
-                    found.append(self.bounded(bound, configuration, (count,), better))
-        pruned["memory of a stage, or a stage too slow"] += len(least) - len(found)
-        return found
+                    nodes.append(self.bounded(bound, configuration, (count,), better))
+        pruned["memory of a stage, or a stage too slow"] += len(least) - len(nodes)
+        return nodes
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
         """None: the best plan of one candidate is known before mixed plans are searched."""
@@ -212,15 +212,15 @@ def _bisect(
         return {count: lowest if possible[count - 1] else numpy.inf for count in counts}
     steps = 2**HALVINGS
     at = cache(lambda step: feasible(lowest + (highest - lowest) * step / steps))
-    found = {}
+    values = {}
     for count in counts:
         if not at(steps)[count - 1]:
-            found[count] = numpy.inf
+            values[count] = numpy.inf
             continue
         below, above = 0, steps
         while above - below > 1:
             middle = (below + above) // 2
             below, above = (below, middle) if at(middle)[count - 1] else (middle, above)
         # What is not feasible at `below` is not at any shorter time: the lower end is the bound.
-        found[count] = lowest + (highest - lowest) * below / steps
-    return found
+        values[count] = lowest + (highest - lowest) * below / steps
+    return values

@@ -1,7 +1,7 @@
 """The recurrence for stages of different candidates, over the offsets of their blocks.
 
 As in `nest.solve.dp.recurrence`, stages are counted from the end and an entry is the least sum of stage times under
-limits on each stage's time and synchronisation. Here a block may start at any multiple of its own width, and entries
+limits on each stage's time and gradient reduction. Here a block may start at any multiple of its own width, and entries
 are kept per tally of what the stages so far add up to. Most offsets have the same future, so futures and entries are
 kept once each, and offsets point to them.
 """
@@ -192,7 +192,7 @@ class MixedRecurrence:
 
     def _suffixes(self, later: _Stage, block: Block) -> list[tuple[NDArray[numpy.int64], list[Array]]]:
         """Per level, for each place the least entry from there to the end of its group, as an index and the arrays."""
-        width, found = block[1], []
+        width, suffixes = block[1], []
         rows = later.entry_at[block].tolist()
         for level in range(self.places.levels):
             last = ((self.places.ends[level][self._offsets(width)] - width) // width).tolist()
@@ -206,8 +206,8 @@ class MixedRecurrence:
                     if key not in merged:
                         merged[key] = self._merge(pool, following, rows[place], later.entries.arrays, level)
                     index[place] = merged[key]
-            found.append((numpy.array(index, dtype=numpy.int64), pool))
-        return found
+            suffixes.append((numpy.array(index, dtype=numpy.int64), pool))
+        return suffixes
 
     @staticmethod
     def _merge(pool: list[Array], following: int, row: int, entries: list[Array], level: int) -> int:
@@ -307,13 +307,13 @@ class MixedRecurrence:
             return None
         block, place = first
         larger, level_in = whole, 0
-        found = []
+        stages = []
         for stage in range(self.stages, 0, -1):
             width = block[1]
             future = done[stage - 1].futures.arrays[int(done[stage - 1].future_at[block][place])]
             offset = place * width
             placed, level_out = self._chosen(future, offset, width, stage, (larger, level_in), time_limit, sync_limit)
-            found.append(placed)
+            stages.append(placed)
             smaller = placed.smaller
             if stage > 1:
                 reachable = []
@@ -325,7 +325,7 @@ class MixedRecurrence:
                 assert following is not None
                 block, place = following
             larger, level_in = smaller, level_out
-        return Partition(tuple(found))
+        return Partition(tuple(stages))
 
     def _chosen(
         self,
@@ -353,11 +353,11 @@ class MixedRecurrence:
         stage: _Stage, ranges: list[tuple[Block, int, int]], level: int, downset: int
     ) -> tuple[Block, int] | None:
         """The block kind and place with the least entry in some ranges of places; None when all are infinite."""
-        least, found = numpy.inf, None
+        least, best = numpy.inf, None
         for block, begin, end in ranges:
             rows = stage.entry_at[block][begin:end]
             for row in dict.fromkeys(rows.tolist()):
                 if row != NONE and stage.entries.arrays[row][level, downset] < least:
                     least = float(stage.entries.arrays[row][level, downset])
-                    found = (block, begin + int(numpy.flatnonzero(rows == row)[0]))
-        return found
+                    best = (block, begin + int(numpy.flatnonzero(rows == row)[0]))
+        return best

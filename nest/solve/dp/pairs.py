@@ -79,32 +79,32 @@ class Pairs(Stages):
         """Where the values of one pair lie among those given per class."""
         return pair if self.classes is None else int(self.classes[pair])
 
-    def only(self, kept: NDArray[numpy.bool_]) -> "Pairs":
-        """The pairs for which `kept` is true; all classes stay."""
-        if kept.all():
+    def only(self, mask: NDArray[numpy.bool_]) -> "Pairs":
+        """The pairs for which `mask` is true; all classes stay."""
+        if mask.all():
             return self
-        found = Pairs.of(self.count, self.larger[kept], self.smaller[kept])
+        pairs = Pairs.of(self.count, self.larger[mask], self.smaller[mask])
         if self.classes is None:
-            return found
-        return evolve(found, classes=self.classes[kept], representatives=self.representatives)
+            return pairs
+        return evolve(pairs, classes=self.classes[mask], representatives=self.representatives)
 
-    def only_classes(self, kept: NDArray[numpy.bool_]) -> "Pairs":
-        """The pairs of the classes for which `kept` is true; the other classes go, and those left close up."""
+    def only_classes(self, mask: NDArray[numpy.bool_]) -> "Pairs":
+        """The pairs of the classes for which `mask` is true; the other classes go, and those left close up."""
         if self.classes is None or self.representatives is None:
-            return self.only(kept)
-        if kept.all():
+            return self.only(mask)
+        if mask.all():
             return self
-        found = self.only(kept[self.classes])
-        place = (numpy.cumsum(kept) - 1).astype(numpy.int32)
-        left = Stages(self.representatives.larger[kept], self.representatives.smaller[kept])
-        return evolve(found, classes=place[found.classes], representatives=left)
+        pairs = self.only(mask[self.classes])
+        place = (numpy.cumsum(mask) - 1).astype(numpy.int32)
+        left = Stages(self.representatives.larger[mask], self.representatives.smaller[mask])
+        return evolve(pairs, classes=place[pairs.classes], representatives=left)
 
     def least(self, values: Array) -> Array:
         """For each downset the least of `values` over the pairs it is the larger of; infinite where there is none."""
-        found = numpy.full(self.count, numpy.inf)
+        least = numpy.full(self.count, numpy.inf)
         if len(self.starts):
-            found[self.heads] = numpy.minimum.reduceat(values, self.starts)
-        return found
+            least[self.heads] = numpy.minimum.reduceat(values, self.starts)
+        return least
 
     def rows(self, first: int, last: int) -> "Rows":
         """The pairs whose larger downset lies from `first` to `last`."""
@@ -141,7 +141,7 @@ class Rows:
     def __len__(self) -> int:
         return int(self.pairs.stop - self.pairs.start)
 
-    def lower(self, found: Array, values: Array) -> None:
-        """Lower `found`, one number per downset, to the least of `values` (one per pair) in each row."""
+    def lower(self, mask: Array, values: Array) -> None:
+        """Lower `mask`, one number per downset, to the least of `values` (one per pair) in each row."""
         if len(self.starts):
-            found[self.heads] = numpy.minimum(found[self.heads], numpy.minimum.reduceat(values, self.starts))
+            mask[self.heads] = numpy.minimum(mask[self.heads], numpy.minimum.reduceat(values, self.starts))

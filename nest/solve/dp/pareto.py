@@ -1,9 +1,9 @@
-"""The trade between the slowest stage, the sum of stages and synchronisation, in boxes of the first and the last.
+"""The trade between the slowest stage, the sum of stages and gradient reduction, in boxes of the first and the last.
 
 The batch takes `A * max t + B * sum t + max y` (PROBLEM.md section 4). The recurrence minimises the sum under limits on
-the other two. A box holds the partitions whose slowest stage and synchronisation lie within bounds of both kinds: the
-recurrence at its upper limits gives a partition, and a sum that nothing in the box beats. The box that could hold the
-best is taken first, solved, and cut; what no partition left can win is dropped.
+the other two. A box holds the partitions whose slowest stage and gradient reduction lie within bounds of both kinds:
+the recurrence at its upper limits gives a partition, and a sum that nothing in the box beats. The box that could hold
+the best is taken first, solved, and cut; boxes that cannot beat the incumbent are pruned.
 """
 
 import heapq
@@ -56,7 +56,7 @@ def least_batch_time(
     """The best partition that beats `limit`, exactly.
 
     Args:
-        run: partition of least total time under limits on the largest time and on synchronisation.
+        run: partition of least total time under limits on the largest time and on gradient reduction.
         objective: weights of the three terms.
         floor: lower bounds of the three terms.
         limit: step time to beat, seconds.
@@ -72,12 +72,12 @@ def least_batch_time(
 
 @frozen
 class _Box:
-    """Partitions whose largest time and synchronisation lie within limits, in seconds, the limits included.
+    """Partitions whose largest time and gradient reduction lie within limits, in seconds, the limits included.
 
     Attributes:
         least: lower bounds of the three terms.
         most_time: upper limit of the largest time.
-        most_sync: upper limit of synchronisation.
+        most_sync: upper limit of gradient reduction.
     """
 
     least: Floor
@@ -115,10 +115,10 @@ class _Boxes:
             if self.first_will_do and self.best is not None:
                 return
             box = self._trimmed(heapq.heappop(self._queue)[2])
-            found = self._solve(box.most_time, box.most_sync)
+            partition = self._solve(box.most_time, box.most_sync)
             # Where the recurrence finds nothing within the box's limits, the box is empty.
-            if found is not None:
-                for part in self._rest(box, found):
+            if partition is not None:
+                for part in self._rest(box, partition):
                     self._push(part)
 
     @property
@@ -128,10 +128,10 @@ class _Boxes:
 
     def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
         """The partition of least sum within the limits, kept when it is the best."""
-        found = self.run(time_limit, sync_limit)
-        if found is not None and self.objective.of(found) < self.value:
-            self.value, self.best = self.objective.of(found), found
-        return found
+        plan = self.run(time_limit, sync_limit)
+        if plan is not None and self.objective.of(plan) < self.value:
+            self.value, self.best = self.objective.of(plan), plan
+        return plan
 
     def _push(self, box: _Box) -> None:
         bound = self.objective.of(box.least)
@@ -151,28 +151,28 @@ class _Boxes:
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
         return _Box(box.least, most_time, most_sync)
 
-    def _rest(self, box: _Box, found: Partition) -> Iterator[_Box]:
-        """The parts of `box` with something better than `found`, whose sum is the least in it.
+    def _rest(self, box: _Box, plan: Partition) -> Iterator[_Box]:
+        """The parts of `box` with something better than `plan`, whose sum is the least in it.
 
         What is better is faster in its slowest stage, or no faster there and quicker to synchronise.
         """
         low = box.least
         # The recurrence gave the least sum of the whole box, up to rounding.
-        least = Floor(low.largest_time, max(low.total_time, found.total_time * (1 - TIE)), low.largest_sync)
-        faster, quicker = _below(found.largest_time), _below(found.largest_sync)
+        least = Floor(low.largest_time, max(low.total_time, plan.total_time * (1 - TIE)), low.largest_sync)
+        faster, quicker = _below(plan.largest_time), _below(plan.largest_sync)
         if self.objective.slowest > 0:
-            if found.largest_time > low.largest_time:
+            if plan.largest_time > low.largest_time:
                 part = _Box(least, min(faster, box.most_time), box.most_sync)
-                yield from self._halves(self._trimmed(part), found.largest_sync)
+                yield from self._halves(self._trimmed(part), plan.largest_sync)
             least = Floor(max(low.largest_time, faster), least.total_time, low.largest_sync)
-        if found.largest_sync > low.largest_sync:
+        if plan.largest_sync > low.largest_sync:
             part = _Box(least, box.most_time, min(quicker, box.most_sync))
-            yield from self._halves(self._trimmed(part), found.largest_sync)
+            yield from self._halves(self._trimmed(part), plan.largest_sync)
 
     def _halves(self, box: _Box, usual_sync: float) -> Iterator[_Box]:
         """The box cut in two where it is longest, by what that is worth in step time.
 
-        Its limit on synchronisation may be far above what any partition takes: up to `usual_sync` it is cut.
+        Its limit on gradient reduction may be far above what any partition takes: up to `usual_sync` it is cut.
         """
         low = box.least
         time_range = box.most_time - low.largest_time

@@ -54,19 +54,19 @@ class PlainSearch(CutSearch):
         fewest = fewest_in_total(sums, configuration, self.room) if quick else 0
         held = tuple(count for count in quick if fewest <= count <= self.downsets.most_stages)
         left = self._packed(configuration, held, limit) if held else ()
-        found = []
+        nodes = []
         for count, floor in zip(left, self._floors(configuration, left, limit) if left else (), strict=True):
             bound = self.objective(configuration, count).of(floor)
             if numpy.isfinite(bound):
-                found.append(self.bounded(bound, configuration, (count,), floor))
+                nodes.append(self.bounded(bound, configuration, (count,), floor))
         pruned["bound from compute"] += len(counts) - len(quick)
         pruned["memory in total"] += len(quick) - len(held)
-        pruned["memory of a stage, or a stage too slow"] += len(held) - len(found)
-        return found
+        pruned["memory of a stage, or a stage too slow"] += len(held) - len(nodes)
+        return nodes
 
     def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
         """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
-        found: dict[int, tuple[float, float]] = {}
+        ranges: dict[int, tuple[float, float]] = {}
         for configuration in self.configurations:
             bounds = self.compute_bounds(configuration)
             counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
@@ -75,9 +75,9 @@ class PlainSearch(CutSearch):
                 longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
                 # With all others as long as they may be, this much is left to one.
                 least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
-                before = found.get(configuration.candidate, (numpy.inf, 0.0))
-                found[configuration.candidate] = min(before[0], least), max(before[1], longest)
-        return found
+                before = ranges.get(configuration.candidate, (numpy.inf, 0.0))
+                ranges[configuration.candidate] = min(before[0], least), max(before[1], longest)
+        return ranges
 
     def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
         """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
@@ -191,11 +191,11 @@ class PlainSearch(CutSearch):
         if time_limit == numpy.inf:
             return pairs
         seconds = compute.over(pairs.distinct)
-        kept = seconds <= time_limit
+        mask = seconds <= time_limit
         least = compute.whole[-1] - (most_stages - 1) * time_limit
         if least > 0:
-            kept &= seconds >= least * (1 - LIMIT_SLACK)
-        return pairs.only_classes(kept)
+            mask &= seconds >= least * (1 - LIMIT_SLACK)
+        return pairs.only_classes(mask)
 
     def boundaries(self, configuration: Configuration) -> Boundaries:
         """Boundary times at every level that occurs."""

@@ -2,7 +2,7 @@
 
 Stages are counted from the end: stage `j` is followed by `j - 1` others, which fixes its micro-batches in flight, so
 memory is checked inside. An entry is the least sum of stage times under a limit on each stage's time and on its
-synchronisation. Slots with the same future share their entries.
+gradient reduction. Slots with the same future share their entries.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class Partition:
 
     @property
     def largest_sync(self) -> float:
-        """Longest synchronisation, once per batch."""
+        """Longest gradient reduction, once per batch."""
         return max(stage.sync for stage in self.stages)
 
 
@@ -96,11 +96,11 @@ class Boundaries:
 
 def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
     """Boundary times of every level that occurs between `slots`."""
-    found = slots.levels
-    if not found:
+    result = slots.levels
+    if not result:
         return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps, (0,))
-    times = numpy.array([boundary_times(cut, levels[level]) for level in found])
-    return Boundaries(times, times.min(axis=0), numpy.searchsorted(found, slots.steps), found)
+    times = numpy.array([boundary_times(cut, levels[level]) for level in result])
+    return Boundaries(times, times.min(axis=0), numpy.searchsorted(result, slots.steps), result)
 
 
 def cheapest_stage(
@@ -169,13 +169,13 @@ class Recurrence:
     @_reach.default
     def _group_ends(self) -> list[list[int]]:
         """By level, for each slot the last one it reaches without crossing a boundary above that level."""
-        found = []
+        result = []
         for level in range(len(self.times)):
             ends = [len(self.steps)]
             for place in range(len(self.steps) - 1, -1, -1):
                 ends.append(ends[-1] if self.steps[place] <= level else place)
-            found.append(ends[::-1])
-        return found
+            result.append(ends[::-1])
+        return result
 
     @property
     def stages(self) -> int:
@@ -287,28 +287,28 @@ class Recurrence:
         """The stages behind the least entry; among equals the first slot, lowest level, smallest rest."""
         position = int(entries[-1][:, 0, -1].argmin())
         larger, level_in = self.tables.pairs.count - 1, 0
-        found = []
+        stages = []
         for stage in range(self.stages, 0, -1):
             place, best = position + self.stages - stage, self._fastest(stage, sync_limit)
             future, front = futures[stage - 1][position], (larger, level_in)
             _, level_out, placed = cheapest_stage(self.tables.pairs, best, self.times, front, future, time_limit, place)
-            found.append(placed)
+            stages.append(placed)
             smaller = placed.smaller
             if stage > 1:
                 followers = self._followers(place, level_out, stage)
                 costs = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
                 position = followers.start + int(costs.argmin())
             larger, level_in = smaller, level_out
-        return Partition(tuple(found))
+        return Partition(tuple(stages))
 
     def placed_side_by_side(self, partition: Partition, boundaries: Boundaries) -> Partition:
         """The same stages and choices in slots 0, 1, ..., with the boundaries they have there."""
-        found, last, pairs = [], len(partition.stages) - 1, self.tables.pairs
+        stages, last, pairs = [], len(partition.stages) - 1, self.tables.pairs
         for slot, stage in enumerate(partition.stages):
             row = pairs.of_downset(stage.larger)
             kind = pairs.class_of(row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller)))
             around = [boundaries.at(int(boundaries.steps[slot]), stage.smaller)] if slot < last else []
             around += [boundaries.at(int(boundaries.steps[slot - 1]), stage.larger)] if slot > 0 else []
             time, sync = self.tables.tables[stage.choice].with_boundaries(numpy.array([kind]), *around)
-            found.append(evolve(stage, slot=slot, time=float(time[0]), sync=float(sync[0])))
-        return Partition(tuple(found))
+            stages.append(evolve(stage, slot=slot, time=float(time[0]), sync=float(sync[0])))
+        return Partition(tuple(stages))

@@ -100,7 +100,7 @@ def stage_choices(instance: Instance, candidate: Candidate) -> tuple[Choice, ...
 
 def uniform_sets(choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[str]) -> list[Members]:
     """What stages may draw from: one set, or one per value of what must be `uniform`; empty ones left out."""
-    sets = [{index: kept for index, kept in choices.items() if kept}]
+    sets = [{index: choices_left for index, choices_left in choices.items() if choices_left}]
     for name in uniform:
         parts = []
         for each in sets:
@@ -166,7 +166,7 @@ class PlainRules:
     def never(self) -> dict[str, tuple[str, tuple[Value, ...]]]:
         """Constraints that held nowhere, as `Exclusions.never` has them."""
         rows = ((each.text, each.never()) for each in (*self.once, *self.counted, *self.choosing))
-        return {text: found for text, found in rows if found is not None}
+        return {text: reason for text, reason in rows if reason is not None}
 
     def allowed(
         self, values: dict[str, Value], ranks: int, counts: Sequence[int], choices: tuple[Choice, ...]
@@ -175,18 +175,20 @@ class PlainRules:
         self.exclusions.combinations += len(counts)
         if not self.exclusions.hold(self.once, values, len(counts)):
             return {}
-        kept = list(counts)
+        counts_left = list(counts)
         if self.counted:
-            kept = [count for count in counts if self.exclusions.hold(self.counted, values | _counts(ranks, count))]
-        if not kept:
+            counts_left = [
+                count for count in counts if self.exclusions.hold(self.counted, values | _counts(ranks, count))
+            ]
+        if not counts_left:
             return {}
         if not self.choosing_counted:
-            return dict.fromkeys(self._choice_sets(values, choices, len(kept)), tuple(kept))
-        found: dict[tuple[Choice, ...], list[int]] = {}
-        for count in kept:
+            return dict.fromkeys(self._choice_sets(values, choices, len(counts_left)), tuple(counts_left))
+        result: dict[tuple[Choice, ...], list[int]] = {}
+        for count in counts_left:
             for choice_set in self._choice_sets(values | _counts(ranks, count), choices, 1):
-                found.setdefault(choice_set, []).append(count)
-        return {choice_set: tuple(allowed) for choice_set, allowed in found.items()}
+                result.setdefault(choice_set, []).append(count)
+        return {choice_set: tuple(allowed) for choice_set, allowed in result.items()}
 
     def _choice_sets(
         self, values: dict[str, Value], choices: tuple[Choice, ...], weight: int
@@ -196,10 +198,10 @@ class PlainRules:
         if key not in self._sets:
             left, refusing = choices, []
             for constraint in self.choosing:
-                kept = tuple(choice for choice in left if constraint.holds(values, _chosen(choice)))
-                if left and not kept:
+                choices_left = tuple(choice for choice in left if constraint.holds(values, _chosen(choice)))
+                if left and not choices_left:
                     refusing.append(constraint.text)
-                left = kept
+                left = choices_left
             self._sets[key] = [members[0][1] for members in uniform_sets({0: left}, self.uniform)], refusing
         sets, refusing = self._sets[key]
         for text in refusing:
@@ -232,7 +234,7 @@ class MixedRules:
         every = uniform_sets(left, self.uniform)
         if not self.counted and not self.counted_by_stage:
             return [(members, None, tuple(counts)) for members in every]
-        found: dict[tuple[Members, frozenset[int] | None], list[int]] = defaultdict(list)
+        result: dict[tuple[Members, frozenset[int] | None], list[int]] = defaultdict(list)
         for count in counts:
             totals: dict[Members, set[int]] = defaultdict(set)
             for used in range(count, size + 1) if self.devices_matter else (0,):
@@ -242,21 +244,23 @@ class MixedRules:
                     continue
                 sets = every
                 if self.counted_by_stage:
-                    kept = {i: self._kept(self.counted_by_stage, values[i] | added, own) for i, own in left.items()}
-                    sets = uniform_sets(kept, self.uniform)
+                    choices_left = {
+                        i: self._kept(self.counted_by_stage, values[i] | added, own) for i, own in left.items()
+                    }
+                    sets = uniform_sets(choices_left, self.uniform)
                 for members in sets:
                     totals[members].add(used)
             for members, each in totals.items():
                 any_total = not self.devices_matter or len(each) == size + 1 - count
-                found[members, None if any_total else frozenset(each)].append(count)
-        return [(members, total, tuple(allowed)) for (members, total), allowed in found.items()]
+                result[members, None if any_total else frozenset(each)].append(count)
+        return [(members, total, tuple(allowed)) for (members, total), allowed in result.items()]
 
     def _kept(
         self, constraints: list[Constraint], values: dict[str, Value], choices: tuple[Choice, ...]
     ) -> tuple[Choice, ...]:
         for constraint in constraints:
-            kept = tuple(choice for choice in choices if constraint.holds(values | _chosen(choice)))
-            if choices and not kept:
+            choices_left = tuple(choice for choice in choices if constraint.holds(values | _chosen(choice)))
+            if choices and not choices_left:
                 self.exclusions.constraints[constraint.text] += 1
-            choices = kept
+            choices = choices_left
         return choices

@@ -65,28 +65,28 @@ def without(
         instance: the problem.
         first_order: position of the first among ties.
     """
-    found = [
+    alternatives = [
         evolve(each, members=members, stage_counts=counts)
         for each in configurations
         for members, counts in _left(each, listed)
         if each.tally.demanded in (0, *(instance.candidates[index].width for index, _ in members))
     ]
-    return [evolve(each, order=order) for order, each in enumerate(found, first_order)]
+    return [evolve(each, order=order) for order, each in enumerate(alternatives, first_order)]
 
 
 def _left(configuration: Configuration, listed: Sequence[PlanSignature]) -> Iterator[tuple[Members, tuple[int, ...]]]:
     """What stages may draw from so that no plan is covered, each with the numbers of stages it is for."""
-    found: dict[Members, list[int]] = defaultdict(list)
+    result: dict[Members, list[int]] = defaultdict(list)
     for count in configuration.stage_counts:
         sets = [configuration.members]
         for each in listed:
             schedule = _named(configuration.schedule.name, chunks_of(configuration.schedule), count)
             if each.alike(configuration.replicas, count, schedule):
                 sets = _uncovered(sets, each)
-        for kept in sets:
-            found[kept].append(count)
-    for kept, counts in found.items():
-        yield kept, tuple(counts)
+        for sets_left in sets:
+            result[sets_left].append(count)
+    for sets_left, counts in result.items():
+        yield sets_left, tuple(counts)
 
 
 def _named(schedule: str, chunks: int, stages: int) -> tuple[str, int]:
@@ -96,15 +96,15 @@ def _named(schedule: str, chunks: int, stages: int) -> tuple[str, int]:
 
 def _uncovered(sets: Sequence[Members], listed: PlanSignature) -> list[Members]:
     """The same plans in sets of which none can use all that a listed plan uses: each leaves out one thing of it."""
-    found: dict[Members, None] = {}
+    uncovered: dict[Members, None] = {}
     for members in sets:
         if listed.used <= {each for i, own in members for c in own for each in _used(i, c.zero, c.recompute)}:
-            found.update((_leaving_out(members, used), None) for used in sorted(listed.used, key=repr))
+            uncovered.update((_leaving_out(members, used), None) for used in sorted(listed.used, key=repr))
         else:
-            found[members] = None
-    return [members for members in found if members]
+            uncovered[members] = None
+    return [members for members in uncovered if members]
 
 
 def _leaving_out(members: Members, used: Used) -> Members:
-    kept = ((i, tuple(c for c in own if used not in _used(i, c.zero, c.recompute))) for i, own in members)
-    return tuple((index, choices) for index, choices in kept if choices)
+    members_left = ((i, tuple(c for c in own if used not in _used(i, c.zero, c.recompute))) for i, own in members)
+    return tuple((index, choices) for index, choices in members_left if choices)

@@ -140,8 +140,8 @@ def _scouted(
         return None, {}
     if result.solution is None or result.batch_time is None:
         return None, {}
-    found = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
-    first, *rest = (Incumbent(value, LAST, solution) for solution, value in found)
+    plans = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
+    first, *rest = (Incumbent(value, LAST, solution) for solution, value in plans)
     return first, {each.kind: each for each in rest}
 
 
@@ -288,12 +288,12 @@ class _Solver:
         if known is None or len(members) <= MANY_CUTS or self.instance.space.mixed:
             return None
         search = self._plain(self.instance, lattice(members[[0, -1]]))
-        found = []
+        ranges = []
         for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TIE)).items():
             candidate = self.instance.candidates[index]
             parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
-            found.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
-        return found
+            ranges.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
+        return ranges
 
     def _first_plan(self, members: NDArray[numpy.bool_]) -> Incumbent | None:
         """A good plan that cuts at some of the downsets only; none is sought where the search itself is as quick."""

@@ -135,15 +135,15 @@ class StageTables:
 
     def within(self, time_limit: float) -> "StageTables":
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
-        kept = numpy.zeros(self.classes, dtype=bool)
+        mask = numpy.zeros(self.classes, dtype=bool)
         parts = self.parts
         for part in parts:
-            kept |= ((part.first <= self.capacity) & (part.floor <= time_limit)).any(axis=0)
-        if kept.all():
+            mask |= ((part.first <= self.capacity) & (part.floor <= time_limit)).any(axis=0)
+        if mask.all():
             return self
-        left = [part.at((slice(None), kept)) for part in parts]
+        left = [part.at((slice(None), mask)) for part in parts]
         tables = tuple(part.at(choice) for part in left for choice in range(len(part.time)))
-        return StageTables(self.choices, tables, self.pairs.only_classes(kept), self.capacity, self.compute)
+        return StageTables(self.choices, tables, self.pairs.only_classes(mask), self.capacity, self.compute)
 
 
 def stage_tables(
@@ -194,10 +194,10 @@ def stage_tables(
         tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports))
     if not any(table.ports is not None and table.ports.tight.any() for table in tables):
         tables = [evolve(table, ports=None) for table in tables]
-    kept = not_dominated(tables)
+    rows_left = not_dominated(tables)
     return StageTables(
-        tuple(choices[index] for index in kept),
-        tuple(tables[index] for index in kept),
+        tuple(choices[index] for index in rows_left),
+        tuple(tables[index] for index in rows_left),
         pairs,
         instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK),
         sums.compute.whole if quickest is None else quickest,
@@ -227,7 +227,7 @@ def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array,
 
 @frozen(eq=False)
 class Fastest:
-    """The fastest choice of each class of stages that fits memory and keeps a limit on synchronisation.
+    """The fastest choice of each class of stages that fits memory and keeps a limit on gradient reduction.
 
     Attributes:
         time: seconds per micro-batch without boundaries, infinite where nothing fits, shape `(classes,)`.
@@ -289,7 +289,8 @@ class _HeldUp(Fastest):
     Attributes:
         tables: the stages.
         pairs: which of them are held up, ascending.
-        usable: of each choice, the classes of stages that fit memory with it and may keep the limit on synchronisation.
+        usable: of each choice, the classes of stages that fit memory with it and may keep the limit on gradient
+            reduction.
         sync_limit: most seconds a stage may synchronise per batch.
         times: as `fastest`.
         levels: as `fastest`.
@@ -340,6 +341,6 @@ class _HeldUp(Fastest):
             )
             before, after = time[some], sync[some]
             better = (once <= self.sync_limit) & ((seconds < before) | ((seconds == before) & (once < after)))
-            kept = some[better]
-            time[kept], sync[kept], choice[kept] = seconds[better], once[better], index
+            faster = some[better]
+            time[faster], sync[faster], choice[faster] = seconds[better], once[better], index
         return time, sync, choice

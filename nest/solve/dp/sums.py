@@ -76,16 +76,16 @@ def grid_parts(rows: Array) -> list[tuple[NDArray[numpy.int64], Array]]:
 
     Returns: for the coarsest grids, then finer ones: the rows that have a part there, and these parts.
     """
-    found = []
+    parts = []
     which, rest = numpy.arange(len(rows)), rows
     while len(which):
         exponents = numpy.frexp(rest.sum(axis=1))[1][:, None] - GRID_BITS
         part = numpy.ldexp(numpy.floor(numpy.ldexp(rest, -exponents)), exponents)
-        found.append((which, part))
+        parts.append((which, part))
         rest = rest - part
         left = rest.any(axis=1)
         which, rest = which[left], rest[left]
-    return found
+    return parts
 
 
 FEW_VALUES = 32

@@ -35,9 +35,9 @@ def simplest(instance: Instance, result: Result, search: Search, within: float) 
     if best is None or least is None or result.status != "optimal" or instance.space.mixed:
         return result
     for narrowed in _narrowed(instance, best):
-        found = search(narrowed, (best, least * (1 + within)))
-        plan = found.solution
-        time = found.batch_time
+        simpler = search(narrowed, (best, least * (1 + within)))
+        plan = simpler.solution
+        time = simpler.batch_time
         if plan is None or time is None or plan == best or _size(instance, plan) > _size(instance, best):
             continue
         if time <= least * (1 + AGREEMENT):
@@ -103,6 +103,6 @@ def _using(devices: range, instance: Instance, configurations: Iterable[Configur
     for each in configurations:
         narrowest = min(instance.candidates[index].width for index, _ in each.members)
         totals = each.tally.totals or range(narrowest * each.stage_counts[0], each.size + 1)
-        kept = frozenset(total for total in totals if total * each.replicas in devices)
-        if kept:
-            yield evolve(each, tally=evolve(each.tally, totals=kept))
+        totals_left = frozenset(total for total in totals if total * each.replicas in devices)
+        if totals_left:
+            yield evolve(each, tally=evolve(each.tally, totals=totals_left))

@@ -158,16 +158,16 @@ class Places:
             times: seconds of the stages by the levels in front and behind, shape `(levels, levels, stages)`.
             time_limit: most seconds any stage may take.
         """
-        found = (_WayBack(self, times, time_limit, back).least() for back in range(len(self.crossing)))
-        best = min((each for each in found if each is not None), key=lambda each: each[0], default=None)
+        partition = (_WayBack(self, times, time_limit, back).least() for back in range(len(self.crossing)))
+        best = min((each for each in partition if each is not None), key=lambda each: each[0], default=None)
         return None if best is None else best[1]
 
     def ends(self, level: int) -> NDArray[numpy.int64]:
         """For each slot the last one within reach over levels up to `level`."""
         places = numpy.arange(len(self.steps) + 1)
         stops = numpy.append(numpy.flatnonzero(self.steps > level), len(self.steps))
-        found: NDArray[numpy.int64] = stops[numpy.searchsorted(stops, places)]
-        return found
+        stops_reached: NDArray[numpy.int64] = stops[numpy.searchsorted(stops, places)]
+        return stops_reached
 
 
 class _WayBack:
@@ -215,11 +215,11 @@ class _WayBack:
             start = self.ends[level] + 1
             later = _least_to_the_end(entries[level], self.ends[level + 1])
             reached = start <= self.ends[level + 1]
-            found = numpy.where(reached, later[:, numpy.minimum(start, self.slots - 1)], numpy.inf)
+            later_times = numpy.where(reached, later[:, numpy.minimum(start, self.slots - 1)], numpy.inf)
             if level == self.back:
-                future[level, 1] = found.min(axis=0)
+                future[level, 1] = later_times.min(axis=0)
             else:
-                future[level] = found
+                future[level] = later_times
         return future
 
     def _recover(self, entries: list[Array], futures: list[Array], slot: int) -> tuple[int, ...]:
@@ -243,14 +243,14 @@ class _WayBack:
 def _least_to_the_end(values: Array, ends: NDArray[numpy.int64]) -> Array:
     """For each slot the least of `values` from it to the last of its group, which `ends` gives. Shape as `values`."""
     # After each round an entry is the least of twice as many slots; where fewer are left, of those.
-    found = values.copy()
+    least = values.copy()
     places = numpy.arange(len(ends))
     step, longest = 1, int((ends - places).max())
     while step <= longest:
         inside = places[:-step] + step <= ends[:-step]
-        found[:, :-step] = numpy.where(inside, numpy.minimum(found[:, :-step], found[:, step:]), found[:, :-step])
+        least[:, :-step] = numpy.where(inside, numpy.minimum(least[:, :-step], least[:, step:]), least[:, :-step])
         step *= 2
-    return found
+    return least
 
 
 Best = tuple[Array, Array, NDArray[numpy.int64]]
@@ -311,7 +311,7 @@ class InterleavedStages:
 
 
 def _best(time: Array, sync: Array, sync_limit: float) -> Best:
-    """The best choices of shape `(stages,)` among times and synchronisation of shape `(choices, stages)`."""
+    """The best choices of shape `(stages,)` among times and gradient reduction of shape `(choices, stages)`."""
     time = numpy.where(sync <= sync_limit, time, numpy.inf)
     ties = numpy.where(time == time.min(axis=0), sync, numpy.inf)
     choice = ties.argmin(axis=0)

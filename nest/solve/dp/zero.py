@@ -92,10 +92,10 @@ def zero_tables(
     """Communication, update and state memory of each of `zeros`, ZeRO stages (the table of PROBLEM.md section 4)."""
     count, ports = len(stages), sums.candidate.busy is not None
     rows = 1 + len(instance.cluster.levels) if ports else 1
-    found = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((2, count))) for zero in zeros}
+    tables = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((2, count))) for zero in zeros}
     stride = configuration.size if configuration.rank_order == "pp-inner" else sums.candidate.width
-    effective = {instance.space.effective_zero(zero) for zero in found}
-    for zero, table in found.items():
+    effective = {instance.space.effective_zero(zero) for zero in tables}
+    for zero, table in tables.items():
         table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
     for group, *summed, pieces in sums.state:
         weights, gradients, optimizer, update = (each.over(stages) for each in summed)
@@ -106,8 +106,8 @@ def zero_tables(
             scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)
         if not effective.isdisjoint({1, 2}):
             gather = _slowest(instance, "all_gather", weights, shared.shards, count, ports=ports)
-        for asked, table in found.items():
-            zero = instance.space.effective_zero(asked)
+        for stage, table in tables.items():
+            zero = instance.space.effective_zero(stage)
             numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
             numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
             numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
@@ -130,7 +130,7 @@ def zero_tables(
                     continue
                 each = _slowest(instance, "all_gather", weights / calls, shared.shards, count, ports=ports)
                 numpy.add(table.often, 2 * calls * each, out=table.often)
-    return found
+    return tables
 
 
 def _slowest(
@@ -160,10 +160,10 @@ def collective_times(
     """
     some = sizes > 0
     if not some.all():
-        found = numpy.zeros(len(sizes))
+        result = numpy.zeros(len(sizes))
         if some.any():
-            found[some] = collective_times(model, kind, sizes[some], shape, members, cluster)
-        return found
+            result[some] = collective_times(model, kind, sizes[some], shape, members, cluster)
+        return result
     vectorised: Any = getattr(model, "times", None)
     if vectorised is not None:
         seconds = vectorised(kind, sizes, shape, cluster.levels, members=members)

@@ -64,9 +64,9 @@ def embed(problem: EmbeddingProblem, effort: float = EFFORT) -> Embedding:
     known = problem.price(problem.start)
     least = [_least(problem, link) for link in problem.links]
     bound = min(problem.batch_time(least), known)
-    found = Embedding(problem.start, known, bound, "bound")
-    if found.optimal:
-        return found
+    embedding = Embedding(problem.start, known, bound, "bound")
+    if embedding.optimal:
+        return embedding
     better = evolve(problem, start=_exchanged(problem, least))
     known = better.price(better.start)
     leaves = problem.replicas * sum(len(problem.leaves(stage)) for stage in range(len(problem.widths)))
@@ -107,8 +107,8 @@ def _enough(problem: EmbeddingProblem, link: Link, good: Mask) -> bool:
             width = problem.widths[stage]
             needed += [together - (1 if link.inside else width)] * width
     # Hall's condition for thresholds: the k-th most demanding device is matched with the k-th best connected.
-    found = numpy.sort(neighbours)[::-1][: len(needed)]
-    return bool((found >= numpy.sort(needed)[::-1]).all())
+    sorted_counts = numpy.sort(neighbours)[::-1][: len(needed)]
+    return bool((sorted_counts >= numpy.sort(needed)[::-1]).all())
 
 
 def _exchanged(problem: EmbeddingProblem, least: Sequence[float]) -> Placement:

@@ -102,8 +102,8 @@ class EmbeddingProblem:
             if link.sync is not None:
                 syncs[link.sync] += seconds
         times, syncs = (
-            [max(each) for each in zip(found, least, strict=True)] if least else found
-            for found, least in ((times, self.least_times), (syncs, self.least_syncs))
+            [max(each) for each in zip(per_stage, least, strict=True)] if least else per_stage
+            for per_stage, least in ((times, self.least_times), (syncs, self.least_syncs))
         )
         slowest, total = self.weights
         return slowest * max(times) + total * sum(times) + max(syncs)
@@ -115,8 +115,8 @@ class EmbeddingProblem:
     def within(self, link: Link, seconds: float) -> Mask:
         """Pairs of devices over which a link takes no more than so many seconds."""
         good = numpy.array([each <= seconds for each in link.seconds])
-        found: Mask = good[self.level] & (self.level >= 0)
-        return found
+        mask: Mask = good[self.level] & (self.level >= 0)
+        return mask
 
     def link_seconds(self, link: Link, placement: Places) -> float:
         """Seconds of one link with blocks placed so."""

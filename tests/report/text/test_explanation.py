@@ -84,7 +84,7 @@ def flip(**told: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-DEALT_ANEW = "Dealt anew: the best plan there decides the same, but for which stages have which layers."
+DEALT_ANEW = "Redistributed: the best plan there decides the same, but for which stages have which layers."
 
 
 def flips(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
@@ -205,11 +205,11 @@ def test_what_is_refused_for_one_reason_is_told_once() -> None:
         ),
         (
             {"same_kept": 0.19},
-            ["bandwidth of rack", "50 GB/s", "< 40 GB/s, dealt anew", "0.8x", "tp 1, pp 8", "2.1 s", DEALT_ANEW],
+            ["bandwidth of rack", "50 GB/s", "< 40 GB/s, redistributed", "0.8x", "tp 1, pp 8", "2.1 s", DEALT_ANEW],
         ),
         (
             {"same_kept": None, "changed_at": None, "outcome": None},
-            [DEALT_ANEW, "No change: bandwidth of rack down to 40 GB/s (0.8x, dealt anew)"],
+            [DEALT_ANEW, "No change: bandwidth of rack down to 40 GB/s (0.8x, redistributed)"],
         ),
         (
             {"parameter": "global batch", "unit": "samples", "value": 64, "same_at": 64, "changed_at": 32},
