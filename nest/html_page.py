@@ -81,26 +81,26 @@ def page_of(
     with naming(plan, "problem"):
         if read.status == "infeasible":
             return _without_plan(read, known, without, time_limit, progress)
-        found = subject(read, known)
-    wanted = "alternatives" not in without and read.lower_bound is not None and found.batch_time > 0
-    asked = questions(found.plan, found.problem, known) if wanted else None
-    searching = _Searching(progress, most_searches(found.problem, without, known) + len(asked or ()))
+        read_subject = subject(read, known)
+    wanted = "alternatives" not in without and read.lower_bound is not None and read_subject.batch_time > 0
+    open_questions = questions(read_subject.plan, read_subject.problem, known) if wanted else None
+    searching = _Searching(progress, most_searches(read_subject.problem, without, known) + len(open_questions or ()))
     solver = Solver(known, time_limit=time_limit, progress=searching)
     if read.status == "optimal":
-        solver.know(found.problem, found.plan)
-    why = why_section(found.plan)
-    if asked is not None:
-        decided = decided_values(found.plan, known)
-        alternatives = [unrefuted(found.plan, question, solver).to_dict() for question in asked]
+        solver.know(read_subject.problem, read_subject.plan)
+    why = why_section(read_subject.plan)
+    if open_questions is not None:
+        decided = decided_values(read_subject.plan, known)
+        alternatives = [unrefuted(read_subject.plan, question, solver).to_dict() for question in open_questions]
         has_recipe = RECIPE in known.planners()
-        usual = recipe(found.plan, found.problem, RECIPE, solver).to_dict() if has_recipe else None
-        why = (alternatives_section(found.plan, decided, alternatives, usual),)
+        usual = recipe(read_subject.plan, read_subject.problem, RECIPE, solver).to_dict() if has_recipe else None
+        why = (alternatives_section(read_subject.plan, decided, alternatives, usual),)
 
     def export(to: tuple[str, ...]) -> tuple[Mapping[str, str], Sequence[str]]:
-        made = export_checked(found.plan, to, known)
+        made = export_checked(read_subject.plan, to, known)
         return made.files, made.warnings
 
-    return page(found, export, why, tuple(_answers(found, solver, without, searching)))
+    return page(read_subject, export, why, tuple(_answers(read_subject, solver, without, searching)))
 
 
 def subject(read: PlanDocument, known: Registry) -> Subject:
@@ -148,8 +148,8 @@ def _answers(subject: Subject, solver: Solver, without: Collection[str], searchi
         yield Section("frontier", "Pareto front", figures=(pareto_figure(pareto_front(subject.plan, solver), own),))
     if "sensitivity" not in without:
         searching.part = "sensitivity"
-        if found := responses(subject.plan, solver):
-            yield Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(found),))
+        if points := responses(subject.plan, solver):
+            yield Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(points),))
         else:
             why = "No number of this problem can be varied." if subject.batch_time else "The batch takes no time."
             yield Section("sensitivity", "Sensitivity", paragraphs=(why,))

@@ -40,10 +40,10 @@ class Exported:
         """The nearest plans as files: `plan.json`, or one for each exporter where there are several."""
         return {
             "plan.json" if len(self.nearest) == 1 else f"plan-{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.json": json.dumps(
-                found.plan.to_dict(), indent=2, allow_nan=False, ensure_ascii=False
+                nearest.plan.to_dict(), indent=2, allow_nan=False, ensure_ascii=False
             )
             + "\n"
-            for name, found in self.nearest.items()
+            for name, nearest in self.nearest.items()
         }
 
 
@@ -68,9 +68,9 @@ def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, searc
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
     for name in dict.fromkeys(to):
-        found = _expressible(read, name, search, known)
-        if found is not None:
-            replaced[name] = found
+        plan_found = _expressible(read, name, search, known)
+        if plan_found is not None:
+            replaced[name] = plan_found
     for name in dict.fromkeys(to):
         exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
         # One that fails is disabled, which ends here: no other would give what was asked for. Each has its own copy.
@@ -108,10 +108,10 @@ def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Re
             f"{name} cannot run this plan: {'; '.join(reasons)}. `--nearest` exports its nearest plan, "
             f"`search.target: {name}` in the problem plans for it."
         )
-    found = known.run(lambda: nearest_plan(plan, name, known, search))
-    if found is None:
+    nearest = known.run(lambda: nearest_plan(plan, name, known, search))
+    if nearest is None:
         raise NothingNear(f"{name} cannot run this plan, nor any other that is feasible: {'; '.join(reasons)}.")
-    return found
+    return nearest
 
 
 def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = None) -> list[dict[str, Any]]:
@@ -153,7 +153,7 @@ def limits_text(limits: Limits | None) -> str:
     if limits is None:
         return "none stated"
     fresh = Limits()
-    told = [
+    lines = [
         _words("strategies", limits.strategies),
         _words("schedules", limits.schedules),
         "ZeRO " + ", ".join(map(str, limits.zero)) if limits.zero != fresh.zero else "",
@@ -166,7 +166,7 @@ def limits_text(limits: Limits | None) -> str:
         "" if limits.zero_degrees else "ZeRO over all ranks",
         _rules(len(limits.constraints)),
     ]
-    return "; ".join(part for part in told if part)
+    return "; ".join(part for part in lines if part)
 
 
 def _words(what: str, names: tuple[str, ...] | None) -> str:
@@ -198,8 +198,8 @@ def _warnings(plan: PlanDocument) -> tuple[str, ...]:
     needs = [upper_memory(stage) for stage in plan.stages]
     stage, needed = needs.index(max(needs)), format_bytes(max(needs))
     capacity = plan.summary.get("memory_capacity")
-    told = f" of the {format_bytes(capacity)} there are" if isinstance(capacity, (int, float)) else ""
+    capacity_text = f" of the {format_bytes(capacity)} there are" if isinstance(capacity, (int, float)) else ""
     return (
-        f"the plan does not fit into memory: stage {stage + 1} is taken to need {needed}{told} on a device; "
+        f"the plan does not fit into memory: stage {stage + 1} is taken to need {needed}{capacity_text} on a device; "
         "it may run out of memory as exported.",
     )

@@ -59,11 +59,11 @@ class _Commands(typer.core.TyperGroup):
 @cache
 def _commands_of(module: str) -> Mapping[str, Any]:
     """The commands of a module of this package, by name."""
-    found, own = import_module(f"nest.cli.{module}"), typer.Typer(rich_markup_mode=None)
-    if hasattr(found, "register"):
-        found.register(own)
+    module_read, own = import_module(f"nest.cli.{module}"), typer.Typer(rich_markup_mode=None)
+    if hasattr(module_read, "register"):
+        module_read.register(own)
     else:
-        own.command(module)(getattr(found, module))
+        own.command(module)(getattr(module_read, module))
     _list_whole_sentences(own)
     return typer.main.get_group(own).commands
 
@@ -79,8 +79,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(print_version: bool) -> None:
+    if print_version:
         typer.echo(f"nest {__version__}")
         raise typer.Exit
 

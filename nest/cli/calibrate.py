@@ -55,10 +55,10 @@ def collectives(
     _check_folder(output)
     model = next(iter(registry().collective_models().values()))
     with share_line() as tell:
-        found = calibrate_links(read_collectives(files, link), model, prior, progress=tell)
+        links = calibrate_links(read_collectives(files, link), model, prior, progress=tell)
     if as_json:
-        typer.echo(to_json({"links": {each.link.name: _plain(each) for each in found}}))
-    for each in found:
+        typer.echo(to_json({"links": {each.link.name: _plain(each) for each in links}}))
+    for each in links:
         if not as_json:
             show_paragraph(f"{each.link.name}: median and 90th percentile of relative errors")
             header = ("table", "kind", "bytes", "count", "before", "after")
@@ -81,7 +81,7 @@ def _check_folder(output: Path | None) -> None:
         raise InputError(f"--output {output}: there is no such folder.")
 
 
-def _plain(found: Calibrated) -> dict[str, object]:
+def _plain(result: Calibrated) -> dict[str, object]:
     from attrs import asdict
 
     from nest.io import unstructure
@@ -91,12 +91,12 @@ def _plain(found: Calibrated) -> dict[str, object]:
             "table": table,
             "kind": kind,
             "bytes": reach,
-            "before": asdict(found.before[table, kind, reach]),
+            "before": asdict(result.before[table, kind, reach]),
             "after": asdict(after),
         }
-        for (table, kind, reach), after in found.after.items()
+        for (table, kind, reach), after in result.after.items()
     ]
-    return {"entry": unstructure(found.link), "errors": rows}
+    return {"entry": unstructure(result.link), "errors": rows}
 
 
 def devices(
@@ -135,10 +135,10 @@ def devices(
     _check_folder(output)
     _check_prior(prior, CATALOGUE, PUBLISHED)
     with share_line() as tell:
-        found = calibrate_devices(files, registry(), device, folds, tell, prior, without)
-    rows = error_rows(found)
+        result = calibrate_devices(files, registry(), device, folds, tell, prior, without)
+    rows = error_rows(result)
     if as_json:
-        fits = [{"devices": [one.name for one in each.devices], **unstructure(each.calibration)} for each in found]
+        fits = [{"devices": [one.name for one in each.devices], **unstructure(each.calibration)} for each in result]
         typer.echo(to_json({"calibrations": fits, "errors": [_row(row) for row in rows]}))
     else:
         typer.echo("absolute relative errors: mean, median")
@@ -147,9 +147,9 @@ def devices(
         show_table(header, cells, (1, 2, 3, 4), least=(0, 5, 16, 16, 16), ruled=False)
     if output is None:
         return
-    texts = {each.calibration.name: calibration_text(each.calibration) for each in found}
+    texts = {each.calibration.name: calibration_text(each.calibration) for each in result}
     if not generations:
-        texts = {spec.name: device_text(each.calibration.on(spec)) for each in found for spec in each.devices}
+        texts = {spec.name: device_text(each.calibration.on(spec)) for each in result for spec in each.devices}
     for name, text in texts.items():
         write_text(output / file_name(name), text)
 
@@ -207,20 +207,22 @@ def memory(
     with share_line() as tell:
         seen = verdicts(files, registry(), tell)
     begun = USUAL if prior == "none" else None
-    found, others = fit(seen, begun), left_out(seen, begun)
-    fitted, validated = shares(seen, risk, lambda _: found), shares(seen, risk, others.__getitem__)
-    margin = found.factor(risk) - 1
+    figures, others = fit(seen, begun), left_out(seen, begun)
+    fitted, validated = shares(seen, risk, lambda _: figures), shares(seen, risk, others.__getitem__)
+    margin = figures.factor(risk) - 1
     if as_json:
         rows = {"fitted": [asdict(each) for each in fitted], "without_the_source": [asdict(each) for each in validated]}
-        typer.echo(to_json({"error": asdict(found), "risk": risk, "margin": margin, **rows}))
+        typer.echo(to_json({"error": asdict(figures), "risk": risk, "margin": margin, **rows}))
     else:
         _show_memory(fitted, validated)
-        show_paragraph(f"Needed over estimated: median {found.median:.3f}, spread of the logarithm {found.spread:.3f}.")
+        show_paragraph(
+            f"Needed over estimated: median {figures.median:.3f}, spread of the logarithm {figures.spread:.3f}."
+        )
         show_paragraph(f"At a risk of {risk:g}: training: {{memory_margin: {max(margin, 0.0):.3f}}}")
     if output is not None:
         names = " ".join(path.name for path in files)
         sources = [f"nest calibrate memory {names}: likelihood of {len(seen)} runs, {len(others)} sources alike"]
-        write_text(output, error_text(found, sources))
+        write_text(output, error_text(figures, sources))
 
 
 def _show_memory(fitted: list[Share], validated: list[Share]) -> None:
@@ -266,22 +268,18 @@ def cluster(
     with share_line() as tell:
         seen = seen_runs(files, registry(), tell)
     names = " ".join(path.name for path in files)
-    found = calibrated(seen, (f"nest calibrate cluster {names}",))
+    figures = calibrated(seen, (f"nest calibrate cluster {names}",))
     if as_json:
-        typer.echo(to_json({"calibration": asdict(found), "runs": [asdict(each) for each in seen]}))
+        typer.echo(to_json({"calibration": asdict(figures), "runs": [asdict(each) for each in seen]}))
     else:
         _show_runs(seen)
-        times = (
-            f"{found.time:.3f} times as long as predicted (standard deviation of another run {found.time_spread:.1%})"
-        )
-        show_paragraph(f"Batches take {times}.")
-        if found.memory is not None:
-            sizes = (
-                f"{found.memory:.3f} times the estimate in the median (standard deviation {found.memory_spread:.1%})"
-            )
-            show_paragraph(f"Stages need {sizes}.")
+        spread = f"(standard deviation of another run {figures.time_spread:.1%})"
+        show_paragraph(f"Batches take {figures.time:.3f} times as long as predicted {spread}.")
+        if figures.memory is not None:
+            spread = f"(standard deviation {figures.memory_spread:.1%})"
+            show_paragraph(f"Stages need {figures.memory:.3f} times the estimate in the median {spread}.")
     if output is not None:
-        write_text(output, calibration_text(found))
+        write_text(output, calibration_text(figures))
 
 
 def _show_runs(seen: list[ComparedRun]) -> None:

@@ -115,11 +115,11 @@ def _evaluate_flags(
     if write_problem is not None:
         check_writable(write_problem, flags, *problems)
     problem = next(iter(problems), None)
-    found = start(flags, framework, problem, cluster=cluster, nodes=nodes, vocabulary=vocabulary)
-    for text in found.notes:
+    started = start(flags, framework, problem, cluster=cluster, nodes=nodes, vocabulary=vocabulary)
+    for text in started.notes:
         note(f"note: {flags}: {text}")
-    plan = api.evaluate(found.problem, fix=decisions or None)
-    opened = found.opened(framework) if against_best or write_problem is not None else None
+    plan = api.evaluate(started.problem, fix=decisions or None)
+    opened = started.opened(framework) if against_best or write_problem is not None else None
     if opened is not None and write_problem is not None:
         write_text(write_problem, json.dumps(opened.to_dict(), indent=2, ensure_ascii=False) + "\n")
     best = None

@@ -38,9 +38,9 @@ def explain(
 
     printed = dict[str, str]()
 
-    def show(step: str, found: "Explanation") -> None:
+    def show(step: str, explanation: "Explanation") -> None:
         """Print what a step has found, once."""
-        section = "" if as_json or step in printed else explanation_section(found.to_dict(), step, screen())
+        section = "" if as_json or step in printed else explanation_section(explanation.to_dict(), step, screen())
         if section:
             clear_line()
             warn_of_plugins()

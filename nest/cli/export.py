@@ -68,8 +68,8 @@ def export(
         note(str(nothing))
         raise typer.Exit(NO_PLAN) from None
     warn_of_plugins(*made.warnings)
-    for found in made.nearest.values():
-        note(nearest_text(found.to_dict()))
+    for nearest in made.nearest.values():
+        note(nearest_text(nearest.to_dict()))
     if output is not None:
         made = evolve(made, files={**made.plans, **made.files})
         write_files(output, made.files)
@@ -103,8 +103,8 @@ def _export_folder(folder: Path, to: tuple[str, ...], output: Path | None, near:
             refused.append(f"{path}: {error}")
             continue
         warn_of_plugins(*(f"{path}: {each}" for each in made.warnings))
-        for found in made.nearest.values():
-            note(f"{path}: {nearest_text(found.to_dict())}")
+        for nearest in made.nearest.values():
+            note(f"{path}: {nearest_text(nearest.to_dict())}")
         own = {"plan.json": path.read_text(encoding="utf-8"), **made.plans, **made.files}
         files |= {f"{path.stem}/{name}": text for name, text in own.items()}
     if files:
@@ -120,7 +120,7 @@ def _tell(made: "Exported", output: Path | None, as_json: bool) -> None:
     if as_json:
         document: dict[str, Any] = {"files": dict(made.files), "warnings": list(made.warnings)}
         if made.nearest:
-            document["nearest"] = {name: found.to_dict() for name, found in made.nearest.items()}
+            document["nearest"] = {name: nearest.to_dict() for name, nearest in made.nearest.items()}
         typer.echo(to_json(document if output is None else {**document, "written": places}))
     elif output is not None:
         typer.echo("\n".join(places))

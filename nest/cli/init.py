@@ -150,18 +150,18 @@ def _cluster(cluster: str, device: str | None, folder: Path) -> str:
         return f"cluster: {_quoted(_seen_from(cluster, folder))}"
     is_file = bool(there_is(Path(cluster)))
     key = "topology" if is_file else "name"
-    told = {key: cluster} if device is None else {key: cluster, "device": device}
+    mapping = {key: cluster} if device is None else {key: cluster, "device": device}
     try:
-        known = build_cluster(structure(told, ClusterSpec), registry())[1]
+        known = build_cluster(structure(mapping, ClusterSpec), registry())[1]
     except InputError as error:
         if device is not None or not is_file or not sys.stdin.isatty():
             raise InputError(f"--cluster, --device: {error}") from None
         known = None
     if known is None:
         _refuse_missing(["device"])
-        told["device"] = _ask("device")
-    told[key] = _seen_from(cluster, folder) if is_file else cluster
-    lines = [f"  {name}: {_quoted(value)}" for name, value in told.items()]
+        mapping["device"] = _ask("device")
+    mapping[key] = _seen_from(cluster, folder) if is_file else cluster
+    lines = [f"  {name}: {_quoted(value)}" for name, value in mapping.items()]
     return "\n".join(["cluster:", *lines, *OF_CLUSTER])
 
 

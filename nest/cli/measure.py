@@ -46,47 +46,47 @@ def measure(
 
     if output is not None:
         check_writable(output, *logs)
-    found = measure_all(logs, RunOptions(problem, cluster, nodes, vocabulary), registry())
+    measured = measure_all(logs, RunOptions(problem, cluster, nodes, vocabulary), registry())
     warn_of_plugins()
-    for each in found:
+    for each in measured:
         for text in each.notes:
             note(f"note: {each.log}: {text}")
         if each.run is None:
             note(f"note: {each.log}: nobody says what ran; give --problem, or put its plan or flags beside the log.")
-    lines = "".join(to_json(each.line(), one_line=True) + "\n" for each in found)
+    lines = "".join(to_json(each.line(), one_line=True) + "\n" for each in measured)
     if output is not None:
         write_text(output, lines)
     else:
         typer.echo(lines, nl=False)
     if not as_json:
         shown_on = screen(errors=output is None)
-        typer.echo(_table(found, shown_on), err=output is None)
+        typer.echo(_table(measured, shown_on), err=output is None)
 
 
-def _table(found: "list[Measured]", shown_on: Screen) -> str:
+def _table(measured: "list[Measured]", shown_on: Screen) -> str:
     """The runs, the fastest of one task first, beside what is predicted of them."""
-    ranked = _ranked(found)
+    ranked = _ranked(measured)
     header = ("log", "framework", "steps", "measured", "predicted", "ratio", "peak memory", "estimated")
-    lines = [table(header, [_row(each) for each in ranked or found], (2, 3, 4, 5, 6, 7), shown_on, ruled=False)]
+    lines = [table(header, [_row(each) for each in ranked or measured], (2, 3, 4, 5, 6, 7), shown_on, ruled=False)]
     if ranked:
         predicted = min(ranked, key=lambda each: _predicted(each) or 0.0)
-        told = f"{ranked[0].log} is the fastest, as predicted."
+        verdict = f"{ranked[0].log} is the fastest, as predicted."
         if predicted is not ranked[0]:
             slower = (predicted.seconds or 0.0) / (ranked[0].seconds or 1.0) - 1
-            told = f"{ranked[0].log} is the fastest; {predicted.log}, predicted to be, takes {slower:.1%} longer."
-        lines.append(paragraph(told, shown_on))
+            verdict = f"{ranked[0].log} is the fastest; {predicted.log}, predicted to be, takes {slower:.1%} longer."
+        lines.append(paragraph(verdict, shown_on))
     return "\n".join(lines)
 
 
-def _ranked(found: "list[Measured]") -> "list[Measured]":
+def _ranked(measured: "list[Measured]") -> "list[Measured]":
     """The runs by their time, where they are plans of one task; else none."""
     from attrs import evolve
 
-    runs = [each.run for each in found if each.run is not None and each.seconds is not None]
+    runs = [each.run for each in measured if each.run is not None and each.seconds is not None]
     tasks = [evolve(run.problem, fixed=None) for run in runs]
-    if len(runs) < 2 or len(runs) < len(found) or any(task != tasks[0] for task in tasks):
+    if len(runs) < 2 or len(runs) < len(measured) or any(task != tasks[0] for task in tasks):
         return []
-    return sorted(found, key=lambda each: each.seconds or 0.0)
+    return sorted(measured, key=lambda each: each.seconds or 0.0)
 
 
 def _predicted(each: "Measured") -> float | None:

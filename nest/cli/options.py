@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from nest.formulate.problem import Changes
 
 
-def _be_strict(asked: bool) -> bool:
-    if asked:
+def _be_strict(strict: bool) -> bool:
+    if strict:
         registry().be_strict()
-    return asked
+    return strict
 
 
 STRICT_PLUGINS = typer.Option(

@@ -57,12 +57,12 @@ def text(name: str) -> str:
     from nest.catalogue.formats import FORMATS
     from nest.io.schema import schema as schema_of
 
-    found = schema_of(FORMATS[name], f"nest {name}")
-    records = {name.capitalize(): found, **found["$defs"]}
+    result = schema_of(FORMATS[name], f"nest {name}")
+    records = {name.capitalize(): result, **result["$defs"]}
     for (record, key), kind in NAMES.items():
         if record in records:
             rule = records[record]["properties"][key]
             # Editors offer examples; other names stay possible. Strategies are keys, the others values.
             rule = rule.setdefault("propertyNames", {}) if rule.get("type") == "object" else rule
             rule["examples"] = list(getattr(registry(), kind)())
-    return to_json(found) + "\n"
+    return to_json(result) + "\n"

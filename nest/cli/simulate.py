@@ -57,15 +57,15 @@ def simulate(
         note(f"{plan}: nothing to replay, no plan is feasible: {read.diagnosis or 'no reason given'}")
         raise typer.Exit(NO_PLAN)
     with share_line() as tell:
-        found = api.simulate(
+        replayed = api.simulate(
             read, source=plan, jitter=jitter, seed=seed or 0, runs=runs, slow_devices=slow, progress=tell
         )
     warn_of_plugins()
     if trace is not None:
         from nest.simulate.trace import trace as trace_text
 
-        write_text(trace, trace_text(found))
-    document = found.to_dict()
+        write_text(trace, trace_text(replayed))
+    document = replayed.to_dict()
     show(as_json, document, lambda screen: replay_text(document, read, screen))
 
 

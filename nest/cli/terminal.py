@@ -102,11 +102,11 @@ def _moved() -> Iterator[TextIO]:
     """A stream to standard output, while its file descriptor leads to standard error."""
     whole = sys.stdout
     whole.flush()
-    kept = os.dup(STANDARD_OUTPUT)
+    original = os.dup(STANDARD_OUTPUT)
     os.dup2(STANDARD_ERROR, STANDARD_OUTPUT)
     try:
-        with open(kept, "w", encoding=whole.encoding, errors=whole.errors, closefd=False) as results:
+        with open(original, "w", encoding=whole.encoding, errors=whole.errors, closefd=False) as results:
             yield results
     finally:
-        os.dup2(kept, STANDARD_OUTPUT)
-        os.close(kept)
+        os.dup2(original, STANDARD_OUTPUT)
+        os.close(original)

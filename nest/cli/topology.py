@@ -114,16 +114,16 @@ def import_file(
         _check_suffix(output, ".toml")
     spec = ClusterSpec(topology=file, link_profile=link_profile)
     with waiting(f"reading {file}"):
-        found = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
+        imported = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn_of_plugins()
-    assumed = found.assumed or ()
+    assumed = imported.assumed or ()
     note_assumed(assumed)
     if output is not None and output.suffix.lower() == ".json":
-        text = to_json({"cluster": section(found)}) + "\n"
+        text = to_json({"cluster": section(imported)}) + "\n"
     elif as_json:
-        text = to_json({"cluster": section(found), "assumed": list(assumed)}) + "\n"
+        text = to_json({"cluster": section(imported), "assumed": list(assumed)}) + "\n"
     else:
-        text = section_text(found, [f"From {file}, as `nest topology import` read it.", *assumed])
+        text = section_text(imported, [f"From {file}, as `nest topology import` read it.", *assumed])
     _print_or_write(text, output)
 
 
@@ -158,10 +158,10 @@ def _read(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Clust
             raise placed(file, error) from None
 
     with waiting(f"reducing {file.name} to levels"):
-        spec, found = known.run(read)
+        spec, topology = known.run(read)
     warn_of_plugins()
     note_assumed(spec.assumed or ())
-    return spec, found
+    return spec, topology
 
 
 def _cluster(file: Path) -> "ClusterSpec":

@@ -63,7 +63,7 @@ class Timing:
             host: seconds the host takes to launch all of it.
         """
         working = self.model.seconds([own + exposed for own, exposed, _ in times], engines, precedence)
-        communication = sum(shown + hides for _, shown, hides in times)
+        communication = sum(apart + hides for _, apart, hides in times)
         return max(working, communication + hidden, host)
 
 

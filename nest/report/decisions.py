@@ -48,9 +48,9 @@ def difference(before: Decided, now: Decided, without: Collection[str] = ()) -> 
 
     If nothing else differs: which stages have which of the same values.
     """
-    found = _differing(before, now)
-    if found:
-        return ", ".join(decision_text(name, values_of(now, name)) for name in found if name not in without)
+    changes = _differing(before, now)
+    if changes:
+        return ", ".join(decision_text(name, values_of(now, name)) for name in changes if name not in without)
     placed = [
         name for name in in_usual_order([*before, *now]) if list(values_of(before, name)) != list(values_of(now, name))
     ]
@@ -125,9 +125,9 @@ def _by_stages(values: Sequence[str]) -> str:
 
 def is_simplest(plan: PlanDocument) -> bool:
     """Whether a plan is the simplest of those that are hardly slower than the best, which it is known not to be."""
-    asked = plan.problem.get("search", {}).get("prefer") == "simplest"
+    simplest = plan.problem.get("search", {}).get("prefer") == "simplest"
     within = (plan.batch_time or 0.0) <= (plan.lower_bound or 0.0) * (1 + SIMPLER)
-    return asked and within and plan.status == "feasible"
+    return simplest and within and plan.status == "feasible"
 
 
 def decisions_text(plan: PlanDocument) -> str:

@@ -83,8 +83,8 @@ def causes(differences: Mapping[str, float], *, slower: bool) -> list[tuple[str,
     Each part by its name, how large its difference is (as `grown` has it), and whether it takes `more` or `less`.
     """
     most, least = max(differences, key=differences.__getitem__), min(differences, key=differences.__getitem__)
-    told = [(most, differences[most], "more"), (least, -differences[least], "less")]
-    first, second = told if slower else reversed(told)
+    extremes = [(most, differences[most], "more"), (least, -differences[least], "less")]
+    first, second = extremes if slower else reversed(extremes)
     return [first, second] if second[1] >= _WORTH_TELLING else [first]
 
 
@@ -127,21 +127,21 @@ def _wins_if(instance: Instance, best: Sequence[float], second: Sequence[float])
 
 def runner_up_text(runner_up: Mapping[str, Any]) -> str:
     """Why it lost, and where it would not have."""
-    told = f"Runner-up: {runner_up['reason']}."
+    sentence = f"Runner-up: {runner_up['reason']}."
     if not runner_up.get("told_apart", True) and runner_up["slower_by"] > TIE:
-        told += " Predictions do not tell them apart: measure both."
-    found = runner_up.get("wins_if")
-    if not found:
-        return told
-    levels = [f"bandwidth of {each['level']}" for each in found]
-    return f"{told} The plan loses to it if {less_bandwidth(levels, 1 - found[0]['bandwidth'])}."
+        sentence += " Predictions do not tell them apart: measure both."
+    condition = runner_up.get("wins_if")
+    if not condition:
+        return sentence
+    levels = [f"bandwidth of {each['level']}" for each in condition]
+    return f"{sentence} The plan loses to it if {less_bandwidth(levels, 1 - condition[0]['bandwidth'])}."
 
 
 def other_risk_text(other: OtherRisk) -> str:
     """What another memory risk would give."""
-    told = "faster" if other.slower_by < 0 else "slower"
+    direction = "faster" if other.slower_by < 0 else "slower"
     return (
-        f"With training.memory_risk {other.memory_risk:g}: {other.label} is {abs(other.slower_by):.2%} {told}, and"
+        f"With training.memory_risk {other.memory_risk:g}: {other.label} is {abs(other.slower_by):.2%} {direction}, and"
         f" {other.fit_probability:.0%} likely to fit."
     )
 
@@ -184,21 +184,21 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
     if not isinstance(stated, Mapping):
         raise InputErrors([f"{place} must hold keys and values, is {stated!r:.60}."])
     try:
-        found = structure(stated, Decisions)
+        decisions = structure(stated, Decisions)
     except InputErrors as error:
-        raise InputErrors(f"{place}.{told}" for told in error.problems) from None
+        raise InputErrors(f"{place}.{problem}" for problem in error.problems) from None
     stages = (
         StageRecord(each.layers, each.candidate, each.recompute, each.zero, each.devices, 0.0, 0.0, 0.0, 0.0, -1, -1)
-        for each in found.stages
+        for each in decisions.stages
     )
     return evolve(
         plan,
-        candidate=found.candidate,
-        data_parallel=found.data_parallel,
-        rank_order=found.rank_order,
-        schedule=found.schedule,
-        chunks=found.chunks,
-        zero_degree=found.zero_degree,
+        candidate=decisions.candidate,
+        data_parallel=decisions.data_parallel,
+        rank_order=decisions.rank_order,
+        schedule=decisions.schedule,
+        chunks=decisions.chunks,
+        zero_degree=decisions.zero_degree,
         stages=tuple(stages),
         runner_up=None,
         other_risks=(),
@@ -241,12 +241,12 @@ def restriction(each: Answer) -> str:
     return f"`{each['written']}`" if each["place"].startswith("constraints[") else f"{each['place']} {each['written']}"
 
 
-def alternative_rows(alternatives: Sequence[Answer], asked: Decided) -> list[tuple[str, str, str, str]]:
+def alternative_rows(alternatives: Sequence[Answer], decided: Decided) -> list[tuple[str, str, str, str]]:
     """The best plans that decide one thing otherwise, the closest first; a plan that answers several questions once.
 
     Args:
         alternatives: as `nest.whatif.alternatives.Alternative.to_dict` has them.
-        asked: what the plan asked about decides.
+        decided: what the plan asked about decides.
 
     Returns:
         What is decided instead, how much slower that is, what else is decided then, and why it is slower.
@@ -257,11 +257,11 @@ def alternative_rows(alternatives: Sequence[Answer], asked: Decided) -> list[tup
     rows = []
     for same in plans.values():
         first, names = same[0], [each["decision"] for each in same]
-        independent = [name for name in names if differs(name, asked, first["decided"])] or names
+        independent = [name for name in names if differs(name, decided, first["decided"])] or names
         instead = (decision_text(name, values_of(first["decided"], name)) for name in in_usual_order(independent))
         slower = slower_by(first, proved=all(each["proved"] for each in same))
         rows.append(
-            (", ".join(instead), slower, difference(asked, first["decided"], independent) or "-", because(first))
+            (", ".join(instead), slower, difference(decided, first["decided"], independent) or "-", because(first))
         )
     return rows
 

@@ -108,7 +108,7 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     the forward and leaves recomputation out (PaLM, arXiv 2204.02311, appendix B).
     """
     used = solution.replicas * sum(stage.width for stage in priced.stages)
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "devices": instance.cluster.size,
         "devices_used": used,
         "idle_share": priced.idle_share,
@@ -117,10 +117,10 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     }
     if facts is not None and priced.batch_time > 0:
         tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
-        found["tokens_per_second"] = tokens
-        found["tokens_per_second_per_device"] = tokens / used
-        found["model_flops_utilisation"] = 3 * facts.flops_per_token * tokens / (used * facts.peak)
-    return found
+        summary["tokens_per_second"] = tokens
+        summary["tokens_per_second_per_device"] = tokens / used
+        summary["model_flops_utilisation"] = 3 * facts.flops_per_token * tokens / (used * facts.peak)
+    return summary
 
 
 def whole_training(problem: Problem, instance: Instance, priced: PricedPlan, devices: int) -> dict[str, Any] | None:
@@ -144,10 +144,10 @@ def whole_training(problem: Problem, instance: Instance, priced: PricedPlan, dev
     times = (
         {"time": priced.batch_time} if span is None else {"time": priced.batch_time, "low": span.low, "high": span.high}
     )
-    found: dict[str, Any] = {"tokens": tokens, "steps": steps, **{key: steps * each for key, each in times.items()}}
-    found["device_hours"] = found["time"] * devices / SECONDS_AN_HOUR
+    whole: dict[str, Any] = {"tokens": tokens, "steps": steps, **{key: steps * each for key, each in times.items()}}
+    whole["device_hours"] = whole["time"] * devices / SECONDS_AN_HOUR
     if (price := problem.cluster.price) is not None:
         for key in times:
             name = "cost" if key == "time" else f"cost_{key}"
-            found[name] = found[key] * devices / SECONDS_AN_HOUR * price
-    return found
+            whole[name] = whole[key] * devices / SECONDS_AN_HOUR * price
+    return whole

@@ -81,20 +81,20 @@ def questions(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Qu
     whole = searched_problem(plan, problem)
     instance, shape = build_instance(whole, known), deployment(plan)
     offered = _offered(instance)
-    found: list[Question] = []
+    result: list[Question] = []
     for name in decided(plan, known):
         for value in _values(plan, shape, name):
             if name in whole.decided:
-                found.append(Question(name, str(value), refusal=f"fixed.{name} decides it"))
+                result.append(Question(name, str(value), refusal=f"fixed.{name} decides it"))
             elif name == "zero_degree":
-                found += _shard_groups(whole, shape)
+                result += _shard_groups(whole, shape)
             elif name not in offered or set(offered[name]) - {value}:
                 demand = f"{name} != {value!r}"
                 problem_then = evolve(whole, constraints=(*whole.constraints, demand))
-                found.append(Question(name, str(value), demand, problem_then))
+                result.append(Question(name, str(value), demand, problem_then))
             elif name in problem.strategies or name not in _degree_names(instance):
-                found.append(Question(name, str(value), refusal="the problem offers nothing else"))
-    return tuple(found)
+                result.append(Question(name, str(value), refusal="the problem offers nothing else"))
+    return tuple(result)
 
 
 def searched_problem(plan: PlanDocument, problem: Problem) -> Problem:
@@ -109,12 +109,12 @@ def alternative(plan: PlanDocument, question: Question, solver: Solver) -> Alter
     """The answer to one of the `questions` about a plan; at most one solve."""
     name = question.decision
     if question.problem is None:
-        found = Outcome(None, refusal=question.refusal)
-        return Alternative(name, question.value, question.asked, None, found)
+        result = Outcome(None, refusal=question.refusal)
+        return Alternative(name, question.value, question.asked, None, result)
     answer = solver.plan(question.problem, f"{name} other than {question.value}")
-    found = outcome(plan, answer, solver.plugins)
-    instead = None if found.plan is None else decided(found.plan, solver.plugins).get(name, "1")
-    return Alternative(name, question.value, question.asked, instead, found)
+    result = outcome(plan, answer, solver.plugins)
+    instead = None if result.plan is None else decided(result.plan, solver.plugins).get(name, "1")
+    return Alternative(name, question.value, question.asked, instead, result)
 
 
 def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alternative:
@@ -123,14 +123,14 @@ def unrefuted(plan: PlanDocument, question: Question, solver: Solver) -> Alterna
     Raises:
         InputError: it does.
     """
-    found = alternative(plan, question, solver)
-    relative = found.outcome.relative
+    result = alternative(plan, question, solver)
+    relative = result.outcome.relative
     if plan.status == "optimal" and relative is not None and relative < -PROOF:
         raise InputError(
-            f"the plan says that it is optimal, but with {found.asked} there is one that takes {-relative:.2g} of its "
+            f"the plan says that it is optimal, but with {result.asked} there is one that takes {-relative:.2g} of its "
             "time less: it was changed, or made by another version. Solve its problem again."
         )
-    return found
+    return result
 
 
 def _values(plan: PlanDocument, shape: Deployment, name: str) -> tuple[int | str, ...]:
@@ -178,8 +178,8 @@ def _shard_groups(problem: Problem, shape: Deployment) -> Iterator[Question]:
     others = tuple(each for each in problem.search.zero_degree if each != value)
     if others:
         listed = ", ".join(map(str, others))
-        found = evolve(problem, search=evolve(problem.search, zero_degree=others))
-        yield Question("zero_degree", str(value), f"search.zero_degree: [{listed}]", found)
+        changed = evolve(problem, search=evolve(problem.search, zero_degree=others))
+        yield Question("zero_degree", str(value), f"search.zero_degree: [{listed}]", changed)
 
 
 def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> Outcome:
@@ -207,8 +207,8 @@ def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> O
     seen = Assessment((), None) if proposal.solution is None else assessed(instance, proposal.solution)
     if proposal.solution is None or seen.priced is None or not seen.fits:
         return Outcome(None, refusal=" ".join((*proposal.remarks, *(f"{fault}." for fault in seen.faults))))
-    found = document(
+    recipe_plan = document(
         instance, proposal.solution, seen.priced, status="feasible", lower_bound=None, problem=whole.to_dict()
     )
-    told = figures(instance, proposal.solution, seen.priced, None)
-    return evolve(outcome(plan, evolve(found, summary=told), known), proved=True)
+    summary = figures(instance, proposal.solution, seen.priced, None)
+    return evolve(outcome(plan, evolve(recipe_plan, summary=summary), known), proved=True)

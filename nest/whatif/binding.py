@@ -31,10 +31,10 @@ def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
     """What a plan with a `summary` runs into, as it is told; nothing of an infeasible one, whose diagnosis says it."""
     if plan.status == "infeasible" or plan.batch_time is None:
         return ()
-    found = [_memory(plan), _slowest(plan, plan.batch_time, known)]
+    bindings = [_memory(plan), _slowest(plan, plan.batch_time, known)]
     if len(plan.stages) > 1:
-        found += [_idle(plan), _boundaries(plan, plan.batch_time)]
-    return (*found, _exchange(plan, plan.batch_time), _batch(plan), _devices(plan))
+        bindings += [_idle(plan), _boundaries(plan, plan.batch_time)]
+    return (*bindings, _exchange(plan, plan.batch_time), _batch(plan), _devices(plan))
 
 
 def _memory(plan: PlanDocument) -> Binding:
@@ -120,14 +120,14 @@ def _exchange(plan: PlanDocument, batch_time: float) -> Binding:
 def _batch(plan: PlanDocument) -> Binding:
     shape = deployment(plan)
     samples = 1 if plan.candidate is None else plan.candidate.samples
-    dealt = shape.replicas * shape.micro_batches * samples
+    samples_used = shape.replicas * shape.micro_batches * samples
     figures = {
         "global_batch": shape.global_batch,
         "replicas": shape.replicas,
         "micro_batch": shape.micro_batch,
         "samples": samples,
         "micro_batches": shape.micro_batches,
-        "padding": dealt - shape.global_batch,
+        "padding": samples_used - shape.global_batch,
     }
     return Binding("batch", figures)
 

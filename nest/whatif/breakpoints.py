@@ -87,11 +87,11 @@ def sweeps(best: PlanDocument, problem: Problem, known: Registry) -> tuple[Sweep
     The number of devices is none of them: it changes how many replicas there are. Where there is no plan, more memory
     may make one.
     """
-    found = [each for each in parameters(problem, known) if each.unit != "devices"]
+    varied = [each for each in parameters(problem, known) if each.unit != "devices"]
     if best.status == "infeasible":
-        found = [each for each in found if each.unit == "bytes"]
-        return tuple(Sweep(each, MORE) for each in found)
-    return tuple(Sweep(each, direction) for each in found for direction in (LESS, MORE) if _can_vary(each, direction))
+        varied = [each for each in varied if each.unit == "bytes"]
+        return tuple(Sweep(each, MORE) for each in varied)
+    return tuple(Sweep(each, direction) for each in varied for direction in (LESS, MORE) if _can_vary(each, direction))
 
 
 def _can_vary(parameter: Parameter, direction: str) -> bool:
@@ -126,12 +126,14 @@ def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: So
     else:
         same, changed = search.bracket()
     parameter = sweep.parameter
-    found = Breakpoint(parameter.name, parameter.unit, parameter.value, sweep.direction, same.value, proved=same.proved)
-    found = evolve(found, same_kept=search.longer(same))
+    same_plan = Breakpoint(
+        parameter.name, parameter.unit, parameter.value, sweep.direction, same.value, proved=same.proved
+    )
+    same_plan = evolve(same_plan, same_kept=search.longer(same))
     if changed is None:
-        return found
+        return same_plan
     return evolve(
-        found,
+        same_plan,
         changed_at=changed.value,
         kept=search.longer(changed),
         # What makes the difference to the plan as it was is the parameter.
@@ -240,9 +242,9 @@ class _Search:
 
     def longer(self, evaluation: _Evaluation) -> float | None:
         """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
-        kept = self.kept(self.best, evaluation.value)
+        longer = self.kept(self.best, evaluation.value)
         rival = None if evaluation.plan is None else evaluation.plan.batch_time
-        return None if kept is None or rival is None else kept / rival - 1
+        return None if longer is None or rival is None else longer / rival - 1
 
     def kept(self, plan: PlanDocument, value: float) -> float | None:
         """Seconds that a plan takes at a value of the parameter, kept as it is; None: it cannot be, or does not fit."""
@@ -292,7 +294,7 @@ def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]
     that recomputes is no other plan.
     """
     own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
-    return {name: own.get(name, (told,)) for name, told in decided(plan, known).items()}
+    return {name: own.get(name, (values,)) for name, values in decided(plan, known).items()}
 
 
 def _apart(one: _Evaluation, other: _Evaluation) -> float:

@@ -254,8 +254,8 @@ class Task:
             return Entry(name, chosen.summary, None, proposal.remarks or ("It finds no plan.",))
         seen = assessed(self.instance, proposal.solution)
         if seen.priced is None:
-            told = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
-            return Entry(name, chosen.summary, None, told, proposal.remarks)
+            reasons = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
+            return Entry(name, chosen.summary, None, reasons, proposal.remarks)
         plan = self._document(self.instance, proposal.solution, self.problem, within=True)
         return Entry(name, chosen.summary, plan, (), proposal.remarks, seen.missing, seen.refutes)
 

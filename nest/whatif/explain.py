@@ -134,35 +134,37 @@ def explanation(
     plan = with_summary(plan, problem, known)
     if plan.status in ("optimal", "infeasible"):
         solver.know(problem, plan)
-    found = Explanation(plan, plan, tuple(parts), decided=decided_values(plan, known))
-    ready("plan", found)
-    found = evolve(found, binding=binding(plan, known) if "binding" in parts else ())
-    ready("binding", found)
+    answer = Explanation(plan, plan, tuple(parts), decided=decided_values(plan, known))
+    ready("plan", answer)
+    answer = evolve(answer, binding=binding(plan, known) if "binding" in parts else ())
+    ready("binding", answer)
     asks_for_best = any(part in parts for part in ("constraints", "flips"))
     best = (solver.plan(problem, "the best plan", plan) if asks_for_best else None) or plan
-    found = evolve(found, best=best, best_decided=decided_values(best, known))
-    ready("best", found)
-    asked = questions(plan, problem, known) if "alternatives" in parts and plan.batch_time is not None else ()
+    answer = evolve(answer, best=best, best_decided=decided_values(best, known))
+    ready("best", answer)
+    open_questions = questions(plan, problem, known) if "alternatives" in parts and plan.batch_time is not None else ()
     relaxed = relaxations(problem, known) if "constraints" in parts else ()
     varied = sweeps(best, problem, known) if "flips" in parts else ()
-    line.expect(len(asked) + len(relaxed) + SOLVES_OF_A_BREAKPOINT * len(varied))
-    found = evolve(found, prices=tuple(line.after(1, partial(shadow_price, best, each, solver)) for each in relaxed))
-    ready("constraints", found)
-    found = evolve(found, alternatives=tuple(line.after(1, partial(unrefuted, plan, each, solver)) for each in asked))
-    ready("alternatives", found)
+    line.expect(len(open_questions) + len(relaxed) + SOLVES_OF_A_BREAKPOINT * len(varied))
+    answer = evolve(answer, prices=tuple(line.after(1, partial(shadow_price, best, each, solver)) for each in relaxed))
+    ready("constraints", answer)
+    answer = evolve(
+        answer, alternatives=tuple(line.after(1, partial(unrefuted, plan, each, solver)) for each in open_questions)
+    )
+    ready("alternatives", answer)
     crossed = partial(line.after, SOLVES_OF_A_BREAKPOINT)
     flips = tuple(crossed(partial(breakpoint_of, best, problem, each, solver)) for each in varied)
-    found = evolve(found, flips=flips, solves=solver.solves)
-    ready("flips", found)
-    ready("loses", found)
-    return found
+    answer = evolve(answer, flips=flips, solves=solver.solves)
+    ready("flips", answer)
+    ready("loses", answer)
+    return answer
 
 
 class _Progress:
     """Which share of the questions is answered."""
 
-    def __init__(self, told: Progress | None) -> None:
-        self._told, self._done, self._of = told, 0, 1
+    def __init__(self, message: Progress | None) -> None:
+        self._told, self._done, self._of = message, 0, 1
 
     def expect(self, questions: int) -> None:
         """How many questions there are."""
@@ -175,6 +177,6 @@ class _Progress:
 
     def after(self, questions: int, answer: Callable[[], Answer]) -> Answer:
         """The answer; so many questions are answered then."""
-        found = answer()
+        result = answer()
         self._done += questions
-        return found
+        return result

@@ -73,18 +73,18 @@ def nearest_plan(plan: PlanDocument, target: str, known: Registry, search: Searc
     if not reasons:
         return Nearest(target, plan)
     free = open_problem(problem, plan, limits, target, known)
-    found = search(_kept(free, decisions(plan, known), known))
-    if found.batch_time is None or plan.batch_time is None:
+    plan_found = search(_kept(free, decisions(plan, known), known))
+    if plan_found.batch_time is None or plan.batch_time is None:
         return None
     best = search(free).batch_time
     return Nearest(
         target,
-        found,
+        plan_found,
         reasons,
-        _changes(plan, found, known),
-        found.batch_time / plan.batch_time - 1,
+        _changes(plan, plan_found, known),
+        plan_found.batch_time / plan.batch_time - 1,
         best,
-        None if best is None else found.batch_time / best - 1,
+        None if best is None else plan_found.batch_time / best - 1,
     )
 
 
@@ -103,8 +103,8 @@ def _kept(problem: Problem, wanted: Sequence[Decision], known: Registry) -> Prob
     return _narrowed(problem, left)
 
 
-def _narrowed(problem: Problem, kept: Sequence[Decision]) -> Problem:
-    for decision in kept:
+def _narrowed(problem: Problem, decided: Sequence[Decision]) -> Problem:
+    for decision in decided:
         problem = decision.keep(problem)
     return problem
 
@@ -124,5 +124,5 @@ def _changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[
     old = {each.name: each.text for each in decisions(before, known)}
     new = {each.name: each.text for each in decisions(now, known)}
     names = dict.fromkeys([*old, *new])
-    found = [(name, old.get(name, "dealt"), new.get(name, "dealt")) for name in names]
-    return tuple(change for change in found if change[1] != change[2])
+    values = [(name, old.get(name, "dealt"), new.get(name, "dealt")) for name in names]
+    return tuple(change for change in values if change[1] != change[2])

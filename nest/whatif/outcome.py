@@ -75,29 +75,29 @@ class Outcome:
         }
 
 
-def outcome(asked: PlanDocument, found: PlanDocument | None, known: Registry) -> Outcome:
-    """What was `found` for a changed problem beside the plan `asked` about; to an infeasible one nothing compares."""
-    if found is None:
+def outcome(plan: PlanDocument, other_plan: PlanDocument | None, known: Registry) -> Outcome:
+    """`other_plan`, of a changed problem, beside `plan`; to an infeasible one nothing compares."""
+    if other_plan is None:
         return Outcome(None, refusal="No list of choices that the problem gives allows it.")
-    if found.status == "infeasible" or found.batch_time is None:
-        return Outcome(None, refusal=found.diagnosis)
-    proved = found.status == "optimal"
-    values = decided_values(found, known)
-    if asked.batch_time is None:
-        return Outcome(found, proved=proved, decided=values)
-    relative = found.batch_time / asked.batch_time - 1
-    mine, other = asked.summary["time_shares"], found.summary["time_shares"]
+    if other_plan.status == "infeasible" or other_plan.batch_time is None:
+        return Outcome(None, refusal=other_plan.diagnosis)
+    proved = other_plan.status == "optimal"
+    values = decided_values(other_plan, known)
+    if plan.batch_time is None:
+        return Outcome(other_plan, proved=proved, decided=values)
+    relative = other_plan.batch_time / plan.batch_time - 1
+    mine, other = plan.summary["time_shares"], other_plan.summary["time_shares"]
     slower = relative > 0
-    reason = None if abs(relative) <= AGREEMENT else why(mine, other, asked.batch_time, slower=slower)
-    differences = grown(mine, other, asked.batch_time)
-    return Outcome(found, relative, changes(asked, found, known), reason, None, proved, values, differences)
+    reason = None if abs(relative) <= AGREEMENT else why(mine, other, plan.batch_time, slower=slower)
+    differences = grown(mine, other, plan.batch_time)
+    return Outcome(other_plan, relative, changes(plan, other_plan, known), reason, None, proved, values, differences)
 
 
 def changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[tuple[str, str, str], ...]:
     """What two plans decide differently, but for what follows from the rest: name, before, now."""
     old, new = decided(before, known), decided(now, known)
-    found = [(name, old.get(name, "1"), new.get(name, "1")) for name in dict.fromkeys([*old, *new])]
-    return tuple(change for change in found if change[1] != change[2])
+    values = [(name, old.get(name, "1"), new.get(name, "1")) for name in dict.fromkeys([*old, *new])]
+    return tuple(change for change in values if change[1] != change[2])
 
 
 def decided(plan: PlanDocument, known: Registry) -> dict[str, str]:

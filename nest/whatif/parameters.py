@@ -141,10 +141,10 @@ def _of_levels(cluster: ClusterSpec) -> Iterator[Parameter]:
     for index, (level, name) in enumerate(zip(levels, names, strict=True)):
         nominal = _nominal(level)
         if level.fanout > 1 and nominal is not None:
-            told = name if names.count(name) == 1 else f"{name} (level {index})"
+            label = name if names.count(name) == 1 else f"{name} (level {index})"
             made_of = _member(level)
-            told += "" if made_of == level.link else f" as {made_of}"  # Whoever writes it must name that member, too.
-            yield _parameter(told, nominal, _level_changed(index))
+            label += "" if made_of == level.link else f" as {made_of}"  # Whoever writes it must name that member, too.
+            yield _parameter(label, nominal, _level_changed(index))
 
 
 def _nominal(level: LevelSpec) -> float | None:
@@ -214,15 +214,15 @@ def _of_classes(cluster: ClusterSpec, scaled: Scaled) -> Iterator[Parameter]:
 
 def _classes(cluster: ClusterSpec, scaled: Scaled) -> list[float]:
     """The bandwidths that differ by more than rounding, ascending."""
-    found: set[float] = set()
+    sizes: set[float] = set()
 
     def met(value: float) -> float:
-        found.add(value)
+        sizes.add(value)
         return value
 
     scaled(cluster, met)
     classes: list[float] = []
-    for value in sorted(found):
+    for value in sorted(sizes):
         if not classes or not isclose(value, classes[-1], rel_tol=AGREEMENT):
             classes.append(value)
     return classes
@@ -284,15 +284,15 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
         InputError: its cluster cannot be used.
     """
     cluster, device = build_cluster(problem.cluster, known)
-    found = [*bandwidths(problem.cluster, known)]
-    found.append(Parameter("memory", cluster.device_memory, "bytes", with_memory, at_least=cluster.reserve))
+    varied = [*bandwidths(problem.cluster, known)]
+    varied.append(Parameter("memory", cluster.device_memory, "bytes", with_memory, at_least=cluster.reserve))
     if problem.model is not None and device is not None:
         peak = matrix_peak(device, problem.training.precision)
-        found.append(Parameter("peak compute", peak, "FLOP/s", _with_peak))
-    found += _devices(problem.cluster)
+        varied.append(Parameter("peak compute", peak, "FLOP/s", _with_peak))
+    varied += _devices(problem.cluster)
     batch = problem.training.global_batch
-    found.append(Parameter("global batch", batch, "samples", _with_batch, multiple_of=1))
-    return tuple(found)
+    varied.append(Parameter("global batch", batch, "samples", _with_batch, multiple_of=1))
+    return tuple(varied)
 
 
 PLENTY = 1024.0

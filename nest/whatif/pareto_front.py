@@ -75,21 +75,21 @@ def pareto_front(
     """
     problem = problem_of(plan, solver)
     cluster, _ = build_cluster(problem.cluster, solver.plugins)
-    asked = sorted({cluster.device_memory * each for each in memories}, reverse=True)
-    found: list[FrontierPoint] = []
+    memory_limits = sorted({cluster.device_memory * each for each in memories}, reverse=True)
+    points: list[FrontierPoint] = []
     for devices in sorted(set(counts or device_counts(cluster)), reverse=True):
         needed = float("inf")
-        for memory in asked:
+        for memory in memory_limits:
             if memory >= needed or memory <= cluster.reserve:
                 continue
-            told = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
-            best = solver.within(problem, devices, memory, cluster.size, told)
-            found.append(_point(devices, memory, best))
+            limits = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
+            best = solver.within(problem, devices, memory, cluster.size, limits)
+            points.append(_point(devices, memory, best))
             if best is None or best.batch_time is None:
                 break
             needed = needed_memory(best)
-    found = [_not_beaten(point, found) for point in found]
-    return tuple(evolve(point, efficient=_efficient(point, found)) for point in found)
+    points = [_not_beaten(point, points) for point in points]
+    return tuple(evolve(point, efficient=_efficient(point, points)) for point in points)
 
 
 def device_counts(cluster: Cluster) -> tuple[int, ...]:
@@ -120,16 +120,16 @@ def _point(devices: int, memory: float, best: PlanDocument | None) -> FrontierPo
     )
 
 
-def _not_beaten(point: FrontierPoint, found: Sequence[FrontierPoint]) -> FrontierPoint:
+def _not_beaten(point: FrontierPoint, points: Sequence[FrontierPoint]) -> FrontierPoint:
     """The point with the fastest plan found within its limits: a search that was stopped early may have missed it."""
-    within = [each for each in found if each.devices <= point.devices and each.memory <= point.memory]
+    within = [each for each in points if each.devices <= point.devices and each.memory <= point.memory]
     fastest = min((each for each in within if each.batch_time), key=lambda each: each.batch_time or 0, default=point)
     if point.proved or fastest.batch_time is None or fastest.batch_time >= (point.batch_time or 0):
         return point
     return evolve(fastest, devices=point.devices, proved=False)
 
 
-def _efficient(point: FrontierPoint, found: Sequence[FrontierPoint]) -> bool:
+def _efficient(point: FrontierPoint, points: Sequence[FrontierPoint]) -> bool:
     """Whether a point is as fast as none that asks for no more."""
     if point.batch_time is None:
         return False
@@ -139,5 +139,5 @@ def _efficient(point: FrontierPoint, found: Sequence[FrontierPoint]) -> bool:
         and other.devices <= point.devices
         and other.memory <= point.memory
         and (other.devices, other.memory) != (point.devices, point.memory)
-        for other in found
+        for other in points
     )

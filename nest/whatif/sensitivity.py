@@ -93,18 +93,20 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
         changed = parameter.changed(problem, value)
     except InputError:  # Such as a batch below the smallest micro-batch: no plan has it.
         return Response(parameter.name, parameter.unit, value, factor, None, None, None, changed=False)
-    kept = time_on(changed, plan, solver.plugins)
-    best = _best(plan, changed, parameter, factor, kept, solver)
+    same_plan_time = time_on(changed, plan, solver.plugins)
+    best = _best(plan, changed, parameter, factor, same_plan_time, solver)
     time = None if best is None else best.batch_time
-    stays = time is None or (kept is not None and kept <= time * (1 + AGREEMENT))
+    stays = time is None or (same_plan_time is not None and same_plan_time <= time * (1 + AGREEMENT))
     scale = factor if parameter.unit == "samples" else 1.0
     return Response(
         parameter.name,
         parameter.unit,
         value,
         factor,
-        None if kept is None else _relative(kept / scale, plan),
-        None if time is None else _relative((kept if stays and kept is not None else time) / scale, plan),
+        None if same_plan_time is None else _relative(same_plan_time / scale, plan),
+        None
+        if time is None
+        else _relative((same_plan_time if stays and same_plan_time is not None else time) / scale, plan),
         None if best is None or time is None else plan_label(plan if stays else best),
         changed=not stays and best is not None and _decides(plan, solver.plugins) != _decides(best, solver.plugins),
         proved=best is None or best.status != "feasible",
@@ -112,32 +114,39 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
 
 
 def _best(
-    plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, kept: float | None, solver: Solver
+    plan: PlanDocument,
+    changed: Problem,
+    parameter: Parameter,
+    factor: float,
+    same_plan_time: float | None,
+    solver: Solver,
 ) -> PlanDocument | None:
     """The best plan of the changed problem; the plan itself where that is implied."""
     assert plan.batch_time is not None
-    if _is_implied(plan, changed, parameter, factor, kept):
+    if _is_implied(plan, changed, parameter, factor, same_plan_time):
         return plan
-    told = f"{parameter.name} times {factor:g}"
+    label = f"{parameter.name} times {factor:g}"
     if parameter.name == "memory":
         cluster, _ = build_cluster(changed.cluster, solver.plugins)
-        return solver.within(changed, cluster.size, parameter.value * factor, cluster.size, told)
-    return solver.plan(changed, told, plan)
+        return solver.within(changed, cluster.size, parameter.value * factor, cluster.size, label)
+    return solver.plan(changed, label, plan)
 
 
-def _is_implied(plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, kept: float | None) -> bool:
+def _is_implied(
+    plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, same_plan_time: float | None
+) -> bool:
     """Whether a proved plan stays the best because it takes no longer, though all plans take as long as before or more.
 
     That all do is certain of less memory, and of slower links between levels and slower products where the built-in
     models price them: their times fall with bandwidth and peak.
     """
-    if factor >= 1 or plan.status != "optimal" or kept is None or plan.batch_time is None:
+    if factor >= 1 or plan.status != "optimal" or same_plan_time is None or plan.batch_time is None:
         return False
     built_in = changed.costs is None and changed.collectives is None and changed.layer_times is None
     worse = parameter.name == "memory" or (
         parameter.unit in ("bytes/s", "FLOP/s") and built_in and changed.cluster.topology is None
     )
-    return worse and kept <= plan.batch_time
+    return worse and same_plan_time <= plan.batch_time
 
 
 def _relative(time: float, plan: PlanDocument) -> float:

@@ -103,53 +103,53 @@ def _search(problem: Problem) -> Iterator[Relaxation]:
     search, decided = problem.search, problem.decided
     if "rank_order" not in decided and set(search.rank_order) != set(RANK_ORDERS):
         orders = tuple(dict.fromkeys((*search.rank_order, *RANK_ORDERS)))
-        found = evolve(problem, search=evolve(search, rank_order=orders))
-        yield Relaxation("search.rank_order", _listed(search.rank_order), "any", found)
+        relaxed = evolve(problem, search=evolve(search, rank_order=orders))
+        yield Relaxation("search.rank_order", _listed(search.rank_order), "any", relaxed)
     if "zero" not in decided and set(search.zero) != set(ZERO_STAGES):
         stages = tuple(dict.fromkeys((*search.zero, *ZERO_STAGES)))
-        found = evolve(problem, search=evolve(search, zero=stages))
-        yield Relaxation("search.zero", _listed(search.zero), "any", found)
+        relaxed = evolve(problem, search=evolve(search, zero=stages))
+        yield Relaxation("search.zero", _listed(search.zero), "any", relaxed)
     if "recompute" not in decided and search.recompute is not None:
-        found = evolve(problem, search=evolve(search, recompute=None))
-        yield Relaxation("search.recompute", _listed(search.recompute), "any mode", found)
+        relaxed = evolve(problem, search=evolve(search, recompute=None))
+        yield Relaxation("search.recompute", _listed(search.recompute), "any mode", relaxed)
     if "zero_degree" not in decided and ALL_RANKS not in search.zero_degree:
-        found = evolve(problem, search=evolve(search, zero_degree=(*search.zero_degree, ALL_RANKS)))
-        yield Relaxation("search.zero_degree", _listed(search.zero_degree), "all ranks too", found)
+        relaxed = evolve(problem, search=evolve(search, zero_degree=(*search.zero_degree, ALL_RANKS)))
+        yield Relaxation("search.zero_degree", _listed(search.zero_degree), "all ranks too", relaxed)
     if search.granularity == "block":
-        found = evolve(problem, search=evolve(search, granularity="layer"))
-        yield Relaxation("search.granularity", search.granularity, "cuts between any two layers", found)
+        relaxed = evolve(problem, search=evolve(search, granularity="layer"))
+        yield Relaxation("search.granularity", search.granularity, "cuts between any two layers", relaxed)
     if search.framework is not None:
-        found = evolve(problem, search=evolve(search, target=NO_TARGET))
-        yield Relaxation("search.target", search.framework, "any framework", found)
+        relaxed = evolve(problem, search=evolve(search, target=NO_TARGET))
+        yield Relaxation("search.target", search.framework, "any framework", relaxed)
 
 
 def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
     training, decided = problem.training, problem.decided
     missing = [name for name in known.schedules() if name not in training.schedule]
     if missing and "schedule" not in decided:
-        found = evolve(problem, training=evolve(training, schedule=(*training.schedule, *missing)))
-        yield Relaxation("training.schedule", _listed(training.schedule), "any schedule", found)
+        relaxed = evolve(problem, training=evolve(training, schedule=(*training.schedule, *missing)))
+        yield Relaxation("training.schedule", _listed(training.schedule), "any schedule", relaxed)
     sizes = training.micro_batch
     if sizes is not None and problem.model is not None and "micro_batch" not in decided:
         more = [size for size in USUAL_MICRO_BATCHES if size <= training.global_batch and size not in sizes]
         if more:
-            found = evolve(problem, training=evolve(training, micro_batch=(*sizes, *more)))
-            yield Relaxation("training.micro_batch", _listed(sizes), f"{_listed(more)} too", found)
+            relaxed = evolve(problem, training=evolve(training, micro_batch=(*sizes, *more)))
+            yield Relaxation("training.micro_batch", _listed(sizes), f"{_listed(more)} too", relaxed)
     if not training.uneven_batch and (training.global_batch > 1 or isinstance(problem.profile, ProfileSpec)):
-        found = evolve(problem, training=evolve(training, uneven_batch=True))
-        yield Relaxation("training.uneven_batch", "false", "micro-batches with a remainder too", found)
+        relaxed = evolve(problem, training=evolve(training, uneven_batch=True))
+        yield Relaxation("training.uneven_batch", "false", "micro-batches with a remainder too", relaxed)
 
 
 def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
     training = problem.training
     risk = RISK if training.memory_risk is None else training.memory_risk
     if problem.model is not None and training.memory_margin is None and risk < DARING:
-        found = evolve(problem, training=evolve(training, memory_risk=DARING))
-        yield Relaxation("training.memory_risk", f"{risk:g}", f"{DARING:g}", found)
+        relaxed = evolve(problem, training=evolve(training, memory_risk=DARING))
+        yield Relaxation("training.memory_risk", f"{risk:g}", f"{DARING:g}", relaxed)
     for parameter in parameters(problem, known):
         if parameter.unit == "bytes":
-            found = parameter.changed(problem, parameter.value * PLENTY)
-            yield Relaxation("cluster.memory", format_bytes(parameter.value), "any amount of memory", found)
+            relaxed = parameter.changed(problem, parameter.value * PLENTY)
+            yield Relaxation("cluster.memory", format_bytes(parameter.value), "any amount of memory", relaxed)
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -194,5 +194,5 @@ def shadow_price(best: PlanDocument, relaxation: Relaxation, solver: Solver) -> 
 
     Without a restriction there are more plans and none less, so that no price is below 0 where both are proved best.
     """
-    found = solver.plan(relaxation.problem, f"without {relaxation.place}", best)
-    return ShadowPrice(relaxation.place, relaxation.written, relaxation.instead, outcome(best, found, solver.plugins))
+    plan = solver.plan(relaxation.problem, f"without {relaxation.place}", best)
+    return ShadowPrice(relaxation.place, relaxation.written, relaxation.instead, outcome(best, plan, solver.plugins))

@@ -36,16 +36,16 @@ def best_plans(
 
     result = search(instance, deadline, progress, simpler_within=simpler_within(problem))
     best = result_document(instance, formulation, result, problem, known, deadline)
-    plans, found = [(best, result.status != "feasible")], []
+    plans, gaps = [(best, result.status != "feasible")], []
     while result.solution is not None and len(plans) < count:
-        found.append(result.solution)
+        gaps.append(result.solution)
         met = result.runner_up
-        if met is not None and any(PlanSignature.of(each).covers(met[0]) for each in found):
+        if met is not None and any(PlanSignature.of(each).covers(met[0]) for each in gaps):
             met = None
         if met is None and deadline.passed:
             break
         try:
-            result = search(instance, deadline, progress, known=met, preferred=False, runner_up=False, besides=found)
+            result = search(instance, deadline, progress, known=met, preferred=False, runner_up=False, besides=gaps)
         except NoPlanYet:
             break
         if result.solution is not None:

@@ -35,8 +35,8 @@ def time_on(problem: Problem, plan: PlanDocument, known: Registry) -> float | No
         instance = decided_instance(problem, plan, known)
     except InputError:
         return None
-    found = decided_on(instance, plan, permitted=plan.lower_bound is not None)
-    return None if found is None else found[1].batch_time
+    solution = decided_on(instance, plan, permitted=plan.lower_bound is not None)
+    return None if solution is None else solution[1].batch_time
 
 
 def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
@@ -142,14 +142,14 @@ class Solver:
             asking: what is asked, for progress.
             start: as for `plan`.
         """
-        found = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
-        wider = (each for each in found if each.devices >= devices and each.memory >= memory)
+        incumbents = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
+        wider = (each for each in incumbents if each.devices >= devices and each.memory >= memory)
         for each in wider:
             if _settles(each.plan, devices, memory):
                 return each.plan
         limited = problem if devices >= size else at_most(problem, devices)
         plan = self.plan(with_memory(limited, memory), asking, start)
-        found.append(_Limits(devices, memory, plan))
+        incumbents.append(_Limits(devices, memory, plan))
         return plan
 
     def _solved(self, problem: Problem, start: PlanDocument | None) -> PlanDocument | None:
@@ -163,9 +163,9 @@ class Solver:
             return None
         if result.solution is None:
             return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
-        found = found_document(instance, None, result, problem, self.plugins)
-        self._keep_as_start(found)
-        return found
+        plan = found_document(instance, None, result, problem, self.plugins)
+        self._keep_as_start(plan)
+        return plan
 
     def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
         """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.
@@ -178,9 +178,9 @@ class Solver:
         known = None if begun is None else (begun[0], begun[1].batch_time)
         preferred = True
         for plan in reversed(self._starts.values()):
-            found = decided_on(instance, plan)
-            if found is not None and (known is None or found[1].batch_time < known[1] * (1 - TIE)):
-                known, preferred = (found[0], found[1].batch_time), False
+            solution = decided_on(instance, plan)
+            if solution is not None and (known is None or solution[1].batch_time < known[1] * (1 - TIE)):
+                known, preferred = (solution[0], solution[1].batch_time), False
         return known, preferred
 
     def _keep_as_start(self, plan: PlanDocument) -> None:

@@ -62,7 +62,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         r"be 1, 2, 4, 8 only; change one of them, or set training.uneven_batch",
     ),
     "decision": (problem(fixed={"replicas": 3}), r"Constraint `replicas == 3` is tightest"),
-    "batch": (in_fours(), r"The batch is tightest: 7 samples cannot be dealt evenly .* micro-batches of 4 samples"),
+    "batch": (in_fours(), r"The batch is tightest: 7 samples cannot be divided evenly .* micro-batches of 4 samples"),
     "layers": (
         problem(constraints=['same_stage("stem", "head")', "pp >= 3"]),
         r"at most 1 stages remain, but plans need at least 3",

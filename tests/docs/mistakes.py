@@ -158,7 +158,7 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({"fixed.ep": 3}, "ep can be 1, 2, 4, 8 only", beside=MOE),
         M({"fixed.cp": 3}, "cp can be 1, 2, 4, 8, 16 only"),
         M({"fixed.pp": 40}, "pp can be 1 to 16 only", exit=1),
-        M({"fixed.pp": 40}, "only 32 blocks", ("evaluate", FILE), beside={"cluster.levels[1].fanout": 16}),
+        M({"fixed.pp": 40}, "only 32 transformer blocks", ("evaluate", FILE), beside={"cluster.levels[1].fanout": 16}),
         M({"fixed.dp": 3}, "3 does not divide training.global_batch (64)", exit=1),
         M({"fixed.tp": 8, "fixed.pp": 4}, "pp can be 1, 2 only", exit=1),
         M({"fixed.micro_batch": 128}, "a whole number from 1 to training.global_batch (64)"),

@@ -41,11 +41,11 @@ class Devices:
 
     def blocks(self, stage: int) -> tuple[tuple[int, ...], ...]:
         """For each replica, the devices of a stage in ascending order."""
-        found: dict[int, list[int]] = {}
+        blocks: dict[int, list[int]] = {}
         for device, place in enumerate(self.places):
             if place is not None and place.stage == stage:
-                found.setdefault(place.replica, []).append(device)
-        return tuple(tuple(found[replica]) for replica in sorted(found))
+                blocks.setdefault(place.replica, []).append(device)
+        return tuple(tuple(blocks[replica]) for replica in sorted(blocks))
 
 
 def devices(subject: Subject) -> Devices:
@@ -79,10 +79,10 @@ def _hosts(subject: Subject, size: int) -> tuple[str, ...]:
     if not cluster.hosts:
         return ()
     try:
-        found = seats(size, cluster.hosts, cluster.devices_per_host, subject.instance.cluster.capacities[0])
+        places = seats(size, cluster.hosts, cluster.devices_per_host, subject.instance.cluster.capacities[0])
     except InputError:  # Hosts that do not hold the devices stop who starts processes, not who draws.
         return ()
-    return tuple(seat.node for seat in found)
+    return tuple(seat.node for seat in places)
 
 
 MOST_CELLS = 2048
@@ -122,28 +122,28 @@ class _Picture:
 
 def cluster_figure(subject: Subject) -> Figure:
     """Nested boxes with a numbered cell for each device, and the devices of each stage as a table."""
-    found = devices(subject)
+    drawn_devices = devices(subject)
     stages = len(subject.plan.stages)
-    used = sum(place is not None for place in found.places)
-    caption = _caption(subject, _picture(subject, found, WIDTH), used)
+    used = sum(place is not None for place in drawn_devices.places)
+    caption = _caption(subject, _picture(subject, drawn_devices, WIDTH), used)
 
     def drawn(room: float) -> tuple[Drawing, ...]:
-        picture = _picture(subject, found, room)
+        picture = _picture(subject, drawn_devices, room)
         width, height = picture.layout.size(len(picture.layout.fanouts) - 1)
         body = joined([*_frames(picture), *_cells(picture)])
-        title = f"The {len(found.places):,} devices of the cluster by stage"
+        title = f"The {len(drawn_devices.places):,} devices of the cluster by stage"
         return (Drawing(max(width, 1.0), height + 1, body, title, caption),)
 
-    rows = tuple(_row(index, found) for index in range(stages))
+    rows = tuple(_row(index, drawn_devices) for index in range(stages))
     words = (0, 3)
     header = ("stage", "devices in a replica", "devices", "which")
     table = Table("Devices by stage", header, rows, words)
     return Figure("cluster", "Where the stages lie", caption, tuple(map(drawn, WIDTHS)), table)
 
 
-def _picture(subject: Subject, found: Devices, room: float) -> _Picture:
+def _picture(subject: Subject, drawn_devices: Devices, room: float) -> _Picture:
     cluster = subject.instance.cluster
-    many = gathered(found.places, cluster.capacities, MOST_CELLS)
+    many = gathered(drawn_devices.places, cluster.capacities, MOST_CELLS)
     fanouts = fanouts_of_cells(cluster.capacities, many, MOST_CELLS)
     cells = prod(fanouts)
     cell, between = _LARGE if cells <= _FEW else _SMALL
@@ -151,35 +151,39 @@ def _picture(subject: Subject, found: Devices, room: float) -> _Picture:
     capacities = dict(zip(reversed(cluster.capacities), reversed(names), strict=True))
     inside = [many * prod(fanouts[: level + 1]) for level in range(len(fanouts))]
     return _Picture(
-        Layout(fanouts, cell, between, room), tuple(capacities.get(each, "") for each in inside), many, cells, found
+        Layout(fanouts, cell, between, room),
+        tuple(capacities.get(each, "") for each in inside),
+        many,
+        cells,
+        drawn_devices,
     )
 
 
 def _caption(subject: Subject, picture: _Picture, used: int) -> str:
     """What is drawn, and what is not."""
-    plan, found = subject.plan, picture.found
-    size = len(found.places)
+    plan, drawn_devices = subject.plan, picture.found
+    size = len(drawn_devices.places)
     what = "device" if picture.many == 1 else f"run of {picture.many:,} devices of one stage"
     boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
-    told = [f"Each cell is a {what}, coloured and numbered by its pipeline stage; boxes are levels of the network"]
-    told[0] += f": {boxes_of}." if boxes_of else "."
+    sentences = [f"Each cell is a {what}, coloured and numbered by its pipeline stage; boxes are levels of the network"]
+    sentences[0] += f": {boxes_of}." if boxes_of else "."
     replicas = plan.data_parallel or 1
     if replicas > 1:
-        told.append(
+        sentences.append(
             f"There are {replicas:,} replicas of {counted(len(plan.stages), 'stage')}; the first one has an outline."
         )
     if used < size:
-        told.append(f"{size - used:,} of {size:,} devices are not used; their cells are empty.")
+        sentences.append(f"{size - used:,} of {size:,} devices are not used; their cells are empty.")
     drawn = picture.cells * picture.many
     if drawn < size:
-        told.append(f"Drawn are the first {drawn:,} of {size:,} devices; the table has all of them.")
+        sentences.append(f"Drawn are the first {drawn:,} of {size:,} devices; the table has all of them.")
     if len(plan.stages) > len(STAGES):
-        told.append(f"Colours repeat after {len(STAGES)} stages, numbers do not.")
+        sentences.append(f"Colours repeat after {len(STAGES)} stages, numbers do not.")
     if plan.placement is not None:
-        told.append(
+        sentences.append(
             "Devices are where the placement on the network itself puts them; boxes are the levels it comes near."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def _frames(picture: _Picture) -> Iterable[Markup]:
@@ -205,7 +209,7 @@ def _name(picture: _Picture, level: int, group: int, width: float) -> str:
     name = f"{picture.levels[level] or 'group'} {group + 1}"
     if hosts and len(set(hosts)) == 1:
         name = hosts[0]
-    return next((told for told in (name, name[: LONGEST - 1] + "…", str(group + 1)) if fits(told, width, 10)), "")
+    return next((label for label in (name, name[: LONGEST - 1] + "…", str(group + 1)) if fits(label, width, 10)), "")
 
 
 def _cells(picture: _Picture) -> Iterable[Markup]:
@@ -245,10 +249,10 @@ def _squares(cells: Sequence[int], at: Sequence[tuple[float, float]], side: floa
     return boxes((*at[cell], side, side) for cell in cells)
 
 
-def _row(stage: int, found: Devices) -> tuple[Cell, ...]:
-    blocks = found.blocks(stage)
+def _row(stage: int, drawn_devices: Devices) -> tuple[Cell, ...]:
+    blocks = drawn_devices.blocks(stage)
     count = sum(len(block) for block in blocks)
-    named = found.names
+    named = drawn_devices.names
     which = (
         device_spans(blocks) if not named else "; ".join(" ".join(named[each] for each in block) for block in blocks)
     )
@@ -257,13 +261,13 @@ def _row(stage: int, found: Devices) -> tuple[Cell, ...]:
 
 def runs(numbers: tuple[int, ...]) -> list[tuple[int, int]]:
     """First and last of each run of neighbours among ascending numbers."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for each in numbers:
-        if found and found[-1][1] == each - 1:
-            found[-1] = found[-1][0], each
+        if ranges and ranges[-1][1] == each - 1:
+            ranges[-1] = ranges[-1][0], each
         else:
-            found.append((each, each))
-    return found
+            ranges.append((each, each))
+    return ranges
 
 
 def device_spans(blocks: tuple[tuple[int, ...], ...]) -> str:

@@ -31,42 +31,42 @@ def headline(subject: Subject) -> Section:
 
 def _facts(subject: Subject) -> Iterator[Fact]:
     """The figures, those that people decide by first."""
-    plan, found, batch_time = subject.plan, subject.summary, subject.batch_time
+    plan, summary, batch_time = subject.plan, subject.summary, subject.batch_time
     span = plan.batch_time_range
     between = f"{_between(span.low, span.high)}, {span.probability:.0%} likely" if span is not None else ""
     yield Fact("Step time", Cell.seconds(batch_time), between)
-    if "tokens_per_second" in found:
-        yield Fact("Model FLOP utilisation (MFU)", Cell.share(found["model_flops_utilisation"]))
-    yield from _training(found.get("training"))
+    if "tokens_per_second" in summary:
+        yield Fact("Model FLOP utilisation (MFU)", Cell.share(summary["model_flops_utilisation"]))
+    yield from _training(summary.get("training"))
     if plan.throughput is not None:
         yield Fact("Throughput", Cell(f"{plan.throughput:.4g} samples/s", plan.throughput))
-    if "tokens_per_second" in found:
-        each = found["tokens_per_second_per_device"]
-        a_day = f"{in_words(found['tokens_per_second'] * SECONDS_PER_DAY)} a day in all"
+    if "tokens_per_second" in summary:
+        each = summary["tokens_per_second_per_device"]
+        a_day = f"{in_words(summary['tokens_per_second'] * SECONDS_PER_DAY)} a day in all"
         yield Fact("Tokens per second and device", Cell(f"{each:,.0f}", each), a_day)
     fullest = max(stage.memory for stage in plan.stages)
     likely = "" if plan.fit_probability is None else f"{plan.fit_probability:.0%} likely to fit"
     memory = f"{format_bytes(fullest)} of {format_bytes(subject.priced.device_memory)}"
     yield Fact("Memory of the fullest stage", Cell(memory, fullest), likely)
-    used = found["devices_used"]
-    yield Fact("Devices used", Cell(f"{used:,} of {found['devices']:,}", float(used)))
-    bubble = found["time_shares"]["bubble"] / batch_time if batch_time else 0.0
-    yield Fact("Idle, average of stages", Cell.share(found["idle_share"]), f"pipeline bubble {bubble:.1%}")
+    used = summary["devices_used"]
+    yield Fact("Devices used", Cell(f"{used:,} of {summary['devices']:,}", float(used)))
+    bubble = summary["time_shares"]["bubble"] / batch_time if batch_time else 0.0
+    yield Fact("Idle, average of stages", Cell.share(summary["idle_share"]), f"pipeline bubble {bubble:.1%}")
 
 
-def _training(found: Mapping[str, Any] | None) -> Iterator[Fact]:
+def _training(whole: Mapping[str, Any] | None) -> Iterator[Fact]:
     """Time and cost of the whole training, where the problem says how many tokens it takes."""
-    if found is None:
+    if whole is None:
         return
-    tokens, hours = f"{in_words(found['tokens'])} tokens", found["device_hours"]
-    between = f"{_between(found['low'], found['high'])}; " if found.get("low") is not None else ""
-    yield Fact("Time to train", Cell.seconds(found["time"]), f"{between}{tokens}")
-    if found.get("cost") is None:
+    tokens, hours = f"{in_words(whole['tokens'])} tokens", whole["device_hours"]
+    between = f"{_between(whole['low'], whole['high'])}; " if whole.get("low") is not None else ""
+    yield Fact("Time to train", Cell.seconds(whole["time"]), f"{between}{tokens}")
+    if whole.get("cost") is None:
         yield Fact("Device hours to train", Cell(in_words(hours), hours), tokens)
         return
-    least, most = found.get("cost_low"), found.get("cost_high")
+    least, most = whole.get("cost_low"), whole.get("cost_high")
     between = f"{in_words(least)} to {in_words(most)}; " if least is not None and most is not None else ""
-    cost = Cell(in_words(found["cost"]), found["cost"])
+    cost = Cell(in_words(whole["cost"]), whole["cost"])
     yield Fact("Cost to train", cost, f"{between}{in_words(hours)} device hours")
 
 
@@ -154,15 +154,15 @@ def _inside(subject: Subject) -> str:
     for name, degree in plan.candidate.degrees.items():
         if degree > 1 and not (name == "sp" and degree == plan.candidate.degrees.get("tp")):
             kinds.setdefault(degree, []).append(PARALLELISM.get(name, name))
-    told = [f"{listed(names)} parallelism {degree}" for degree, names in kinds.items()]
-    if not told:
+    degrees = [f"{listed(names)} parallelism {degree}" for degree, names in kinds.items()]
+    if not degrees:
         width = plan.candidate.width
         return "one device for each stage" if width == 1 else f"{width} devices for each stage"
     levels = subject.instance.cluster.capacities
     names = [level.name for level in subject.instance.cluster.levels]
     around = next((name for name, size in zip(names, levels, strict=True) if size >= plan.candidate.width), None)
     near = f" inside a {around}" if around and plan.placement is None else ""
-    return listed(told) + near
+    return listed(degrees) + near
 
 
 def _pipeline(plan: PlanDocument) -> str:
@@ -214,12 +214,12 @@ def cluster_size(problem: Problem, cluster: Cluster) -> str:
     """The cluster level by level, `4 racks of 4 nodes of 8 devices`; empty: its network has no levels of its own."""
     if problem.cluster.topology is not None:
         return ""
-    told = ["1 device" if cluster.levels[0].fanout == 1 else f"{cluster.levels[0].fanout} devices"]
+    sizes = ["1 device" if cluster.levels[0].fanout == 1 else f"{cluster.levels[0].fanout} devices"]
     for inside, level in pairwise(cluster.levels):
         what = "group" if inside.name.startswith("level ") else inside.name
-        told.insert(0, f"{level.fanout:,} {what}{'s' * (level.fanout != 1)}")
+        sizes.insert(0, f"{level.fanout:,} {what}{'s' * (level.fanout != 1)}")
     named = f"{problem.cluster.name}: " if problem.cluster.name else ""
-    return named + " of ".join(told)
+    return named + " of ".join(sizes)
 
 
 def batch_size(problem: Problem) -> str:
@@ -254,8 +254,8 @@ def _described(model: Mapping[str, Any]) -> str:
 
 def _is_that(model: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Whether a configuration says of widths, counts and family what a named model's says."""
-    told = {key: value for key, value in config.items() if key not in SAYS_NOTHING}
-    return all(model.get(key) == value for key, value in told.items())
+    figures = {key: value for key, value in config.items() if key not in SAYS_NOTHING}
+    return all(model.get(key) == value for key, value in figures.items())
 
 
 def _layers(problem: Problem) -> tuple[str, ...]:
@@ -265,8 +265,8 @@ def _layers(problem: Problem) -> tuple[str, ...]:
         return ()
     transformer = model.get("transformer")
     shape = transformer if isinstance(transformer, Mapping) else model
-    found = (shape.get(key) for key in ("num_hidden_layers", "n_layer", "layers"))
-    return next((("1 layer" if each == 1 else f"{each} layers",) for each in found if _whole(each)), ())
+    counts = (shape.get(key) for key in ("num_hidden_layers", "n_layer", "layers"))
+    return next((("1 layer" if each == 1 else f"{each} layers",) for each in counts if _whole(each)), ())
 
 
 def _parameters(problem: Problem, known: Registry) -> tuple[str, ...]:

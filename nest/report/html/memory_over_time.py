@@ -37,12 +37,12 @@ class Peak:
     time: float
 
 
-def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, planned: Sequence[float]) -> Figure:
+def memory_over_time_figure(replay: Replay, windows: Shown, capacity: float, planned: Sequence[float]) -> Figure:
     """The figure: a row for every stage that the timeline shows, its peak marked, capacity as a line.
 
     Args:
         replay: of the plan, as planned.
-        shown: of the batch, in the timeline.
+        windows: of the batch, in the timeline.
         capacity: bytes of a device.
         planned: bytes that the plan counts for each stage.
     """
@@ -51,7 +51,7 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
         for points, most in zip(replay.timeline.memory, replay.timeline.peaks, strict=True)
     )
     most = max(range(len(peaks)), key=lambda stage: peaks[stage].size)
-    parts = " The same stages and parts of the batch are drawn as in the timeline." if shown.gaps else ""
+    parts = " The same stages and parts of the batch are drawn as in the timeline." if windows.gaps else ""
     above = " The capacity lies above what is drawn." if _top(peaks, capacity) < capacity else ""
     caption = (
         f"What a device of each stage holds, against its capacity of {format_bytes(capacity)}. The most is "
@@ -62,7 +62,7 @@ def memory_over_time_figure(replay: Replay, shown: Shown, capacity: float, plann
         "memory-over-time",
         "What every stage holds",
         caption,
-        tuple((_drawing(replay, shown, peaks, capacity, width),) for width in WIDTHS),
+        tuple((_drawing(replay, windows, peaks, capacity, width),) for width in WIDTHS),
         _table(replay, peaks, capacity, planned),
         (
             Key("bytes held", "held"),
@@ -83,18 +83,20 @@ def highest(points: Points, start: float, end: float, parts: int) -> tuple[float
     return tuple(float(sizes[low : max(high, low + 1)].max()) for low, high in zip(first, last, strict=True))
 
 
-def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: float, width: float) -> Drawing:
+def _drawing(replay: Replay, windows: Shown, peaks: Sequence[Peak], capacity: float, width: float) -> Drawing:
     around = room(width)
-    scales = window_scales(shown, around)
-    row = min(TALL, max(LOW, 420 // len(shown.stages)))
-    bottom = TOP + row * len(shown.stages)
+    scales = window_scales(windows, around)
+    row = min(TALL, max(LOW, 420 // len(windows.stages)))
+    bottom = TOP + row * len(windows.stages)
     top = _top(peaks, capacity)
     sizes = alike([format_bytes(peak.size) for peak in peaks], [peak.size for peak in peaks])
-    body = [time_axis(scales, shown.windows[-1][1], TOP, bottom)]
-    for index, stage in enumerate(shown.stages):
+    body = [time_axis(scales, windows.windows[-1][1], TOP, bottom)]
+    for index, stage in enumerate(windows.stages):
         up = Scale(0.0, top, TOP + (index + 1) * row - 2, TOP + index * row + 4)
         peak, points, middle = peaks[stage], replay.timeline.memory[stage], TOP + index * row + row / 2 + 5
-        areas = "".join(_area(points, scale, up, FINE if len(shown.stages) <= FEW_ROWS else COARSE) for scale in scales)
+        areas = "".join(
+            _area(points, scale, up, FINE if len(windows.stages) <= FEW_ROWS else COARSE) for scale in scales
+        )
         body += [
             element("path", d=areas, class_="held"),
             *_line(up, capacity, around),
@@ -103,12 +105,12 @@ def _drawing(replay: Replay, shown: Shown, peaks: Sequence[Peak], capacity: floa
             text(around.right + 4, middle, sizes[stage], "tick"),
         ]
     body += breaks(scales, around.gutter, TOP, bottom)
-    told = (
-        f"A row for each of {len(shown.stages)} stages: bytes held over time as an area, the peak as a dot with its "
+    description = (
+        f"A row for each of {len(windows.stages)} stages: bytes held over time as an area, the peak as a dot with its "
         "size on the right, the capacity of a device as a dashed line where it is not far above. The table below has "
         "the peaks."
     )
-    return Drawing(width, bottom + 30, joined(body), "Memory of stages over the batch", told)
+    return Drawing(width, bottom + 30, joined(body), "Memory of stages over the batch", description)
 
 
 def _top(peaks: Sequence[Peak], capacity: float) -> float:

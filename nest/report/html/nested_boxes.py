@@ -42,15 +42,15 @@ class Layout:
     @cached_property
     def _levels(self) -> tuple[tuple[int, float, float], ...]:
         """For each level, columns, width and height."""
-        found: list[tuple[int, float, float]] = []
+        boxes: list[tuple[int, float, float]] = []
         for level, fanout in enumerate(self.fanouts[:-1]):
-            shapes = self._shapes(level, found[-1][1:] if found else (self.cell, self.cell))
+            shapes = self._shapes(level, boxes[-1][1:] if boxes else (self.cell, self.cell))
             if level < len(self.fanouts) - 2:
-                found.append(min(shapes, key=lambda shape: _unlike(shape, fanout)))
+                boxes.append(min(shapes, key=lambda shape: _unlike(shape, fanout)))
                 continue
             # Of the boxes below the outermost one, those are best that fill it.
             whole = {shape: self._outermost(shape[1:]) for shape in shapes}
-            found.append(
+            boxes.append(
                 min(
                     shapes,
                     key=lambda shape: (
@@ -60,7 +60,7 @@ class Layout:
                     ),
                 )
             )
-        return (*found, self._outermost(found[-1][1:] if found else (self.cell, self.cell)))
+        return (*boxes, self._outermost(boxes[-1][1:] if boxes else (self.cell, self.cell)))
 
     def _shapes(self, level: int, child: tuple[float, float]) -> list[tuple[int, float, float]]:
         """Columns, width and height that a group of a level may have."""
@@ -124,16 +124,16 @@ def gathered(places: Sequence[object], capacities: Sequence[int], most: int) -> 
         capacities: devices per group of each level, innermost first.
         most: cells.
     """
-    found = 1
+    count = 1
     inside = [each for each in range(2, capacities[0] + 1) if capacities[0] % each == 0]
     for many in (*inside, *capacities[1:]):
-        if len(places) // found <= most:
+        if len(places) // count <= most:
             break
-        if many % found == 0 and all(
-            places[device] == places[device - device % many] for device in range(0, len(places), found)
+        if many % count == 0 and all(
+            places[device] == places[device - device % many] for device in range(0, len(places), count)
         ):
-            found = many
-    return found
+            count = many
+    return count
 
 
 def fanouts_of_cells(capacities: Sequence[int], many: int, most: int) -> tuple[int, ...]:
@@ -142,6 +142,6 @@ def fanouts_of_cells(capacities: Sequence[int], many: int, most: int) -> tuple[i
     Levels of one child say nothing and are left out, but for the last.
     """
     cells = [capacity // many for capacity in capacities if capacity > many] or [1]
-    kept = [count for count in cells if count <= most] or cells[:1]
-    found = [count // below for count, below in zip(kept, (1, *kept), strict=False)]
-    return tuple(fanout for fanout in found if fanout > 1) or (1,)
+    counts = [count for count in cells if count <= most] or cells[:1]
+    fanouts = [count // below for count, below in zip(counts, (1, *counts), strict=False)]
+    return tuple(fanout for fanout in fanouts if fanout > 1) or (1,)

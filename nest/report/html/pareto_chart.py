@@ -150,19 +150,19 @@ def _drawing(points: Sequence[FrontierPoint], own: OwnPlan, width: float) -> Dra
     ]
     series = _series(points)
     for devices, hue, form in series:
-        found = sorted(
+        front = sorted(
             (each for each in points if each.devices == devices and each.throughput is not None),
             key=lambda each: each.memory,
         )
-        body += _line(found, across, up, hue, form)
+        body += _line(front, across, up, hue, form)
     body.append(element("circle", cx=across(own.memory), cy=up(own.throughput), r=RING, class_="own"))
     body.append(_own_name(across(own.memory), up(own.throughput)))
-    told = (
+    description = (
         f"Throughput over the memory of a device, a line of steps for each of {len(series)} numbers of devices: "
         + "; ".join(_described(points, devices) for devices in dict.fromkeys(point.devices for point in points))
         + f". This plan is circled: {own.throughput:.4g} samples/s with {format_bytes(own.memory)}."
     )
-    return Drawing(width, BOTTOM + 44, joined(body), "Throughput against memory and devices", told)
+    return Drawing(width, BOTTOM + 44, joined(body), "Throughput against memory and devices", description)
 
 
 def _described(points: Sequence[FrontierPoint], devices: int) -> str:
@@ -172,10 +172,10 @@ def _described(points: Sequence[FrontierPoint], devices: int) -> str:
     return f"{devices_text(devices)}, {min(speeds):.4g} to {max(speeds):.4g} samples/s"
 
 
-def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, form: str) -> list[Markup]:
+def _line(points: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, form: str) -> list[Markup]:
     """Steps from the plan that needs the least memory to the end of the axis, and a mark for every plan."""
-    steps = f"M{number(across(found[0].memory))} {number(up(found[0].throughput or 0.0))}"
-    for point in found[1:]:
+    steps = f"M{number(across(points[0].memory))} {number(up(points[0].throughput or 0.0))}"
+    for point in points[1:]:
         steps += f"H{number(across(point.memory))}V{number(up(point.throughput or 0.0))}"
     return [
         element("path", d=f"{steps}H{number(across.end)}", class_=f"series line-{hue}"),
@@ -186,7 +186,7 @@ def _line(found: Sequence[FrontierPoint], across: Scale, up: Scale, hue: str, fo
                 up(point.throughput or 0.0),
                 f"fill-{hue}" if point.proved else f"hollow line-{hue}",
             )
-            for point in found
+            for point in points
         ),
     ]
 

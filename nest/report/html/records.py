@@ -216,8 +216,8 @@ def aligned(table: Table) -> tuple[tuple[Cell, ...], ...]:
     columns = list(zip(*table.rows, strict=True))
     for place, cells in enumerate(columns):
         if place and place not in table.words:
-            told = alike([cell.text for cell in cells], [cell.value for cell in cells])
-            columns[place] = tuple(Cell(text, cell.value) for text, cell in zip(told, cells, strict=True))
+            same = alike([cell.text for cell in cells], [cell.value for cell in cells])
+            columns[place] = tuple(Cell(text, cell.value) for text, cell in zip(same, cells, strict=True))
     return tuple(zip(*columns, strict=True))
 
 
@@ -228,31 +228,33 @@ def alike(texts: Sequence[str], values: Sequence[float | None]) -> list[str]:
         texts: of the figures, such as `21.8 GiB`; what is no figure stays as it is.
         values: of the figures, SI units; None: not a figure.
     """
-    found = [
+    common = [
         _FIGURE.fullmatch(text) if value is not None and value > 0 else None
         for text, value in zip(texts, values, strict=True)
     ]
-    units = {match["unit"] for match in found if match is not None}
+    units = {match["unit"] for match in common if match is not None}
     if len(units) != 1 or not units <= set(UNITS):
         return list(texts)
     (unit,) = units
-    greatest = max(value for value, match in zip(values, found, strict=True) if match is not None and value is not None)
-    most = max(len(match["number"].partition(".")[2]) for match in found if match is not None)
+    greatest = max(
+        value for value, match in zip(values, common, strict=True) if match is not None and value is not None
+    )
+    most = max(len(match["number"].partition(".")[2]) for match in common if match is not None)
     decimals = min(most, max(DIGITS - 1 - math.floor(math.log10(greatest / UNITS[unit])), 0))
-    told = []
-    for text, value, match in zip(texts, values, found, strict=True):
+    cells = []
+    for text, value, match in zip(texts, values, common, strict=True):
         if match is not None and value is not None:
-            told.append(f"{value / UNITS[unit]:.{decimals}f} {unit}")
+            cells.append(f"{value / UNITS[unit]:.{decimals}f} {unit}")
         else:
-            told.append(f"0 {unit}" if value == 0 and _FIGURE.fullmatch(text) else text)
-    return told
+            cells.append(f"0 {unit}" if value == 0 and _FIGURE.fullmatch(text) else text)
+    return cells
 
 
 def column_styles(table: Table) -> tuple[str, ...]:
     """Classes of the cells of each column: `words` are set flush left, `long` ones may be broken over lines."""
-    found = []
+    styles = []
     for place, name in enumerate(table.header):
         words = place in table.words
         longest = max((len(row[place].text) for row in table.rows), default=len(name))
-        found.append(" ".join([*(["words"] if words else []), *(["long"] if words and longest >= LONG else [])]))
-    return tuple(found)
+        styles.append(" ".join([*(["words"] if words else []), *(["long"] if words and longest >= LONG else [])]))
+    return tuple(styles)

@@ -67,7 +67,7 @@ def fact_columns(count: int) -> int:
 
 @cache
 def _environment() -> Environment:
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("nest.report.html"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -75,11 +75,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters["coordinate"] = number
-    found.filters["prose"] = prose
-    found.filters["unbroken"] = unbroken
-    found.filters["columns"] = fact_columns
-    found.filters["aligned"] = aligned
-    found.filters["column_styles"] = column_styles
-    found.filters["outline"] = lambda form: outline(form, 7.0, 7.0)
-    return found
+    environment.filters["coordinate"] = number
+    environment.filters["prose"] = prose
+    environment.filters["unbroken"] = unbroken
+    environment.filters["columns"] = fact_columns
+    environment.filters["aligned"] = aligned
+    environment.filters["column_styles"] = column_styles
+    environment.filters["outline"] = lambda form: outline(form, 7.0, 7.0)
+    return environment

@@ -163,15 +163,15 @@ def _told(first: str | None, made: Mapping[str, Files]) -> tuple[str, ...]:
 def _files(exporter: str, files: Mapping[str, str], framework: str | None = None) -> list[Listing]:
     """A listing for each file, whole or not at all; a launcher's are for the ranks of a framework."""
     to = "".join(f" --to {name}" for name in (framework, exporter) if name is not None)
-    found = []
+    sections = []
     for name, text in files.items():
         title = f"{exporter}: {name}"
         if len(text) <= LONGEST:
-            found.append(Listing(title, text))
+            sections.append(Listing(title, text))
         else:
             size = f"{text.count(chr(10)):,} lines, {format_bytes(len(text.encode()))}"
-            found.append(Listing(title, "", f"{size}, too long to be shown; `nest export PLAN{to}` writes it."))
-    return found
+            sections.append(Listing(title, "", f"{size}, too long to be shown; `nest export PLAN{to}` writes it."))
+    return sections
 
 
 def _launcher(export: Export, name: str, framework: str | None, others: Mapping[str, str]) -> list[Listing]:
@@ -185,7 +185,7 @@ def _launcher(export: Export, name: str, framework: str | None, others: Mapping[
 
 
 def _refusals(against: Mapping[str, tuple[str, ...]]) -> tuple[Fold, ...]:
-    refused = sorted((name for name, told in against.items() if told), key=_rank)
+    refused = sorted((name for name, beyond in against.items() if beyond), key=_rank)
     if not refused:
         return ()
     rows = tuple((Cell(name), Cell("; ".join(against[name]))) for name in refused)

@@ -76,10 +76,10 @@ def _furthest(own: Sequence[Response]) -> float:
 
 def _most(responses: Sequence[Response]) -> str:
     """The number that moves the step time the most."""
-    told = [each for each in responses if each.best is not None]
-    if not told:
+    planned = [each for each in responses if each.best is not None]
+    if not planned:
         return "No plan fits with any of the numbers changed."
-    most = max(told, key=lambda each: abs(each.best or 0.0))
+    most = max(planned, key=lambda each: abs(each.best or 0.0))
     return f"The most is {signed(most.best or 0.0)}, with {most.parameter} times {most.factor:g}."
 
 
@@ -103,12 +103,12 @@ def _drawing(responses: Sequence[Response], order: Sequence[str], width: float) 
         x, up = index % columns * panel, _vertical(responses, index // columns * HEIGHT)
         own = [each for each in responses if each.parameter == name]
         body += _panel(name, own, up, _levels(responses, up), (x, x + panel), factors)
-    told = (
+    description = (
         f"{len(order)} panels, one for each number that varies. Each shows the change of the step time over what the "
         "number is multiplied by: a solid line for the best plan, a dashed one for this plan kept. "
         + " ".join(_described(name, [each for each in responses if each.parameter == name]) for name in order)
     )
-    return Drawing(width, rows * HEIGHT, joined(body), "Step time over factors on numbers of the problem", told)
+    return Drawing(width, rows * HEIGHT, joined(body), "Step time over factors on numbers of the problem", description)
 
 
 def _vertical(responses: Sequence[Response], top: float) -> Scale:
@@ -170,10 +170,10 @@ def _percent(change: float) -> str:
 
 
 def _series(
-    own: Sequence[Response], told: Callable[[Response], float | None], along: Scale, up: Scale, style: str
+    own: Sequence[Response], value_of: Callable[[Response], float | None], along: Scale, up: Scale, style: str
 ) -> list[Markup]:
     """A line through the points of a series and the plan as it is; it breaks where nothing fits."""
-    points = sorted([*((each.factor, told(each)) for each in own), (1.0, 0.0)])
+    points = sorted([*((each.factor, value_of(each)) for each in own), (1.0, 0.0)])
     path, move = "", "M"
     for factor, value in points:
         if value is None:

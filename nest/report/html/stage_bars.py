@@ -78,7 +78,7 @@ class Limit:
 def stacked_bars(
     bars: Sequence[Bar],
     names: Mapping[str, str],
-    shown: Callable[[float], str],
+    formatted: Callable[[float], str],
     base: float = 10.0,
     limit: Limit | None = None,
     width: float = WIDTH,
@@ -88,7 +88,7 @@ def stacked_bars(
     Args:
         bars: from top to bottom.
         names: of the causes.
-        shown: a size as people read it.
+        formatted: a size as people read it.
         base: of round sizes, see `ticks`.
         limit: the line across, if there is one.
         width: of the drawing, px.
@@ -101,9 +101,11 @@ def stacked_bars(
     scale = Scale(0.0, most or 1.0, LEFT, width - (MARGIN if above else RIGHT))
     bottom = TOP + step * len(bars)
     labels = ticks(0.0, most, max(2, min(8, int((scale.end - LEFT) / PX_PER_TICK))), base)
-    drawn = [bottom_axis(scale, labels, shown, TOP, bottom), text(LEFT - 10, TOP - 8, "stage", "tick", "end")]
+    drawn = [bottom_axis(scale, labels, formatted, TOP, bottom), text(LEFT - 10, TOP - 8, "stage", "tick", "end")]
     for place, bar in enumerate(bars):
-        drawn += _bar(bar, names, shown, scale, TOP + step * place + above + (step - above - thick) / 2, thick, above)
+        drawn += _bar(
+            bar, names, formatted, scale, TOP + step * place + above + (step - above - thick) / 2, thick, above
+        )
     if limit is not None:
         x = scale(limit.value)
         drawn.append(element("path", d=f"M{number(x)} {number(TOP - 4)}V{number(bottom)}", class_="line strong"))
@@ -114,7 +116,7 @@ def stacked_bars(
 def _bar(
     bar: Bar,
     names: Mapping[str, str],
-    shown: Callable[[float], str],
+    formatted: Callable[[float], str],
     scale: Scale,
     top: float,
     thick: float,
@@ -128,7 +130,7 @@ def _bar(
         done += size
         if end - start < 0.05:
             continue
-        label = shown(size)
+        label = formatted(size)
         title = element("title", f"{names[cause]}: {label}")
         drawn.append(
             element("rect", title, class_=f"part {cause_style(cause)}", x=start, y=top, width=end - start, height=thick)
@@ -162,26 +164,26 @@ def time_causes(subject: Subject) -> tuple[dict[str, float], ...]:
     the bubble, as long on every stage, while the pipeline fills and drains, and else for slower stages and for those
     whose gradients take longer.
     """
-    priced, found = subject.priced, []
+    priced, result = subject.priced, []
     bubble = max(time_shares(priced)["bubble"], 0.0)
     for stage in priced.stages:
         causes = {**stage_seconds(stage, priced.micro_batches), "sync": stage.sync}
         idle = max(priced.batch_time - sum(causes.values()), 0.0)
         causes["bubble"] = min(bubble, idle)
         causes["waiting"] = idle - causes["bubble"]
-        found.append(causes)
-    return tuple(found)
+        result.append(causes)
+    return tuple(result)
 
 
 def time_figure(subject: Subject) -> Figure:
     """Bars as long as the batch, each stage's time by cause."""
     whole = subject.batch_time
     stages = time_causes(subject)
-    used = [cause for cause in TIME_CAUSES if any(found[cause] > AGREEMENT * whole for found in stages)]
-    busy = [1 - (found["bubble"] + found["waiting"]) / whole if whole else 0.0 for found in stages]
+    used = [cause for cause in TIME_CAUSES if any(parts[cause] > AGREEMENT * whole for parts in stages)]
+    busy = [1 - (parts["bubble"] + parts["waiting"]) / whole if whole else 0.0 for parts in stages]
     bars = [
-        Bar(str(index + 1), {cause: found[cause] for cause in used}, f"{share:.1%} busy")
-        for index, (found, share) in enumerate(zip(stages, busy, strict=True))
+        Bar(str(index + 1), {cause: parts[cause] for cause in used}, f"{share:.1%} busy")
+        for index, (parts, share) in enumerate(zip(stages, busy, strict=True))
     ]
     slowest = max(range(len(stages)), key=lambda index: subject.priced.stages[index].time)
     each = format_seconds(subject.priced.stages[slowest].time)
@@ -207,11 +209,11 @@ def time_figure(subject: Subject) -> Figure:
     rows = tuple(
         (
             Cell(str(index + 1)),
-            *(Cell.seconds(found[cause]) for cause in used),
+            *(Cell.seconds(parts[cause]) for cause in used),
             Cell.seconds(whole),
             Cell.share(share),
         )
-        for index, (found, share) in enumerate(zip(stages, busy, strict=True))
+        for index, (parts, share) in enumerate(zip(stages, busy, strict=True))
     )
     keys = tuple(Key(TIME_CAUSES[cause], cause_style(cause)) for cause in used)
     table = Table("Step time by cause", header, rows)
@@ -232,19 +234,19 @@ def memory_figure(subject: Subject) -> Figure:
     """Memory of every stage by cause against capacity, with what stages are taken to need."""
     stages, capacity = subject.priced.stages, subject.priced.device_memory
     parts = [asdict(stage.parts) for stage in stages]
-    used = [cause for cause in MEMORY_CAUSES if any(found[cause] > 0 for found in parts)]
+    used = [cause for cause in MEMORY_CAUSES if any(bytes_by_cause[cause] > 0 for bytes_by_cause in parts)]
     margin = any(stage.upper_memory > stage.memory * (1 + AGREEMENT) for stage in stages)
     sizes = [*(stage.memory for stage in stages), *(stage.upper_memory for stage in stages)]
     totals = alike([format_bytes(size) for size in sizes], sizes)
     bars = [
         Bar(
             str(index + 1),
-            {cause: found[cause] for cause in used},
+            {cause: bytes_by_cause[cause] for cause in used},
             total + (f" to {at_most}" if margin else ""),
             stage.upper_memory if margin else None,
             over,
         )
-        for index, (stage, found, over, total, at_most) in enumerate(
+        for index, (stage, bytes_by_cause, over, total, at_most) in enumerate(
             zip(stages, parts, subject.priced.overfull, totals[: len(stages)], totals[len(stages) :], strict=True)
         )
     ]
@@ -272,12 +274,12 @@ def memory_figure(subject: Subject) -> Figure:
     rows = tuple(
         (
             Cell(str(index + 1)),
-            *(Cell.size(found[cause]) for cause in used),
+            *(Cell.size(bytes_by_cause[cause]) for cause in used),
             Cell.size(stage.memory),
             Cell.size(stage.upper_memory),
             Cell.share(stage.upper_memory / capacity),
         )
-        for index, (stage, found) in enumerate(zip(stages, parts, strict=True))
+        for index, (stage, bytes_by_cause) in enumerate(zip(stages, parts, strict=True))
     )
     keys = tuple(Key(MEMORY_CAUSES[cause], cause_style(cause)) for cause in used)
     table = Table("Memory of one device of each stage", header, rows)

@@ -143,25 +143,25 @@ def ticks(low: float, high: float, most: int = 6, base: float = 10.0) -> tuple[f
         power = 10.0 ** math.floor(math.log10(span / most))
         step = next(power * each for each in _STEPS if power * each * most >= span * (1 - AGREEMENT))
     first, last = math.ceil(low / step - AGREEMENT), math.floor(high / step + AGREEMENT)
-    found = tuple(index * step for index in range(first, last + 1))
-    return found[:: 1 if len(found) <= most else 2]
+    values = tuple(index * step for index in range(first, last + 1))
+    return values[:: 1 if len(values) <= most else 2]
 
 
 def bottom_axis(
-    scale: Scale, values: Sequence[float], shown: Callable[[float], str], top: float, bottom: float
+    scale: Scale, values: Sequence[float], formatted: Callable[[float], str], top: float, bottom: float
 ) -> Markup:
     """Grid lines from `top` to `bottom` at `values` of a horizontal scale, and what they are called below."""
     lines = "".join(f"M{scale(value):.1f} {top:.1f}V{bottom:.1f}" for value in values)
-    labels = [text(scale(value), bottom + 16, shown(value), "tick", "middle") for value in values]
+    labels = [text(scale(value), bottom + 16, formatted(value), "tick", "middle") for value in values]
     return joined([element("path", d=lines, class_="grid"), *labels])
 
 
 def left_axis(
-    scale: Scale, values: Sequence[float], shown: Callable[[float], str], left: float, right: float
+    scale: Scale, values: Sequence[float], formatted: Callable[[float], str], left: float, right: float
 ) -> Markup:
     """Grid lines from `left` to `right` at `values` of a vertical scale, and what they are called on the left."""
     lines = "".join(f"M{left:.1f} {scale(value):.1f}H{right:.1f}" for value in values)
-    labels = [text(left - 8, scale(value) + 4, shown(value), "tick", "end") for value in values]
+    labels = [text(left - 8, scale(value) + 4, formatted(value), "tick", "end") for value in values]
     return joined([element("path", d=lines, class_="grid"), *labels])
 
 
@@ -188,10 +188,10 @@ def time_axis(scales: Sequence[Scale], longest: float, top: float, bottom: float
         values = ticks(scale.low, scale.high, max(2, int((scale.end - scale.start) / PX_PER_TICK)))
         step = values[1] - values[0] if len(values) > 1 else scale.high - scale.low
         for value in values:
-            x, told = scale(value), clock(value, step, longest)
+            x, label = scale(value), clock(value, step, longest)
             lines += f"M{x:.1f} {top:.1f}V{bottom:.1f}"
-            half = len(told) * _DIGIT / 2
+            half = len(label) * _DIGIT / 2
             if x - half > reached:
-                labels.append(text(x, bottom + 16, told, "tick", "middle"))
+                labels.append(text(x, bottom + 16, label, "tick", "middle"))
                 reached = x + half + _DIGIT
     return joined([element("path", d=lines, class_="grid"), *labels])

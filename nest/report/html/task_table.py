@@ -125,8 +125,8 @@ class Busy:
             groups: of stages: the first, and the one after the last.
         """
         lengths = numpy.diff(self.edges)
-        told = [self.seconds[first:last].sum(axis=(0, 1)) / (last - first) for first, last in groups]
-        return numpy.divide(told, lengths, out=numpy.zeros((len(told), len(lengths))), where=lengths > 0)
+        seconds = [self.seconds[first:last].sum(axis=(0, 1)) / (last - first) for first, last in groups]
+        return numpy.divide(seconds, lengths, out=numpy.zeros((len(seconds), len(lengths))), where=lengths > 0)
 
 
 def busy(table: TaskTable, parts: int) -> Busy:

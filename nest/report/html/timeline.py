@@ -47,12 +47,12 @@ def timeline(subject: Subject) -> Section:
     """The section: a replay of the plan, drawn; of a schedule that cannot be replayed, the reason."""
     name, title = "timeline", "Timeline"
     try:
-        found = replay(subject.instance, subject.solution)
+        timeline_replay = replay(subject.instance, subject.solution)
     except InputError as error:
         return Section(name, title, paragraphs=(f"This batch cannot be replayed: {error}",))
     trace = "Every pass of the batch, for Perfetto (ui.perfetto.dev): `nest simulate PLAN --trace trace.json`."
     priced = subject.priced
-    figures = batch_figures(found, priced.device_memory, [stage.memory for stage in priced.stages])
+    figures = batch_figures(timeline_replay, priced.device_memory, [stage.memory for stage in priced.stages])
     return Section(name, title, paragraphs=(trace,), figures=figures)
 
 
@@ -65,8 +65,8 @@ def batch_figures(replay: Replay, capacity: float, planned: Sequence[float]) -> 
         planned: bytes that the plan counts for each stage.
     """
     table = TaskTable.of(replay.timeline.tasks, len(replay.stages))
-    found = shown(table, replay.chunks)
-    return timeline_figure(replay, table, found), memory_over_time_figure(replay, found, capacity, planned)
+    windows = shown(table, replay.chunks)
+    return timeline_figure(replay, table, windows), memory_over_time_figure(replay, windows, capacity, planned)
 
 
 def shown(table: TaskTable, chunks: int) -> Shown:
@@ -137,23 +137,23 @@ def _boxes(table: TaskTable, windows: Sequence[Window], rows: Sequence[int]) -> 
     return sum(int((table.within(*window) & here).sum()) for window in windows)
 
 
-def timeline_figure(replay: Replay, table: TaskTable, found: Shown) -> Figure:
+def timeline_figure(replay: Replay, table: TaskTable, windows: Shown) -> Figure:
     """The figure: the batch as a strip where it is too long to be drawn whole, its parts in detail, and a table."""
     parts = busy(table, PARTS)
     idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
     keys = [Key(STYLES[style][1], f"task-{STYLES[style][0]}") for style in table.used_styles()]
-    keys += [Key("idle", "idle"), *(strip_keys() if found.gaps else ())]
+    keys += [Key("idle", "idle"), *(strip_keys() if windows.gaps else ())]
     return Figure(
         "timeline",
         "What every stage does",
-        " ".join([_times(replay, table), _idle(replay), *_parts(replay, found, table)]),
+        " ".join([_times(replay, table), _idle(replay), *_parts(replay, windows, table)]),
         tuple(
-            (*([strip(parts, found, width)] if found.gaps else []), *_detail(table, found, idle, width))
+            (*([strip(parts, windows, width)] if windows.gaps else []), *_detail(table, windows, idle, width))
             for width in WIDTHS
         ),
         _stages(replay, parts, table),
         tuple(keys),
-        (_windows(found, table),),
+        (_windows(windows, table),),
     )
 
 
@@ -161,27 +161,27 @@ def _share(seconds: float, whole: float) -> float:
     return seconds / whole if whole > 0 else 0.0
 
 
-def _detail(table: TaskTable, found: Shown, idle: Sequence[float], width: float) -> Iterator[Drawing]:
+def _detail(table: TaskTable, windows: Shown, idle: Sequence[float], width: float) -> Iterator[Drawing]:
     """The parts of the batch side by side, or below each other on a narrow drawing, at one scale."""
-    what = "The whole batch" if not found.gaps else f"{len(found.windows)} parts of the batch"
+    what = "The whole batch" if not windows.gaps else f"{len(windows.windows)} parts of the batch"
     used = ", ".join(STYLES[style][1] for style in table.used_styles())
     description = (
-        f"{what}, a row for each of {len(found.stages)} stages, time from left to right. Coloured and patterned boxes "
-        f"are {used}; what is not covered is idle; behind a row stands its idle share. The table below has the "
+        f"{what}, a row for each of {len(windows.stages)} stages, time from left to right. Coloured and patterned "
+        f"boxes are {used}; what is not covered is idle; behind a row stands its idle share. The table below has the "
         "seconds of each stage."
     )
     title = "What every stage does, task by task"
-    if width >= NARROW or not found.gaps:
-        place = placing(found, room(width))
-        yield Drawing(width, place.height, drawn(table, found, place, idle), title, description)
+    if width >= NARROW or not windows.gaps:
+        place = placing(windows, room(width))
+        yield Drawing(width, place.height, drawn(table, windows, place, idle), title, description)
         return
-    longest = max(end - start for start, end in found.windows)
-    for index, window in enumerate(found.windows):
-        before = f"after {format_seconds(window[0] - found.windows[index - 1][1])} left out" if index else ""
-        part = Shown(found.stages, (window,), found.cut)
+    longest = max(end - start for start, end in windows.windows)
+    for index, window in enumerate(windows.windows):
+        before = f"after {format_seconds(window[0] - windows.windows[index - 1][1])} left out" if index else ""
+        part = Shown(windows.stages, (window,), windows.cut)
         place = placing(part, room(width), longest)
         body = drawn(table, part, place, idle, before)
-        yield Drawing(width, place.height, body, f"{title}: part {index + 1} of {len(found.windows)}", description)
+        yield Drawing(width, place.height, body, f"{title}: part {index + 1} of {len(windows.windows)}", description)
 
 
 def _times(replay: Replay, table: TaskTable) -> str:
@@ -218,27 +218,27 @@ def _idle(replay: Replay) -> str:
     )
 
 
-def _parts(replay: Replay, found: Shown, table: TaskTable) -> Iterator[str]:
+def _parts(replay: Replay, windows: Shown, table: TaskTable) -> Iterator[str]:
     """What is drawn, and what is left out."""
     if replay.replicas > 1:
         yield f"The {replay.replicas} replicas all do the same at the same time; one is drawn."
-    if len(found.stages) < table.stages:
+    if len(windows.stages) < table.stages:
         yield (
-            f"Of {table.stages} stages, {len(found.stages)} are drawn, spread evenly from the first to the last; "
-            f"{'the strip and the table have' if found.gaps else 'the table has'} all."
+            f"Of {table.stages} stages, {len(windows.stages)} are drawn, spread evenly from the first to the last; "
+            f"{'the strip and the table have' if windows.gaps else 'the table has'} all."
         )
-    if found.gaps:
-        seconds = sum(end - start for start, end in found.gaps)
-        named = f": {PHASES[0]}, {PHASES[1]} and {PHASES[2]}" if _is_named(found) else ""
+    if windows.gaps:
+        seconds = sum(end - start for start, end in windows.gaps)
+        named = f": {PHASES[0]}, {PHASES[1]} and {PHASES[2]}" if _is_named(windows) else ""
         yield (
-            f"The strip shows the whole batch; below it, {len(found.windows)} parts of it are drawn, all at the same "
+            f"The strip shows the whole batch; below it, {len(windows.windows)} parts of it are drawn, all at the same "
             f"scale{named}. {format_seconds(seconds)} ({seconds / table.end_of_all:.1%}) between them are left out."
         )
 
 
-def _is_named(found: Shown) -> bool:
+def _is_named(windows: Shown) -> bool:
     """Whether the windows are the whole phases of the batch."""
-    return len(found.windows) == len(PHASES) and not found.cut
+    return len(windows.windows) == len(PHASES) and not windows.cut
 
 
 def _stages(replay: Replay, parts: Busy, table: TaskTable) -> Table:
@@ -258,11 +258,11 @@ def _stages(replay: Replay, parts: Busy, table: TaskTable) -> Table:
     return Table("What every stage does in the batch, in all", header, rows)
 
 
-def _windows(found: Shown, table: TaskTable) -> Table:
+def _windows(windows: Shown, table: TaskTable) -> Table:
     """The batch from its beginning to its end: what is drawn and what is left out; the rows add up to it."""
-    names = PHASES if _is_named(found) else ("drawn",) * len(found.windows)
-    parts = [(window, name, "") for window, name in zip(found.windows, names, strict=True)]
-    for start, end in found.gaps:
+    names = PHASES if _is_named(windows) else ("drawn",) * len(windows.windows)
+    parts = [(window, name, "") for window, name in zip(windows.windows, names, strict=True)]
+    for start, end in windows.gaps:
         tasks = int(((table.start >= start) & (table.start < end)).sum())
         parts.append(((start, end), "left out", f"{tasks:,} tasks"))
     rows = tuple(

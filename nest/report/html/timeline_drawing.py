@@ -128,32 +128,32 @@ class Placing:
         return TOP + row * self.row
 
 
-def placing(shown: Shown, around: Room | None = None, longest: float | None = None) -> Placing:
+def placing(windows: Shown, around: Room | None = None, longest: float | None = None) -> Placing:
     """Where everything lies; `longest` are the seconds that would take all the room, None: all that is shown."""
     around = around or room()
-    row = min(ROOMY, max(DENSE, 320 // len(shown.stages)))
-    scales = window_scales(shown, around, longest)
-    return Placing(around, scales, row, TOP + row * len(shown.stages) + 30)
+    row = min(ROOMY, max(DENSE, 320 // len(windows.stages)))
+    scales = window_scales(windows, around, longest)
+    return Placing(around, scales, row, TOP + row * len(windows.stages) + 30)
 
 
-def window_scales(shown: Shown, around: Room, longest: float | None = None) -> tuple[Scale, ...]:
+def window_scales(windows: Shown, around: Room, longest: float | None = None) -> tuple[Scale, ...]:
     """All windows at the same scale, one after the other; arguments are those of `placing`."""
-    total = sum(end - start for start, end in shown.windows) if longest is None else longest
-    free = around.right - around.left - around.gutter * (len(shown.windows) - 1)
+    total = sum(end - start for start, end in windows.windows) if longest is None else longest
+    free = around.right - around.left - around.gutter * (len(windows.windows) - 1)
     scales, x = [], around.left
-    for start, end in shown.windows:
+    for start, end in windows.windows:
         width = (end - start) / total * free if total else free
         scales.append(Scale(start, end, x, x + width))
         x += width + around.gutter
     return tuple(scales)
 
 
-def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float], before: str = "") -> Markup:
+def drawn(table: TaskTable, windows: Shown, place: Placing, idle: Sequence[float], before: str = "") -> Markup:
     """The elements of the drawing.
 
     `idle` is the share of the batch in which each stage waits; `before` says how long ago the window before ended.
     """
-    longest = shown.windows[-1][1]
+    longest = windows.windows[-1][1]
     end, around = place.bottom, place.room
     waits = "" if around.width < NARROW else " idle"
     background = element(
@@ -161,7 +161,7 @@ def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float],
         d=boxes(
             (scale.start, place.top(row), scale.end - scale.start, place.bar)
             for scale in place.scales
-            for row in range(len(shown.stages))
+            for row in range(len(windows.stages))
         ),
         class_="idle",
     )
@@ -169,18 +169,18 @@ def drawn(table: TaskTable, shown: Shown, place: Placing, idle: Sequence[float],
         [
             time_axis(place.scales, longest, TOP - 4, end),
             background,
-            *_tasks(table, shown, place),
-            *_numbers(table, shown, place),
+            *_tasks(table, windows, place),
+            *_numbers(table, windows, place),
             *(
                 text(around.left - 8, place.top(row) + place.bar / 2 + 4, around.stage(stage), "tick", "end")
-                for row, stage in enumerate(shown.stages)
+                for row, stage in enumerate(windows.stages)
             ),
             *(
                 text(around.right + 8, place.top(row) + place.bar / 2 + 4, f"{idle[stage]:.1%}{waits}", "tick")
-                for row, stage in enumerate(shown.stages)
+                for row, stage in enumerate(windows.stages)
             ),
             *breaks(place.scales, around.gutter, TOP, end),
-            *_left_out(shown, place),
+            *_left_out(windows, place),
             *([text(around.left, TOP - 10, before, "tick")] if before else []),
         ]
     )
@@ -196,26 +196,26 @@ class Box:
     right: float
 
 
-def task_boxes(table: TaskTable, shown: Shown, place: Placing) -> tuple[Box, ...]:
+def task_boxes(table: TaskTable, windows: Shown, place: Placing) -> tuple[Box, ...]:
     """A box for every task that runs in a window on a stage that is shown, as far as it does."""
-    rows = {stage: row for row, stage in enumerate(shown.stages)}
-    here = numpy.isin(table.stage, shown.stages)
-    found = []
+    rows = {stage: row for row, stage in enumerate(windows.stages)}
+    here = numpy.isin(table.stage, windows.stages)
+    result = []
     for scale in place.scales:
         for task in numpy.flatnonzero(here & table.within(scale.low, scale.high)).tolist():
             left = round(scale(max(float(table.start[task]), scale.low)), 1)
             right = round(scale(min(float(table.end[task]), scale.high)), 1)
             # What rounds to nothing is drawn as thinly as coordinates allow.
-            found.append(Box(task, rows[int(table.stage[task])], left, max(right, round(left + 0.1, 1))))
-    return tuple(found)
+            result.append(Box(task, rows[int(table.stage[task])], left, max(right, round(left + 0.1, 1))))
+    return tuple(result)
 
 
-def _tasks(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
+def _tasks(table: TaskTable, windows: Shown, place: Placing) -> list[Markup]:
     """A path for every style: a tenth of the bytes of an element for every task."""
     paths: dict[int, list[tuple[float, float, float, float]]] = {}
-    drawn = task_boxes(table, shown, place)
+    drawn = task_boxes(table, windows, place)
     # Between thin boxes, a line as thick as between others would take their colour.
-    apart = "thin" if len(drawn) > THIN * len(shown.stages) else "parted"
+    apart = "thin" if len(drawn) > THIN * len(windows.stages) else "parted"
     for box in drawn:
         size = (box.left, place.top(box.row), box.right - box.left, place.bar)
         paths.setdefault(int(table.style[box.task]), []).append(size)
@@ -225,16 +225,16 @@ def _tasks(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
     ]
 
 
-def _numbers(table: TaskTable, shown: Shown, place: Placing) -> list[Markup]:
+def _numbers(table: TaskTable, windows: Shown, place: Placing) -> list[Markup]:
     """Micro-batches, counted from 1 like stages, where they fit; a text for every row."""
     if place.bar < NUMBER_SIZE:
         return []
     rows: dict[int, list[Markup]] = {}
-    for box in task_boxes(table, shown, place):
-        told = str(int(table.micro_batch[box.task]) + 1)
-        if int(table.style[box.task]) in NUMBERED and fits(told, box.right - box.left - 2, NUMBER_SIZE):
+    for box in task_boxes(table, windows, place):
+        digits = str(int(table.micro_batch[box.task]) + 1)
+        if int(table.style[box.task]) in NUMBERED and fits(digits, box.right - box.left - 2, NUMBER_SIZE):
             rows.setdefault(box.row, []).append(
-                Markup(f'<tspan x="{number((box.left + box.right) / 2)}">{told}</tspan>')
+                Markup(f'<tspan x="{number((box.left + box.right) / 2)}">{digits}</tspan>')
             )
     return [
         element("text", Markup("").join(parts), y=place.top(row) + place.bar / 2 + 3.4, class_="batch")
@@ -256,14 +256,14 @@ def breaks(scales: Sequence[Scale], gutter: float, top: float, bottom: float) ->
     ]
 
 
-def _left_out(shown: Shown, place: Placing) -> list[Markup]:
+def _left_out(windows: Shown, place: Placing) -> list[Markup]:
     """How long what is left out between two windows takes; in short, where the words would touch."""
-    told = [
+    lines = [
         (scale.end + place.room.gutter / 2, format_seconds(end - start))
-        for (start, end), scale in zip(shown.gaps, place.scales[:-1], strict=True)
+        for (start, end), scale in zip(windows.gaps, place.scales[:-1], strict=True)
     ]
-    near = any(later - x < LEAST_APART for (x, _), (later, _) in pairwise(told))
-    return [text(x, TOP - 10, time if near else f"{time} left out", "tick", "middle") for x, time in told]
+    near = any(later - x < LEAST_APART for (x, _), (later, _) in pairwise(lines))
+    return [text(x, TOP - 10, time if near else f"{time} left out", "tick", "middle") for x, time in lines]
 
 
 PATTERNED = {
@@ -281,12 +281,14 @@ PATTERNED = {
 
 def patterns() -> Markup:
     """What `charts.css` fills tasks with; colour alone tells no style from another."""
-    found = []
+    definitions = []
     for name, (kind, path) in PATTERNED.items():
         ground = element("rect", width=6, height=6, class_=f"ground-{name}")
         inner = ground + element("path", d=path, class_=f"texture-{kind}")
-        found.append(element("pattern", inner, id=f"task-{name}", width=6, height=6, patternUnits="userSpaceOnUse"))
-    return element("defs", Markup("").join(found))
+        definitions.append(
+            element("pattern", inner, id=f"task-{name}", width=6, height=6, patternUnits="userSpaceOnUse")
+        )
+    return element("defs", Markup("").join(definitions))
 
 
 def strip_keys() -> tuple[Key, ...]:
@@ -297,7 +299,7 @@ def strip_keys() -> tuple[Key, ...]:
     )
 
 
-def strip(busy: Busy, shown: Shown, width: float = WIDTH) -> Drawing:
+def strip(busy: Busy, windows: Shown, width: float = WIDTH) -> Drawing:
     """The drawing: what stages do in `PARTS` parts of the batch, above what is shown of it."""
     around = room(width)
     rows = groups(busy.seconds.shape[0], MOST_ROWS)
@@ -317,26 +319,26 @@ def strip(busy: Busy, shown: Shown, width: float = WIDTH) -> Drawing:
         ),
         *(element("path", d=boxes(places), class_=f"busy-{shade}") for shade, places in sorted(paths.items())),
         *_names(rows, row, around),
-        _brackets(shown, scale, bottom),
+        _brackets(windows, scale, bottom),
         time_axis((scale,), end, bottom + 9, bottom + 12),
     ]
     share = busy.seconds.sum() / (end * busy.seconds.shape[0]) if end else 0.0
     row_of = "stage" if len(rows) == busy.seconds.shape[0] else "group of neighbouring stages"
-    told = (
+    description = (
         f"A strip from the beginning to the end of the batch, with a row for every {row_of}; the darker, the busier. "
         f"Stages are busy for {share:.1%} of it. Marks below it show which parts are drawn in detail."
     )
-    return Drawing(width, bottom + 34, joined(body), "The whole batch", told)
+    return Drawing(width, bottom + 34, joined(body), "The whole batch", description)
 
 
 def _runs(line: list[int]) -> list[tuple[int, int, int]]:
     """Neighbours of one shade: the shade, the first, and the one after the last; shade 0 is not drawn."""
-    found, first = [], 0
+    runs, first = [], 0
     for shade, run in groupby(line):
         last = first + len(list(run))
-        found += [(shade, first, last)] if shade else []
+        runs += [(shade, first, last)] if shade else []
         first = last
-    return found
+    return runs
 
 
 def _names(rows: tuple[tuple[int, int], ...], row: float, around: Room) -> list[Markup]:
@@ -350,10 +352,10 @@ def _names(rows: tuple[tuple[int, int], ...], row: float, around: Room) -> list[
     return [text(around.left - 8, top, names[index], "tick small", "end") for index, top in tops.items()]
 
 
-def _brackets(shown: Shown, scale: Scale, bottom: float) -> Markup:
+def _brackets(windows: Shown, scale: Scale, bottom: float) -> Markup:
     """What is drawn below, as bars under the strip."""
     places = []
-    for start, end in shown.windows:
+    for start, end in windows.windows:
         left, right = scale(start), scale(end)
         more = max(LEAST_BRACKET - (right - left), 0.0) / 2
         places.append((left - more, bottom + 3, right - left + 2 * more, 4.0))

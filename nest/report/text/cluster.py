@@ -47,7 +47,7 @@ def topology_text(network: Cluster | Reduced, screen: Screen = WIDE) -> str:
         return f"{network.size} devices, a hierarchy\n\n{_level_table(network.levels, screen)}"
     best = network.best
     kind = "a hierarchy" if best.exact else f"reduced by {best.method}"
-    told = (
+    lines = (
         f"Stretch: time of {format_bytes(network.message)} by the levels over time by the network, of all pairs; "
         "1 is exact."
     )
@@ -55,7 +55,7 @@ def topology_text(network: Cluster | Reduced, screen: Screen = WIDE) -> str:
         f"{network.pairs.size} devices, {kind}",
         _level_table(best.levels, screen, network.names),
         _reduction_table(network.reductions, best, screen),
-        paragraph(told, screen),
+        paragraph(lines, screen),
     ]
     return "\n\n".join(parts)
 
@@ -69,16 +69,16 @@ def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
     levels = network.levels if isinstance(network, Cluster) else network.best.levels
     lines = ["cluster:"]
     if isinstance(network, Reduced) and not network.best.exact:
-        found = network.best.stretch
+        stretch = network.best.stretch
         lines.append(
-            f"  # Reduced by {network.best.method}: mean stretch {found.mean:.4f}, largest {found.largest:.4f}."
+            f"  # Reduced by {network.best.method}: mean stretch {stretch.mean:.4f}, largest {stretch.largest:.4f}."
         )
-    kept = unstructure(spec)
-    lines += [f"  {key}: {json.dumps(kept[key])}" for key in KEPT if kept.get(key)]
+    written = unstructure(spec)
+    lines += [f"  {key}: {json.dumps(written[key])}" for key in KEPT if written.get(key)]
     lines.append("  levels:")
     for row in _level_figures(levels):
-        told = ", ".join(f"{key}: {json.dumps(value)}" for key, value in row.items())
-        lines.append(f"    - {{{told}}}")
+        fields = ", ".join(f"{key}: {json.dumps(value)}" for key, value in row.items())
+        lines.append(f"    - {{{fields}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -130,8 +130,8 @@ _BREAKS = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]")
 def section(cluster: ClusterSpec) -> dict[str, Any]:
     """The keys of `cluster` that say something, in the order in which people read them, without what was assumed."""
     written: dict[str, Any] = unstructure(cluster)
-    told = {key: value for key, value in written.items() if value not in (None, (), [], {}, 0) and key != "assumed"}
-    return {key: told[key] for key in (*FIRST, *(key for key in told if key not in FIRST)) if key in told}
+    fields = {key: value for key, value in written.items() if value not in (None, (), [], {}, 0) and key != "assumed"}
+    return {key: fields[key] for key in (*FIRST, *(key for key in fields if key not in FIRST)) if key in fields}
 
 
 def section_text(cluster: ClusterSpec, comments: Sequence[str] = ()) -> str:
@@ -152,13 +152,13 @@ def section_text(cluster: ClusterSpec, comments: Sequence[str] = ()) -> str:
 def flow(value: Any) -> str:
     """`value` as JSON, which YAML reads alike."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _BREAKS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _flow_mapping(level: Mapping[str, Any]) -> str:
     first = ("name", "fanout")
-    told = {key: level[key] for key in (*first, *level) if level.get(key) is not None}
-    return "{" + ", ".join(f"{key}: {flow(value)}" for key, value in told.items()) + "}"
+    fields = {key: level[key] for key in (*first, *level) if level.get(key) is not None}
+    return "{" + ", ".join(f"{key}: {flow(value)}" for key, value in fields.items()) + "}"
 
 
 def _graph(graph: Mapping[str, Any]) -> list[str]:

@@ -90,15 +90,15 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     """The plans of `nest.whatif.compare.Comparison.to_dict()` below each other, and what there is to say of each."""
     ours = comparison["plan"]
     rows = [_row(OURS, ours, 1.0, 0.0, True)]
-    told = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
+    result = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
     for each in comparison["others"]:
         rows.append(_row(each["name"], each["plan"], each["relative"], each["missing_bytes"], each["within_problem"]))
-        told += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
+        result += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
     plans = [ours, *(each["plan"] for each in comparison["others"])]
     full = [index for index, plan in enumerate(plans) if plan is not None and plan["batch_time"] and not plan["fits"]]
     tones = {(index, HEADER.index("fits")): Tone.BAD for index in full}
-    lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if told else [])]
-    lines += [paragraph(each, screen, indent=2) for each in told]
+    lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if result else [])]
+    lines += [paragraph(each, screen, indent=2) for each in result]
     if ours["batch_time"] is not None:
         lines += ["", *_claim(comparison, screen)]
         close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
@@ -111,8 +111,8 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
 def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     ours = comparison["plan"]
     if ours["status"] == "optimal":
-        told = " no plan of this problem that fits is faster than nest's, whoever makes it."
-        return [opening("Optimal plan:", Tone.GOOD, told, screen)]
+        claim = " no plan of this problem that fits is faster than nest's, whoever makes it."
+        return [opening("Optimal plan:", Tone.GOOD, claim, screen)]
     least = f"o plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
     faster = [
         each["name"]
@@ -122,8 +122,8 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     if not faster:
         return [opening("Best plan found in time:", Tone.FAIR, f" n{least}", screen)]
     who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {listed(faster)} are"
-    told = " the search for nest's was stopped; give it more time."
-    return [opening(f"{who} faster:", Tone.FAIR, told, screen), paragraph(f"N{least}", screen)]
+    claim = " the search for nest's was stopped; give it more time."
+    return [opening(f"{who} faster:", Tone.FAIR, claim, screen), paragraph(f"N{least}", screen)]
 
 
 def _row(
@@ -163,14 +163,14 @@ def nearest_text(nearest: Mapping[str, Any]) -> str:
     target = nearest["target"]
     lines = [f"{target} cannot run this plan: {reason}." for reason in nearest["reasons"]]
     lines += [f"{each['name']}: {each['before']} -> {each['now']}" for each in nearest["changes"]]
-    told = f"exported is the nearest plan: {format_seconds(nearest['batch_time'])} a step, "
-    told += f"{_loss(nearest['loss'])} than the plan given"
+    sentence = f"exported is the nearest plan: {format_seconds(nearest['batch_time'])} a step, "
+    sentence += f"{_loss(nearest['loss'])} than the plan given"
     if nearest["best_batch_time"] is not None:
-        told += (
+        sentence += (
             f"; the best plan that {target} can run takes {format_seconds(nearest['best_batch_time'])}, "
             f"the nearest is {_loss(nearest['best_loss'])}"
         )
-    return "\n".join([*lines, told + "."])
+    return "\n".join([*lines, sentence + "."])
 
 
 def _loss(share: float) -> str:

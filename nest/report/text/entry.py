@@ -20,12 +20,12 @@ def entry_text(entry: object, screen: Screen = WIDE) -> str:
 
 def _members(entry: Any) -> list[tuple[str, Any, Any]]:
     """Name, value and type of attributes that have a value."""
-    found = []
+    members = []
     for attribute in fields(type(entry)):
         value = getattr(entry, attribute.name)
         if value is not None and value not in ((), {}, ""):
-            found.append((attribute.name, value, attribute.type))
-    return found
+            members.append((attribute.name, value, attribute.type))
+    return members
 
 
 def _lines(members: list[tuple[str, Any, Any]], screen: Screen) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _records(records: Any, screen: Screen) -> str:
     names.sort(key=lambda name: name != "name")
     cells = [[_figure(*row[name]) if name in row else "" for name in names] for row in rows]
     values = [[row[name][0] for row in rows if name in row] for name in names]
-    numbers = [place for place, found in enumerate(values) if all(isinstance(each, (int, float)) for each in found)]
+    numbers = [place for place, record in enumerate(values) if all(isinstance(each, (int, float)) for each in record)]
     return table(names, cells, numbers, screen)
 
 

@@ -37,64 +37,66 @@ _MARK = "*"
 """Marks what was not searched to the end."""
 
 
-def explanation_text(found: Answer, screen: Screen = WIDE) -> str:
+def explanation_text(answer: Answer, screen: Screen = WIDE) -> str:
     """An explanation (`nest.whatif.explain.Explanation.to_dict`) in sections, fitted to a screen."""
-    return "\n\n".join(section for step in STEPS if (section := explanation_section(found, step, screen)))
+    return "\n\n".join(section for step in STEPS if (section := explanation_section(answer, step, screen)))
 
 
-def explanation_section(found: Answer, step: str, screen: Screen = WIDE) -> str:
+def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str:
     """What a step adds to an explanation, fitted to a screen; empty where it has nothing to say.
 
     Args:
-        found: `nest.whatif.explain.Explanation.to_dict`, of which only what the step has found is read.
+        answer: `nest.whatif.explain.Explanation.to_dict`, of which only what the step has found is read.
         step: of `STEPS`.
         screen: what the text is laid out for.
     """
     if step == "plan":
-        return _headline(found, screen)
+        return _headline(answer, screen)
     if step == "best":
-        return _caveat(found, screen)
-    if step == "binding" and found["binding"]:
-        return _section("What binds", [binding_text(found["binding"], screen)], screen)
-    if step == "constraints" and step in found["parts"]:
-        lines = _prices(found["constraints"], found["best_decided"], screen)
+        return _caveat(answer, screen)
+    if step == "binding" and answer["binding"]:
+        return _section("What binds", [binding_text(answer["binding"], screen)], screen)
+    if step == "constraints" and step in answer["parts"]:
+        lines = _prices(answer["constraints"], answer["best_decided"], screen)
         return _section("What restrictions cost", lines, screen)
-    if step == "alternatives" and found["alternatives"]:
-        lines = _alternatives(found["alternatives"], found["decided"], found["apart"], screen)
+    if step == "alternatives" and answer["alternatives"]:
+        lines = _alternatives(answer["alternatives"], answer["decided"], answer["apart"], screen)
         return _section("The best plan that decides one thing otherwise", lines, screen)
-    if step == "flips" and step in found["parts"]:
-        lines = _breakpoints(found["flips"], found["best_decided"], screen)
+    if step == "flips" and step in answer["parts"]:
+        lines = _breakpoints(answer["flips"], answer["best_decided"], screen)
         return _section("What would change the answer", lines, screen)
-    if step == "loses" and (loses := found["loses"]) is not None:
+    if step == "loses" and (loses := answer["loses"]) is not None:
         rival = "another plan" if loses["to"] is None else f"its runner-up ({loses['to']})"
         return paragraph(f"The plan loses to {rival} if {less_bandwidth(loses['bandwidths'], loses['less'])}.", screen)
     return ""
 
 
-def _headline(found: Answer, screen: Screen) -> str:
-    if found["status"] == "infeasible":
-        return opening("No feasible plan.", Tone.BAD, f" {found['diagnosis']}", screen)
+def _headline(answer: Answer, screen: Screen) -> str:
+    if answer["status"] == "infeasible":
+        return opening("No feasible plan.", Tone.BAD, f" {answer['diagnosis']}", screen)
     proof, tone = (
-        ("Optimal plan:", Tone.GOOD) if found["status"] == "optimal" else ("Best plan found in time:", Tone.FAIR)
+        ("Optimal plan:", Tone.GOOD) if answer["status"] == "optimal" else ("Best plan found in time:", Tone.FAIR)
     )
-    if not found["searched"]:
+    if not answer["searched"]:
         proof, tone = "Plan as decided:", Tone.HEADING
-    return opening(proof, tone, f" {whole(found['decided'])}; {format_seconds(found['batch_time'])} a step", screen)
+    return opening(proof, tone, f" {whole(answer['decided'])}; {format_seconds(answer['batch_time'])} a step", screen)
 
 
-def _caveat(found: Answer, screen: Screen) -> str:
+def _caveat(answer: Answer, screen: Screen) -> str:
     """That the plan asked about is not the best of its problem."""
-    best = found["best_batch_time"]
-    if found["status"] == "infeasible":
+    best = answer["best_batch_time"]
+    if answer["status"] == "infeasible":
         return ""
     if best is None:
-        return paragraph(f"This plan was priced, not searched: its problem has none. {found['best_diagnosis']}", screen)
-    if best >= found["batch_time"] * (1 - AGREEMENT):
+        return paragraph(
+            f"This plan was priced, not searched: its problem has none. {answer['best_diagnosis']}", screen
+        )
+    if best >= answer["batch_time"] * (1 - AGREEMENT):
         return ""
-    then = difference(found["decided"], found["best_decided"])
+    then = difference(answer["decided"], answer["best_decided"])
     return paragraph(
         f"The best plan of this problem takes {format_seconds(best)}; this one is "
-        f"{found['batch_time'] / best - 1:.2%} slower. The best has {then}. Restrictions and what would change the "
+        f"{answer['batch_time'] / best - 1:.2%} slower. The best has {then}. Restrictions and what would change the "
         "answer are told of the best plan.",
         screen,
     )
@@ -147,8 +149,8 @@ def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str
     return _with_notes(lines, notes, screen)
 
 
-def _alternatives(alternatives: Sequence[Answer], asked: Decided, least: float, screen: Screen) -> list[str]:
-    rows = alternative_rows(alternatives, asked)
+def _alternatives(alternatives: Sequence[Answer], decided: Decided, least: float, screen: Screen) -> list[str]:
+    rows = alternative_rows(alternatives, decided)
     lines = [table(("instead", "slower by", "with", "because"), rows, (1,), screen)] if rows else []
     notes = alternative_notes(alternatives, least)
     for decision, why, searched in without_alternative(alternatives):
@@ -185,20 +187,20 @@ def _breakpoints(breakpoints: Sequence[Answer], best: Decided, screen: Screen) -
 
 
 def _row(each: Answer, best: Decided) -> list[str]:
-    found = each["outcome"]
-    if found["plan"] is None:
+    outcome = each["outcome"]
+    if outcome["plan"] is None:
         then = "no plan fits"
     elif not best:
-        then = whole(found["decided"])
+        then = whole(outcome["decided"])
     else:
-        then = difference(best, found["decided"]) + ("" if each["kept"] is not None else "; this one no longer fits")
+        then = difference(best, outcome["decided"]) + ("" if each["kept"] is not None else "; this one no longer fits")
     return [
         each["parameter"],
         _amount(each["value"], each["unit"]),
-        _bound(each, found=not best) + (", redistributed" if best and _is_redistributed(each) else ""),
+        _bound(each, plan_known=not best) + (", redistributed" if best and _is_redistributed(each) else ""),
         _times(each, "changed_at" if not best or each["unit"] == "samples" else "same_at"),
         then + ("" if each["proved"] else _MARK),
-        "" if found["batch_time"] is None else format_seconds(found["batch_time"]),
+        "" if outcome["batch_time"] is None else format_seconds(outcome["batch_time"]),
     ]
 
 
@@ -207,14 +209,14 @@ def _is_redistributed(each: Answer) -> bool:
     return each["same_kept"] is None or each["same_kept"] > REDISTRIBUTED
 
 
-def _bound(each: Answer, *, found: bool) -> str:
-    """From where on the plan is another one; `found`: there is a plan only then."""
+def _bound(each: Answer, *, plan_known: bool) -> str:
+    """From where on the plan is another one; `plan_known`: there is a plan only then."""
     same, changed = (_amount(each[side], each["unit"]) for side in ("same_at", "changed_at"))
     if each["unit"] == "samples":
         return changed
     if not each["precise"]:
         return f"{same} to {changed}"
-    if found:
+    if plan_known:
         return f">= {changed}" if each["direction"] == "more" else f"<= {changed}"
     return f"{'<' if each['direction'] == 'less' else '>'} {same}"
 

@@ -65,22 +65,22 @@ LEAST_ROOM = 20
 
 def pieces(text: str) -> list[str]:
     """What is never parted, each with the spaces before it; of letters that take two columns each by itself."""
-    found, start = [], 0
+    parts, start = [], 0
     for gap in _GAP.finditer(text):
-        found.append(text[start : gap.start()])
+        parts.append(text[start : gap.start()])
         start = gap.start()
-    found.append(text[start:])
-    return [part for piece in found for part in ([piece] if piece.isascii() else _letters(piece))]
+    parts.append(text[start:])
+    return [part for piece in parts for part in ([piece] if piece.isascii() else _letters(piece))]
 
 
 def _letters(piece: str) -> list[str]:
     """A piece parted around wide letters: their scripts write no spaces between words."""
-    found = [""]
+    clusters = [""]
     for letter in piece:
-        if found[-1].strip() and (columns(letter) == 2 or (columns(found[-1][-1]) == 2 and letter.isalnum())):
-            found.append("")
-        found[-1] += letter
-    return found
+        if clusters[-1].strip() and (columns(letter) == 2 or (columns(clusters[-1][-1]) == 2 and letter.isalnum())):
+            clusters.append("")
+        clusters[-1] += letter
+    return clusters
 
 
 def longest_piece(text: str) -> int:
@@ -106,17 +106,17 @@ def paragraph(text: str, screen: Screen = WIDE, indent: int = 0) -> str:
     """`text`, each of its lines fitted to a screen; what goes on below begins `indent` columns further right."""
     if screen.width is None:
         return text
-    found: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n"):
         begins = len(line) - len(line.lstrip())
-        found += wrapped(line, screen.width, min(begins + indent, screen.width // 2))
-    return "\n".join(found)
+        lines += wrapped(line, screen.width, min(begins + indent, screen.width // 2))
+    return "\n".join(lines)
 
 
 def opening(begin: str, tone: Tone, rest: str, screen: Screen, indent: int = 0) -> str:
     """A paragraph whose first words stand out, where its first line has room for them."""
-    told = paragraph(begin + rest, screen, indent)
-    return screen.paint(begin, tone) + told[len(begin) :] if told.startswith(begin) else told
+    lines = paragraph(begin + rest, screen, indent)
+    return screen.paint(begin, tone) + lines[len(begin) :] if lines.startswith(begin) else lines
 
 
 def figures(
@@ -136,20 +136,20 @@ def figures(
     beside = max((columns(name) for name, _ in rows), default=0) + 2
     lines: list[str] = []
     for index, (name, value) in enumerate(rows):
-        shown, heads = [value], [" " * indent + padded(name, beside)]
+        values, heads = [value], [" " * indent + padded(name, beside)]
         if screen.width is not None and indent + beside + columns(value) > screen.width:
             if screen.width - indent - beside >= max(LEAST_ROOM, longest_piece(value)):
-                shown = wrapped(value, screen.width - indent - beside)
+                values = wrapped(value, screen.width - indent - beside)
             elif indent + columns(name) + 2 + columns(value) <= screen.width and name:
                 heads = [f"{' ' * indent}{name}: "]
             else:
                 lines += wrapped(f"{' ' * indent}{name}:", screen.width, indent) if name else []
                 heads = [" " * (indent + 2)]
-                shown = wrapped(value, screen.width - indent - 2)
-        heads += [" " * columns(heads[0])] * (len(shown) - 1)
+                values = wrapped(value, screen.width - indent - 2)
+        heads += [" " * columns(heads[0])] * (len(values) - 1)
         if tones and index in tones:
-            shown = [screen.paint(line, tones[index]) for line in shown]
-        lines += [f"{head}{line}".rstrip() for head, line in zip(heads, shown, strict=True)]
+            values = [screen.paint(line, tones[index]) for line in values]
+        lines += [f"{head}{line}".rstrip() for head, line in zip(heads, values, strict=True)]
     return "\n".join(lines)
 
 
@@ -216,25 +216,25 @@ class _Table:
     def narrowed(self, width: int) -> list[int] | None:
         """Widths with which the table is at most so wide, taken from the widest columns; None: there are none."""
         least = [self.narrowest(column) for column in range(len(self.header))]
-        found = [self.natural(column) for column in range(len(self.header))]
-        room = width - GAP * (len(found) - 1)
+        widths = [self.natural(column) for column in range(len(self.header))]
+        room = width - GAP * (len(widths) - 1)
         if sum(least) > room:
             return None
-        while sum(found) > room:
+        while sum(widths) > room:
             widest = max(
-                (column for column in range(len(found)) if found[column] > least[column]), key=found.__getitem__
+                (column for column in range(len(widths)) if widths[column] > least[column]), key=widths.__getitem__
             )
-            found[widest] -= 1
-        return found
+            widths[widest] -= 1
+        return widths
 
     def lines(self, widths: Sequence[int]) -> list[str]:
         """The table with columns of these widths."""
         heading = self._row(self.header, widths, dict.fromkeys(range(len(widths)), Tone.HEADING), bottom=True)
-        found = [*heading, (" " * GAP).join("-" * width for width in widths)] if self.ruled else heading
+        lines = [*heading, (" " * GAP).join("-" * width for width in widths)] if self.ruled else heading
         for index, row in enumerate(self.rows):
             tones = {column: tone for (number, column), tone in self.tones.items() if number == index}
-            found += self._row(row, widths, tones)
-        return found
+            lines += self._row(row, widths, tones)
+        return lines
 
     def _row(
         self, cells: Sequence[str], widths: Sequence[int], tones: Mapping[int, Tone], *, bottom: bool = False
@@ -277,36 +277,36 @@ class _Table:
                 room = width - first
             groups[-1].append(column)
             room -= wanted + GAP
-        found: list[str] = []
+        lines: list[str] = []
         for group in groups:
             part = self._of([0, *group])
             widths = part.narrowed(width)
             if widths is None:
                 return None
-            found += ["", *part.lines(widths)] if found else part.lines(widths)
-        return found
+            lines += ["", *part.lines(widths)] if lines else part.lines(widths)
+        return lines
 
-    def _of(self, kept: Sequence[int]) -> "_Table":
+    def _of(self, chosen: Sequence[int]) -> "_Table":
         """The table of some of the columns."""
-        places = {column: place for place, column in enumerate(kept)}
+        places = {column: place for place, column in enumerate(chosen)}
         return evolve(
             self,
-            header=tuple(self.header[column] for column in kept),
-            rows=[[row[column] for column in kept] for row in self.rows],
+            header=tuple(self.header[column] for column in chosen),
+            rows=[[row[column] for column in chosen] for row in self.rows],
             right=frozenset(places[column] for column in self.right if column in places),
             tones={(row, places[column]): tone for (row, column), tone in self.tones.items() if column in places},
         )
 
     def lists(self) -> list[str]:
         """A list of figures for each row; of a table without rows, the names."""
-        found: list[str] = []
+        lines: list[str] = []
         if not self.rows:
             return [line for name in self.header for line in paragraph(name, self.screen).split("\n")]
         for index, row in enumerate(self.rows):
-            told = [column for column, cell in enumerate(row) if cell]
+            filled = [column for column, cell in enumerate(row) if cell]
             tones = {
-                place: self.tones[index, column] for place, column in enumerate(told) if (index, column) in self.tones
+                place: self.tones[index, column] for place, column in enumerate(filled) if (index, column) in self.tones
             }
-            text = figures([(self.header[column], row[column]) for column in told], self.screen, tones=tones)
-            found += ["", *text.split("\n")] if found else text.split("\n")
-        return found
+            text = figures([(self.header[column], row[column]) for column in filled], self.screen, tones=tones)
+            lines += ["", *text.split("\n")] if lines else text.split("\n")
+        return lines

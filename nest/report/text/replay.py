@@ -51,8 +51,8 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> s
     else:
         rows.append(("difference", f"the replay takes {_signed(difference['total'], form)}"))
         rows += [("", f"{_signed(seconds, form)}: {_REASONS[name]}") for name, seconds in reasons.items()]
-    told = plan.summary.get("idle_share")
-    beside = f" ({told:.1%} by the closed form)" if isinstance(told, float) else ""
+    idle_share = plan.summary.get("idle_share")
+    beside = f" ({idle_share:.1%} by the closed form)" if isinstance(idle_share, float) else ""
     rows.append(("idle share", f"{replay['idle_share']:.1%}{beside}"))
     traffic = [
         (seconds, number, level)
@@ -67,8 +67,8 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> s
 
 def _signed(seconds: float, whole: float) -> str:
     share = abs(seconds) / whole if whole > 0 else 0.0
-    told = f"{share:.2%}" if share >= 5e-5 else "below 0.01%"
-    return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'} ({told})"
+    size = f"{share:.2%}" if share >= 5e-5 else "below 0.01%"
+    return f"{format_seconds(abs(seconds))} {'more' if seconds > 0 else 'less'} ({size})"
 
 
 def _stages(replay: Mapping[str, Any], records: Sequence[StageRecord], screen: Screen) -> str:
@@ -113,28 +113,31 @@ def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
 
 def _merged(rows: Sequence[list[str]]) -> list[list[str]]:
     """Neighbours that show the same share a row."""
-    found = []
+    merged = []
     for _, group in groupby(rows, key=lambda row: row[1:]):
         run = list(group)
-        found.append([run[0][0] if len(run) == 1 else f"{run[0][0]}-{run[-1][0]}", *run[0][1:]])
-    return found
+        merged.append([run[0][0] if len(run) == 1 else f"{run[0][0]}-{run[-1][0]}", *run[0][1:]])
+    return merged
 
 
 def _disturbed(replay: Mapping[str, Any], screen: Screen) -> str:
-    told, planned = replay["disturbed"], replay["batch_time"]
-    causes = [f"jitter {told['jitter']:g} (seed {told['seed']})"] if told["jitter"] else []
+    disturbed, planned = replay["disturbed"], replay["batch_time"]
+    causes = [f"jitter {disturbed['jitter']:g} (seed {disturbed['seed']})"] if disturbed["jitter"] else []
     causes += [
         f"stage {each['stage']} of replica {each['replica']} computing {each['factor']:g} times as long"
-        for each in told["slow_devices"]
+        for each in disturbed["slow_devices"]
     ]
-    runs = f", {told['runs']} runs" if told["runs"] > 1 else ""
+    runs = f", {disturbed['runs']} runs" if disturbed["runs"] > 1 else ""
     replicas = f", {replay['replicas']} replicas" if replay["replicas"] > 1 else ""
     lines = [paragraph(f"With {' and '.join(causes)}{replicas}{runs}:", screen)]
-    if told["runs"] == 1:
-        took = f"{format_seconds(told['mean'])}, {_signed(told['mean'] - planned, planned)}"
+    if disturbed["runs"] == 1:
+        took = f"{format_seconds(disturbed['mean'])}, {_signed(disturbed['mean'] - planned, planned)}"
         lines.append(figures([("step time", took)], screen))
         return "\n".join(lines)
-    rows = [("mean", told["mean"]), *((f"{name} %", seconds) for name, seconds in told["percentiles"].items())]
+    rows = [
+        ("mean", disturbed["mean"]),
+        *((f"{name} %", seconds) for name, seconds in disturbed["percentiles"].items()),
+    ]
     lines.append(
         table(
             ("step time", "", "against the plan's replay"),

@@ -34,14 +34,14 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines += ["", paragraph(_shares(shares, batch_time), screen)]
     if inside := collectives_text(plan.summary, batch_time):
         lines.append(paragraph(inside, screen))
-    told = []
+    result = []
     if plan.placement is not None:
-        told.append(_placement(plan.placement, batch_time))
+        result.append(_placement(plan.placement, batch_time))
     if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
-        told.append(_runs_on(plan.runs_on))
+        result.append(_runs_on(plan.runs_on))
     if plan.runner_up is not None:
-        told.append(runner_up_text(plan.runner_up))
-    for text in (*told, *map(other_risk_text, plan.other_risks)):
+        result.append(runner_up_text(plan.runner_up))
+    for text in (*result, *map(other_risk_text, plan.other_risks)):
         lines += ["", paragraph(text, screen)]
     for text in plan.violates:
         lines += ["", opening("Constraint violated:", Tone.BAD, f" {text}", screen)]
@@ -89,12 +89,12 @@ def _placement(placement: PlacementRecord, by_levels: float) -> str:
         proof = f"no placement of this plan takes less than {format_seconds(placement.lower_bound)} (gap {gap:.2%})"
         if placement.method == "exchanges":
             proof += "; too large for CP-SAT, so only exchanges of devices were tried"
-    found = format_seconds(placement.batch_time)
-    return f"On the network itself: {found}, {proof}; levels said {format_seconds(by_levels)}."
+    time = format_seconds(placement.batch_time)
+    return f"On the network itself: {time}, {proof}; levels said {format_seconds(by_levels)}."
 
 
 def _figures(plan: PlanDocument, screen: Screen) -> str:
-    found, batch_time, span = plan.summary, plan.batch_time or 0.0, plan.batch_time_range
+    plan_figures, batch_time, span = plan.summary, plan.batch_time or 0.0, plan.batch_time_range
     text = format_seconds(batch_time)
     if span is not None:
         text += f" ({span.probability:.0%} likely {format_seconds(span.low)} to {format_seconds(span.high)})"
@@ -104,16 +104,16 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
     if plan.status == "feasible" and plan.lower_bound:
         gap = batch_time / plan.lower_bound - 1
         rows.append(("no plan is faster than", f"{format_seconds(plan.lower_bound)} (gap {gap:.2%})"))
-    if "tokens_per_second_per_device" in found:
-        rows.append(("tokens per second and device", f"{found['tokens_per_second_per_device']:.4g}"))
-        rows.append(("model FLOP utilisation (MFU)", f"{found['model_flops_utilisation']:.1%}"))
-    if "idle_share" in found:
-        rows.append(("idle share", f"{found['idle_share']:.1%}"))
-    if "devices_used" in found:
-        rows.append(("devices used", f"{found['devices_used']} of {found['devices']}"))
-    if capacity := found.get("memory_capacity"):
+    if "tokens_per_second_per_device" in plan_figures:
+        rows.append(("tokens per second and device", f"{plan_figures['tokens_per_second_per_device']:.4g}"))
+        rows.append(("model FLOP utilisation (MFU)", f"{plan_figures['model_flops_utilisation']:.1%}"))
+    if "idle_share" in plan_figures:
+        rows.append(("idle share", f"{plan_figures['idle_share']:.1%}"))
+    if "devices_used" in plan_figures:
+        rows.append(("devices used", f"{plan_figures['devices_used']} of {plan_figures['devices']}"))
+    if capacity := plan_figures.get("memory_capacity"):
         rows.append(("memory", _fullest(plan, capacity)))
-    if training := found.get("training"):
+    if training := plan_figures.get("training"):
         rows += _training(training)
     return figures(rows, screen)
 
@@ -128,17 +128,17 @@ def _fullest(plan: PlanDocument, capacity: float) -> str:
     return text if likely is None or "profile" in plan.problem else f"{text}, {likely:.0%} likely to fit"
 
 
-def _training(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _training(whole: Mapping[str, Any]) -> list[tuple[str, str]]:
     """`summary.training` for people: what the whole training takes and costs, as names and figures."""
-    steps = "1 step" if found["steps"] == 1 else f"{found['steps']:,} steps"
-    time = f"{format_seconds(found['time'])} for {format_tokens(found['tokens'])} tokens in {steps}"
-    if "low" in found:
-        time += f" ({format_seconds(found['low'])} to {format_seconds(found['high'])})"
-    rows = [("time to train", time), ("device hours", f"{found['device_hours']:,.0f}")]
-    if "cost" in found:
-        cost = f"{found['cost']:,.0f}"
-        if "cost_low" in found:
-            cost += f" ({found['cost_low']:,.0f} to {found['cost_high']:,.0f})"
+    steps = "1 step" if whole["steps"] == 1 else f"{whole['steps']:,} steps"
+    time = f"{format_seconds(whole['time'])} for {format_tokens(whole['tokens'])} tokens in {steps}"
+    if "low" in whole:
+        time += f" ({format_seconds(whole['low'])} to {format_seconds(whole['high'])})"
+    rows = [("time to train", time), ("device hours", f"{whole['device_hours']:,.0f}")]
+    if "cost" in whole:
+        cost = f"{whole['cost']:,.0f}"
+        if "cost_low" in whole:
+            cost += f" ({whole['cost_low']:,.0f} to {whole['cost_high']:,.0f})"
         rows.append(("cost", f"{cost}, in the currency of cluster.price"))
     return rows
 
@@ -201,9 +201,9 @@ def _numbers(run: Sequence[int]) -> str:
     return f"{run[0] + 1}-{run[-1] + 1}" if len(run) > 1 else str(run[0] + 1)
 
 
-def _span(values: list[float], shown: Callable[[float], str]) -> str:
+def _span(values: list[float], formatted: Callable[[float], str]) -> str:
     """One value, or the least and the greatest of several."""
-    least, most = shown(min(values)), shown(max(values))
+    least, most = formatted(min(values)), formatted(max(values))
     return least if least == most else f"{least} to {most}"
 
 
@@ -273,26 +273,26 @@ class Verdict:
 
 def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
     """A proof's summary in sentences, fitted to a screen."""
-    bound, found = verification["bound"], verification["better_batch_time"]
+    bound, better = verification["bound"], verification["better_batch_time"]
     effort = (
         f"CP-SAT of OR-Tools {verification['version']}: {verification['models']} models; bounds settled "
         f"{verification['pruned']} of {verification['cases']} cases; {verification['seconds']:.1f} s."
     )
     if verification["status"] == "proved":
-        told = (
+        sentence = (
             "Proved: there is no plan."
             if bound is None
             else f"Proved: no plan is better by more than {verification['tolerance']:g} of the step time."
         )
     elif verification["status"] == "refuted":
-        told = f"Refuted: a better plan takes {format_seconds(found)}."
+        sentence = f"Refuted: a better plan takes {format_seconds(better)}."
         if verification["gap"] is not None and verification["gap"] <= 2 * verification["tolerance"]:
-            told += f" No plan is better than that by more than {verification['tolerance']:g} of it."
+            sentence += f" No plan is better than that by more than {verification['tolerance']:g} of it."
     else:
-        told = f"Open: {verification['reason']}."
+        sentence = f"Open: {verification['reason']}."
         if verification["gap"] is not None:
-            told += f" No plan takes less than {format_seconds(bound)}; the gap is {verification['gap']:.3%}."
-    begin, _, rest = told.partition(":")
+            sentence += f" No plan takes less than {format_seconds(bound)}; the gap is {verification['gap']:.3%}."
+    begin, _, rest = sentence.partition(":")
     lines = [opening(f"{begin}:", _TONES[verification["status"]], rest, screen), paragraph(effort, screen)]
     if verification.get("free") is not None:
         lines.insert(1, paragraph(_free(verification["free"]), screen))
@@ -318,6 +318,6 @@ def _free(free: Mapping[str, Any]) -> str:
         return "Blocks in pipeline order cost nothing: no plan with blocks anywhere, in any order, is better."
     if free["status"] == "refuted":
         least = "" if free["settled"] else "at least "
-        found = format_seconds(free["better_batch_time"])
-        return f"Blocks in pipeline order cost {least}{free['cost']:.3%}: with blocks anywhere a plan takes {found}."
+        time = format_seconds(free["better_batch_time"])
+        return f"Blocks in pipeline order cost {least}{free['cost']:.3%}: with blocks anywhere a plan takes {time}."
     return f"What blocks in pipeline order cost is open: {free['reason']}."

@@ -209,8 +209,8 @@ def configurations(
                     counts = [count for count, within_limit in zip(counts, fast, strict=True) if within_limit]
                 for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
                     values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
-                    for kept, every in rules.allowed(values, replicas * candidate.width, counts, choices).items():
-                        shared = (((index, kept),), replicas, micro_batches, rank_order, schedule, size)
+                    for chosen, every in rules.allowed(values, replicas * candidate.width, counts, choices).items():
+                        shared = (((index, chosen),), replicas, micro_batches, rank_order, schedule, size)
                         for allowed in _decided_apart(instance, every):
                             result.append(Configuration(len(result), *shared, allowed, degree))
     exclusions.never = rules.never()

@@ -141,7 +141,7 @@ class Rows:
     def __len__(self) -> int:
         return int(self.pairs.stop - self.pairs.start)
 
-    def lower(self, mask: Array, values: Array) -> None:
-        """Lower `mask`, one number per downset, to the least of `values` (one per pair) in each row."""
+    def lower(self, least: Array, values: Array) -> None:
+        """Lower `least`, one number per downset, to the least of `values` (one per pair) in each row."""
         if len(self.starts):
-            mask[self.heads] = numpy.minimum(mask[self.heads], numpy.minimum.reduceat(values, self.starts))
+            least[self.heads] = numpy.minimum(least[self.heads], numpy.minimum.reduceat(values, self.starts))

@@ -128,10 +128,10 @@ class _Boxes:
 
     def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
         """The partition of least sum within the limits, kept when it is the best."""
-        plan = self.run(time_limit, sync_limit)
-        if plan is not None and self.objective.of(plan) < self.value:
-            self.value, self.best = self.objective.of(plan), plan
-        return plan
+        partition = self.run(time_limit, sync_limit)
+        if partition is not None and self.objective.of(partition) < self.value:
+            self.value, self.best = self.objective.of(partition), partition
+        return partition
 
     def _push(self, box: _Box) -> None:
         bound = self.objective.of(box.least)
@@ -151,23 +151,23 @@ class _Boxes:
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
         return _Box(box.least, most_time, most_sync)
 
-    def _rest(self, box: _Box, plan: Partition) -> Iterator[_Box]:
-        """The parts of `box` with something better than `plan`, whose sum is the least in it.
+    def _rest(self, box: _Box, partition: Partition) -> Iterator[_Box]:
+        """The parts of `box` with something better than `partition`, whose sum is the least in it.
 
         What is better is faster in its slowest stage, or no faster there and quicker to synchronise.
         """
         low = box.least
         # The recurrence gave the least sum of the whole box, up to rounding.
-        least = Floor(low.largest_time, max(low.total_time, plan.total_time * (1 - TIE)), low.largest_sync)
-        faster, quicker = _below(plan.largest_time), _below(plan.largest_sync)
+        least = Floor(low.largest_time, max(low.total_time, partition.total_time * (1 - TIE)), low.largest_sync)
+        faster, quicker = _below(partition.largest_time), _below(partition.largest_sync)
         if self.objective.slowest > 0:
-            if plan.largest_time > low.largest_time:
+            if partition.largest_time > low.largest_time:
                 part = _Box(least, min(faster, box.most_time), box.most_sync)
-                yield from self._halves(self._trimmed(part), plan.largest_sync)
+                yield from self._halves(self._trimmed(part), partition.largest_sync)
             least = Floor(max(low.largest_time, faster), least.total_time, low.largest_sync)
-        if plan.largest_sync > low.largest_sync:
+        if partition.largest_sync > low.largest_sync:
             part = _Box(least, box.most_time, min(quicker, box.most_sync))
-            yield from self._halves(self._trimmed(part), plan.largest_sync)
+            yield from self._halves(self._trimmed(part), partition.largest_sync)
 
     def _halves(self, box: _Box, usual_sync: float) -> Iterator[_Box]:
         """The box cut in two where it is longest, by what that is worth in step time.

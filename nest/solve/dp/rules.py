@@ -104,9 +104,9 @@ def uniform_sets(choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[
     for name in uniform:
         parts = []
         for each in sets:
-            for value in dict.fromkeys(getattr(choice, name) for kept in each.values() for choice in kept):
-                part = {i: tuple(c for c in kept if getattr(c, name) == value) for i, kept in each.items()}
-                parts.append({index: kept for index, kept in part.items() if kept})
+            for value in dict.fromkeys(getattr(choice, name) for some in each.values() for choice in some):
+                part = {i: tuple(c for c in some if getattr(c, name) == value) for i, some in each.items()}
+                parts.append({index: some for index, some in part.items() if some})
         sets = parts
     return [tuple(sorted(each.items())) for each in sets if each]
 
