@@ -66,7 +66,7 @@ def why(mine: Mapping[str, float], other: Mapping[str, float], batch_time: float
     `mine` and `other` are their time shares, seconds (`time_shares`); differences are told as shares of `batch_time`.
     """
     (cause, share, word), *others = causes(grown(mine, other, batch_time), slower=slower)
-    text = f"{_WORDS[cause]} takes {share:.2%} of the batch time {word}"
+    text = f"{_WORDS[cause]} takes {share:.2%} of the step time {word}"
     for relief, share, opposite in others:
         text += f", {_WORDS[relief]} {share:.2%} {opposite}"
     return text
@@ -127,7 +127,8 @@ def _wins_if(instance: Instance, best: Sequence[float], second: Sequence[float])
 
 def runner_up_text(runner_up: Mapping[str, Any]) -> str:
     """Why it lost, and where it would not have."""
-    sentence = f"Runner-up: {runner_up['reason']}."
+    reason = runner_up["reason"].replace("of the batch time", "of the step time")  # Plan files keep their bytes.
+    sentence = f"Runner-up: {reason}."
     if not runner_up.get("told_apart", True) and runner_up["slower_by"] > TIE:
         sentence += " Predictions do not tell them apart: measure both."
     condition = runner_up.get("wins_if")
