@@ -6,8 +6,7 @@ from typing import Any, cast
 from attrs import evolve
 
 from nest.formulate.cluster import accepted_risk, with_memory_risk
-from nest.formulate.instance import Formulation
-from nest.formulate.price import candidate
+from nest.formulate.price import Formulation, candidate
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, Solution
 from nest.io import unstructure

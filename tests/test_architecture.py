@@ -1,14 +1,17 @@
 """The house rules: import law, types, lint, sizes, and what a bare `nest --help` loads."""
 
+import ast
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import networkx
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
+LONGEST_CHAIN = 20
 LONGEST_OF_VERBS = {"nest/api.py": 700}  # Every verb once, with its docstring.
 
 
@@ -50,6 +53,23 @@ def test_modules_stay_small() -> None:
         > LONGEST_OF_VERBS.get(path.relative_to(REPOSITORY).as_posix(), LONGEST_MODULE)
     }
     assert not long
+
+
+def test_chains_of_imports_stay_short() -> None:
+    files = {_dotted(path): path for path in (REPOSITORY / "nest").rglob("*.py")}
+    imports = networkx.DiGraph()
+    for name, path in files.items():
+        for statement in ast.parse(path.read_text()).body:
+            if isinstance(statement, ast.ImportFrom):
+                names = [f"{statement.module}.{alias.name}" for alias in statement.names]
+                modules = {each if each in files else statement.module for each in names}
+                imports.add_edges_from((name, other) for other in modules if other in files)
+    chain = networkx.dag_longest_path(imports)
+    assert len(chain) <= LONGEST_CHAIN, chain
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
 
 
 @pytest.mark.parametrize("command", [["--help"], ["solve", "--help"]])

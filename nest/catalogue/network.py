@@ -9,7 +9,7 @@ from nest.catalogue.entries import ClusterEntry, Link
 from nest.catalogue.load import clusters, link, unknown_name
 from nest.errors import InputError
 from nest.instance import CollectiveLine, Level
-from nest.spec import LevelSpec
+from nest.spec.cluster import LevelSpec
 from nest.tolerances import AGREEMENT
 
 
