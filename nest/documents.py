@@ -57,7 +57,7 @@ def plan_summary(
     return {**summary, **{name: each for name, each in further.items() if each is not None}}
 
 
-def found_document(
+def solved_document(
     instance: Instance, formulation: Formulation | None, result: Result, problem: Problem, known: Registry
 ) -> PlanDocument:
     """The document of the plan that a search found, without what is to be said of other plans.
@@ -150,7 +150,7 @@ def result_document(
         diagnosis = f"{result.diagnosis or ''}{target_diagnosis(problem, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
-    plan = found_document(instance, formulation, result, problem, known)
+    plan = solved_document(instance, formulation, result, problem, known)
     beyond = outside(plan, instance, result.solution, formulation, problem, known)
     at_risk = other_risks(
         instance, result, plan, problem, lambda each, best: search(each, deadline, known=best, runner_up=False)

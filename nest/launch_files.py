@@ -186,7 +186,7 @@ def exporter_called(name: str, known: Registry) -> Exporter:
     exporters = known.exporters()
     if name in exporters:
         return exporters[name]
-    if name in known.absent("exporters"):
+    if name in known.missing("exporters"):
         raise InputError(f"the exporter {name!r} failed and is disabled; `nest plugins doctor` says more.")
     raise unknown_name("--to", "exporter", name, exporters)
 

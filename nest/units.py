@@ -109,23 +109,23 @@ def parse(value: object, kind: object) -> float:
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         number = _as_float(value)
     else:
-        raise ValueError(f"must be {quantity.sentence}, is {shown(value)}")
+        raise ValueError(f"must be {quantity.sentence}, is {displayed(value)}")
     if not math.isfinite(number):
-        raise ValueError(f"must be a finite number, is {shown(value)}")
+        raise ValueError(f"must be a finite number, is {displayed(value)}")
     if number and not SMALLEST <= abs(number) <= LARGEST:
-        raise ValueError(f"must be 0 or from {SMALLEST:g} to {LARGEST:g} in SI units, is {shown(value)}")
+        raise ValueError(f"must be 0 or from {SMALLEST:g} to {LARGEST:g} in SI units, is {displayed(value)}")
     return number
 
 
 def _from_text(text: str, quantity: Quantity) -> float:
     match = _TEXT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"must be {quantity.sentence}, is {shown(text)}")
+        raise ValueError(f"must be {quantity.sentence}, is {displayed(text)}")
     number, unit = float(match["number"]), match["unit"]
     if unit and unit not in quantity.units:
         meant = _nearest_units(unit, quantity.units)
         remedy = f"did you mean {' or '.join(meant)}?" if meant else f"use {quantity.examples}"
-        raise ValueError(f"has the unit {shown(unit)}, which is not that of {quantity.name}; {remedy}")
+        raise ValueError(f"has the unit {displayed(unit)}, which is not that of {quantity.name}; {remedy}")
     return number * quantity.units[unit] if unit else number
 
 
@@ -157,12 +157,12 @@ def parse_count(text: str, kind: object) -> int:
     suffixes = COUNTS[kind]
     match = _TEXT.fullmatch(text.strip())
     if match is None or match["unit"] not in suffixes or text.strip()[0] in "+-":
-        raise ValueError(f"must be a whole number, is {shown(text)}")
+        raise ValueError(f"must be a whole number, is {displayed(text)}")
     number = float(match["number"]) * suffixes[match["unit"]]
     if not abs(number) <= LARGEST_WHOLE:
         raise ValueError("is too large: whole numbers go up to 2**53")
     if abs(round(number) - number) > 1e-9 * abs(number):
-        raise ValueError(f"must be a whole number, is {shown(text)}, which makes {number:g}")
+        raise ValueError(f"must be a whole number, is {displayed(text)}, which makes {number:g}")
     return round(number)
 
 
@@ -179,7 +179,7 @@ def _as_float(value: float) -> float:
         return math.inf
 
 
-def shown(value: object) -> str:
+def displayed(value: object) -> str:
     """`value` in a message: what it is called, or what it is when that is short enough to read."""
     if value is None:
         return "nothing"

@@ -20,11 +20,11 @@ from nest.units import (
     Positions,
     Seconds,
     count_pattern,
+    displayed,
     format_bytes,
     format_seconds,
     parse,
     parse_count,
-    shown,
 )
 
 
@@ -188,5 +188,5 @@ def test_the_unit_that_was_meant_is_offered(text: str, kind: object, told: str) 
     [(None, "nothing"), (True, "true"), ({}, "a mapping"), ((), "a list"), (10**4000, "a very large number"), (3, "3")],
 )
 def test_values_in_messages_are_short(value: object, told: str) -> None:
-    assert shown(value) == told
-    assert len(shown("x" * 1000)) <= 60
+    assert displayed(value) == told
+    assert len(displayed("x" * 1000)) <= 60

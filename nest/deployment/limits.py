@@ -137,7 +137,7 @@ def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Itera
         constraint = evolve(parse(text), reason=reason)
         if not _holds(constraint, plan, shape):
             condition = f" (`{constraint.text}`)" if constraint.expression is not None else ""
-            yield f"{_found(constraint, plan, shape)}, but {reason}{condition}"
+            yield f"{_actual(constraint, plan, shape)}, but {reason}{condition}"
 
 
 def _holds(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> bool:
@@ -158,7 +158,7 @@ def homes(constraint: Constraint, plan: PlanDocument) -> set[int]:
     }
 
 
-def _found(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> str:
+def _actual(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> str:
     """What the plan has in place of what the constraint asks for."""
     if constraint.same_stage:
         return f"layers {_listed(constraint.same_stage)} are on several stages"

@@ -132,7 +132,7 @@ def _of_part(
 ) -> Iterator[tuple[Place, float, float]]:
     """Each call of a part of a layer: where, seconds in all, and what of them shows."""
     for direction in Direction:
-        shares = _shares_shown(layer, direction, pricing.timing)
+        shares = _exposed_shares(layer, direction, pricing.timing)
         for row in rows:
             made = row.operator.collective
             if made is None:
@@ -153,7 +153,7 @@ def _parts(row: PricedOperator, direction: Direction) -> tuple[float, float]:
     return exposed, hidden + row.under_another(direction)
 
 
-def _shares_shown(layer: PricedLayer, direction: Direction, timing: Timing) -> tuple[float, float]:
+def _exposed_shares(layer: PricedLayer, direction: Direction, timing: Timing) -> tuple[float, float]:
     """Which shares show of what a framework shows and of what it hides, so that both are what the layer takes more."""
     added = sum(layer.seconds(direction, timing)) - sum(layer.alone.seconds(direction, timing))
     parts = [_parts(row, direction) for row in layer.rows]

@@ -276,7 +276,7 @@ def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
     A strategy then has degree 1, whatever degrees it was given. The built-in default stands in for a model of costs,
     collectives or layer times, and for the schedules when no other is named.
     """
-    strategies, schedules = registry.absent("strategies") - profile_degrees(problem), registry.absent("schedules")
+    strategies, schedules = registry.missing("strategies") - profile_degrees(problem), registry.missing("schedules")
     named = tuple(name for name in problem.training.schedule if name not in schedules)
     restrictions = {
         name: value
@@ -288,9 +288,9 @@ def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
         strategies={name: degrees for name, degrees in problem.strategies.items() if name not in strategies},
         training=evolve(problem.training, schedule=named or (next(iter(registry.schedules())),)),
         fixed=evolve(problem.fixed, values=restrictions) if problem.fixed is not None else None,
-        costs=_present(problem.costs, registry.absent("cost_models")),
-        collectives=_present(problem.collectives, registry.absent("collective_models")),
-        layer_times=_present(problem.layer_times, registry.absent("layer_times")),
+        costs=_present(problem.costs, registry.missing("cost_models")),
+        collectives=_present(problem.collectives, registry.missing("collective_models")),
+        layer_times=_present(problem.layer_times, registry.missing("layer_times")),
     )
 
 

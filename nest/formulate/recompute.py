@@ -76,7 +76,7 @@ def recompute_modes(
         "selective": _with_feeding_collectives(operators, selective) if repeated else (),
         "full": tuple(operators) if repeated else (),
     }
-    modes = {mode: _kept(operators, again, selective) for mode, again in chosen.items()}
+    modes = {mode: _saved_tensors(operators, again, selective) for mode, again in chosen.items()}
     modes["stage"] = _whole_stage(operators, data)
     return {mode: modes[mode] for mode in RECOMPUTE_MODES}
 
@@ -102,7 +102,9 @@ def external_inputs(operators: Sequence[Operator]) -> frozenset[str]:
     return frozenset(tensor.name for operator in operators for tensor in operator.inputs) - made
 
 
-def _kept(operators: Sequence[Operator], again: tuple[Operator, ...], selective: Collection[str]) -> SavedTensors:
+def _saved_tensors(
+    operators: Sequence[Operator], again: tuple[Operator, ...], selective: Collection[str]
+) -> SavedTensors:
     """What is kept when `again` runs again.
 
     What such an operator makes and another keeps is kept all the same, unless the operator was chosen by its name:

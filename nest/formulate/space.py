@@ -27,7 +27,7 @@ Value = int | float | str | bool
 
 def strategy_names(registry: Registry, degrees: Iterable[str]) -> set[str]:
     """Names of strategies that constraints know: registered, disabled or foreseen ones, and further `degrees`."""
-    return {*registry.strategies(), *registry.absent("strategies"), *FORESEEN, *degrees}
+    return {*registry.strategies(), *registry.missing("strategies"), *FORESEEN, *degrees}
 
 
 def demands(

@@ -85,7 +85,7 @@ def described(name: str | StackSpec, known: Registry, base: Path | None = None, 
             raise InputError(f"{place}: there is no file {str(path)!r:.200}; `nest stacks` lists the names known.")
         return read(path, StackSpec)
     stacks = known.stacks()
-    if name in known.absent("stacks"):
+    if name in known.missing("stacks"):
         raise InputError(f"{place}: software stack {name!r} is disabled, so that nobody knows what it does.")
     if name not in stacks:
         raise unknown_name(place, "software stack", name, stacks)

@@ -35,7 +35,7 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
     """
     exporters = registry.exporters()
     able = {each for each, exporter in exporters.items() if hasattr(exporter, "limits")}
-    if name in registry.absent("exporters"):
+    if name in registry.missing("exporters"):
         raise InputError(f"{place}: exporter {name!r} is disabled, so that nobody knows what its framework can run.")
     if name in exporters and name not in able:
         alternatives = f" Those that do: {', '.join(sorted(able))}." if able else " None that is registered does."
@@ -120,20 +120,20 @@ def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
     wrong: list[str] = []
     target, fixed, search = str(problem.search.target), problem.decided, problem.search
 
-    def kept(names: Iterable[Any], limited: Collection[Any] | None, decided: str, listed: str, what: str) -> Any:
+    def allowed(names: Iterable[Any], limited: Collection[Any] | None, decided: str, listed: str, what: str) -> Any:
         place, wanted = (f"fixed.{decided}", (fixed[decided],)) if decided in fixed else (listed, tuple(names))
-        allowed = tuple(name for name in wanted if limited is None or name in limited)
-        if not allowed:
+        left = tuple(name for name in wanted if limited is None or name in limited)
+        if not left:
             wrong.append(beyond(target, what, limited or (), place, wanted))
-        return allowed if decided not in fixed else tuple(names)
+        return left if decided not in fixed else tuple(names)
 
     problem = evolve(problem, search=evolve(search, mixed=search.mixed and limits.mixed))
     strategies = _strategies(problem, limits, registry, target, wrong)
-    schedules = kept(problem.training.schedule, limits.schedules, "schedule", "training.schedule", "schedules")
-    zero = kept(search.zero, limits.zero, "zero", "search.zero", "ZeRO stages")
-    orders = kept(search.rank_order, limits.rank_orders, "rank_order", "search.rank_order", "rank orders")
+    schedules = allowed(problem.training.schedule, limits.schedules, "schedule", "training.schedule", "schedules")
+    zero = allowed(search.zero, limits.zero, "zero", "search.zero", "ZeRO stages")
+    orders = allowed(search.rank_order, limits.rank_orders, "rank_order", "search.rank_order", "rank orders")
     everywhere = None if limits.zero_degrees else (ALL_RANKS,)
-    degrees = kept(search.zero_degree, everywhere, "zero_degree", "search.zero_degree", "shard groups (zero_degree)")
+    degrees = allowed(search.zero_degree, everywhere, "zero_degree", "search.zero_degree", "shard groups (zero_degree)")
     if "optimizer" in problem.training.offload and "optimizer" not in limits.offload:
         wrong.append(f"search.target: {target} cannot keep the optimizer's state on the host (training.offload).")
     if wrong:

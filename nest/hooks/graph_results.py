@@ -17,7 +17,7 @@ from nest.units import LARGEST
 Value = TypeVar("Value")
 
 
-def shown(value: Any) -> str:
+def one_line(value: Any) -> str:
     """A value in one line of at most 60 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
@@ -28,7 +28,7 @@ def instance_of(kind: type[Value], called: str = "") -> Callable[[Any], Value]:
 
     def check(value: Any) -> Value:
         if not isinstance(value, kind):
-            raise InvalidResult(f"{shown(value)} is no {called or kind.__name__}")
+            raise InvalidResult(f"{one_line(value)} is no {called or kind.__name__}")
         return value
 
     return check

@@ -120,7 +120,7 @@ class Registry:
         self._objects.pop("ordered strategies", None)
         self._loader.disable(plugin, f"its {KINDS[kind].phrase} {name!r} {error.reason}", self._in_its_place(kind))
 
-    def absent(self, kind: str) -> frozenset[str]:
+    def missing(self, kind: str) -> frozenset[str]:
         """Names of the objects of `kind` that are disabled and that no other object has."""
         self._collect(kind)
         return frozenset(name for of, name in self._absent if of == kind and name not in self._objects[kind])

@@ -12,7 +12,7 @@ from nest.deployment import MEGATRON_ORDER, FlagsRead, Limits
 from nest.graph import Block
 from nest.hooks import protocols
 from nest.hooks.calls import InvalidResult
-from nest.hooks.graph_results import instance_of, shown, sound_block, sound_graph, sound_network
+from nest.hooks.graph_results import instance_of, one_line, sound_block, sound_graph, sound_network
 from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import OperatorCost
@@ -29,34 +29,34 @@ MOST_COMPARED = 4096
 def whole(value: Any, what: str, least: int = 1) -> int:
     """`value`, a whole number from `least` to `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= LARGEST:
-        raise InvalidResult(f"{what} is {shown(value)}, no whole number from {least} to {LARGEST:g}")
+        raise InvalidResult(f"{what} is {one_line(value)}, no whole number from {least} to {LARGEST:g}")
     return int(value)
 
 
 def amount(value: Any, what: str) -> float:
     """`value`, a number from 0 to `LARGEST`."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= LARGEST:
-        raise InvalidResult(f"{what} is {shown(value)}, no number from 0 to {LARGEST:g}")
+        raise InvalidResult(f"{what} is {one_line(value)}, no number from 0 to {LARGEST:g}")
     return float(value)
 
 
 def truth(value: Any) -> bool:
     """`value`, true or false."""
     if not isinstance(value, (bool, numpy.bool_)):
-        raise InvalidResult(f"{shown(value)} is neither true nor false")
+        raise InvalidResult(f"{one_line(value)} is neither true nor false")
     return bool(value)
 
 
 def _sequence(value: Any, what: str) -> Sequence[Any]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise InvalidResult(f"{shown(value)} is no sequence of {what}")
+        raise InvalidResult(f"{one_line(value)} is no sequence of {what}")
     return value
 
 
 def _names(result: Any) -> tuple[str, ...]:
     names = tuple(result)
     if isinstance(result, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidResult(f"{shown(result)} is no sequence of names")
+        raise InvalidResult(f"{one_line(result)} is no sequence of names")
     return names
 
 
@@ -74,7 +74,7 @@ def operator_cost(result: Any) -> OperatorCost:
 def _times(result: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:
     times = numpy.asarray(result)
     if times.shape != sizes.shape or times.dtype.kind not in "fiu":
-        raise InvalidResult(f"{shown(result)} is no array of {len(sizes)} times")
+        raise InvalidResult(f"{one_line(result)} is no array of {len(sizes)} times")
     good = (times >= 0) & (times <= LARGEST)
     if not good.all():
         amount(times[~good][0].item(), "a time")
@@ -129,21 +129,21 @@ class _Rising:
 def sound_weights(result: Any, micro_batches: int, stages: int) -> tuple[float, float]:
     """`result`, the weights `A` and `B` of a schedule."""
     if len(_sequence(result, "weights")) != 2:
-        raise InvalidResult(f"{shown(result)} is no pair of weights")
+        raise InvalidResult(f"{one_line(result)} is no pair of weights")
     return amount(result[0], "a weight"), amount(result[1], "a weight")
 
 
 def sound_in_flight(result: Any, stage: int, stages: int, micro_batches: int) -> float:
     """`result`, from 1 to all micro-batches."""
     if isinstance(result, bool) or not isinstance(result, Real) or not 1 <= result <= micro_batches:  # type: ignore[operator]
-        raise InvalidResult(f"{shown(result)} micro-batches are in flight; there are {micro_batches}")
+        raise InvalidResult(f"{one_line(result)} micro-batches are in flight; there are {micro_batches}")
     return int(result) if isinstance(result, Integral) else float(result)
 
 
 def _order(result: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
     for each in _sequence(result, "passes"):
         if not isinstance(each, Pass) or each.kind not in PASSES:
-            raise InvalidResult(f"{shown(each)} is no pass of a kind there is ({', '.join(PASSES)})")
+            raise InvalidResult(f"{one_line(each)} is no pass of a kind there is ({', '.join(PASSES)})")
         whole(each.micro_batch, "the micro-batch of a pass", 0)
         whole(each.chunk, "the chunk of a pass", 0)
     return tuple(result)
@@ -152,19 +152,19 @@ def _order(result: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pa
 def files_by_name(result: Any) -> dict[str, str]:
     """`result`, texts by the names of files inside a folder."""
     if not isinstance(result, Mapping):
-        raise InvalidResult(f"{shown(result)} is no mapping of file names to contents")
+        raise InvalidResult(f"{one_line(result)} is no mapping of file names to contents")
     for name, text in result.items():
         if not isinstance(name, str) or not isinstance(text, str):
-            raise InvalidResult(f"{shown(name)} is not the name of a file with its text")
+            raise InvalidResult(f"{one_line(name)} is not the name of a file with its text")
         for path in (PurePosixPath(name), PureWindowsPath(name)):
             if not path.name or path.anchor or ".." in path.parts:
-                raise InvalidResult(f"{shown(name)} is not the name of a file inside a folder")
+                raise InvalidResult(f"{one_line(name)} is not the name of a file inside a folder")
     return dict(result)
 
 
 def _rank_order(result: Any) -> tuple[str, ...]:
     if sorted(names := _names(result)) != sorted(MEGATRON_ORDER):
-        raise InvalidResult(f"{shown(result)} is no permutation of {', '.join(MEGATRON_ORDER)}")
+        raise InvalidResult(f"{one_line(result)} is no permutation of {', '.join(MEGATRON_ORDER)}")
     return names
 
 

@@ -13,10 +13,10 @@ from nest.io.source import (
     MOST_REPORTED,
     STANDARD_INPUT,
     Source,
+    display_path,
     parse,
     read_mapping,
     read_text_of,
-    shown,
     survey,
 )
 from nest.io.structuring import converter
@@ -155,7 +155,7 @@ def placed(path: Path, error: InputError, below: str = "") -> InputError:
             lines = source.lines(paths)
             sentences = _with_lines(source, sentences, error.others if isinstance(error, InputErrors) else {})
     rows = sorted(zip(lines, sentences, strict=True), key=lambda row: row[0] or 0)
-    name = shown(path)
+    name = display_path(path)
     return PlacedErrors(f"{name}:{line}: {text}" if line else f"{name}: {text}" for line, text in rows)
 
 

@@ -68,10 +68,10 @@ def read_mapping(path: Path, listed: str = "") -> Source:
         InputError: it cannot be read, or is not YAML, JSON or TOML with a mapping at its top.
     """
     path = Path(path)
-    return parse(read_text_of(path), shown(path), listed)
+    return parse(read_text_of(path), display_path(path), listed)
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """How messages call a file: its path, or `<stdin>`."""
     return "<stdin>" if path == STANDARD_INPUT else str(path)
 
@@ -101,11 +101,13 @@ def read_text_of(path: Path) -> str:
 
 def _text(data: bytes, path: Path) -> str:
     if len(data) > LARGEST_FILE:
-        raise PlacedErrors([f"{shown(path)}: this has more than the {_LARGEST} nest reads."])
+        raise PlacedErrors([f"{display_path(path)}: this has more than the {_LARGEST} nest reads."])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise PlacedErrors([f"{shown(path)}: this is not text in UTF-8; nest reads YAML, JSON and TOML."]) from None
+        raise PlacedErrors(
+            [f"{display_path(path)}: this is not text in UTF-8; nest reads YAML, JSON and TOML."]
+        ) from None
 
 
 _read: list[tuple[object, str]] = []

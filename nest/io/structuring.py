@@ -18,7 +18,7 @@ import attrs
 
 from nest.errors import FieldError, FieldErrors, InputError, Steps
 from nest.io.names import nearest
-from nest.units import COUNTS, LARGEST_WHOLE, QUANTITIES, parse, parse_count, shown
+from nest.units import COUNTS, LARGEST_WHOLE, QUANTITIES, displayed, parse, parse_count
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -53,7 +53,7 @@ def _integer(value: Any, _: Any) -> int:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         quoted = "; leave the quotes out" if isinstance(value, str) and value.strip().isdecimal() else ""
-        raise FieldError((), f"must be a whole number, is {shown(value)}{quoted}")
+        raise FieldError((), f"must be a whole number, is {displayed(value)}{quoted}")
     if abs(value) > LARGEST_WHOLE:
         raise FieldError((), "is too large: whole numbers go up to 2**53")
     return value
@@ -62,25 +62,25 @@ def _integer(value: Any, _: Any) -> int:
 def _float(value: Any, _: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         percent = "; write a share, such as 0.05 for 5 %" if isinstance(value, str) and value.endswith("%") else ""
-        raise FieldError((), f"must be a number, is {shown(value)}{percent}")
+        raise FieldError((), f"must be a number, is {displayed(value)}{percent}")
     try:
         number = float(value)
     except OverflowError:
         number = float("inf")
     if number != number or number in (float("inf"), float("-inf")):
-        raise FieldError((), f"must be a finite number, is {shown(value)}")
+        raise FieldError((), f"must be a finite number, is {displayed(value)}")
     return number
 
 
 def _boolean(value: Any, _: Any) -> bool:
     if not isinstance(value, bool):
-        raise FieldError((), f"must be true or false, is {shown(value)}")
+        raise FieldError((), f"must be true or false, is {displayed(value)}")
     return value
 
 
 def _word(value: Any, _: Any) -> str:
     if not isinstance(value, str):
-        raise FieldError((), f"must be text, is {shown(value)}")
+        raise FieldError((), f"must be text, is {displayed(value)}")
     return value
 
 
@@ -109,7 +109,7 @@ def _tuple_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], tuple[Any, 
         if open_ended and isinstance(value, (bool, int, float, str)):
             return (made.structure(value, arguments[0]),)
         if not isinstance(value, (list, tuple)):
-            raise FieldError((), f"must be a list, is {shown(value)}")
+            raise FieldError((), f"must be a list, is {displayed(value)}")
         if not open_ended and len(value) != len(arguments):
             raise FieldError((), f"must be a list of {len(arguments)} items, has {len(value)}")
         kinds = [arguments[0]] * len(value) if open_ended else arguments
@@ -131,7 +131,7 @@ def _mapping_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], dict[str,
 
     def structure(value: Any, _: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
-            raise FieldError((), f"must hold keys and values, is {shown(value)}")
+            raise FieldError((), f"must hold keys and values, is {displayed(value)}")
         items, mistakes = {}, []
         for key, item in value.items():
             try:
@@ -160,7 +160,7 @@ def _union_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
             return value
         member = _written_as(value, members)
         if member is None:
-            raise FieldError((), f"must be {_messages(members)}, is {shown(value)}")
+            raise FieldError((), f"must be {_messages(members)}, is {displayed(value)}")
         tag = getattr(member, "WRITTEN_UNDER", None)
         return made.structure(value, member) if tag is None else _below_tag(value, tag, member)
 
@@ -224,7 +224,7 @@ def _record_hook(cls: Any, made: "Converter") -> Callable[[Any, Any], Any]:
         if short is not None and isinstance(value, str):
             value = {short: value}
         if not isinstance(value, Mapping):
-            raise FieldError((), f"must hold keys and values, is {shown(value)}")
+            raise FieldError((), f"must hold keys and values, is {displayed(value)}")
         given = {key: item for key, item in value.items() if key in fields and key != rest}
         others = {key: item for key, item in value.items() if key not in given}
         mistakes = [] if rest else _unknown(others, fields)

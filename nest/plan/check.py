@@ -131,7 +131,7 @@ def check_contender(
     if not priced.fits:
         disagreements.append(f"{place} needs more memory than a device has.")
     if priced.batch_time < least * (1 - AGREEMENT):
-        disagreements.append(f"{place} is faster, {_shown(priced.batch_time)} s, than the plan, {_shown(least)} s.")
+        disagreements.append(f"{place} is faster, {_short(priced.batch_time)} s, than the plan, {_short(least)} s.")
     return CheckReport(tuple(disagreements), len(comparisons))
 
 
@@ -143,7 +143,7 @@ def _open(stated: Mapping[str, Any]) -> dict[str, Any]:
 
 def _disagreements(comparisons: Iterable[Comparison]) -> list[str]:
     return [
-        f"{place} is {_shown(stated)}, recomputed {_shown(derived)}."
+        f"{place} is {_short(stated)}, recomputed {_short(derived)}."
         for place, stated, derived, unit in comparisons
         if not _agree(stated, derived, unit)
     ]
@@ -247,11 +247,11 @@ def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
     bound, time = plan.lower_bound, fresh.batch_time
     if plan.status == "optimal":
         if not _agree(bound, time):
-            faults.append(f"The status is optimal, but lower_bound is {_shown(bound)} and batch_time {_shown(time)}.")
+            faults.append(f"The status is optimal, but lower_bound is {_short(bound)} and batch_time {_short(time)}.")
         if not fresh.fits:
             faults.append("The status is optimal, but a stage needs more memory than a device has.")
     elif bound is not None and time is not None and bound > time * (1 + AGREEMENT):
-        faults.append(f"lower_bound {_shown(bound)} exceeds batch_time {_shown(time)}.")
+        faults.append(f"lower_bound {_short(bound)} exceeds batch_time {_short(time)}.")
     return faults
 
 
@@ -263,14 +263,14 @@ def _proof_faults(plan: PlanDocument) -> list[str]:
     faults = _claim_faults("verification", proof, time)
     better = proof.get("better_batch_time")
     if better is not None and not _agree(better, time):
-        faults.append(f"verification.better_batch_time is {_shown(better)}, but the plan takes {_shown(time)}.")
+        faults.append(f"verification.better_batch_time is {_short(better)}, but the plan takes {_short(time)}.")
     free = proof.get("free")
     if isinstance(free, Mapping):
         faults += _claim_faults("verification.free", free, time)
         least = free.get("better_batch_time") or time
         cost = None if free.get("status") == "open" and least == time else time / least - 1
         if not _agree(free.get("cost"), cost, 1.0):
-            faults.append(f"verification.free.cost is {_shown(free.get('cost'))}, recomputed {_shown(cost)}.")
+            faults.append(f"verification.free.cost is {_short(free.get('cost'))}, recomputed {_short(cost)}.")
     return faults
 
 
@@ -289,11 +289,11 @@ def _claim_faults(place: str, proof: Mapping[str, Any], time: float) -> list[str
     if proof.get("settled") != (proof.get("reason") is None):
         faults.append(f"{place}.settled is {proof.get('settled')!r}, but reason is {proof.get('reason')!r}.")
     if not _agree(proof.get("gap"), derived, PROOF):
-        faults.append(f"{place}.gap is {_shown(proof.get('gap'))}, recomputed {_shown(derived)}.")
+        faults.append(f"{place}.gap is {_short(proof.get('gap'))}, recomputed {_short(derived)}.")
     if bound and bound > best * (1 + AGREEMENT):
-        faults.append(f"{place}.bound {_shown(bound)} exceeds the step time {_shown(best)}.")
+        faults.append(f"{place}.bound {_short(bound)} exceeds the step time {_short(best)}.")
     if status == "proved" and (derived is None or derived > 2 * PROOF):
-        faults.append(f"{place}.status is proved, but the gap is {_shown(derived)}.")
+        faults.append(f"{place}.status is proved, but the gap is {_short(derived)}.")
     return faults
 
 
@@ -305,5 +305,5 @@ def _agree(stated: Any, derived: Any, unit: float = 0.0) -> bool:
     return bool(stated == derived)
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)

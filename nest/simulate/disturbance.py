@@ -12,7 +12,7 @@ from nest.errors import InputError
 from nest.instance import Pass
 from nest.simulate.timeline import REPORT_EVERY, Progress, Span, Task, Timeline, recorded, sent
 from nest.simulate.work import COLLECTIVES, COMPUTE, Piece, StageWork
-from nest.units import shown
+from nest.units import displayed
 
 Times = NDArray[numpy.float64]
 """Seconds; shape `(runs, replicas)`."""
@@ -294,8 +294,8 @@ def _slow_device(place: str, factor: float) -> SlowDevice:
     if not stage.isdecimal() or not (replica.isdecimal() if slash else True) or int(stage) < 1:
         raise InputError(
             f"a slow device is named by its stage, counted from 1, and its replica, counted from 0, such as 2/0; "
-            f"got {shown(place)}."
+            f"got {displayed(place)}."
         )
     if isinstance(factor, bool) or not isinstance(factor, (int, float)):
-        raise InputError(f"the factor of the slow device {place} must be a number above 0, is {shown(factor)}.")
+        raise InputError(f"the factor of the slow device {place} must be a number above 0, is {displayed(factor)}.")
     return SlowDevice(int(stage) - 1, int(replica or 0), float(factor))

@@ -219,7 +219,7 @@ class _Search:
         parameter = self.sweep.parameter
         asking = f"{self.sweep.direction} {parameter.name}"
         less_memory = parameter.unit == "bytes" and self.sweep.direction == LESS
-        if less_memory and self.best.status == "optimal" and self.kept(self.best, value) is not None:
+        if less_memory and self.best.status == "optimal" and self.at(self.best, value) is not None:
             return _Evaluation(value, self.best)  # Fewer plans fit into less, and those that do take as long as before.
         try:
             if parameter.name == "memory":
@@ -242,11 +242,11 @@ class _Search:
 
     def longer(self, evaluation: _Evaluation) -> float | None:
         """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
-        longer = self.kept(self.best, evaluation.value)
+        longer = self.at(self.best, evaluation.value)
         rival = None if evaluation.plan is None else evaluation.plan.batch_time
         return None if longer is None or rival is None else longer / rival - 1
 
-    def kept(self, plan: PlanDocument, value: float) -> float | None:
+    def at(self, plan: PlanDocument, value: float) -> float | None:
         """Seconds that a plan takes at a value of the parameter, kept as it is; None: it cannot be, or does not fit."""
         if plan.status == "infeasible":
             return None
@@ -277,7 +277,7 @@ class _Search:
         """Where the plans that are the best on either side take the same time; None: no such value can be told."""
         if same.plan is None or changed.plan is None or changed.plan.batch_time is None:
             return None
-        other, own = self.kept(changed.plan, same.value), self.kept(same.plan, changed.value)
+        other, own = self.at(changed.plan, same.value), self.at(same.plan, changed.value)
         if other is None or own is None or same.plan.batch_time is None:
             return None
         before, after = other - same.plan.batch_time, own - changed.plan.batch_time  # Both at least 0, but for ties.

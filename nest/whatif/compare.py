@@ -203,7 +203,7 @@ def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, 
     """
     registered = known.planners()
     for name in names or ():
-        if name in known.absent("planners"):
+        if name in known.missing("planners"):
             raise InputError(f"the planner {name!r} failed and is disabled; `nest plugins doctor` says more.")
         if name not in registered:
             raise unknown_name("--planner", "planner", name, registered)

@@ -73,7 +73,7 @@ def nearest_plan(plan: PlanDocument, target: str, known: Registry, search: Searc
     if not reasons:
         return Nearest(target, plan)
     free = open_problem(problem, plan, limits, target, known)
-    plan_found = search(_kept(free, decisions(plan, known), known))
+    plan_found = search(_most_decisions(free, decisions(plan, known), known))
     if plan_found.batch_time is None or plan.batch_time is None:
         return None
     best = search(free).batch_time
@@ -88,7 +88,7 @@ def nearest_plan(plan: PlanDocument, target: str, known: Registry, search: Searc
     )
 
 
-def _kept(problem: Problem, wanted: Sequence[Decision], known: Registry) -> Problem:
+def _most_decisions(problem: Problem, wanted: Sequence[Decision], known: Registry) -> Problem:
     """`problem` narrowed to as many of the decisions as leave a plan, earlier ones before later ones."""
     left = list(wanted)
     if not _feasible(problem, known):

@@ -216,11 +216,11 @@ def _classes(cluster: ClusterSpec, scaled: Scaled) -> list[float]:
     """The bandwidths that differ by more than rounding, ascending."""
     sizes: set[float] = set()
 
-    def met(value: float) -> float:
+    def recorded(value: float) -> float:
         sizes.add(value)
         return value
 
-    scaled(cluster, met)
+    scaled(cluster, recorded)
     classes: list[float] = []
     for value in sorted(sizes):
         if not classes or not isclose(value, classes[-1], rel_tol=AGREEMENT):

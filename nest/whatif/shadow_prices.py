@@ -72,7 +72,7 @@ def _fixed(problem: Problem, known: Registry) -> Iterator[Relaxation]:
         open_problem = evolve(problem, fixed=evolve(fixed, values=left))
         if name not in problem.strategies:
             open_problem = _taking_part(open_problem, name, known)
-        yield Relaxation(f"fixed.{name}", _shown(value), "", open_problem)
+        yield Relaxation(f"fixed.{name}", _formatted(value), "", open_problem)
     if fixed.stages is not None:
         yield Relaxation(
             "fixed.stages", f"{len(fixed.stages)} stages", "", evolve(problem, fixed=evolve(fixed, stages=None))
@@ -153,10 +153,10 @@ def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
 
 
 def _listed(values: Iterable[object]) -> str:
-    return ", ".join(_shown(value) for value in values)
+    return ", ".join(_formatted(value) for value in values)
 
 
-def _shown(value: object) -> str:
+def _formatted(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -5,7 +5,7 @@ from json import dumps
 
 from attrs import evolve, frozen
 
-from nest.documents import check_document, found_document
+from nest.documents import check_document, solved_document
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
@@ -163,7 +163,7 @@ class Solver:
             return None
         if result.solution is None:
             return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
-        plan = found_document(instance, None, result, problem, self.plugins)
+        plan = solved_document(instance, None, result, problem, self.plugins)
         self._keep_as_start(plan)
         return plan
 

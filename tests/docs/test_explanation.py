@@ -98,3 +98,10 @@ def test_words_the_glossary_replaces_are_not_used() -> None:
         if path.name != "glossary.md":
             text = _OF_OTHERS.sub("", (REPOSITORY / path).read_text()).lower()
             assert [word for word in avoided if re.search(rf"\b{word}\b", text)] == [], path
+
+
+def test_files_that_explanations_name_exist() -> None:
+    files = [path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "nest").rglob("*.py")]
+    for page in (DOCS / "explanation").glob("*.md"):
+        for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
+            assert any(f"/{path}".endswith(f"/{name}") for path in files), f"{page.name} names {name}"

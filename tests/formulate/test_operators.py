@@ -17,7 +17,7 @@ from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Instance
-from nest.solve.dp.solver import kept_together
+from nest.solve.dp.solver import inseparable_layers
 from nest.spec import Overlap, Problem, Search, TransformerSpec
 from tests.bare_devices import written
 from tests.small_instances import downsets_of
@@ -108,7 +108,7 @@ def test_no_cut_keeps_more_than_is_counted(
         for layer, originals, rewritten in zip(graph.layers, graph.by_layer, block.graph.by_layer, strict=True)
         for owner, operator in zip(owners(originals, rewritten), rewritten, strict=True)
     ]
-    downsets = downsets_of(instance.graph, kept_together(instance))
+    downsets = downsets_of(instance.graph, inseparable_layers(instance))
     inside = 0
     for members in downsets.members[1:-1]:
         stage = [name for name, member in zip(instance.graph.layers, members, strict=True) if member]

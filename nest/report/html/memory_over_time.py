@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from nest.report.html.records import Cell, Drawing, Figure, Key, Table, alike
 from nest.report.html.svg import WIDTHS, Scale, element, joined, number, text, time_axis
-from nest.report.html.timeline_drawing import Room, Shown, breaks, room, window_scales
+from nest.report.html.timeline_drawing import Room, Windows, breaks, room, window_scales
 from nest.simulate.replay import Replay
 from nest.simulate.timeline import Points
 from nest.units import format_bytes, format_seconds
@@ -37,7 +37,7 @@ class Peak:
     time: float
 
 
-def memory_over_time_figure(replay: Replay, windows: Shown, capacity: float, planned: Sequence[float]) -> Figure:
+def memory_over_time_figure(replay: Replay, windows: Windows, capacity: float, planned: Sequence[float]) -> Figure:
     """The figure: a row for every stage that the timeline shows, its peak marked, capacity as a line.
 
     Args:
@@ -83,7 +83,7 @@ def highest(points: Points, start: float, end: float, parts: int) -> tuple[float
     return tuple(float(sizes[low : max(high, low + 1)].max()) for low, high in zip(first, last, strict=True))
 
 
-def _drawing(replay: Replay, windows: Shown, peaks: Sequence[Peak], capacity: float, width: float) -> Drawing:
+def _drawing(replay: Replay, windows: Windows, peaks: Sequence[Peak], capacity: float, width: float) -> Drawing:
     around = room(width)
     scales = window_scales(windows, around)
     row = min(TALL, max(LOW, 420 // len(windows.stages)))

@@ -130,7 +130,7 @@ def launch(subject: Subject, export: Export) -> Section:
     return Section(
         "launch",
         "Launch",
-        paragraphs=_told(first, made),
+        paragraphs=_paragraphs(first, made),
         listings=tuple(listings[:1]),
         more=(*(fold for fold in more if fold.listings), *_refusals(against)),
         more_title="Other files, launchers and frameworks",
@@ -147,7 +147,7 @@ def _rank(name: str) -> tuple[int, str]:
     return (PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)), name
 
 
-def _told(first: str | None, made: Mapping[str, Files]) -> tuple[str, ...]:
+def _paragraphs(first: str | None, made: Mapping[str, Files]) -> tuple[str, ...]:
     if first is None:
         return (
             "No framework that nest writes files for can run this plan as it is. `nest export PLAN --to NAME "

@@ -13,7 +13,7 @@ from nest.report.html.memory_over_time import memory_over_time_figure
 from nest.report.html.records import Cell, Drawing, Figure, Key, Section, Subject, Table
 from nest.report.html.svg import NARROW, WIDTHS
 from nest.report.html.task_table import STYLES, Busy, TaskTable, busy
-from nest.report.html.timeline_drawing import MOST_ROWS, PARTS, Shown, Window, drawn, placing, room, strip, strip_keys
+from nest.report.html.timeline_drawing import MOST_ROWS, PARTS, Window, Windows, drawn, placing, room, strip, strip_keys
 from nest.simulate.replay import Replay, replay
 from nest.tolerances import AGREEMENT
 from nest.units import format_seconds
@@ -65,22 +65,22 @@ def batch_figures(replay: Replay, capacity: float, planned: Sequence[float]) -> 
         planned: bytes that the plan counts for each stage.
     """
     table = TaskTable.of(replay.timeline.tasks, len(replay.stages))
-    windows = shown(table, replay.chunks)
+    windows = windows_of(table, replay.chunks)
     return timeline_figure(replay, table, windows), memory_over_time_figure(replay, windows, capacity, planned)
 
 
-def shown(table: TaskTable, chunks: int) -> Shown:
+def windows_of(table: TaskTable, chunks: int) -> Windows:
     """What to show of a batch, so that at most `MOST_BOXES` tasks are drawn; `chunks` are those of a stage."""
     everything = ((0.0, table.end_of_all),)
     rows = _chosen_stages(table.stages, MOST_ROWS)
     if table.most_passes() <= MOST_PASSES and _boxes(table, everything, rows) <= MOST_BOXES:
-        return Shown(rows, everything)
+        return Windows(rows, everything)
     wanted = _phases(table, chunks)
     for count in FEWER_ROWS:
         rows = _chosen_stages(table.stages, count)
         if _boxes(table, wanted, rows) <= MOST_BOXES:
-            return Shown(rows, wanted)
-    return Shown(rows, _cut(table, wanted, rows), cut=True)
+            return Windows(rows, wanted)
+    return Windows(rows, _cut(table, wanted, rows), cut=True)
 
 
 def _phases(table: TaskTable, chunks: int) -> tuple[Window, ...]:
@@ -137,7 +137,7 @@ def _boxes(table: TaskTable, windows: Sequence[Window], rows: Sequence[int]) -> 
     return sum(int((table.within(*window) & here).sum()) for window in windows)
 
 
-def timeline_figure(replay: Replay, table: TaskTable, windows: Shown) -> Figure:
+def timeline_figure(replay: Replay, table: TaskTable, windows: Windows) -> Figure:
     """The figure: the batch as a strip where it is too long to be drawn whole, its parts in detail, and a table."""
     parts = busy(table, PARTS)
     idle = [_share(stage.idle, replay.batch_time) for stage in replay.stages]
@@ -161,7 +161,7 @@ def _share(seconds: float, whole: float) -> float:
     return seconds / whole if whole > 0 else 0.0
 
 
-def _detail(table: TaskTable, windows: Shown, idle: Sequence[float], width: float) -> Iterator[Drawing]:
+def _detail(table: TaskTable, windows: Windows, idle: Sequence[float], width: float) -> Iterator[Drawing]:
     """The parts of the batch side by side, or below each other on a narrow drawing, at one scale."""
     what = "The whole batch" if not windows.gaps else f"{len(windows.windows)} parts of the batch"
     used = ", ".join(STYLES[style][1] for style in table.used_styles())
@@ -178,7 +178,7 @@ def _detail(table: TaskTable, windows: Shown, idle: Sequence[float], width: floa
     longest = max(end - start for start, end in windows.windows)
     for index, window in enumerate(windows.windows):
         before = f"after {format_seconds(window[0] - windows.windows[index - 1][1])} left out" if index else ""
-        part = Shown(windows.stages, (window,), windows.cut)
+        part = Windows(windows.stages, (window,), windows.cut)
         place = placing(part, room(width), longest)
         body = drawn(table, part, place, idle, before)
         yield Drawing(width, place.height, body, f"{title}: part {index + 1} of {len(windows.windows)}", description)
@@ -218,7 +218,7 @@ def _idle(replay: Replay) -> str:
     )
 
 
-def _parts(replay: Replay, windows: Shown, table: TaskTable) -> Iterator[str]:
+def _parts(replay: Replay, windows: Windows, table: TaskTable) -> Iterator[str]:
     """What is drawn, and what is left out."""
     if replay.replicas > 1:
         yield f"The {replay.replicas} replicas all do the same at the same time; one is drawn."
@@ -236,7 +236,7 @@ def _parts(replay: Replay, windows: Shown, table: TaskTable) -> Iterator[str]:
         )
 
 
-def _is_named(windows: Shown) -> bool:
+def _is_named(windows: Windows) -> bool:
     """Whether the windows are the whole phases of the batch."""
     return len(windows.windows) == len(PHASES) and not windows.cut
 
@@ -258,7 +258,7 @@ def _stages(replay: Replay, parts: Busy, table: TaskTable) -> Table:
     return Table("What every stage does in the batch, in all", header, rows)
 
 
-def _windows(windows: Shown, table: TaskTable) -> Table:
+def _windows(windows: Windows, table: TaskTable) -> Table:
     """The batch from its beginning to its end: what is drawn and what is left out; the rows add up to it."""
     names = PHASES if _is_named(windows) else ("drawn",) * len(windows.windows)
     parts = [(window, name, "") for window, name in zip(windows.windows, names, strict=True)]

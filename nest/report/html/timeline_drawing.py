@@ -50,7 +50,7 @@ Window = tuple[float, float]
 
 
 @frozen
-class Shown:
+class Windows:
     """What a timeline shows.
 
     Attributes:
@@ -128,7 +128,7 @@ class Placing:
         return TOP + row * self.row
 
 
-def placing(windows: Shown, around: Room | None = None, longest: float | None = None) -> Placing:
+def placing(windows: Windows, around: Room | None = None, longest: float | None = None) -> Placing:
     """Where everything lies; `longest` are the seconds that would take all the room, None: all that is shown."""
     around = around or room()
     row = min(ROOMY, max(DENSE, 320 // len(windows.stages)))
@@ -136,7 +136,7 @@ def placing(windows: Shown, around: Room | None = None, longest: float | None = 
     return Placing(around, scales, row, TOP + row * len(windows.stages) + 30)
 
 
-def window_scales(windows: Shown, around: Room, longest: float | None = None) -> tuple[Scale, ...]:
+def window_scales(windows: Windows, around: Room, longest: float | None = None) -> tuple[Scale, ...]:
     """All windows at the same scale, one after the other; arguments are those of `placing`."""
     total = sum(end - start for start, end in windows.windows) if longest is None else longest
     free = around.right - around.left - around.gutter * (len(windows.windows) - 1)
@@ -148,7 +148,7 @@ def window_scales(windows: Shown, around: Room, longest: float | None = None) ->
     return tuple(scales)
 
 
-def drawn(table: TaskTable, windows: Shown, place: Placing, idle: Sequence[float], before: str = "") -> Markup:
+def drawn(table: TaskTable, windows: Windows, place: Placing, idle: Sequence[float], before: str = "") -> Markup:
     """The elements of the drawing.
 
     `idle` is the share of the batch in which each stage waits; `before` says how long ago the window before ended.
@@ -196,7 +196,7 @@ class Box:
     right: float
 
 
-def task_boxes(table: TaskTable, windows: Shown, place: Placing) -> tuple[Box, ...]:
+def task_boxes(table: TaskTable, windows: Windows, place: Placing) -> tuple[Box, ...]:
     """A box for every task that runs in a window on a stage that is shown, as far as it does."""
     rows = {stage: row for row, stage in enumerate(windows.stages)}
     here = numpy.isin(table.stage, windows.stages)
@@ -210,7 +210,7 @@ def task_boxes(table: TaskTable, windows: Shown, place: Placing) -> tuple[Box, .
     return tuple(result)
 
 
-def _tasks(table: TaskTable, windows: Shown, place: Placing) -> list[Markup]:
+def _tasks(table: TaskTable, windows: Windows, place: Placing) -> list[Markup]:
     """A path for every style: a tenth of the bytes of an element for every task."""
     paths: dict[int, list[tuple[float, float, float, float]]] = {}
     drawn = task_boxes(table, windows, place)
@@ -225,7 +225,7 @@ def _tasks(table: TaskTable, windows: Shown, place: Placing) -> list[Markup]:
     ]
 
 
-def _numbers(table: TaskTable, windows: Shown, place: Placing) -> list[Markup]:
+def _numbers(table: TaskTable, windows: Windows, place: Placing) -> list[Markup]:
     """Micro-batches, counted from 1 like stages, where they fit; a text for every row."""
     if place.bar < NUMBER_SIZE:
         return []
@@ -256,7 +256,7 @@ def breaks(scales: Sequence[Scale], gutter: float, top: float, bottom: float) ->
     ]
 
 
-def _left_out(windows: Shown, place: Placing) -> list[Markup]:
+def _left_out(windows: Windows, place: Placing) -> list[Markup]:
     """How long what is left out between two windows takes; in short, where the words would touch."""
     lines = [
         (scale.end + place.room.gutter / 2, format_seconds(end - start))
@@ -299,7 +299,7 @@ def strip_keys() -> tuple[Key, ...]:
     )
 
 
-def strip(busy: Busy, windows: Shown, width: float = WIDTH) -> Drawing:
+def strip(busy: Busy, windows: Windows, width: float = WIDTH) -> Drawing:
     """The drawing: what stages do in `PARTS` parts of the batch, above what is shown of it."""
     around = room(width)
     rows = groups(busy.seconds.shape[0], MOST_ROWS)
@@ -352,7 +352,7 @@ def _names(rows: tuple[tuple[int, int], ...], row: float, around: Room) -> list[
     return [text(around.left - 8, top, names[index], "tick small", "end") for index, top in tops.items()]
 
 
-def _brackets(windows: Shown, scale: Scale, bottom: float) -> Markup:
+def _brackets(windows: Windows, scale: Scale, bottom: float) -> Markup:
     """What is drawn below, as bars under the strip."""
     places = []
     for start, end in windows.windows:

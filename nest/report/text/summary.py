@@ -302,7 +302,7 @@ def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
 
 
 def certificate_text(certificate: Mapping[str, Any]) -> str:
-    """What a schedule's certificate says (`nest.plan.Certificate.to_dict`)."""
+    """What a schedule's certificate says (`nest.plan.certificate.Certificate.to_dict`)."""
     name, stages = f"the schedule {certificate['schedule']!r}", certificate["stages"]
     if not certificate["computed"]:
         return f"Not replayed: {certificate['reason']}; what {name} says of times and memory is taken as it is."

@@ -190,7 +190,7 @@ class Choices:
     def __len__(self) -> int:
         return len(self.stage)
 
-    def kept(self, rows: Booleans) -> "Choices":
+    def only(self, rows: Booleans) -> "Choices":
         """Only these rows."""
         return Choices(self.candidate[rows], self.mode[rows], self.stage[rows], self.time[rows], self.sync[rows])
 
@@ -236,7 +236,7 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
             reached = numpy.isfinite(through)
             least = case.weights[0] * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
             least += case.weights[1] * numpy.where(reached, through, 0.0)
-            choices[index] = each.kept(reached & (time <= limit) & (least * (1 - SUM_ERROR) <= target))
+            choices[index] = each.only(reached & (time <= limit) & (least * (1 - SUM_ERROR) <= target))
     return Narrowed(tuple(choices), bound)
 
 

@@ -17,7 +17,7 @@ Floats = NDArray[numpy.float64]
 Integers = NDArray[numpy.int64]
 
 
-def kept_together(instance: Instance) -> list[frozenset[int]]:
+def inseparable_layers(instance: Instance) -> list[frozenset[int]]:
     """Groups of layers that no cut may part, by `same_stage` or by `Space.together`."""
     index = {name: layer for layer, name in enumerate(instance.graph.layers)}
     named = [each.same_stage for each in instance.space.constraints if each.same_stage]
@@ -89,7 +89,7 @@ def list_cuts(instance: Instance, limit: int) -> Cuts | None:
     masks = _behind(given, graph) if given is not None else _closed(graph, limit)
     if masks is None:
         return None
-    groups = [sum(1 << layer for layer in group) for group in kept_together(instance)]
+    groups = [sum(1 << layer for layer in group) for group in inseparable_layers(instance)]
     whole = (1 << len(graph.layers)) - 1
     allowed = [mask for mask in masks if all(mask & group in (0, group) for group in groups)]
     allowed.sort(key=lambda mask: (-mask.bit_count(), mask))

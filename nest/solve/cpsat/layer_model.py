@@ -19,7 +19,7 @@ from attrs import frozen
 
 from nest.instance import Candidate, Instance, Solution, StageDecision
 from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
-from nest.solve.cpsat.cuts import Floats, even_stages, kept_together
+from nest.solve.cpsat.cuts import Floats, even_stages, inseparable_layers
 from nest.solve.cpsat.placement import place
 from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Limit, Scale, floors
 from nest.solve.cpsat.stages import DataParallelGroup, data_parallel_groups, least_pieces, rows_of_state
@@ -144,7 +144,7 @@ class LayerModel:
             for producer, consumers in self._instance.graph.tensors:
                 for consumer in consumers:
                     model.add_implication(row[producer], row[consumer])
-            for group in kept_together(self._instance):
+            for group in inseparable_layers(self._instance):
                 first, *others = sorted(group)
                 for other in others:
                     model.add(row[first] == row[other])

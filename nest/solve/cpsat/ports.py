@@ -118,7 +118,7 @@ class StagePorts:
         waiting = any(wait.any() for wait, _ in every.values())
         if not waiting and not any((late > self.sync).any() for _, late in every.values()):
             return 0
-        met = self._met(list(every))
+        met = self._holding(list(every))
         waited = self.model.new_int_var(0, LARGEST_COEFFICIENT if waiting else 0, "waited")
         for around, (wait, late) in every.items():
             ticks = self._weighed([self.scale.ticks(each) for each in wait.tolist()])
@@ -142,7 +142,7 @@ class StagePorts:
         late = self.ports.once * (1 - SUM_ERROR) - self.micro_batches * free * (1 + SUM_ERROR)
         return wait, numpy.maximum(late, self.sync)
 
-    def _met(self, every: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[IntVar]]:
+    def _holding(self, every: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[IntVar]]:
         """For each choice of levels of the boundaries, what holds only where they have these; nothing for one alone."""
         if len(every) == 1:
             return {every[0]: []}

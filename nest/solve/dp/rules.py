@@ -228,7 +228,7 @@ class MixedRules:
     ) -> list[tuple[Members, frozenset[int] | None, tuple[int, ...]]]:
         """What stages may draw from, with the devices a replica may use in all (None: any), and for how many stages."""
         self.exclusions.combinations += len(counts)
-        left = {index: self._kept(self.plain, known, self.choices[index]) for index, known in values.items()}
+        left = {index: self._holding(self.plain, known, self.choices[index]) for index, known in values.items()}
         if not any(left.values()) or not counts:
             return []
         every = uniform_sets(left, self.uniform)
@@ -245,7 +245,7 @@ class MixedRules:
                 sets = every
                 if self.counted_by_stage:
                     choices_left = {
-                        i: self._kept(self.counted_by_stage, values[i] | added, own) for i, own in left.items()
+                        i: self._holding(self.counted_by_stage, values[i] | added, own) for i, own in left.items()
                     }
                     sets = uniform_sets(choices_left, self.uniform)
                 for members in sets:
@@ -255,7 +255,7 @@ class MixedRules:
                 result[members, None if any_total else frozenset(each)].append(count)
         return [(members, total, tuple(allowed)) for (members, total), allowed in result.items()]
 
-    def _kept(
+    def _holding(
         self, constraints: list[Constraint], values: dict[str, Value], choices: tuple[Choice, ...]
     ) -> tuple[Choice, ...]:
         for constraint in constraints:

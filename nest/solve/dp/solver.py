@@ -172,7 +172,7 @@ def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
     return solve(instance, known_by).solution is not None
 
 
-def kept_together(instance: Instance) -> list[tuple[int, ...]]:
+def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
     """Groups of layers that no cut may part, as indices."""
     position = {name: index for index, name in enumerate(instance.graph.layers)}
     constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
@@ -205,7 +205,7 @@ class _Solver:
 
     def __attrs_post_init__(self) -> None:
         instance, space = self.instance, self.instance.space
-        self.together, self.splits = kept_together(instance), Splits(instance)
+        self.together, self.splits = inseparable_layers(instance), Splits(instance)
         layers, watch = len(instance.graph.layers), self._search((), self.known).prepare
         limit = inf if self.known is None else self.known.value * (SLOWER if self.second else 1 + TIE)
         every, self.exclusions = configurations(

@@ -52,7 +52,7 @@ def switched_network(
     between = [layout.domain] if layout.crossing and layout.domain is not None else []
     used = [inner] * (devices > 1) + between + [each.tier for each in layout.partitions]
     sentences += [*layout.assumptions, *tier_sentences(used)]
-    partitions = _kept(layout.partitions)
+    partitions = _useful(layout.partitions)
     uneven = [each for each in partitions if not each.uniform]
     hosts: tuple[str, ...] = tuple(host.name for host in layout.hosts)
     if (uneven or layout.crossing) and devices * len(hosts) <= MOST_DEVICES:
@@ -79,7 +79,7 @@ def _devices_per_host(tree: SwitchTree, profile: SourcedProfile) -> int:
     return first.devices or profile.devices_per_host
 
 
-def _kept(partitions: Sequence[Partition]) -> list[Partition]:
+def _useful(partitions: Sequence[Partition]) -> list[Partition]:
     """`partitions` without those of uneven groups that the next one serves as well."""
     result: list[Partition] = []
     for each in reversed(partitions):

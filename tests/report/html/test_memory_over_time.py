@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import nest
 from nest.report.html.memory_over_time import highest, memory_over_time_figure
 from nest.report.html.task_table import TaskTable
-from nest.report.html.timeline import shown
+from nest.report.html.timeline import windows_of
 from nest.report.html.timeline_drawing import room, window_scales
 from tests.report.html.drawn_paths import elements
 from tests.report.html.long_plans import long_plan
@@ -42,7 +42,7 @@ def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, times:
     replay = nest.simulate(plan)
     planned = [stage.memory for stage in plan.stages]
     capacity = max(planned) * times
-    found = shown(TaskTable.of(replay.timeline.tasks, STAGES), replay.chunks)
+    found = windows_of(TaskTable.of(replay.timeline.tasks, STAGES), replay.chunks)
     figure = memory_over_time_figure(replay, found, capacity, planned)
     for row, stage, points, counted in zip(
         figure.table.rows, replay.stages, replay.timeline.memory, planned, strict=True

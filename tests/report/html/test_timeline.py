@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import nest
 from nest.report.html.task_table import STYLE_OF, STYLES, TaskTable, busy, groups
-from nest.report.html.timeline import MOST_BOXES, batch_figures, shown, timeline_figure
-from nest.report.html.timeline_drawing import MOST_ROWS, PARTS, Shown, placing, strip, task_boxes
+from nest.report.html.timeline import MOST_BOXES, batch_figures, timeline_figure, windows_of
+from nest.report.html.timeline_drawing import MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
 from nest.simulate.replay import Replay
 from nest.simulate.timeline import Task, Timeline
 from tests.report.html.drawn_paths import boxes_of, elements
@@ -44,12 +44,12 @@ def table_of(replay: Replay) -> TaskTable:
     return TaskTable.of(replay.timeline.tasks, len(replay.stages))
 
 
-def shown_of(replay: Replay) -> Shown:
-    return shown(table_of(replay), replay.chunks)
+def windows_of_replay(replay: Replay) -> Windows:
+    return windows_of(table_of(replay), replay.chunks)
 
 
 def test_every_task_of_the_windows_is_drawn_where_it_ran(replay: Replay) -> None:
-    table, found = table_of(replay), shown_of(replay)
+    table, found = table_of(replay), windows_of_replay(replay)
     place = placing(found)
     drawing = timeline_figure(replay, table, found).sizes[0][-1]
     for name, _, kinds in STYLES:
@@ -75,7 +75,7 @@ def test_every_task_of_the_windows_is_drawn_where_it_ran(replay: Replay) -> None
 
 
 def test_windows_and_what_is_left_out_add_up_to_the_batch(replay: Replay) -> None:
-    found = shown_of(replay)
+    found = windows_of_replay(replay)
     parts = sorted([*found.windows, *found.gaps])
     assert parts[0][0] == 0.0
     assert parts[-1][1] == max(task.end for task in replay.timeline.tasks)
@@ -88,7 +88,7 @@ def test_windows_and_what_is_left_out_add_up_to_the_batch(replay: Replay) -> Non
 
 
 def test_short_batches_are_shown_whole() -> None:
-    found = shown_of(replay_of("short"))
+    found = windows_of_replay(replay_of("short"))
     assert found.gaps == ()
     assert found.stages == (0, 1, 2)
 
@@ -104,7 +104,7 @@ def _passes(replay: Replay) -> list[Task]:
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved", "zero-bubble-h2"])
 def test_long_batches_are_shown_in_three_phases(name: str) -> None:
     replay = replay_of(name)
-    found, passes, stages = shown_of(replay), _passes(replay), len(replay.stages)
+    found, passes, stages = windows_of_replay(replay), _passes(replay), len(replay.stages)
     warm_up, steady, drain = found.windows
     period = stages if name == "interleaved" else 1
     assert len({task.micro_batch for task in passes if task.start < warm_up[1] and task.kind == "forward"}) >= stages
@@ -121,7 +121,7 @@ def test_long_batches_are_shown_in_three_phases(name: str) -> None:
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
 def test_steady_periods_are_alike(name: str) -> None:
     replay = replay_of(name)
-    start, end = shown_of(replay).windows[1]
+    start, end = windows_of_replay(replay).windows[1]
     middle = (start + end) / 2
     for stage in range(len(replay.stages)):
         begun = [task.start for task in replay.timeline.tasks if task.stage == stage]
@@ -143,7 +143,7 @@ def test_long_batches_stay_small(schedule: str, stages: int, micro_batches: int,
     replay = nest.simulate(long_plan(schedule, stages, micro_batches, **fixed))
     figures = batch_figures(replay, 1e13, [1e12] * stages)
     assert sum(len(drawing.body.encode()) for figure in figures for drawing in figure.sizes[0]) < MOST_BYTES
-    found = shown_of(replay)
+    found = windows_of_replay(replay)
     assert len(found.stages) <= MOST_ROWS
     assert {0, stages - 1} <= set(found.stages)
     assert f"Of {stages} stages, {len(found.stages)} are drawn" in figures[0].caption
@@ -174,7 +174,7 @@ def test_many_tasks_of_few_passes_are_bounded() -> None:
         for index, start in enumerate(numpy.cumsum(numpy.random.default_rng(stage).uniform(0.5, 1.5, 1000)).tolist())
     ]
     table = TaskTable.of(tasks, 40)
-    found = shown(table, 1)
+    found = windows_of(table, 1)
     assert found.cut
     assert MOST_BOXES / 2 < len(task_boxes(table, found, placing(found))) <= MOST_BOXES
 
@@ -182,7 +182,7 @@ def test_many_tasks_of_few_passes_are_bounded() -> None:
 @settings(max_examples=25)
 @given(tables())
 def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
-    found = shown(table, 1)
+    found = windows_of(table, 1)
     drawn = task_boxes(table, found, placing(found))
     assert 0 < len(drawn) <= MOST_BOXES
     assert found.windows[0][0] == 0.0
@@ -207,7 +207,7 @@ def test_the_strip_counts_every_second_once(table: TaskTable) -> None:
 
 
 def test_the_strip_is_as_dark_as_stages_are_busy(replay: Replay) -> None:
-    found = shown_of(replay)
+    found = windows_of_replay(replay)
     told = busy(table_of(replay), PARTS)
     drawing = strip(told, found)
     rows = groups(len(replay.stages), MOST_ROWS)
@@ -226,7 +226,7 @@ def test_the_strip_is_as_dark_as_stages_are_busy(replay: Replay) -> None:
 
 
 def test_the_table_says_what_the_replay_says(replay: Replay) -> None:
-    table = timeline_figure(replay, table_of(replay), shown_of(replay)).table
+    table = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).table
     assert len(table.rows) == len(replay.stages)
     for row, stage in zip(table.rows, replay.stages, strict=True):
         values = [cell.value for cell in row]
@@ -241,7 +241,7 @@ def test_the_table_says_what_the_replay_says(replay: Replay) -> None:
 def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
     for seed in range(6):
         replay = nest.simulate(uniform_plan(seed, schedule))
-        caption = timeline_figure(replay, table_of(replay), shown_of(replay)).caption
+        caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption
         assert (
             f"the batch takes {nest.units.format_seconds(replay.batch_time)}, as the plan's closed form says" in caption
         )
@@ -254,14 +254,14 @@ def test_the_caption_says_what_the_replay_says(schedule: str) -> None:
 
 def test_the_caption_says_by_how_much_the_closed_form_differs() -> None:
     replay = nest.simulate(long_plan("gpipe", 5, 150))
-    caption = timeline_figure(replay, table_of(replay), shown_of(replay)).caption
+    caption = timeline_figure(replay, table_of(replay), windows_of_replay(replay)).caption
     difference = replay.batch_time - replay.closed_form
     assert f"{nest.units.format_seconds(difference)} more ({difference / replay.closed_form:.2%}) than" in caption
 
 
 def test_micro_batches_stand_in_their_boxes() -> None:
     replay = replay_of("short")
-    table, found = table_of(replay), shown_of(replay)
+    table, found = table_of(replay), windows_of_replay(replay)
     place = placing(found)
     drawing = timeline_figure(replay, table, found).sizes[0][0]
     told = [
