@@ -101,7 +101,8 @@ def test_words_the_glossary_replaces_are_not_used() -> None:
 
 
 def test_files_that_explanations_name_exist() -> None:
-    files = [path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "nest").rglob("*.py")]
+    folders = ("nest", "benchmarks", "tests")
+    files = [path.relative_to(REPOSITORY).as_posix() for name in folders for path in (REPOSITORY / name).rglob("*.py")]
     for page in (DOCS / "explanation").glob("*.md"):
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
             assert any(f"/{path}".endswith(f"/{name}") for path in files), f"{page.name} names {name}"
