@@ -362,14 +362,15 @@ class _Solver:
         return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(search, downsets))
 
     def _answer(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
-        """The best plan of a search, proved optimal of the candidates that were searched where `bound` meets it."""
+        """The best plan of a search: optimal where `bound` meets it and no candidate was left out for lack of time."""
         best = search.best
         assert best is not None
         proved = bound >= best.value * (1 - TIE)
         if proved and self.second and not self.mixed:
             # That of mixed plans is the best plan of one candidate, or what else was met.
             search.find_second()
-        bound = bound if self._all else 0.0
+        if not self._all:  # A candidate that was not priced may be faster: nothing is proved.
+            proved, bound = False, 0.0
         second = search.runner_up()
         return Result(
             "optimal" if proved else "feasible",
