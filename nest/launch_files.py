@@ -68,9 +68,9 @@ def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, searc
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
     for name in dict.fromkeys(to):
-        plan_found = _expressible(read, name, search, known)
-        if plan_found is not None:
-            replaced[name] = plan_found
+        nearest = _expressible(read, name, search, known)
+        if nearest is not None:
+            replaced[name] = nearest
     for name in dict.fromkeys(to):
         exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
         # One that fails is disabled, which ends here: no other would give what was asked for. Each has its own copy.

@@ -130,7 +130,7 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
 def _of_part(
     layer: PricedLayer, rows: tuple[PricedOperator, ...], block: Block, pricing: Pricing
 ) -> Iterator[tuple[Place, float, float]]:
-    """Each call of a part of a layer: where, seconds in all, and what of them shows."""
+    """Each call of a part of a layer: where, seconds in all, and those exposed."""
     for direction in Direction:
         shares = _exposed_shares(layer, direction, pricing.timing)
         for row in rows:
@@ -148,13 +148,13 @@ def _of_part(
 
 
 def _parts(row: PricedOperator, direction: Direction) -> tuple[float, float]:
-    """Seconds of an operator's collectives that a framework shows, and that it hides."""
+    """Seconds of an operator's collectives that are exposed, and that a framework hides."""
     _, exposed, hidden = row.times(direction)
     return exposed, hidden + row.under_another(direction)
 
 
 def _exposed_shares(layer: PricedLayer, direction: Direction, timing: Timing) -> tuple[float, float]:
-    """Which shares show of what a framework shows and of what it hides, so that both are what the layer takes more."""
+    """Which shares are exposed of what a framework exposes and of what it hides, so that both are what it adds."""
     added = sum(layer.seconds(direction, timing)) - sum(layer.alone.seconds(direction, timing))
     parts = [_parts(row, direction) for row in layer.rows]
     exposed, hidden = (sum(each) for each in zip(*parts, strict=True)) if parts else (0.0, 0.0)

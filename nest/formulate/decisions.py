@@ -73,7 +73,6 @@ def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: s
     target has stands for it. Of a plan that no search found, constraints are left out, as they do not bind it.
     """
     training, search = problem.training, problem.search
-    orders = None if limits.rank_orders is None else limits.rank_orders
     return evolve(
         problem,
         training=evolve(
@@ -85,7 +84,7 @@ def open_problem(problem: Problem, plan: PlanDocument, limits: Limits, target: s
             search,
             target=target,
             zero=_either(search.zero, limits.zero, limits.zero),
-            rank_order=_either(search.rank_order, orders, orders or ()),
+            rank_order=_either(search.rank_order, limits.rank_orders, limits.rank_orders or ()),
             zero_degree=_either(search.zero_degree, None if limits.zero_degrees else (ALL_RANKS,), (ALL_RANKS,)),
             recompute=None if search.recompute is None else _either(search.recompute, limits.recompute, ()) or None,
         ),
@@ -298,10 +297,10 @@ def _untried(
 ) -> tuple[str, ...]:
     """Each decision of a plan that no list of its problem allows; lists left out allow what they default to."""
     free = evolve(without_missing_plugins(problem, registry), fixed=None)
-    names = list(_outside_lists(solution, free))
+    sentences = list(_outside_lists(solution, free))
     for index in dict.fromkeys(stage.candidate for stage in solution.stages):
-        names += _outside_candidate(instance, instance.candidates[index], formulation, free, registry)
-    return tuple(dict.fromkeys(names))
+        sentences += _outside_candidate(instance, instance.candidates[index], formulation, free, registry)
+    return tuple(dict.fromkeys(sentences))
 
 
 def _outside_lists(solution: Solution, free: Problem) -> Iterator[str]:

@@ -270,8 +270,8 @@ def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[
         faults = chunk_violations(instance, count, chunks, None)
         if faults:
             raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
-        counts = even_chunks(instance, count, chunks)
-        return tuple(tuple(layer for chunk in counts[stage::count] for layer in chunk) for stage in range(count))
+        runs = even_chunks(instance, count, chunks)
+        return tuple(tuple(layer for chunk in runs[stage::count] for layer in chunk) for stage in range(count))
     blocks = _blocks_of_one_stage(instance)
     if count > len(blocks):
         raise InputError(

@@ -13,7 +13,7 @@ from nest.errors import InputError, InputErrors
 from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.partition import branched_regions, inseparable_layers
+from nest.formulate.partition import branched_regions, inseparable_operators
 from nest.formulate.price import Formulation as Formulation
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.profile import profile_candidates, profile_graph
@@ -209,7 +209,7 @@ def _from_model(
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
-        together=inseparable_layers(whole, layers, training.selective) if by_operator else together,
+        together=inseparable_operators(whole, layers, training.selective) if by_operator else together,
         sharded=tuple(blocks[index] for index in priced),
         classes=layers,
         pricing=pricing,

@@ -50,11 +50,11 @@ class Timing:
     ) -> float:
         """Seconds of a layer in one direction.
 
-        The longer of two things counts: computation with what shows of the collectives, and all collectives. No layer
-        takes less than the host needs to launch it.
+        The longer of two things counts: computation with the exposed part of the collectives, and all collectives. No
+        layer takes less than the host needs to launch it.
 
         Args:
-            times: of each operator, seconds of computation, of communication that shows, and of communication that a
+            times: of each operator, seconds of computation, of exposed communication, and of communication that a
                 framework hides under what it waits for and what waits for it.
             engines: the engine of each operator.
             precedence: `(before, after)`, indices of operators.
@@ -63,7 +63,7 @@ class Timing:
             host: seconds the host takes to launch all of it.
         """
         working = self.model.seconds([own + exposed for own, exposed, _ in times], engines, precedence)
-        communication = sum(apart + hides for _, apart, hides in times)
+        communication = sum(exposed + hidden_part for _, exposed, hidden_part in times)
         return max(working, communication + hidden, host)
 
 
@@ -111,7 +111,7 @@ class PricedOperator:
         forward: communication in the forward pass.
         backward: communication in the backward pass.
         hidden: of communication that runs under another operator, what that hides: forward and backward.
-        coefficient: the one that says which share of its communication shows where the framework hides it under the
+        coefficient: the one that says which share of its communication is exposed where it overlaps with the
             layer's computation; empty: it hides none.
         exposed: that share.
         ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
@@ -130,7 +130,7 @@ class PricedOperator:
     kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
 
     def times(self, direction: Direction) -> tuple[float, float, float]:
-        """Seconds of computation, of communication that shows, and of communication that hides, in one direction."""
+        """Seconds of computation, of exposed communication, and of communication that hides, in one direction."""
         forward = direction is Direction.FORWARD
         own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
         exposed = self.exposed * sent

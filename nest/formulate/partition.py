@@ -240,7 +240,7 @@ def inseparable(operators: Sequence[Operator], selective: Sequence[str], repeate
     return tuple(sorted(group for group in groups if len(group) > 1))
 
 
-def inseparable_layers(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
+def inseparable_operators(graph: OperatorGraph, layers: LayerClasses, selective: Sequence[str]) -> tuple[Group, ...]:
     """The inseparable operators of the whole graph, as indices of planned layers."""
     position = {name: index for index, name in enumerate(layers.layers)}
     repeated = frozenset(graph.blocks or graph.layers)

@@ -94,7 +94,7 @@ class Pricing:
         return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
 
     def exposed(self, made: Collective, block: Block) -> str:
-        """The coefficient that says which share shows of calls that the framework hides; empty: it hides none.
+        """The coefficient that says which share of overlapped calls is exposed; empty: none are overlapped.
 
         Where overlap of tensor parallelism reaches as far as the scale-up network only, every group of ranks must lie
         inside, and the calls must be gathers and scatters, which go piece by piece (NVIDIA/TransformerEngine, issues
@@ -222,18 +222,16 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
     ring_exposed = pricing.device.calibration.ring_exposed
 
     def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
-        """Of calls that run while something else does for `hiding` seconds: what shows, and what is hidden."""
+        """Of calls that run while something else does for `hiding` seconds: what is exposed, and what is hidden."""
         whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
         exposed_seconds = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
         return exposed_seconds, whole - exposed_seconds
 
-    operators_left = list(operators)
+    saving = list(operators)
     if pricing.training.saved_inputs == "narrow":
-        operators_left = with_narrow_copies(
-            operators, lambda each: narrow_format(each, pricing.device, pricing.training)
-        )
+        saving = with_narrow_copies(operators, lambda each: narrow_format(each, pricing.device, pricing.training))
     rows = []
-    for operator, keeping in zip(operators, operators_left, strict=True):
+    for operator, keeping in zip(operators, saving, strict=True):
         made = operator.collective or Collective()
         under = costs.get(made.under, NOTHING)
         forward, hidden_forward = seconds(made.forward, made.share * under.forward)

@@ -141,10 +141,10 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
 
 @frozen
 class Exposure:
-    """How much of data-parallel communication shows.
+    """How much of data-parallel communication is exposed.
 
     Attributes:
-        exposed: its share that shows at least.
+        exposed: its share that is exposed at least.
         hiding: whether the rest hides only where it fits.
         synchronisation: seconds of what is sent once per batch over those of the collective model.
         sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.
@@ -162,7 +162,7 @@ def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Expos
     """What the problem says of it; of a model, what it leaves out its device's calibration says.
 
     Where a framework is said to overlap it (`overlap.data`), a model's hides under its compute as far as that lasts,
-    but for the share that a calibration found to show; where it is not, ranks wait for each other. A profile keeps the
+    but for the share that a calibration found exposed; where it is not, ranks wait for each other. A profile keeps the
     constants of PROBLEM.md section 4 unless it asks for others.
     """
     training = problem.training

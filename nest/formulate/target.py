@@ -38,8 +38,8 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
     if name in registry.missing("exporters"):
         raise InputError(f"{place}: exporter {name!r} is disabled, so that nobody knows what its framework can run.")
     if name in exporters and name not in able:
-        alternatives = f" Those that do: {', '.join(sorted(able))}." if able else " None that is registered does."
-        raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{alternatives}")
+        able_text = f" Those that do: {', '.join(sorted(able))}." if able else " None that is registered does."
+        raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{able_text}")
     if name not in able:
         raise unknown_name(place, "target", name, able)
     limits: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]

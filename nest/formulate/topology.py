@@ -37,8 +37,8 @@ def topology(
     source: Source, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
 ) -> Cluster | Reduced:
     """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
-    imported_topology = loaded(source, registry, base)
-    return imported_topology if isinstance(imported_topology, Cluster) else _reduced(imported_topology, message)
+    reduced = loaded(source, registry, base)
+    return reduced if isinstance(reduced, Cluster) else _reduced(reduced, message)
 
 
 def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | LinkGraph | Pairs:
@@ -52,9 +52,9 @@ def network(
     spec: ClusterSpec, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
 ) -> Cluster | Reduced:
     """The network of a `cluster` section; of one given by levels or by name, a `Cluster` whose memory says nothing."""
-    spec, imported_network = read_in(spec, registry, base, message)
-    if imported_network is not None:
-        return imported_network
+    spec, reduced = read_in(spec, registry, base, message)
+    if reduced is not None:
+        return reduced
     levels = named_cluster(spec.name).levels if spec.name is not None else spec.levels
     return Cluster(network_levels(levels or ()), memory=1.0)
 
@@ -66,13 +66,13 @@ def read_in(
     cluster = section_of(cluster, registry, base)
     if cluster.topology is None:
         return cluster, None
-    content = imported(cluster, registry, base)
-    if isinstance(content, Imported):
-        cluster = with_imported(cluster, content, registry)
-        content = content.network
-    if isinstance(content, tuple):
+    network = imported(cluster, registry, base)
+    if isinstance(network, Imported):
+        cluster = with_imported(cluster, network, registry)
+        network = network.network
+    if isinstance(network, tuple):
         return cluster, None
-    return cluster, content if isinstance(content, Cluster) else _reduced(content, message)
+    return cluster, network if isinstance(network, Cluster) else _reduced(network, message)
 
 
 def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
@@ -87,14 +87,14 @@ def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, import
     if importer is None and isinstance(file, Path) and importer_of(file, registry) is None:
         with named(file):  # What is wrong with it is told while its file is known.
             content = read_content(file, registry)
-            content_read = load_source(content, cluster, registry, base)
-        if not isinstance(content_read, Imported):
+            network = load_source(content, cluster, registry, base)
+        if not isinstance(network, Imported):
             return evolve(cluster, topology=content)  # As written, which is shorter than its links.
     else:
-        content_read = imported(cluster, registry, base, importer)
-    if isinstance(content_read, Imported):
-        return with_imported(cluster, content_read, registry)
-    return evolve(cluster, **_written(content_read, cluster))
+        network = imported(cluster, registry, base, importer)
+    if isinstance(network, Imported):
+        return with_imported(cluster, network, registry)
+    return evolve(cluster, **_written(network, cluster))
 
 
 def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> ClusterSpec:
@@ -113,18 +113,18 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
     return cluster
 
 
-def with_imported(cluster: ClusterSpec, content: Imported, registry: Registry) -> ClusterSpec:
-    """`cluster` with what an importer read in its file."""
-    hosts, per_host = content.hosts, cluster.devices_per_host or content.devices_per_host
-    section = evolve(cluster, link_profile=None, **_written(content.network, cluster))
-    if not hosts and content.devices_per_host is not None and isinstance(content.network, LinkGraph):
-        hosts = _hosts_in_order(topology(section.topology, registry, None), content.devices_per_host)  # type: ignore[arg-type]
+def with_imported(cluster: ClusterSpec, network: Imported, registry: Registry) -> ClusterSpec:
+    """`cluster` with what an importer network in its file."""
+    hosts, per_host = network.hosts, cluster.devices_per_host or network.devices_per_host
+    section = evolve(cluster, link_profile=None, **_written(network.network, cluster))
+    if not hosts and network.devices_per_host is not None and isinstance(network.network, LinkGraph):
+        hosts = _hosts_in_order(topology(section.topology, registry, None), network.devices_per_host)  # type: ignore[arg-type]
     return evolve(
         section,
-        device=cluster.device or content.device,
+        device=cluster.device or network.device,
         hosts=cluster.hosts or hosts or None,
         devices_per_host=per_host,
-        assumed=content.assumptions or None,
+        assumed=network.assumptions or None,
     )
 
 

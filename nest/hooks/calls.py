@@ -91,10 +91,10 @@ def inside() -> bool:
 def message(error: BaseException) -> str:
     """The class and message of an error in one line of at most 300 characters."""
     try:
-        message = " ".join(str(error).split())
+        words = " ".join(str(error).split())
     except Exception:  # A foreign error may fail to say what it is.
-        message = ""
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        words = ""
+    text = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."
 
 

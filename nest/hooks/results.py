@@ -207,7 +207,7 @@ CHECKS_WITH_ARGUMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "weights"): sound_weights,
     ("schedules", "in_flight"): sound_in_flight,
     ("schedules", "order"): _order,
-    ("planners", "plan"): lambda found, instance, context: sound_proposal(found, instance),
+    ("planners", "plan"): lambda result, instance, context: sound_proposal(result, instance),
 }
 """Each takes what was returned and what the member was given."""
 
@@ -221,13 +221,13 @@ def members_of(kind: str) -> tuple[str, ...]:
 def check_of(kind: str, name: str, member: str) -> Callable[..., Any]:
     """The check of a member of the object of `kind` called `name`: takes what was returned, and what it was given."""
     if (kind, member) == ("strategies", "apply"):
-        return lambda match, block, degree, context: sound_block(match, name, block, degree)
+        return lambda result, block, degree, context: sound_block(result, name, block, degree)
     if (kind, member) == ("collective_models", "time"):
         return _Rising()
     check = CHECKS.get((kind, member))
     if check is not None:
-        return lambda match, *_, **__: check(match)
-    return CHECKS_WITH_ARGUMENTS.get((kind, member)) or (lambda match, *_, **__: match)
+        return lambda result, *_, **__: check(result)
+    return CHECKS_WITH_ARGUMENTS.get((kind, member)) or (lambda result, *_, **__: result)
 
 
 def sound_proposal(result: Any, instance: Instance) -> Proposal:

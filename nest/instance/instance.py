@@ -133,7 +133,7 @@ class Space:
 
     @property
     def often_exposed(self) -> float:
-        """Share of what ZeRO sends in every micro-batch that shows, however much compute there is."""
+        """Share of what ZeRO sends in every micro-batch that is exposed, however much compute there is."""
         return self.exposed if self.exposed_often is None else self.exposed_often
 
     def effective_zero(self, zero: int) -> int:

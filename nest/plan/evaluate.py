@@ -138,10 +138,10 @@ class PricedPlan:
 
     @property
     def idle_share(self) -> float:
-        """The pipeline bubble: the share of the batch in which a device, on average over the stages, waits."""
+        """The share of the step in which a device, on average over the stages, waits for others."""
         busy = self.micro_batches * sum(stage.time for stage in self.stages) / len(self.stages)
         whole = self.batch_time
-        # Rounding must not make a plan without a bubble show a negative one.
+        # Rounding must not make the share of a plan that never waits negative.
         return max((whole - self.sync - busy) / whole, 0.0) if whole > 0 else 0.0
 
 

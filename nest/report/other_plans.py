@@ -96,14 +96,14 @@ def describe_runner_up(instance: Instance, best: Priced, second: Priced) -> dict
     """The `runner_up` of a plan document: what it is, how much slower, what part of it grew most, and when it wins."""
     (_, best_priced, best_slower), (solution, priced, slower_levels) = best, second
     mine, theirs = time_shares(best_priced), time_shares(priced)
-    grown = {name: theirs[name] - mine[name] for name in mine}
-    worst = max(grown, key=lambda name: grown[name])
+    longer = {name: theirs[name] - mine[name] for name in mine}
+    worst = max(longer, key=lambda name: longer[name])
     slower = priced.batch_time / best_priced.batch_time - 1 if best_priced.batch_time > 0 else 0.0
     name = label(instance, solution)
     if slower <= TIE:
         reason = f"{name} is as fast; among equals fewer devices count, then fewer stages, then what is listed first"
     else:
-        share = grown[worst] / best_priced.batch_time
+        share = longer[worst] / best_priced.batch_time
         reason = f"{name} is {slower:.2%} slower: {_WORDS[worst]} takes {share:.2%} of the batch time more"
     return {
         "label": name,
@@ -131,11 +131,11 @@ def runner_up_text(runner_up: Mapping[str, Any]) -> str:
     sentence = f"Runner-up: {reason}."
     if not runner_up.get("told_apart", True) and runner_up["slower_by"] > TIE:
         sentence += " Predictions do not tell them apart: measure both."
-    condition = runner_up.get("wins_if")
-    if not condition:
+    levels_lost = runner_up.get("wins_if")
+    if not levels_lost:
         return sentence
-    levels = [f"bandwidth of {each['level']}" for each in condition]
-    return f"{sentence} The plan loses to it if {less_bandwidth(levels, 1 - condition[0]['bandwidth'])}."
+    levels = [f"bandwidth of {each['level']}" for each in levels_lost]
+    return f"{sentence} The plan loses to it if {less_bandwidth(levels, 1 - levels_lost[0]['bandwidth'])}."
 
 
 def other_risk_text(other: OtherRisk) -> str:

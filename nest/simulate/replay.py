@@ -155,7 +155,7 @@ def replay(
         batch_time=whole,
         closed_form=closed_form(works, weights),
         difference=_difference(works, orders, weights, whole, pipeline, staggered),
-        # Rounding must not make a pipeline that never waits show a negative bubble.
+        # Rounding must not make the share of a pipeline that never waits negative.
         idle_share=max(pipeline - busy, 0.0) / whole if whole > 0 else 0.0,
         stages=_stages(works, planned, whole, micro_batches),
         timeline=planned,

@@ -137,7 +137,7 @@ class Training:
         exposed: share of data-parallel communication that is not hidden (`e` of PROBLEM.md section 4), 0 to 1;
             None: 0 when `overlap.data`, else 1.
         hiding: whether data-parallel communication hides only as far as there is compute to hide under, `exposed` being
-            the least share that shows; None: where a `model` is planned with `overlap.data` and without `exposed`.
+            the least share that is exposed; None: where a `model` is planned with `overlap.data` and without `exposed`.
         synchronisation: seconds that gradients and weights take once per batch over those of the collective model:
             ranks out of step, many small buckets, several groups on one link; None: what the device's calibration says
             where a `model` is planned without `overlap.data`, else 1.

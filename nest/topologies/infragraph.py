@@ -161,14 +161,14 @@ def _count(source: Mapping[str, Any], place: str) -> int:
 
 def _numbers(text: str, count: int, place: str) -> Sequence[int]:
     """The indices that `name`, `name[2]` or `name[0:4:2]` stands for, of `count`."""
-    numbers = _PART.fullmatch(text)
-    if not numbers or (numbers[2] == "" and not numbers[3]):
+    match = _PART.fullmatch(text)
+    if not match or (match[2] == "" and not match[3]):
         raise InputError(f"{place} has {text!r:.60}; write `name`, `name[2]` or `name[0:4]`.")
-    if numbers[2] is None:
+    if match[2] is None:
         return range(count)
-    if not numbers[3]:
-        return range(int(numbers[2]), int(numbers[2]) + 1)
-    return range(count)[slice(*(int(each) if each else None for each in (numbers[2], numbers[4], numbers[5])))]
+    if not match[3]:
+        return range(int(match[2]), int(match[2]) + 1)
+    return range(count)[slice(*(int(each) if each else None for each in (match[2], match[4], match[5])))]
 
 
 ACCELERATOR, SWITCH = "xpu", "switch"
@@ -310,14 +310,14 @@ def _reached(first: str, rows: Iterable[Row]) -> dict[str, None]:
     for one, two, _, _ in rows:
         beside[one].append(two)
         beside[two].append(one)
-    predecessors = {first: None}
+    reached = {first: None}
     waiting = [first]
     for path in waiting:
         for other in beside[path]:
-            if other not in predecessors:
-                predecessors[other] = None
+            if other not in reached:
+                reached[other] = None
                 waiting.append(other)
-    return predecessors
+    return reached
 
 
 def _names(accelerators: Iterable[str], source: Mapping[str, Any]) -> dict[str, str]:

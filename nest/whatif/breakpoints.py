@@ -126,14 +126,14 @@ def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: So
     else:
         same, changed = search.bracket()
     parameter = sweep.parameter
-    same_plan = Breakpoint(
+    unchanged = Breakpoint(
         parameter.name, parameter.unit, parameter.value, sweep.direction, same.value, proved=same.proved
     )
-    same_plan = evolve(same_plan, same_kept=search.longer(same))
+    unchanged = evolve(unchanged, same_kept=search.longer(same))
     if changed is None:
-        return same_plan
+        return unchanged
     return evolve(
-        same_plan,
+        unchanged,
         changed_at=changed.value,
         kept=search.longer(changed),
         # What makes the difference to the plan as it was is the parameter.

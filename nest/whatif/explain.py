@@ -163,8 +163,8 @@ def explanation(
 class _Progress:
     """Which share of the questions is answered."""
 
-    def __init__(self, message: Progress | None) -> None:
-        self._told, self._done, self._of = message, 0, 1
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._done, self._of = progress, 0, 1
 
     def expect(self, questions: int) -> None:
         """How many questions there are."""
@@ -172,8 +172,8 @@ class _Progress:
 
     def solving(self, asking: str, _: int) -> None:
         """Tell what is asked."""
-        if self._told is not None:
-            self._told(asking, self._done / self._of)
+        if self._progress is not None:
+            self._progress(asking, self._done / self._of)
 
     def after(self, questions: int, answer: Callable[[], Answer]) -> Answer:
         """The answer; so many questions are answered then."""

@@ -16,6 +16,9 @@ from nest.spec import PlanDocument, Problem
 Search = Callable[[Problem], PlanDocument]
 """Solves a problem."""
 
+EVEN = "divided evenly"
+"""The text of a decision that a plan does not list: its layers follow from the number of stages."""
+
 
 @frozen
 class Nearest:
@@ -124,5 +127,5 @@ def _changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[
     old = {each.name: each.text for each in decisions(before, known)}
     new = {each.name: each.text for each in decisions(now, known)}
     names = dict.fromkeys([*old, *new])
-    values = [(name, old.get(name, "dealt"), new.get(name, "dealt")) for name in names]
+    values = [(name, old.get(name, EVEN), new.get(name, EVEN)) for name in names]
     return tuple(change for change in values if change[1] != change[2])

@@ -82,8 +82,8 @@ def pareto_front(
         for memory in memory_limits:
             if memory >= needed or memory <= cluster.reserve:
                 continue
-            limits = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
-            best = solver.within(problem, devices, memory, cluster.size, limits)
+            asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
+            best = solver.within(problem, devices, memory, cluster.size, asking)
             points.append(_point(devices, memory, best))
             if best is None or best.batch_time is None:
                 break

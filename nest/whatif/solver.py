@@ -35,8 +35,8 @@ def time_on(problem: Problem, plan: PlanDocument, known: Registry) -> float | No
         instance = decided_instance(problem, plan, known)
     except InputError:
         return None
-    solution = decided_on(instance, plan, permitted=plan.lower_bound is not None)
-    return None if solution is None else solution[1].batch_time
+    decided = decided_on(instance, plan, permitted=plan.lower_bound is not None)
+    return None if decided is None else decided[1].batch_time
 
 
 def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
@@ -142,14 +142,14 @@ class Solver:
             asking: what is asked, for progress.
             start: as for `plan`.
         """
-        incumbents = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
-        wider = (each for each in incumbents if each.devices >= devices and each.memory >= memory)
+        answers = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
+        wider = (each for each in answers if each.devices >= devices and each.memory >= memory)
         for each in wider:
             if _settles(each.plan, devices, memory):
                 return each.plan
         limited = problem if devices >= size else at_most(problem, devices)
         plan = self.plan(with_memory(limited, memory), asking, start)
-        incumbents.append(_Limits(devices, memory, plan))
+        answers.append(_Limits(devices, memory, plan))
         return plan
 
     def _solved(self, problem: Problem, start: PlanDocument | None) -> PlanDocument | None:
@@ -178,9 +178,9 @@ class Solver:
         known = None if begun is None else (begun[0], begun[1].batch_time)
         preferred = True
         for plan in reversed(self._starts.values()):
-            solution = decided_on(instance, plan)
-            if solution is not None and (known is None or solution[1].batch_time < known[1] * (1 - TIE)):
-                known, preferred = (solution[0], solution[1].batch_time), False
+            decided = decided_on(instance, plan)
+            if decided is not None and (known is None or decided[1].batch_time < known[1] * (1 - TIE)):
+                known, preferred = (decided[0], decided[1].batch_time), False
         return known, preferred
 
     def _keep_as_start(self, plan: PlanDocument) -> None:

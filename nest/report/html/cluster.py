@@ -106,18 +106,18 @@ class _Picture:
         levels: name of each level that has boxes, innermost first.
         many: devices of a cell.
         cells: drawn, from the first on.
-        found: the devices.
+        devices: those of the cluster.
     """
 
     layout: Layout
     levels: tuple[str, ...]
     many: int
     cells: int
-    found: Devices
+    devices: Devices
 
     def place(self, cell: int) -> Place | None:
         """The stage of a cell."""
-        return self.found.places[cell * self.many]
+        return self.devices.places[cell * self.many]
 
 
 def cluster_figure(subject: Subject) -> Figure:
@@ -161,7 +161,7 @@ def _picture(subject: Subject, drawn_devices: Devices, room: float) -> _Picture:
 
 def _caption(subject: Subject, picture: _Picture, used: int) -> str:
     """What is drawn, and what is not."""
-    plan, drawn_devices = subject.plan, picture.found
+    plan, drawn_devices = subject.plan, picture.devices
     size = len(drawn_devices.places)
     what = "device" if picture.many == 1 else f"run of {picture.many:,} devices of one stage"
     boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
@@ -205,7 +205,7 @@ def _frames(picture: _Picture) -> Iterable[Markup]:
 def _name(picture: _Picture, level: int, group: int, width: float) -> str:
     """What a box is called, as far as there is room."""
     inside = prod(picture.layout.fanouts[: level + 1]) * picture.many
-    hosts = picture.found.hosts[group * inside : (group + 1) * inside]
+    hosts = picture.devices.hosts[group * inside : (group + 1) * inside]
     name = f"{picture.levels[level] or 'group'} {group + 1}"
     if hosts and len(set(hosts)) == 1:
         name = hosts[0]

@@ -163,15 +163,15 @@ def _paragraphs(first: str | None, made: Mapping[str, Files]) -> tuple[str, ...]
 def _files(exporter: str, files: Mapping[str, str], framework: str | None = None) -> list[Listing]:
     """A listing for each file, whole or not at all; a launcher's are for the ranks of a framework."""
     to = "".join(f" --to {name}" for name in (framework, exporter) if name is not None)
-    sections = []
+    listings = []
     for name, text in files.items():
         title = f"{exporter}: {name}"
         if len(text) <= LONGEST:
-            sections.append(Listing(title, text))
+            listings.append(Listing(title, text))
         else:
             size = f"{text.count(chr(10)):,} lines, {format_bytes(len(text.encode()))}"
-            sections.append(Listing(title, "", f"{size}, too long to be shown; `nest export PLAN{to}` writes it."))
-    return sections
+            listings.append(Listing(title, "", f"{size}, too long to be shown; `nest export PLAN{to}` writes it."))
+    return listings
 
 
 def _launcher(export: Export, name: str, framework: str | None, others: Mapping[str, str]) -> list[Listing]:

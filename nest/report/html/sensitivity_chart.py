@@ -43,8 +43,8 @@ def sensitivity_figure(responses: Sequence[Response]) -> Figure:
     """A panel for every number that can be varied, the one that matters the most first."""
     names = tuple(dict.fromkeys(each.parameter for each in responses))
     changed = sum(each.changed for each in responses)
-    found_only = any(not each.proved for each in responses)
-    unproved = " Where the search was stopped early, a faster plan may exist." if found_only else ""
+    any_unproved = any(not each.proved for each in responses)
+    unproved = " Where the search was stopped early, a faster plan may exist." if any_unproved else ""
     caption = (
         "The step time (of a sample, where the global batch varies) against the plan's, with one number of the "
         "problem multiplied and all else as it is: with this plan kept, and with the best plan then. Panels are in the "

@@ -90,15 +90,15 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     """The plans of `nest.whatif.compare.Comparison.to_dict()` below each other, and what there is to say of each."""
     ours = comparison["plan"]
     rows = [_row(OURS, ours, 1.0, 0.0, True)]
-    result = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
+    notes = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
     for each in comparison["others"]:
         rows.append(_row(each["name"], each["plan"], each["relative"], each["missing_bytes"], each["within_problem"]))
-        result += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
+        notes += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
     plans = [ours, *(each["plan"] for each in comparison["others"])]
     full = [index for index, plan in enumerate(plans) if plan is not None and plan["batch_time"] and not plan["fits"]]
     tones = {(index, HEADER.index("fits")): Tone.BAD for index in full}
-    lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if result else [])]
-    lines += [paragraph(each, screen, indent=2) for each in result]
+    lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if notes else [])]
+    lines += [paragraph(each, screen, indent=2) for each in notes]
     if ours["batch_time"] is not None:
         lines += ["", *_claim(comparison, screen)]
         close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]

@@ -197,7 +197,7 @@ def _row(each: Answer, best: Decided) -> list[str]:
     return [
         each["parameter"],
         _amount(each["value"], each["unit"]),
-        _bound(each, plan_known=not best) + (", redistributed" if best and _is_redistributed(each) else ""),
+        _bound(each, feasible_from_there=not best) + (", redistributed" if best and _is_redistributed(each) else ""),
         _times(each, "changed_at" if not best or each["unit"] == "samples" else "same_at"),
         then + ("" if each["proved"] else _MARK),
         "" if outcome["batch_time"] is None else format_seconds(outcome["batch_time"]),
@@ -209,14 +209,14 @@ def _is_redistributed(each: Answer) -> bool:
     return each["same_kept"] is None or each["same_kept"] > REDISTRIBUTED
 
 
-def _bound(each: Answer, *, plan_known: bool) -> str:
-    """From where on the plan is another one; `plan_known`: there is a plan only then."""
+def _bound(each: Answer, *, feasible_from_there: bool) -> str:
+    """From where on the plan is another one; `feasible_from_there`: up to there there is no plan."""
     same, changed = (_amount(each[side], each["unit"]) for side in ("same_at", "changed_at"))
     if each["unit"] == "samples":
         return changed
     if not each["precise"]:
         return f"{same} to {changed}"
-    if plan_known:
+    if feasible_from_there:
         return f">= {changed}" if each["direction"] == "more" else f"<= {changed}"
     return f"{'<' if each['direction'] == 'less' else '>'} {same}"
 

@@ -34,14 +34,14 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines += ["", paragraph(_shares(shares, batch_time), screen)]
     if inside := collectives_text(plan.summary, batch_time):
         lines.append(paragraph(inside, screen))
-    result = []
+    notes = []
     if plan.placement is not None:
-        result.append(_placement(plan.placement, batch_time))
+        notes.append(_placement(plan.placement, batch_time))
     if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
-        result.append(_runs_on(plan.runs_on))
+        notes.append(_runs_on(plan.runs_on))
     if plan.runner_up is not None:
-        result.append(runner_up_text(plan.runner_up))
-    for text in (*result, *map(other_risk_text, plan.other_risks)):
+        notes.append(runner_up_text(plan.runner_up))
+    for text in (*notes, *map(other_risk_text, plan.other_risks)):
         lines += ["", paragraph(text, screen)]
     for text in plan.violates:
         lines += ["", opening("Constraint violated:", Tone.BAD, f" {text}", screen)]

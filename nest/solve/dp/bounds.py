@@ -274,7 +274,7 @@ def packable(
     start = numpy.full(members[0].tables.pairs.count, numpy.inf)
     start[0] = -float(size)
     starts: dict[State, Array] = {tally.start: start}  # The negative of the latest start; infinite: none.
-    mask = numpy.zeros(stages, dtype=bool)
+    fits = numpy.zeros(stages, dtype=bool)
     for stage in range(1, stages + 1):
         following: dict[State, Array] = {}
         for index, member in enumerate(members):
@@ -293,5 +293,5 @@ def packable(
                 rows.lower(following.setdefault(after, numpy.full_like(start, numpy.inf)), latest)
                 meter.count(len(rows))
         starts = following
-        mask[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
-    return mask
+        fits[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
+    return fits

@@ -160,9 +160,9 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
             f"of replicas with micro-batches of {sizes} samples; set training.uneven_batch or change the micro-batch."
         )
     stages = len(instance.space.partition or ())
-    widest = min(candidate.width for candidate in instance.candidates)
+    narrowest = min(candidate.width for candidate in instance.candidates)
     return (
-        f"Devices are tightest: {stages} stages of at least {widest} devices each do not fit on "
+        f"Devices are tightest: {stages} stages of at least {narrowest} devices each do not fit on "
         f"{instance.cluster.size} devices."
     )
 

@@ -97,10 +97,10 @@ class Downsets:
             tensors: `(producer, consumers)` as layer indices; the same at every call, as the answer is kept.
         """
         if not self._crossing:
-            sizes = numpy.empty((self.count, len(tensors)))
+            crossing = numpy.empty((self.count, len(tensors)))
             for place, (producer, consumers) in enumerate(tensors):
-                sizes[:, place] = ~self.members[:, producer] & self.members[:, list(consumers)].any(axis=1)
-            self._crossing.append(sizes)
+                crossing[:, place] = ~self.members[:, producer] & self.members[:, list(consumers)].any(axis=1)
+            self._crossing.append(crossing)
         return self._crossing[0]
 
     def with_empty_stages(self, most: int) -> "Downsets":
@@ -204,7 +204,7 @@ def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None =
     counts = members.astype(numpy.float32)
     larger: list[NDArray[numpy.int32]] = []
     smaller: list[NDArray[numpy.int32]] = []
-    sets, block = 0, max(1, 2**21 // len(members))
+    pair_count, block = 0, max(1, 2**21 // len(members))
     for start in range(0, len(members), block):
         rows, columns = slice(start, start + block), slice(0, start + block)
         # A set holds another where it has as many of the other's layers as that has; float32 counts them exactly.
@@ -212,8 +212,8 @@ def lattice(members: NDArray[numpy.bool_], ranges: Sequence[StageRange] | None =
         if ranges is not None:
             inside &= _within(ranges, rows, columns)
         above, below = numpy.nonzero(inside)
-        sets += len(above)
-        if sets > PAIR_LIMIT:
+        pair_count += len(above)
+        if pair_count > PAIR_LIMIT:
             raise TooManyCuts(f"{len(members)} ways to cut it, and more than {PAIR_LIMIT} stages between them")
         larger.append((above + start).astype(numpy.int32))
         smaller.append(below.astype(numpy.int32))

@@ -45,10 +45,10 @@ def attachments(instance: Instance, together: Sequence[Sequence[int]]) -> list[t
 class _Graph:
     """The layer graph, in which idle layers disappear into others one by one."""
 
-    def __init__(self, instance: Instance, layers: set[int]) -> None:
+    def __init__(self, instance: Instance, staying: set[int]) -> None:
         count = len(instance.graph.layers)
         busy = sum((_seconds(candidate) for candidate in instance.candidates), numpy.zeros(count))
-        self.idle = {layer for layer in range(count) if busy[layer] == 0 and layer not in layers}
+        self.idle = {layer for layer in range(count) if busy[layer] == 0 and layer not in staying}
         self.after: list[set[int]] = [set() for _ in range(count)]
         self.before: list[set[int]] = [set() for _ in range(count)]
         self.fed: set[int] = set()
@@ -110,29 +110,29 @@ def without_costs(instance: Instance, layers: Iterable[int]) -> Instance:
     Candidates with parameters in these layers have no ports there: less to send may go another way, on which some port
     is occupied for longer.
     """
-    mask = numpy.ones(len(instance.graph.layers))
-    mask[list(layers)] = 0.0
-    return evolve(instance, candidates=tuple(_scaled(candidate, mask) for candidate in instance.candidates))
+    factors = numpy.ones(len(instance.graph.layers))
+    factors[list(layers)] = 0.0
+    return evolve(instance, candidates=tuple(_scaled(candidate, factors) for candidate in instance.candidates))
 
 
-def _scaled(candidate: Candidate, mask: Array) -> Candidate:
-    sent = any(each[mask == 0].any() for group in candidate.state for each in (group.weights, group.gradients))
+def _scaled(candidate: Candidate, factors: Array) -> Candidate:
+    sent = any(each[factors == 0].any() for group in candidate.state for each in (group.weights, group.gradients))
     state = tuple(
         evolve(
             group,
-            weights=group.weights * mask,
-            gradients=group.gradients * mask,
-            optimizer=group.optimizer * mask,
-            update=group.update * mask,
+            weights=group.weights * factors,
+            gradients=group.gradients * factors,
+            optimizer=group.optimizer * factors,
+            update=group.update * factors,
         )
         for group in candidate.state
     )
     modes = tuple(
         evolve(
             mode,
-            first=numpy.where(mask > 0, mode.first, 0.0),
-            more=mode.more * mask,
-            peak=mode.peak * mask,
+            first=numpy.where(factors > 0, mode.first, 0.0),
+            more=mode.more * factors,
+            peak=mode.peak * factors,
             busy=None if sent else mode.busy,
         )
         for mode in candidate.recompute

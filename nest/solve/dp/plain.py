@@ -223,7 +223,7 @@ class PlainSearch(CutSearch):
             return self.once(key, lambda: bounds(in_flight))
 
         every = self.for_counts(configuration, counts, shared)
-        return [bounds[count - 1] for count, bounds in zip(counts, every, strict=True)]
+        return [floors[count - 1] for count, floors in zip(counts, every, strict=True)]
 
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
         """The recurrence over `tables` with every boundary at its cheapest level."""

@@ -65,13 +65,13 @@ def without(
         instance: the problem.
         first_order: position of the first among ties.
     """
-    alternatives = [
+    left = [
         evolve(each, members=members, stage_counts=counts)
         for each in configurations
         for members, counts in _left(each, listed)
         if each.tally.demanded in (0, *(instance.candidates[index].width for index, _ in members))
     ]
-    return [evolve(each, order=order) for order, each in enumerate(alternatives, first_order)]
+    return [evolve(each, order=order) for order, each in enumerate(left, first_order)]
 
 
 def _left(configuration: Configuration, listed: Sequence[PlanSignature]) -> Iterator[tuple[Members, tuple[int, ...]]]:
@@ -83,10 +83,10 @@ def _left(configuration: Configuration, listed: Sequence[PlanSignature]) -> Iter
             schedule = _named(configuration.schedule.name, chunks_of(configuration.schedule), count)
             if each.alike(configuration.replicas, count, schedule):
                 sets = _uncovered(sets, each)
-        for sets_left in sets:
-            result[sets_left].append(count)
-    for sets_left, counts in result.items():
-        yield sets_left, tuple(counts)
+        for members in sets:
+            result[members].append(count)
+    for members, counts in result.items():
+        yield members, tuple(counts)
 
 
 def _named(schedule: str, chunks: int, stages: int) -> tuple[str, int]:

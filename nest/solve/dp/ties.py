@@ -42,8 +42,8 @@ def simplest(instance: Instance, result: Result, search: Search, within: float) 
             continue
         if time <= least * (1 + AGREEMENT):
             return evolve(result, solution=plan, batch_time=time)
-        others = (best, least) if result.runner_up is None else result.runner_up
-        return evolve(result, status="feasible", solution=plan, batch_time=time, lower_bound=least, runner_up=others)
+        runner_up = (best, least) if result.runner_up is None else result.runner_up
+        return evolve(result, status="feasible", solution=plan, batch_time=time, lower_bound=least, runner_up=runner_up)
     return result
 
 

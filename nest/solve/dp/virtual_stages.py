@@ -158,8 +158,8 @@ class Places:
             times: seconds of the stages by the levels in front and behind, shape `(levels, levels, stages)`.
             time_limit: most seconds any stage may take.
         """
-        partition = (_WayBack(self, times, time_limit, back).least() for back in range(len(self.crossing)))
-        best = min((each for each in partition if each is not None), key=lambda each: each[0], default=None)
+        answers = (_WayBack(self, times, time_limit, back).least() for back in range(len(self.crossing)))
+        best = min((each for each in answers if each is not None), key=lambda each: each[0], default=None)
         return None if best is None else best[1]
 
     def ends(self, level: int) -> NDArray[numpy.int64]:

@@ -106,8 +106,8 @@ def zero_tables(
             scatter = _slowest(instance, "reduce_scatter", gradients, shared.shards, count, ports=ports)
         if not effective.isdisjoint({1, 2}):
             gather = _slowest(instance, "all_gather", weights, shared.shards, count, ports=ports)
-        for stage, table in tables.items():
-            zero = instance.space.effective_zero(stage)
+        for asked, table in tables.items():
+            zero = instance.space.effective_zero(asked)
             numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
             numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
             numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)

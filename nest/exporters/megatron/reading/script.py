@@ -53,7 +53,7 @@ class Call:
 
 @define
 class Walk:
-    """What was found on the way.
+    """What a script sets, would call, and leaves open.
 
     Attributes:
         variables: set by the script; arrays have several words.
@@ -85,7 +85,7 @@ class _Walker:
 
     def __init__(self, tokens: Sequence[Token], result: Walk, depth: int = 0) -> None:
         self.tokens = [*tokens, Token(tokens[-1].line if tokens else 1, operator=END)]
-        self.found = result
+        self.result = result
         self.at = 0
         self.depth = depth
         self.tested = False  # Whether the last command was a test.
@@ -124,7 +124,7 @@ class _Walker:
         if joint not in ("&&", "||"):
             return True
         if result is None and self.tested and active:
-            self.found.passed_over.append(token.line)
+            self.result.passed_over.append(token.line)
             return False
         return (result is not False) == (joint == "&&")
 
@@ -178,7 +178,7 @@ class _Walker:
 
     def _inner(self, text: str) -> None:
         """Walk through what another shell is given, with the variables known here."""
-        _Walker(Tokenizer(text).tokens(), self.found, self.depth).block(active=True)
+        _Walker(Tokenizer(text).tokens(), self.result, self.depth).block(active=True)
 
     def _perform(self, parts: list[Token], line: int) -> bool | None:
         rest, self.tested = list(parts), False
@@ -196,13 +196,13 @@ class _Walker:
             return holds(self._test_words(rest))
         if first == "unset":
             for token in rest[1:]:
-                self.found.variables.pop(token.bare, None)
+                self.result.variables.pop(token.bare, None)
             return True
         words = [word for token in rest for word in self._words(token)]
         if words[:1] == ["!"]:
             return None
         if words:
-            self.found.calls.append(Call(line, tuple(words)))
+            self.result.calls.append(Call(line, tuple(words)))
             for word in words:  # Such as `bash -c "torchrun ..."`.
                 if _INNER.search(word) and not self.depth > DEEPEST:
                     self._inner(word)
@@ -225,12 +225,12 @@ class _Walker:
         match = ASSIGNMENT.match(token.pieces[0].text)
         assert match is not None
         name, index, added = match.groups()
-        before = self.found.variables.get(name, ()) if added else ()
+        before = self.result.variables.get(name, ()) if added else ()
         if token.array is not None:
-            self.found.variables[name] = (*before, *self._elements(token))
+            self.result.variables[name] = (*before, *self._elements(token))
             return
         value = self.expander.value(token)[match.end() :] if not index else f"{UNKNOWN}{name}{index}{UNKNOWN}"
-        self.found.variables[name] = ("".join(before[:1]) + value, *before[1:])
+        self.result.variables[name] = ("".join(before[:1]) + value, *before[1:])
 
     def _if(self, active: bool) -> None:
         line, taken = self.token.line, False
@@ -241,7 +241,7 @@ class _Walker:
             if closer != "else":
                 self._close("then")
             if wanted is None and active and not taken:
-                self.found.passed_over.append(line)
+                self.result.passed_over.append(line)
                 taken = True  # Nor do the other branches: any of them may be the one.
             self.block(active=active and not taken and wanted is True)
             taken = taken or wanted is True
@@ -274,7 +274,7 @@ class _Walker:
         self._close("in")
         unknown, taken = UNKNOWN in value, False
         if unknown and active:
-            self.found.passed_over.append(line)
+            self.result.passed_over.append(line)
         while self.token.operator != END and self.token.bare != "esac":
             patterns = []
             while self.token.operator not in (END, ")"):
@@ -295,7 +295,7 @@ class _Walker:
         self.block(active=False)
         self._close("done")
         if active:
-            self.found.passed_over.append(line)
+            self.result.passed_over.append(line)
 
     def _function(self, line: int) -> None:
         """`name() { ... }` is read over, and so is anything else with a parenthesis behind words."""
@@ -303,7 +303,7 @@ class _Walker:
         self._skip({"\n"})
         if self.token.bare == "{":
             self.command(active=False)
-        self.found.passed_over.append(line)
+        self.result.passed_over.append(line)
 
     def _parentheses(self, active: bool) -> None:
         """A list in parentheses; `((...))` is read over."""
@@ -313,7 +313,7 @@ class _Walker:
             self.at += 1
             if not depth:
                 if active:
-                    self.found.passed_over.append(line)
+                    self.result.passed_over.append(line)
                 return
         raise InputError(f"line {line}: the parenthesis that opens here is never closed.")
 
