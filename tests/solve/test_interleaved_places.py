@@ -57,7 +57,12 @@ UNEVEN = Places(
 """Slots in groups of one, three and two: not the first slot that a boundary leads to is best, but the one behind it."""
 
 
+WORST_FIRST = Places(numpy.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]), numpy.array([1, 0]), (0, 1), Meter())
+"""The way back crosses the level of the first boundary, not that of the last."""
+
+
 @given(problems())
+@example((WORST_FIRST, numpy.ones(3), 9.5))
 @example((UNEVEN, numpy.array([4.125, 3.125, 2.75, 0.0]), 9.5))
 def test_no_placement_within_the_limit_has_a_smaller_sum(problem: tuple[Places, numpy.ndarray, float]) -> None:
     places, base, limit = problem
