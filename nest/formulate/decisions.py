@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 
 from nest.deployment import Limits, deployment
 from nest.deployment.limits import degrees_of
-from nest.errors import FieldError, FieldErrors, InputError
+from nest.errors import FieldErrors, InputError
 from nest.formulate.instance import Formulation, build_instance, without_missing_plugins
 from nest.formulate.shard import USUAL_MICRO_BATCHES, allowed_degrees, participating, untried
 from nest.formulate.space import allowed_rank_orders, allowed_zero, allowed_zero_degrees
@@ -168,7 +168,7 @@ def on_other_problem(problem: Problem, plan: PlanDocument, known: Registry) -> t
         raise InputError("the plan does not say which candidate it uses.")
     try:
         opened = _opened(problem, plan, plan.candidate)
-    except (FieldError, FieldErrors) as error:
+    except FieldErrors as error:
         raise InputError(f"it is no plan of this problem: {error}.") from None
     instance = build_instance(opened, known)
     solution = solution_of(instance, plan)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from attrs import evolve
 
 from nest.catalogue import clusters
-from nest.errors import FieldError, FieldErrors, InputError, InputErrors, NoPlanYet
+from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
@@ -38,7 +38,7 @@ def naming(source: object, below: str = "") -> Iterator[None]:
     """Let errors name the file that `source` is, when it is one, and the line of what they speak of, `below` a key."""
     try:
         yield
-    except (InputError, FieldError, FieldErrors) as error:
+    except (InputError, FieldErrors) as error:
         # A decision may make a record that cannot be, such as a micro-batch above the batch.
         placed_error = error if isinstance(error, InputError) else InputError(f"{error}.")
         raise placed(Path(source), placed_error, below) if isinstance(source, (str, Path)) else placed_error from None

@@ -8,7 +8,7 @@ import numpy
 from attrs import asdict, evolve, field, fields, frozen
 
 from nest.catalogue import device, link, named_cluster, network_levels
-from nest.errors import FieldError, FieldErrors, InputError
+from nest.errors import FieldErrors, InputError
 from nest.formulate.cluster import build_cluster, described
 from nest.formulate.model import matrix_peak
 from nest.formulate.topology import imported
@@ -63,7 +63,7 @@ class Parameter:
             raise InputError(f"{self.name} must be {kind} above {self.at_least:g}, is {value:g}.")
         try:
             return self.change(problem, value)
-        except (FieldError, FieldErrors) as error:
+        except FieldErrors as error:
             raise InputError(f"{error}.") from None
 
 

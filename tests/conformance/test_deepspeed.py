@@ -1,6 +1,8 @@
 """DeepSpeed's configuration class accepts the JSON, and its pipeline module cuts where the plan cuts."""
 
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +49,8 @@ answer({"parts": found.parts, "mine": [found._local_start, found._local_stop],
         "interval": found.activation_checkpoint_interval})
 """
 
-CPU = {"DS_ACCELERATOR": "cpu", "DS_BUILD_OPS": "0", "TORCH_EXTENSIONS_DIR": "/tmp/nest-torch-extensions"}
+EXTENSIONS = str(Path(tempfile.gettempdir()) / "nest-torch-extensions")
+CPU = {"DS_ACCELERATOR": "cpu", "DS_BUILD_OPS": "0", "TORCH_EXTENSIONS_DIR": EXTENSIONS}
 RANKS = {"dense": 8, "moe": 16, "uneven": 4, "zero3": 16}
 
 
