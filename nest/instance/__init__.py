@@ -3,6 +3,7 @@
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Level
 from nest.instance.instance import Instance, LayerGraph, Space
+from nest.instance.network import NetworkModel, PlacedNetwork, Ring
 from nest.instance.protocols import (
     ChunkedSchedule,
     CollectiveModel,
@@ -12,7 +13,7 @@ from nest.instance.protocols import (
     chunks_of,
     port_seconds,
 )
-from nest.instance.solution import Result, SearchProgress, Solution, StageDecision
+from nest.instance.solution import Placement, Result, SearchProgress, Solution, StageDecision
 
 Standing = SearchProgress
 """The name of `SearchProgress` up to version 0.1, for plug-ins."""
@@ -28,12 +29,16 @@ __all__ = [
     "Instance",
     "LayerGraph",
     "Level",
+    "NetworkModel",
     "OrderedSchedule",
     "Overheads",
     "ParameterGroup",
     "Pass",
+    "PlacedNetwork",
+    "Placement",
     "RecomputeMode",
     "Result",
+    "Ring",
     "Schedule",
     "SearchProgress",
     "Solution",

@@ -7,6 +7,7 @@ from attrs import field, frozen
 from nest.errors import InputError
 from nest.instance.candidate import Candidate
 from nest.instance.cluster import Cluster
+from nest.instance.network import PlacedNetwork
 from nest.instance.protocols import CollectiveModel, Schedule
 from nest.spec.constraints import Constraint
 
@@ -152,6 +153,8 @@ class Instance:
         space: which plans are allowed.
         collectives: the model that prices collectives.
         complete: whether the candidates are all that the problem allows; else there was no time to price the others.
+        network: the network as it is, where it is no hierarchy. Then `cluster` has a single level, and with it
+            candidates and collectives are such that no plan on the network beats what it takes on that level.
 
     Raises:
         InputError: a candidate does not fit the layer graph.
@@ -163,6 +166,7 @@ class Instance:
     space: Space
     collectives: CollectiveModel
     complete: bool = True
+    network: PlacedNetwork | None = None
 
     def __attrs_post_init__(self) -> None:
         if not self.candidates:
@@ -178,7 +182,7 @@ class Instance:
                     f"candidate {candidate.name!r} has {len(candidate.tensor_bytes)} edge sizes "
                     f"for {len(self.graph.tensors)} edges."
                 )
-            if candidate.busy is not None and len(candidate.busy) != len(self.cluster.levels):
+            if self.network is None and candidate.busy is not None and len(candidate.busy) != len(self.cluster.levels):
                 raise InputError(
                     f"candidate {candidate.name!r}: busy has {len(candidate.busy)} rows for "
                     f"{len(self.cluster.levels)} levels of the network."

@@ -8,15 +8,14 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance.candidate import Array, Candidate
-from nest.instance.cluster import Level
 
 if TYPE_CHECKING:
+    from nest.instance.cluster import Level
     from nest.instance.instance import Instance
+    from nest.instance.protocols import CollectiveModel
+    from nest.instance.solution import Solution
 
 Numbers = NDArray[numpy.int64]
-
-Placement = tuple[tuple[tuple[int, ...], ...], ...]
-"""For each replica and stage the devices of the block, in the order of their ranks."""
 
 
 @frozen(eq=False)
@@ -67,18 +66,19 @@ class NetworkModel(Protocol):
 
 @frozen(eq=False)
 class PlacedNetwork:
-    """A network with what plans placed on it are priced and bounded with.
+    """A network with what plans placed on it are priced with.
 
     Attributes:
         model: paths, rings and links.
-        relaxed: the same problem on a single level that no path and no ring of the network beats: its optimum is a
-            lower bound on the step time of every plan, wherever its blocks lie.
         factors: for each candidate, what its width is a product of: sizes of the sets of ranks that its collectives run
             over, innermost first; empty where layers were measured whole.
         repriced: a candidate, by index, with collectives inside the block on such levels, one for each of its factors.
+        collectives: the model that prices a collective on one ring.
+        price: seconds per step of a placed plan of an instance, and whether it fits.
     """
 
     model: NetworkModel
-    relaxed: "Instance"
     factors: tuple[tuple[int, ...], ...]
-    repriced: Callable[[int, tuple[Level, ...]], Candidate]
+    repriced: "Callable[[int, tuple[Level, ...]], Candidate]"
+    collectives: "CollectiveModel"
+    price: "Callable[[Instance, Solution], tuple[float, bool]]"

@@ -4,6 +4,9 @@ from typing import Any
 
 from attrs import field, frozen
 
+Placement = tuple[tuple[tuple[int, ...], ...], ...]
+"""For each replica and stage the devices of the block, in the order of their ranks."""
+
 
 @frozen
 class StageDecision:
@@ -35,6 +38,7 @@ class Solution:
         stages: in pipeline order.
         chunks: model chunks of each stage (`v` of PROBLEM.md section 4).
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
+        placement: on a network that is no hierarchy, the devices of each block; None: where offsets say.
     """
 
     replicas: int
@@ -43,6 +47,7 @@ class Solution:
     stages: tuple[StageDecision, ...]
     chunks: int = 1
     zero_degree: int | None = None
+    placement: Placement | None = None
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.instance import (
     Candidate,
@@ -14,7 +14,7 @@ from nest.instance import (
     StageDecision,
     chunks_of,
 )
-from nest.plan.layout import boundary_levels, cut_bytes, downsets, point_to_point
+from nest.plan.layout import Boundary, boundaries, cut_bytes, downsets
 from nest.plan.zero import DataParallelGroup, ZeroCosts, data_parallel_groups, exposed, zero_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
@@ -31,7 +31,8 @@ class PricedStage:
         arriving: seconds per micro-batch to receive activations.
         returning: seconds per micro-batch to receive gradients.
         sharding: seconds per micro-batch of ZeRO communication.
-        port_wait: seconds per micro-batch that the busiest port needs beyond all this (PROBLEM.md section 4, Ports).
+        port_wait: seconds per micro-batch that the busiest port needs beyond all this (PROBLEM.md section 4, Ports); on
+            a network, the fullest of the links that it uses (section 1).
         sync: seconds once per batch: gradient reduction, parameter gathering and optimizer step.
         state: bytes of weights, gradients and optimizer.
         activations: bytes of activations of all micro-batches in flight.
@@ -158,13 +159,14 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     if micro_batches is None:
         raise ValueError("the batch cannot be divided among the replicas")
+    if instance.network is not None:
+        from nest.plan.on_network import link_loads, on_devices
+
+        instance, solution = on_devices(instance, solution)
     count = len(solution.stages)
-    around = boundary_levels(instance, solution)
+    around = boundaries(instance, solution)
     runs = downsets(instance, solution)
-    # Stages of one candidate share them, and going through every replica is dear.
-    groups = {
-        used: data_parallel_groups(instance, solution, used) for used in {stage.candidate for stage in solution.stages}
-    }
+    groups = data_parallel_groups(instance, solution)
     stages = tuple(
         _price_stage(
             instance,
@@ -173,11 +175,15 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
             schedule.in_flight(index + 1, count, micro_batches),
             runs[index::count],
             (around[index], around[index + 1]),
-            groups[stage.candidate],
+            groups[index],
             micro_batches,
         )
-        for index, stage in enumerate(solution.stages)
+        for index in range(count)
     )
+    if solution.placement is not None:
+        loads = link_loads(instance, solution, groups)
+        waits = [max(0.0, loads.least_time(index) - stage.time) for index, stage in enumerate(stages)]
+        stages = tuple(evolve(stage, port_wait=wait) for stage, wait in zip(stages, waits, strict=True))
     weights = schedule.weights(micro_batches, len(stages))
     cluster = instance.cluster
     return PricedPlan(
@@ -209,7 +215,7 @@ def _price_stage(
     index: int,
     in_flight: float,
     runs: Sequence[tuple[frozenset[int], frozenset[int]]],
-    around: tuple[int, int],
+    around: tuple[Boundary, Boundary],
     groups: tuple[DataParallelGroup, ...],
     micro_batches: int,
 ) -> PricedStage:
@@ -221,14 +227,15 @@ def _price_stage(
     leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
     recompute = float(mode.extra[layers].sum())
-    arriving = sum(point_to_point(instance.cluster, each, around[0]) for each in entering)
-    returning = sum(point_to_point(instance.cluster, each, around[1]) for each in leaving)
+    arriving = sum(around[0].arriving(each) for each in entering)
+    returning = sum(around[1].returning(each) for each in leaving)
     shared = zero_costs(instance, stage, groups)
     sharding = exposed(instance, shared.often, compute + recompute, instance.space.often_exposed)
     once = exposed(instance, shared.once, compute + recompute, instance.space.exposed)
     port_wait, ports = 0.0, None
-    if candidate.busy is not None:
-        ports = _ports(candidate, mode, layers, shared, ((around[0], arriving), (around[1], returning)))
+    if candidate.busy is not None and solution.placement is None:
+        messages = (around[0].level, arriving), (around[1].level, returning)
+        ports = _ports(candidate, mode, layers, shared, messages)
         without = compute + recompute + arriving + returning + sharding
         port_wait = max(0.0, *(each - without for each in ports))
         once = max(once, _exposed_by_ports(instance, shared, ports, without + port_wait, micro_batches))
@@ -248,8 +255,8 @@ def _price_stage(
         peak=peak,
         reserve=instance.cluster.reserve,
         in_flight=in_flight,
-        level_in=around[0],
-        level_out=around[1],
+        level_in=around[0].level,
+        level_out=around[1].level,
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
         parts=parts,

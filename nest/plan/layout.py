@@ -1,8 +1,10 @@
 """Where the stages of a plan lie, and what crosses between them (PROBLEM.md sections 1, 3 and 4)."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy
+from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance import Candidate, Cluster, Instance, Solution
@@ -52,6 +54,86 @@ def _boundary_level(instance: Instance, solution: Solution, first: int, second: 
     raise ValueError(f"the blocks of stages {first + 1} and {second + 1} are not both in the cluster")
 
 
+Path = tuple[float, float]
+"""Latency, seconds, and smallest bandwidth, bytes per second, of what a message takes."""
+
+
+@frozen
+class Boundary:
+    """Between two neighbouring stages: the paths of what they send each other, of which the slowest counts.
+
+    Attributes:
+        level: of the cluster's levels; -1 where there is no other stage.
+        forward: the paths of activations.
+        backward: the paths of gradients.
+    """
+
+    level: int = -1
+    forward: tuple[Path, ...] = ()
+    backward: tuple[Path, ...] = ()
+
+    def arriving(self, size: float) -> float:
+        """Seconds until activations of `size` bytes have arrived (PROBLEM.md section 1, point to point)."""
+        return _slowest(self.forward, size)
+
+    def returning(self, size: float) -> float:
+        """Seconds until gradients of `size` bytes have arrived."""
+        return _slowest(self.backward, size)
+
+
+def _slowest(paths: Iterable[Path], size: float) -> float:
+    return max((latency + size / bandwidth for latency, bandwidth in paths), default=0.0) if size else 0.0
+
+
+def boundaries(instance: Instance, solution: Solution) -> list[Boundary]:
+    """The boundary in front of each stage, then that behind the last.
+
+    With several chunks the last stage sends back to the first.
+
+    Raises:
+        ValueError: a block is not in the cluster.
+    """
+    levels = boundary_levels(instance, solution)
+    if solution.placement is None:
+        figures = [(level.latency, level.bandwidth) for level in instance.cluster.levels]
+        paths = [(figures[level],) if level >= 0 else () for level in levels]
+        return [Boundary(level, each, each) for level, each in zip(levels, paths, strict=True)]
+    last = len(solution.stages) - 1
+    return [
+        Boundary()
+        if level < 0
+        else Boundary(level, *_paths(instance, solution, (index - 1) % (last + 1), index % (last + 1)))
+        for index, level in enumerate(levels)
+    ]
+
+
+def _paths(instance: Instance, solution: Solution, here: int, there: int) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Of what two stages of a placed plan send each other: the paths of activations, and those of gradients."""
+    assert instance.network is not None
+    model = instance.network.model
+    senders, receivers = counterparts(solution, here, there)
+    ways = []
+    for sources, targets in ((senders, receivers), (receivers, senders)):
+        latency, bandwidth = model.latency[sources, targets], model.bandwidth[sources, targets]
+        ways.append(tuple(sorted(set(zip(latency.tolist(), bandwidth.tolist(), strict=True)))))
+    return ways[0], ways[1]
+
+
+def counterparts(solution: Solution, here: int, there: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+    """The devices of a placed plan's stage `here` and those of `there` that they send to, in all replicas.
+
+    Ranks send to the same rank; of blocks of different widths each of the wider one has its share of the other.
+    """
+    assert solution.placement is not None
+    senders, receivers = [], []
+    for blocks in solution.placement:
+        one, two = blocks[here], blocks[there]
+        most = max(len(one), len(two))
+        senders += [one[rank * len(one) // most] for rank in range(most)]
+        receivers += [two[rank * len(two) // most] for rank in range(most)]
+    return numpy.array(senders, dtype=numpy.int64), numpy.array(receivers, dtype=numpy.int64)
+
+
 def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
     """Bytes of the tensors produced outside `downset` and consumed in it (`cut(D)` of PROBLEM.md section 4)."""
     total = 0.0
@@ -59,13 +141,6 @@ def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int])
         if producer not in downset and any(consumer in downset for consumer in consumers):
             total += float(size)
     return total
-
-
-def point_to_point(cluster: Cluster, size: float, level: int) -> float:
-    """Seconds of a message of `size` bytes over a boundary of `level` (PROBLEM.md section 1)."""
-    if size == 0 or level < 0:
-        return 0.0
-    return cluster.levels[level].latency + size / cluster.levels[level].bandwidth
 
 
 def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:

@@ -3,8 +3,11 @@
 import numpy
 from attrs import frozen
 
-from nest.instance import Array, Cluster, Instance, Solution, StageDecision, port_seconds
+from nest.instance import Array, Cluster, Instance, Level, NetworkModel, Ring, Solution, StageDecision, port_seconds
 from nest.plan.layout import first_devices, replica_size, widest
+
+Members = tuple[int, ...] | tuple[Ring, ...]
+"""Devices as collectives see them: their shape on levels, or the rings that a network has for them."""
 
 
 @frozen
@@ -15,21 +18,33 @@ class DataParallelGroup:
     hold the same shard (replicate groups): hybrid sharding of PyTorch's FSDP, MiCS (arXiv 2205.00119).
 
     Attributes:
-        shape: of all of them, as collectives see them.
+        whole: all of them, as collectives see them; of a placed plan those of every rank's group.
         members: all of them (`z`).
-        shards: shapes of the shard groups, each once.
+        shards: the shard groups, those of a shape once.
         shard_size: devices of a shard group; all of them without `zero_degree`.
-        replicates: shapes of the replicate groups, each once; none when one shard group holds all devices.
+        replicates: the replicate groups, those of a shape once; none when one shard group holds all devices.
     """
 
-    shape: tuple[int, ...]
+    whole: tuple[Members, ...]
     members: int
-    shards: tuple[tuple[int, ...], ...]
+    shards: tuple[Members, ...]
     shard_size: int
-    replicates: tuple[tuple[int, ...], ...] = ()
+    replicates: tuple[Members, ...] = ()
 
 
-def data_parallel_groups(instance: Instance, solution: Solution, index: int) -> tuple[DataParallelGroup, ...]:
+def data_parallel_groups(instance: Instance, solution: Solution) -> tuple[tuple[DataParallelGroup, ...], ...]:
+    """For each stage the groups of its candidate's parameter groups.
+
+    On levels the devices of a stage at offset 0 stand for all, so that stages of one candidate share them.
+    """
+    if solution.placement is not None:
+        return tuple(_placed_groups(instance, solution, index) for index in range(len(solution.stages)))
+    used = {stage.candidate for stage in solution.stages}
+    groups = {index: _groups_on_levels(instance, solution, index) for index in used}
+    return tuple(groups[stage.candidate] for stage in solution.stages)
+
+
+def _groups_on_levels(instance: Instance, solution: Solution, index: int) -> tuple[DataParallelGroup, ...]:
     """For each parameter group of candidate `index`, the devices of a stage at offset 0, which stands for all."""
     candidate, cluster = instance.candidates[index], instance.cluster
     size = replica_size(cluster, widest(instance, solution), solution.replicas)
@@ -44,12 +59,61 @@ def _sharded(cluster: Cluster, members: list[int], degree: int | None) -> DataPa
     """`members`, ascending, with ZeRO over `degree` of them at most; None: over all."""
     count, shape = len(members), cluster.shape(members)
     if degree is None or count <= degree:
-        return DataParallelGroup(shape, count, (shape,), count)
+        return DataParallelGroup((shape,), count, (shape,), count)
     if count % degree:
         raise ValueError(f"{count} devices cannot be cut into shard groups of {degree}")
     shards = dict.fromkeys(cluster.shape(members[first : first + degree]) for first in range(0, count, degree))
     replicates = dict.fromkeys(cluster.shape(members[place::degree]) for place in range(degree))
-    return DataParallelGroup(shape, count, tuple(shards), degree, tuple(replicates))
+    return DataParallelGroup((shape,), count, tuple(shards), degree, tuple(replicates))
+
+
+def _placed_groups(instance: Instance, solution: Solution, index: int) -> tuple[DataParallelGroup, ...]:
+    """For each parameter group of a stage, all devices that hold the same parameters, wherever they lie."""
+    assert instance.network is not None
+    assert solution.placement is not None
+    model, candidate = instance.network.model, instance.candidates[solution.stages[index].candidate]
+    blocks = [replica[index] for replica in solution.placement]
+    groups = []
+    for parameters in candidate.state:
+        sets = [
+            [block[rank] for block in blocks for rank in ranks]
+            for ranks in translates(parameters.ranks, candidate.width)
+        ]
+        count, degree = len(sets[0]), solution.zero_degree
+        if degree is None or count <= degree:
+            whole = tuple(_rings(model, members) for members in sets)
+            groups.append(DataParallelGroup(whole, count, whole, count))
+            continue
+        if count % degree:
+            raise ValueError(f"{count} devices cannot be cut into shard groups of {degree}")
+        shards = [members[first : first + degree] for members in sets for first in range(0, count, degree)]
+        replicates = [members[place::degree] for members in sets for place in range(degree)]
+        groups.append(
+            DataParallelGroup(
+                tuple(_rings(model, members) for members in sets),
+                count,
+                tuple(_rings(model, members) for members in shards),
+                degree,
+                tuple(_rings(model, members) for members in replicates),
+            )
+        )
+    return tuple(groups)
+
+
+def _rings(model: NetworkModel, members: list[int]) -> tuple[Ring, ...]:
+    return model.rings(members) if len(members) > 1 else ()
+
+
+def translates(ranks: tuple[int, ...], width: int) -> list[tuple[int, ...]]:
+    """The sets of ranks of a block that hold the same parameters each, that of `ranks` first."""
+    found: list[tuple[int, ...]] = []
+    taken: set[int] = set()
+    for step in range(width - max(ranks)):
+        shifted = tuple(rank + step for rank in ranks)
+        if taken.isdisjoint(shifted):
+            taken.update(shifted)
+            found.append(shifted)
+    return found
 
 
 @frozen
@@ -84,7 +148,7 @@ def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParal
         weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
         optimizer, update = float(parameters.optimizer[layers].sum()), float(parameters.update[layers].sum())
         if zero == 0:
-            once += slowest_collective(instance, "all_reduce", gradients, (group.shape,), group.members)
+            once += slowest_collective(instance, "all_reduce", gradients, group.whole, group.members)
         else:
             # Shards are summed over the replicate groups once per batch.
             across = group.members // group.shard_size
@@ -127,17 +191,39 @@ def exposed(instance: Instance, seconds: float, work: float, share: float) -> fl
     return max(least, seconds - work) if instance.space.hiding else least
 
 
-def slowest_collective(
-    instance: Instance, kind: str, size: float, shapes: tuple[tuple[int, ...], ...], members: int
-) -> Array:
-    """Seconds until groups of so many members and these shapes, which work side by side, are all done.
+def slowest_collective(instance: Instance, kind: str, size: float, groups: tuple[Members, ...], members: int) -> Array:
+    """Seconds until groups of so many members, which work side by side, are all done.
 
     Returns: the seconds, then those for which a device's port at each level is occupied; zeros without groups or bytes.
+        Rings of a network occupy its links, not ports.
     """
     model, levels = instance.collectives, instance.cluster.levels
     slowest = numpy.zeros(1 + len(levels))
-    for shape in shapes if size else ():
-        seconds = float(model.time(kind, size, shape, levels, members=members))
-        ports = port_seconds(model, kind, numpy.array([size]), shape, levels, members)
+    for group in groups if size and members > 1 else ():
+        if isinstance(group[0], Ring):
+            slowest[0] = max(slowest[0], ring_seconds(instance, kind, size, group, members)[0])
+            continue
+        seconds = float(model.time(kind, size, group, levels, members=members))
+        ports = port_seconds(model, kind, numpy.array([size]), group, levels, members)
         slowest = numpy.maximum(slowest, [seconds, *ports[:, 0]])
     return slowest
+
+
+def ring_seconds(
+    instance: Instance, kind: str, size: float, rings: tuple[Ring, ...], members: int
+) -> tuple[float, Ring]:
+    """Seconds of a collective among so many devices by the best of their rings, and which one that is."""
+    assert instance.network is not None
+    model = instance.network.collectives
+    return min(
+        (
+            (float(model.time(kind, size, (members,), (level_of(ring, members),), members=members)), ring)
+            for ring in rings
+        ),
+        key=lambda each: each[0],
+    )
+
+
+def level_of(ring: Ring, members: int) -> Level:
+    """The level of so many devices on which a flat ring costs what `ring` does."""
+    return Level("ring", members, ring.bandwidth, ring.latency)

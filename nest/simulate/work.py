@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from nest.instance import Array, Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
 from nest.plan.certificate import UNITS
-from nest.plan.layout import boundary_levels, chunk_layers, cut_bytes, downsets, point_to_point
+from nest.plan.layout import boundaries, chunk_layers, cut_bytes, downsets
 from nest.plan.zero import DataParallelGroup, data_parallel_groups, slowest_collective
 
 COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
@@ -148,9 +148,14 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
 
     Communication of data parallelism is counted for a whole stage; each of its chunks has an equal share.
     """
+    if instance.network is not None:
+        from nest.plan.on_network import link_loads, on_devices
+
+        instance, solution = on_devices(instance, solution)
     runs, cuts = chunk_layers(instance, solution), downsets(instance, solution)
-    levels, count = boundary_levels(instance, solution), len(solution.stages)
-    groups = {used: data_parallel_groups(instance, solution, used) for used in {s.candidate for s in solution.stages}}
+    around, count = boundaries(instance, solution), len(solution.stages)
+    groups = data_parallel_groups(instance, solution)
+    links = link_loads(instance, solution, groups) if solution.placement is not None else None
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
     works = []
@@ -158,18 +163,20 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         candidate = instance.candidates[stage.candidate]
         mode, layers = candidate.mode(stage.recompute), list(stage.layers)
         compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
-        shared = data_parallelism(instance, groups[stage.candidate], stage, compute)
+        shared = data_parallelism(instance, groups[index], stage, compute)
         passes: dict[tuple[str, int], tuple[Piece, ...]] = {}
         chunks = [list(chunk) for chunk in runs[index::count]]
         entering, messages = [], []
         for chunk, (front, behind) in enumerate(cuts[index::count]):
             entering.append(cut_bytes(instance, candidate, front))
-            arriving = point_to_point(instance.cluster, entering[chunk], levels[index])
-            returning = point_to_point(instance.cluster, cut_bytes(instance, candidate, behind), levels[index + 1])
-            messages += [(levels[index], arriving), (levels[index + 1], returning)]
+            arriving = around[index].arriving(entering[chunk])
+            returning = around[index + 1].returning(cut_bytes(instance, candidate, behind))
+            messages += [(around[index].level, arriving), (around[index + 1].level, returning)]
             pieces = _passes(candidate, mode, chunks[chunk], arriving, returning, shared, solution.chunks)
             passes |= {(kind, chunk): each for kind, each in pieces.items()}
         ports = _ports(candidate, mode, layers, messages, shared)
+        if links is not None:  # Links in place of ports; what is sent once per batch loads none.
+            ports = Ports((links.least_time(index),), (0.0,))
         if ports is not None:
             passes = _waiting(passes, ports)
             shared = evolve(shared, exposed=_exposed_once(instance, shared, ports, time_of(passes), micro_batches))
@@ -305,7 +312,7 @@ def _sent(instance: Instance, stage: StageDecision, parameters: ParameterGroup, 
     weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
     nothing = numpy.zeros(1 + len(instance.cluster.levels))
     if zero == 0:
-        whole = slowest_collective(instance, "all_reduce", gradients, (group.shape,), group.members)
+        whole = slowest_collective(instance, "all_reduce", gradients, group.whole, group.members)
         return numpy.array([nothing, nothing, whole, nothing])
     scatter = slowest_collective(instance, "reduce_scatter", gradients, group.shards, size)
     gather = slowest_collective(instance, "all_gather", weights, group.shards, size)

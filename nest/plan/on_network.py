@@ -1,0 +1,188 @@
+"""Plans on a network that is no hierarchy: where blocks lie, what that makes of candidates, and what links carry.
+
+PROBLEM.md section 1, "Arbitrary network". What one message and one collective takes is in `nest.plan.layout` and
+`nest.plan.zero`.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import mul
+
+import numpy
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array, Instance, Level, NetworkModel, Placement, Ring, Solution
+from nest.plan.layout import counterparts, cut_bytes, downsets, first_devices, replica_size, widest
+from nest.plan.zero import DataParallelGroup, ring_seconds
+
+REFERENCE_MESSAGE = 2.0**20
+"""Bytes by which the ring of a collective inside a block is chosen: at 50 GB/s they take 21 us, so that bandwidth
+decides and latencies of microseconds still count."""
+
+
+def on_devices(instance: Instance, solution: Solution) -> tuple[Instance, Solution]:
+    """A plan with every block on devices of the network, and an instance whose candidates are priced there.
+
+    Each stage has a candidate of its own. On levels both are as they were. Blocks of a plan that does not say where
+    they lie are placed in the order of their ranks.
+    """
+    network = instance.network
+    if network is None:
+        return instance, solution
+    placement = in_order(instance, solution) if solution.placement is None else solution.placement
+    candidates = []
+    for index, stage in enumerate(solution.stages):
+        blocks = [replica[index] for replica in placement]
+        levels = block_levels(network.model, network.factors[stage.candidate], blocks)
+        candidates.append(network.repriced(stage.candidate, levels) if levels else instance.candidates[stage.candidate])
+    stages = tuple(evolve(stage, candidate=index) for index, stage in enumerate(solution.stages))
+    network = evolve(network, factors=tuple(network.factors[stage.candidate] for stage in solution.stages))
+    instance = evolve(instance, candidates=tuple(candidates), network=network)
+    return instance, evolve(solution, stages=stages, placement=placement)
+
+
+def in_order(instance: Instance, solution: Solution) -> Placement:
+    """The devices of every block where they follow each other in the order of ranks (PROBLEM.md section 3)."""
+    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    columns = []
+    for stage in solution.stages:
+        width = instance.candidates[stage.candidate].width
+        firsts = first_devices(solution, size, stage.offset, width).tolist()
+        columns.append([tuple(range(first, first + width)) for first in firsts])
+    return tuple(zip(*columns, strict=True))
+
+
+def block_levels(model: NetworkModel, factors: Sequence[int], blocks: Sequence[Sequence[int]]) -> tuple[Level, ...]:
+    """A level for each factor of a block, as slow as the slowest of the rings over its sets of ranks in all replicas.
+
+    Args:
+        model: the network.
+        factors: sizes of the sets of ranks, innermost first; their product is the width.
+        blocks: the devices of each replica's block, in the order of ranks.
+    """
+    levels = []
+    for index, sets in enumerate(_rank_sets(factors)):
+        rings = [_usual_ring(model, [block[rank] for rank in ranks]) for block in blocks for ranks in sets]
+        bandwidth, latency = min(ring.bandwidth for ring in rings), max(ring.latency for ring in rings)
+        levels.append(Level(f"ranks of factor {index}", factors[index], bandwidth, latency))
+    return tuple(levels)
+
+
+def _rank_sets(factors: Sequence[int]) -> Iterator[list[range]]:
+    """For each factor the sets of ranks that differ in it alone."""
+    for factor, stride in zip(factors, accumulate(factors, mul, initial=1), strict=False):
+        width = int(numpy.prod(factors))
+        firsts = [rank for rank in range(width) if rank // stride % factor == 0]
+        yield [range(first, first + factor * stride, stride) for first in firsts]
+
+
+def _usual_ring(model: NetworkModel, members: Sequence[int]) -> Ring:
+    """The ring that is fastest for a message of usual size."""
+    share = (len(members) - 1) / len(members)
+    return min(
+        model.rings(members),
+        key=lambda ring: (len(members) - 1) * ring.latency + share * REFERENCE_MESSAGE / ring.bandwidth,
+    )
+
+
+@frozen(eq=False)
+class LinkLoads:
+    """What the links of a network carry in a micro-batch.
+
+    Attributes:
+        seconds: of each directed link, for all that all stages and replicas send over it.
+        used: for each stage, which links it uses.
+    """
+
+    seconds: Array
+    used: tuple[NDArray[numpy.bool_], ...]
+
+    def least_time(self, stage: int) -> float:
+        """Seconds per micro-batch that a stage takes at least: those of the fullest of its links."""
+        return float(self.seconds[self.used[stage]].max(initial=0.0))
+
+
+def link_loads(instance: Instance, solution: Solution, groups: Sequence[Sequence[DataParallelGroup]]) -> LinkLoads:
+    """What the links carry of a plan on devices (`on_devices`).
+
+    Messages between stages, ZeRO's communication in every micro-batch, and the collectives inside blocks as far as
+    candidates say (`busy`). What is sent once per batch loads nothing.
+
+    Args:
+        instance: with a candidate for each stage.
+        solution: placed.
+        groups: of each stage (`nest.plan.zero.data_parallel_groups`).
+    """
+    assert instance.network is not None
+    model = instance.network.model
+    count = len(solution.stages)
+    carried = numpy.zeros((count, len(model.link_bandwidth)))
+    used = numpy.zeros(carried.shape, dtype=bool)
+    _add_messages(instance, solution, carried, used)
+    for index in range(count):
+        for links, load in (*_sharding(instance, solution, index, groups[index]), *_inside(instance, solution, index)):
+            carried[index, links] += load
+            used[index, links] = True
+    return LinkLoads(carried.sum(axis=0) / model.link_bandwidth, tuple(used))
+
+
+def _add_messages(instance: Instance, solution: Solution, carried: Array, used: NDArray[numpy.bool_]) -> None:
+    """Add activations and gradients between neighbouring stages; both of them use the links on the way."""
+    assert instance.network is not None
+    model, count = instance.network.model, len(solution.stages)
+    for chunk, (front, _) in enumerate(downsets(instance, solution)):
+        if chunk == 0:
+            continue
+        here, there = (chunk - 1) % count, chunk % count
+        senders, receivers = counterparts(solution, here, there)
+        sent = (
+            cut_bytes(instance, instance.candidates[there], front),
+            cut_bytes(instance, instance.candidates[here], front),
+        )
+        for one, two in zip(senders.tolist(), receivers.tolist(), strict=True):
+            for stage, links, size in ((there, model.path(one, two), sent[0]), (here, model.path(two, one), sent[1])):
+                if size:
+                    carried[stage, links] += size
+                    used[here, links] = used[there, links] = True
+
+
+Load = tuple[NDArray[numpy.int64], Array]
+"""Links, and the bytes that each of them carries."""
+
+
+def _sharding(
+    instance: Instance, solution: Solution, index: int, groups: Sequence[DataParallelGroup]
+) -> Iterator[Load]:
+    """What ZeRO sends in every micro-batch (PROBLEM.md section 4, the table)."""
+    stage, candidate = solution.stages[index], instance.candidates[index]
+    zero, layers = instance.space.effective_zero(stage.zero), list(stage.layers)
+    for parameters, group in zip(candidate.state, groups, strict=True):
+        pieces = 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
+        weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
+        calls = [("reduce_scatter", gradients, 1.0)] if zero >= 2 else []
+        calls += [("all_gather", weights, 2.0)] if zero >= 3 else []
+        for kind, size, times in calls if group.shard_size > 1 else ():
+            for rings in group.shards if size else ():
+                assert isinstance(rings[0], Ring)
+                _, ring = ring_seconds(instance, kind, size / pieces, rings, group.shard_size)
+                yield ring.links, ring.shares * size * times
+
+
+def _inside(instance: Instance, solution: Solution, index: int) -> Iterator[Load]:
+    """What the collectives inside the blocks of a stage send, where its candidate says how long they occupy ports."""
+    assert instance.network is not None
+    assert solution.placement is not None
+    candidate, stage, model = instance.candidates[index], solution.stages[index], instance.network.model
+    factors = () if candidate.busy is None else instance.network.factors[index]
+    layers, mode = list(stage.layers), candidate.mode(stage.recompute)
+    for level, sets in enumerate(_rank_sets(factors)):
+        assert candidate.busy is not None
+        seconds = float(candidate.busy[level][layers].sum())
+        seconds += 0.0 if mode.busy is None else float(mode.busy[level][layers].sum())
+        size = factors[level]
+        for replica in solution.placement if seconds else ():
+            for ranks in sets:
+                ring = _usual_ring(model, [replica[index][rank] for rank in ranks])
+                # A member sends `(k - 1) / k` of the buffer while its port is occupied.
+                yield ring.links, ring.shares * (seconds * ring.bandwidth * size / (size - 1))
