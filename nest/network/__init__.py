@@ -1,6 +1,8 @@
-"""Networks of devices and switches: links, the best path of every pair, and their reduction to levels."""
+"""Networks of devices and switches: links, paths and rings as they are, and their reduction to levels."""
 
 from nest.network.graph import LinkGraph
+from nest.network.linked import network_model
+from nest.network.model import PathNetwork
 from nest.network.paths import pairs
 from nest.network.reduction import REFERENCE_MESSAGE, LevelMatrix, Reduced, Reduction, Stretch, level_matrix, reduce
 
@@ -8,10 +10,12 @@ __all__ = [
     "REFERENCE_MESSAGE",
     "LevelMatrix",
     "LinkGraph",
+    "PathNetwork",
     "Reduced",
     "Reduction",
     "Stretch",
     "level_matrix",
+    "network_model",
     "pairs",
     "reduce",
 ]

@@ -1,0 +1,137 @@
+"""How fast a ring over any so many devices of a network can be, wherever they lie."""
+
+from collections.abc import Iterator
+from functools import cache
+from math import prod
+
+import numpy
+from attrs import frozen
+
+from nest.instance.network import Numbers
+from nest.instance.pairs import Floats
+from nest.network.circuits import Mask, cycles_fit
+from nest.network.product import Product
+from nest.network.rings import Dimensions
+from nest.network.routes import Routes
+
+MOST_BANDWIDTHS = 24
+"""Bandwidths told apart; where pairs have more, one stands for all down to the next, and bounds are looser."""
+
+MOST_LATENCIES = 256
+"""Latencies told apart, likewise."""
+
+Figures = tuple[float, float]
+"""Latency in seconds and bandwidth in bytes per second."""
+
+
+@frozen(eq=False)
+class _Steps:
+    """Thresholds of a figure, best first, and the best value that lies between each and the one before."""
+
+    thresholds: Floats
+    best: Floats
+
+
+class LeastRings:
+    """Bounds on rings: every ring over `count` devices is no better, in both figures, than one of those returned."""
+
+    def __init__(self, routes: Routes, product: Product | None, *, all_ports: bool) -> None:
+        self._bandwidth, self._latency = routes.bandwidth, routes.latency
+        self._product = product
+        self._all_ports = all_ports
+        apart = ~numpy.eye(routes.size, dtype=bool)
+        self._wide = _descending(routes.bandwidth[apart], MOST_BANDWIDTHS)
+        self._quick = _ascending(routes.latency[apart], MOST_LATENCIES)
+        self._fits = cache(self._most_members)
+        self._along = cache(self._fewest_hops)
+        self.of = cache(self._of)
+
+    def _of(self, count: int) -> tuple[Figures, ...]:
+        """Latencies and bandwidths for `count` devices, by ascending latency.
+
+        Raises:
+            ValueError: `count` is below two or above the devices there are.
+        """
+        if not 2 <= count <= len(self._bandwidth):
+            raise ValueError(f"a ring joins 2 to {len(self._bandwidth)} of these devices, not {count}")
+        front: list[Figures] = []
+        for latency, bandwidth in sorted([*self._flat(count), *self._dimensional(count)], key=lambda f: (f[0], -f[1])):
+            if not front or bandwidth > front[-1][1]:
+                front.append((latency, bandwidth))
+        return tuple(front)
+
+    def _flat(self, count: int) -> Iterator[Figures]:
+        """One circuit: for each bandwidth the least latency at which so many devices may lie on a cycle."""
+        place = len(self._quick.thresholds) - 1
+        for index, bandwidth in enumerate(self._wide.best.tolist()):
+            low, high = 0, place
+            if self._fits(index, high, count == 2) < count:
+                continue
+            while low < high:
+                middle = (low + high) // 2
+                if self._fits(index, middle, count == 2) >= count:
+                    high = middle
+                else:
+                    low = middle + 1
+            place = low
+            yield float(self._quick.best[place]), bandwidth
+
+    def _most_members(self, wide: int, quick: int, two: bool) -> int:
+        """The most members of a circuit with no step beyond these thresholds; `two`: of circuits of two."""
+        step: Mask = (self._bandwidth >= self._wide.thresholds[wide]) & (self._latency <= self._quick.thresholds[quick])
+        if two:
+            numpy.fill_diagonal(step, val=False)
+            return 2 if (step & step.T).any() else 0
+        return cycles_fit(step | step.T)
+
+    def _dimensional(self, count: int) -> Iterator[Figures]:
+        """One dimension after the other: for each way to lay a sub-grid of `count` devices."""
+        product = self._product
+        if product is None:
+            return
+        for sizes in _factorisations(count, product.sizes):
+            used = [dimension for dimension, size in enumerate(sizes) if size > 1]
+            figures = Dimensions(
+                tuple(sizes[each] for each in used),
+                tuple(product.latency[each] * self._along(each, sizes[each]) for each in used),
+                tuple(product.bandwidth[each] for each in used),
+            )
+            per_byte = figures.per_byte(figures.widest_first())
+            if self._all_ports:
+                per_byte = min(per_byte, figures.ported()[0])
+            yield figures.flat_latency(), figures.flat_bandwidth(per_byte)
+
+    def _fewest_hops(self, dimension: int, size: int) -> int:
+        """A lower bound on the hops of the longest step of a circuit over `size` places of a dimension."""
+        assert self._product is not None
+        hops: Numbers = self._product.hops[dimension]
+        if size == 2:
+            return 1
+        return next(far for far in range(1, len(hops) + 1) if cycles_fit(hops <= far) >= size)
+
+
+def _factorisations(count: int, most: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The ways to write `count` as a product with no factor above its `most`."""
+    if count > prod(most):
+        return
+    if not most:
+        yield ()
+        return
+    for size in range(1, min(count, most[0]) + 1):
+        if count % size == 0:
+            for rest in _factorisations(count // size, most[1:]):
+                yield (size, *rest)
+
+
+def _descending(values: Floats, most: int) -> _Steps:
+    """Thresholds at or below which values lie; a value passes a threshold if it is no smaller."""
+    steps = _ascending(-values, most)
+    return _Steps(-steps.thresholds, -steps.best)
+
+
+def _ascending(values: Floats, most: int) -> _Steps:
+    """Thresholds at or above which values lie; a value passes a threshold if it is no larger."""
+    distinct = numpy.unique(values)
+    last = numpy.unique(numpy.linspace(0, len(distinct) - 1, min(len(distinct), most)).astype(numpy.int64))
+    first = numpy.append(0, last[:-1] + 1)
+    return _Steps(distinct[last], distinct[first])

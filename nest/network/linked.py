@@ -1,0 +1,168 @@
+"""Networks as they are, from links or from a measured matrix (PROBLEM.md section 1, "Arbitrary network")."""
+
+import numpy
+from attrs import evolve
+
+from nest.instance.pairs import Pairs
+from nest.network.graph import Floats, LinkGraph, Numbers
+from nest.network.model import PathNetwork
+from nest.network.paths import Directed, directed, first_of_each
+from nest.network.product import DeviceLinks, product
+from nest.network.routes import Routes
+
+ATTOSECONDS = 1e18
+"""Of a second. Latencies are added up in whole attoseconds: the same number in whatever order links come."""
+
+
+def network_model(
+    network: LinkGraph | Pairs, order: Numbers | None = None, *, all_ports: bool = False, slower: float = 1.0
+) -> PathNetwork:
+    """The network as it is.
+
+    Args:
+        network: links, or a measured matrix: a directed link for every ordered pair.
+        order: for each device of the cluster's levels, its place among the devices of the file (`Reduction.order`);
+            None: as in the file.
+        all_ports: whether collectives drive all ports of a device at once.
+        slower: how many times as long everything takes (`cluster.calibration`): bandwidths are divided by it,
+            latencies multiplied.
+    """
+    if isinstance(network, Pairs):
+        placed = numpy.arange(network.size) if order is None else order
+        return PathNetwork(measured_routes(network, placed, slower), None, all_ports=all_ports)
+    placed = numpy.arange(len(network.devices)) if order is None else order
+    found = linked_routes(network, placed, slower)
+    links = _between_devices(network, found)
+    if links is None:
+        return PathNetwork(found, None, all_ports=all_ports)
+    links = evolve(links, bandwidth=links.bandwidth / slower, latency=_whole(links.latency * slower) / ATTOSECONDS)
+    hops = found.hops if network.is_device.all() else numpy.maximum(found.hops - 2, 0)
+    return PathNetwork(found, product(links, hops), all_ports=all_ports)
+
+
+def measured_routes(pairs: Pairs, order: Numbers, slower: float = 1.0) -> Routes:
+    """The routes of a matrix: a directed link for every ordered pair.
+
+    Args:
+        pairs: as measured.
+        order: for each device, its row of `pairs`.
+        slower: how many times as long everything takes.
+    """
+    ordered = pairs.reordered(order)
+    count = ordered.size
+    bandwidth, latency = ordered.bandwidth / slower, _whole(ordered.latency * slower) / ATTOSECONDS
+    device = numpy.arange(count)
+    return Routes(
+        names=ordered.names,
+        bandwidth=bandwidth,
+        latency=latency,
+        hops=(device[:, None] != device[None, :]).astype(numpy.int64),
+        link_bandwidth=bandwidth.reshape(-1),
+        nodes=device,
+        tails=numpy.repeat(device, count),
+        heads=numpy.tile(device, count),
+        last=None,
+    )
+
+
+def linked_routes(graph: LinkGraph, order: Numbers, slower: float = 1.0) -> Routes:
+    """The routes of a graph: of the paths with the fewest hops the widest (RFC 2676), ties by the order of the file.
+
+    From a device every node is reached over the neighbour, one hop nearer, to which the way is widest, counting the
+    link from there; of equals over the link listed first. Devices pass on what is not for them. Link `e` of the graph
+    is the directed links `2 * e` (from its first to its second end) and `2 * e + 1`.
+
+    Args:
+        graph: at least two devices.
+        order: for each device, its place among the devices of `graph`.
+        slower: how many times as long everything takes.
+    """
+    walked = directed(graph)
+    nodes = graph.devices[order]
+    count, at_once = len(nodes), walked.sources_at_once()
+    width, delay = graph.bandwidth / slower, _whole(graph.latency * slower)
+    bandwidth, latency = numpy.empty((count, count)), numpy.empty((count, count))
+    hops = numpy.empty((count, count), dtype=numpy.int64)
+    last = numpy.empty((count, walked.nodes), dtype=numpy.int32)
+    for start in range(0, count, at_once):
+        rows = slice(start, start + at_once)
+        found = _walk(walked, nodes[rows], width, delay)
+        widest, total, fewest, links = (values.reshape(-1, walked.nodes) for values in found)
+        bandwidth[rows], latency[rows], hops[rows] = widest[:, nodes], total[:, nodes], fewest[:, nodes]
+        last[rows] = links
+    latency /= ATTOSECONDS
+    shared = width if graph.shared else numpy.where(graph.trunks, numpy.inf, width)
+    return Routes(
+        names=tuple(graph.names[node] for node in nodes),
+        bandwidth=bandwidth,
+        latency=latency,
+        hops=hops,
+        link_bandwidth=numpy.repeat(shared, 2),
+        nodes=nodes,
+        tails=graph.ends.reshape(-1),
+        heads=graph.ends[:, ::-1].reshape(-1),
+        last=last,
+    )
+
+
+def _whole(latency: Floats) -> Floats:
+    """Latencies in whole attoseconds."""
+    whole: Floats = numpy.rint(latency * ATTOSECONDS)
+    return whole
+
+
+def _walk(walked: Directed, sources: Numbers, width: Floats, delay: Floats) -> tuple[Floats, Floats, Numbers, Numbers]:
+    """Bandwidth, latency (attoseconds), hops and last directed link from each source to each node, flat."""
+    states = len(sources) * walked.nodes
+    hops, marks = numpy.full(states, -1, dtype=numpy.int64), numpy.zeros(states, dtype=numpy.int64)
+    best, total = numpy.zeros(states), numpy.zeros(states)
+    none = numpy.iinfo(numpy.int64).max
+    last = numpy.full(states, none)
+    front = numpy.arange(len(sources)) * walked.nodes + sources
+    hops[front], best[front] = 0, numpy.inf
+    depth = 0
+    while len(front):
+        depth += 1
+        position, taken, reached = walked.steps(front)
+        fresh = hops[reached] < 0
+        origin, taken, reached = front[position[fresh]], taken[fresh], reached[fresh]
+        widths = numpy.minimum(best[origin], width[walked.link[taken]])
+        numpy.maximum.at(best, reached, widths)
+        widest = widths == best[reached]
+        origin, taken, reached = origin[widest], taken[widest], reached[widest]
+        links = 2 * walked.link[taken] + (1 - walked.forward[taken])
+        numpy.minimum.at(last, reached, links)
+        chosen = links == last[reached]
+        total[reached[chosen]] = total[origin[chosen]] + delay[walked.link[taken[chosen]]]
+        front = first_of_each(reached, marks)
+        hops[front] = depth
+    last[last == none] = -1
+    return best, total, hops, last
+
+
+def _between_devices(graph: LinkGraph, routes: Routes) -> DeviceLinks | None:
+    """The links of a network of devices alone, or of devices on routers of their own; None: it is neither.
+
+    A router of a device's own is joined to it without latency and no slower than to others: the network is the same
+    without it.
+    """
+    device = numpy.full(len(graph.names), -1)
+    device[routes.nodes] = numpy.arange(routes.size)
+    if routes.size == len(graph.names):
+        return DeviceLinks(device[graph.ends], graph.bandwidth, graph.latency)
+    if 2 * routes.size != len(graph.names):
+        return None
+    trunks, at_device = graph.trunks, graph.is_device[graph.ends]
+    if at_device.all(axis=1).any() or (numpy.bincount(graph.ends[at_device], minlength=1).max() > 1):
+        return None
+    own = graph.ends[~trunks]
+    own = numpy.where(at_device[~trunks][:, :1], own, own[:, ::-1])
+    if len(numpy.unique(own[:, 1])) < routes.size or (graph.latency[~trunks] > 0).any() or not trunks.any():
+        return None
+    router = device.copy()
+    router[own[:, 1]] = device[own[:, 0]]
+    fastest = numpy.zeros(len(graph.names))
+    numpy.maximum.at(fastest, graph.ends[trunks].reshape(-1), numpy.repeat(graph.bandwidth[trunks], 2))
+    if (graph.bandwidth[~trunks] < fastest[own[:, 1]]).any():
+        return None
+    return DeviceLinks(router[graph.ends[trunks]], graph.bandwidth[trunks], graph.latency[trunks])

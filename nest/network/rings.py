@@ -1,0 +1,212 @@
+"""The ways to run a collective over some devices of a network: one circuit, or one dimension after the other."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import permutations
+from math import prod
+
+import numpy
+from attrs import frozen
+
+from nest.instance.network import Numbers, Ring
+from nest.network.circuits import EXACT, circuits
+from nest.network.product import Product
+from nest.network.routes import Routes
+
+MOST_ORDERED = 5
+"""Dimensions up to which all ports are tried with every order of them, rotations apart: 24 orders."""
+
+Sent = tuple[Numbers, Numbers, float]
+"""Senders, receivers, and the bytes that each sends per byte of the full buffer."""
+
+
+@frozen(eq=False)
+class _Dimension:
+    """The parallel rings of one dimension: size, slowest figures, and every step of all of them."""
+
+    size: int
+    latency: float
+    bandwidth: float
+    sources: Numbers
+    targets: Numbers
+
+
+@frozen
+class Dimensions:
+    """A collective one dimension after the other, each a size, a latency and a bandwidth, as a flat ring.
+
+    Attributes:
+        sizes: members along each dimension, 2 or more.
+        latency: of a step along each, seconds.
+        bandwidth: along each, bytes per second.
+    """
+
+    sizes: tuple[int, ...]
+    latency: tuple[float, ...]
+    bandwidth: tuple[float, ...]
+
+    def flat_latency(self) -> float:
+        """Latency of the flat ring over all members that takes as long, in seconds; alike for every order."""
+        steps = [(size - 1) * latency for size, latency in zip(self.sizes, self.latency, strict=True)]
+        return sum(steps) / (prod(self.sizes) - 1)
+
+    def flat_bandwidth(self, per_byte: float) -> float:
+        """Bandwidth of the flat ring over all members that takes `per_byte` seconds for each byte of the buffer."""
+        count = prod(self.sizes)
+        return (count - 1) / count / per_byte
+
+    def widest_first(self) -> tuple[int, ...]:
+        """The order that takes least time: exchanging neighbours pays where the wider comes later."""
+        return tuple(sorted(range(len(self.sizes)), key=lambda each: -self.bandwidth[each]))
+
+    def shares(self, order: Sequence[int]) -> tuple[float, ...]:
+        """Bytes that each member sends along each dimension per byte of the buffer, dimensions in `order`."""
+        result, left = [0.0] * len(self.sizes), 1.0
+        for each in order:
+            result[each] = left * (self.sizes[each] - 1) / self.sizes[each]
+            left /= self.sizes[each]
+        return tuple(result)
+
+    def per_byte(self, order: Sequence[int]) -> float:
+        """Seconds per byte of the buffer, latencies apart, dimensions in `order`."""
+        return sum(share / bandwidth for share, bandwidth in zip(self.shares(order), self.bandwidth, strict=True))
+
+    def ported(self) -> tuple[float, tuple[float, ...]]:
+        """With all ports at once: seconds per byte of the buffer, and the bytes sent along each dimension.
+
+        An even part of the buffer goes along each rotation of the order of dimensions, half of it in each direction
+        along dimensions of three and more; two members have one link in each direction, whichever way round. The
+        slowest part counts; of the orders the one where it is fastest.
+        """
+        count = len(self.sizes)
+        ways = [2.0 if size > 2 else 1.0 for size in self.sizes]
+        both = Dimensions(self.sizes, self.latency, tuple(map(prod, zip(self.bandwidth, ways, strict=True))))
+        first, *rest = both.widest_first()
+        best: tuple[float, tuple[float, ...]] | None = None
+        for others in permutations(rest) if count <= MOST_ORDERED else [tuple(rest)]:
+            order = (first, *others)
+            rotations = [order[turn:] + order[:turn] for turn in range(count)]
+            slowest = max(both.per_byte(rotation) for rotation in rotations) / count
+            if best is None or slowest < best[0]:
+                sent = zip(*(self.shares(rotation) for rotation in rotations), strict=True)
+                best = slowest, tuple(sum(each) / count for each in sent)
+        assert best is not None
+        return best
+
+
+class Rings:
+    """Finds rings; the same for members in whatever order."""
+
+    def __init__(self, routes: Routes, product: Product | None, *, all_ports: bool) -> None:
+        self._routes = routes
+        self._product = product
+        self._all_ports = all_ports
+        self._found: dict[frozenset[int], tuple[Ring, ...]] = {}
+        self._along = cache(self._circuit_along)
+
+    def over(self, members: Iterable[int]) -> tuple[Ring, ...]:
+        """The ways none of which another beats in both figures, by ascending latency.
+
+        Raises:
+            ValueError: fewer than two devices are given.
+        """
+        key = frozenset(members)
+        if len(key) < 2:
+            raise ValueError(f"a ring joins two devices or more, not {len(key)}")
+        if key not in self._found:
+            devices = numpy.array(sorted(key), dtype=numpy.int64)
+            self._found[key] = _best([*self._dimensional(devices), *self._flat(devices)])
+        return self._found[key]
+
+    def _flat(self, devices: Numbers) -> Iterator[Ring]:
+        """One circuit over all of them."""
+        count, routes = len(devices), self._routes
+        block = numpy.ix_(devices, devices)
+        guesses = [self._snake(devices)] if self._product is not None and count > EXACT else []
+        for circuit in circuits(routes.bandwidth[block], routes.latency[block], routes.hops[block], guesses):
+            along = devices[circuit.order]
+            sent = [(along, numpy.roll(along, -1), (count - 1) / count)]
+            yield self._ring(circuit.latency, circuit.bandwidth, sent)
+
+    def _snake(self, devices: Numbers) -> list[int]:
+        """Rows of `devices`, every other line backwards."""
+        assert self._product is not None
+        place = self._product.place[devices]
+        keys, backwards = [], numpy.zeros(len(devices), dtype=bool)
+        for column, size in zip(place.T, self._product.sizes, strict=True):
+            turned = numpy.where(backwards, size - 1 - column, column)
+            keys.append(turned)
+            backwards = backwards ^ (turned % 2 == 1)
+        order: list[int] = numpy.lexsort(keys[::-1]).tolist()
+        return order
+
+    def _dimensional(self, devices: Numbers) -> Iterator[Ring]:
+        """One dimension after the other, where the devices are a sub-grid of a product."""
+        lines = self._lines(devices)
+        if not lines:
+            return
+        figures = Dimensions(
+            tuple(each.size for each in lines),
+            tuple(each.latency for each in lines),
+            tuple(each.bandwidth for each in lines),
+        )
+        order, latency = figures.widest_first(), figures.flat_latency()
+        if len(lines) > 1:
+            sent = [
+                (line.sources, line.targets, share) for line, share in zip(lines, figures.shares(order), strict=True)
+            ]
+            yield self._ring(latency, figures.flat_bandwidth(figures.per_byte(order)), sent)
+        if self._all_ports:
+            per_byte, shares = figures.ported()
+            sent = []
+            for line, share in zip(lines, shares, strict=True):
+                if line.size > 2:
+                    sent.append((line.sources, line.targets, share / 2))
+                    sent.append((line.targets, line.sources, share / 2))
+                else:
+                    sent.append((line.sources, line.targets, share))
+            yield self._ring(latency, figures.flat_bandwidth(per_byte), sent)
+
+    def _lines(self, devices: Numbers) -> list[_Dimension]:
+        """The parallel rings along each dimension; nothing where the devices are no sub-grid."""
+        if self._product is None:
+            return []
+        place = self._product.place[devices]
+        used = [column for column in range(place.shape[1]) if (place[:, column] != place[0, column]).any()]
+        values = [tuple(numpy.unique(place[:, column]).tolist()) for column in used]
+        shape = [len(each) for each in values]
+        if prod(shape) != len(devices):
+            return []
+        whole = devices[numpy.lexsort([place[:, column] for column in reversed(used)])].reshape(shape)
+        lines = []
+        for axis, (column, along) in enumerate(zip(used, values, strict=True)):
+            circuit = whole.take(self._along(column, along), axis=axis)
+            sources, targets = circuit.reshape(-1), numpy.roll(circuit, -1, axis=axis).reshape(-1)
+            slowest = float(self._routes.latency[sources, targets].max())
+            narrowest = float(self._routes.bandwidth[sources, targets].min())
+            lines.append(_Dimension(shape[axis], slowest, narrowest, sources, targets))
+        return lines
+
+    def _circuit_along(self, dimension: int, places: tuple[int, ...]) -> Numbers:
+        """The best order of these places of a dimension."""
+        assert self._product is not None
+        hops = self._product.hops[dimension][numpy.ix_(places, places)]
+        return circuits(numpy.ones(hops.shape), hops.astype(numpy.float64), hops)[0].order
+
+    def _ring(self, latency: float, bandwidth: float, sent: Sequence[Sent]) -> Ring:
+        """A ring with what each directed link carries."""
+        crossed = [(*self._routes.paths(sources, targets), share) for sources, targets, share in sent]
+        every = numpy.concatenate([links for _, links, _ in crossed])
+        weights = numpy.concatenate([numpy.full(len(links), share) for _, links, share in crossed])
+        links, index = numpy.unique(every, return_inverse=True)
+        shares = numpy.bincount(index.reshape(-1), weights).astype(numpy.float64)
+        return Ring(latency, bandwidth, links, shares)
+
+
+def _best(rings: Sequence[Ring]) -> tuple[Ring, ...]:
+    """Those that no other beats, by ascending latency; of equals the first."""
+    front: list[Ring] = []
+    for ring in sorted(rings, key=lambda each: (each.latency, -each.bandwidth)):
+        if not front or ring.bandwidth > front[-1].bandwidth:
+            front.append(ring)
+    return tuple(front)

@@ -1,0 +1,77 @@
+"""No ring over any so many devices beats the bounds."""
+
+from itertools import combinations
+from random import Random
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nest.instance.pairs import Pairs
+from nest.network import LinkGraph, PathNetwork, network_model
+from nest.network.graph import grid
+from tests.network.networks import random_graphs
+
+MOST = 60
+
+
+def certify(network: PathNetwork, random: Random) -> None:
+    count = len(network.names)
+    for size in range(2, count + 1):
+        bounds = network.least_rings(size)
+        assert list(bounds) == sorted(bounds)
+        sets = list(combinations(range(count), size))
+        for members in random.sample(sets, min(MOST, len(sets))):
+            for ring in network.rings(members):
+                assert any(
+                    latency <= ring.latency * (1 + 1e-12) and bandwidth >= ring.bandwidth * (1 - 1e-12)
+                    for latency, bandwidth in bounds
+                )
+
+
+@settings(max_examples=200)
+@given(random_graphs(switches=True), st.booleans(), st.randoms(use_true_random=False))
+def test_no_ring_of_a_graph_is_better(graph: LinkGraph, all_ports: bool, random: Random) -> None:
+    certify(network_model(graph, all_ports=all_ports), random)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 2, 3), (8,), (4, 3), (2, 5), (2, 2, 2)])
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("all_ports", [True, False])
+def test_no_ring_of_a_grid_is_better(shape: tuple[int, ...], wrap: bool, all_ports: bool) -> None:
+    certify(network_model(grid(shape, [wrap] * len(shape), 50e9, 1e-6), all_ports=all_ports), Random(5))
+
+
+def measured(count: int, random: Random, digits: int) -> Pairs:
+    bandwidth = numpy.array([[round(random.uniform(1, 9), digits) for _ in range(count)] for _ in range(count)]) * 1e9
+    latency = numpy.array([[round(random.uniform(1, 9), digits) for _ in range(count)] for _ in range(count)]) * 1e-6
+    bandwidth, latency = numpy.minimum(bandwidth, bandwidth.T), numpy.maximum(latency, latency.T)
+    numpy.fill_diagonal(bandwidth, numpy.inf)
+    numpy.fill_diagonal(latency, 0.0)
+    return Pairs(tuple(map(str, range(count))), bandwidth, latency)
+
+
+@given(st.integers(2, 8), st.integers(0, 6), st.randoms(use_true_random=False))
+def test_no_ring_of_a_matrix_is_better(count: int, digits: int, random: Random) -> None:
+    certify(network_model(measured(count, random, digits)), random)
+
+
+@given(st.integers(4, 8), st.randoms(use_true_random=False))
+def test_few_thresholds_are_still_bounds(count: int, random: Random) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nest.network.least.MOST_BANDWIDTHS", 3)
+        patch.setattr("nest.network.least.MOST_LATENCIES", 4)
+        certify(network_model(measured(count, random, 6)), random)
+
+
+def test_bounds_are_met_where_the_network_is_regular() -> None:
+    torus = network_model(grid((6, 6), [True, True], 50e9, 1e-6))
+    for count, members in [(36, range(36)), (4, [0, 1, 6, 7]), (3, [0, 1, 2])]:
+        found = [(each.latency, each.bandwidth) for each in torus.rings(list(members))]
+        if count == 3:  # A cycle of length three would need diagonal links; the bound does not look for its length.
+            assert torus.least_rings(3) == ((1e-6, 50e9),)
+        else:
+            assert list(torus.least_rings(count)) == found
+    line = network_model(grid((6,), [False], 50e9, 1e-6))
+    assert line.least_rings(6) == ((2e-6, 50e9),)
