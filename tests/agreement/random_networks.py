@@ -1,0 +1,96 @@
+"""Random profile problems on networks of 4 to 8 devices that are no hierarchy, small enough to try every placement."""
+
+from random import Random
+
+from tests.agreement.candidates import Numbers, random_candidates, repeat
+from tests.agreement.graphs import random_graph
+from tests.agreement.problems import send_more
+from tests.agreement.random_topologies import random_topology
+from tests.oracle.network_plans import Search
+from tests.oracle.topology import Topology
+
+SCHEDULES = ("1f1b", "1f1b", "1f1b", "nest", "gpipe", "zero-bubble", ["1f1b", "gpipe"])
+ZEROS = ([0], [0], [0, 1], [0, 2], [1, 3], [2], [3], [0, 3])
+RULES = (
+    ["pp > 1"],
+    ["pp > 1"],
+    ["pp > 2"],
+    ["pp == 4"],
+    ["replicas == 2"],
+    ["replicas > 1", "pp > 1"],
+    ["replicas <= 2"],
+    ["pp >= 2", "replicas >= 2", "uniform(zero)"],
+    ["devices >= 5"],
+    ["devices <= 3"],
+    [],
+    [],
+    [],
+)
+
+
+def random_network_problem(random: Random) -> dict:
+    """A problem of up to 6 layers in which what is sent takes about as long as what is computed."""
+    topology = random_topology(random)
+    count = Topology(topology).size
+    graph = random_graph(random, random.choice([4, 5, 5, 6]))
+    numbers = Numbers(random)
+    numbers.traffic = random.choice([0.3, 3.0, 3.0, 10.0])
+    widths = [width for width in (1, 1, 1, 2, 2, 3, 4) if count % width == 0]
+    shapes = [(random.choice(widths), random.choice([1, 1, 2])) for _ in range(random.choice([1, 1, 2]))]
+    candidates = random_candidates(random, numbers, graph, shapes)
+    for candidate in candidates:
+        hold_alike(random, candidate)
+    if random.random() < 0.3:
+        repeat(random, candidates, graph)
+    problem = {
+        "nest": 1,
+        "training": random_training(random, candidates),
+        "cluster": {"memory": 1e9, "topology": topology},
+        "search": {"zero": random.choice(ZEROS)},
+        "profile": {
+            "layers": [f"layer {i}" for i in range(graph.count)],
+            "edges": graph.edges,
+            "candidates": candidates,
+        },
+    }
+    if rules := random.choice(RULES):
+        problem["constraints"] = rules
+    if random.random() < 0.4:
+        tighten(random, problem)
+    return problem
+
+
+def hold_alike(random: Random, candidate: dict) -> None:
+    """Let most groups be held by one rank of a block, by all, or by every other one, as strategies have it."""
+    width = candidate["width"]
+    for group in candidate["state"].values():
+        if random.random() < 0.8:
+            group["ranks"] = random.choice([[0], list(range(width)), list(range(0, width, 2))])
+
+
+def random_training(random: Random, candidates: list[dict]) -> dict:
+    least = max(candidate["samples"] for candidate in candidates)
+    training = {
+        "global_batch": random.choice([batch for batch in (2, 4, 6, 8, 12, 24) if batch >= least]),
+        "schedule": random.choice(SCHEDULES),
+        "uneven_batch": random.random() < 0.4,
+        "exposed": random.choice([1.0, 1.0, 1.0, 0.3]),
+    }
+    kind = random.random()
+    if kind < 0.15:
+        training |= {"hiding": True, "exposed": random.choice([0.0, 0.1])}
+        send_more(random, candidates)
+    elif kind < 0.3:
+        training |= {"synchronisation": 1.5, "sharded_synchronisation": 0.7}
+    return training
+
+
+def tighten(random: Random, problem: dict) -> None:
+    """Give the devices a memory at which the best plan of all, or one like it, just does not fit or just fits."""
+    search = Search(problem)
+    plan = search.run().plan
+    if plan is None:
+        return
+    need = max(stage["memory"] for stage in search.priced(plan)["stages"])
+    if need:
+        problem["cluster"]["memory"] = need * random.choice([0.5, 0.8, 0.99, 1.0])

@@ -1,0 +1,205 @@
+"""Sections 1 and 4 of PROBLEM.md on a network that is no hierarchy: every number of a plan with its blocks on devices.
+
+A plan is as `brute_force.describe` has it, but that a stage has no `offset`: the plan's `devices` are, for each replica
+and stage, the devices of the block in the order of its ranks, by their place in the file.
+"""
+
+from collections import Counter
+from itertools import chain
+
+from tests.oracle.brute_force import FITS
+from tests.oracle.costs import (
+    Sent,
+    can_run,
+    compute_time,
+    cuts_around,
+    in_flight,
+    memory,
+    over,
+    weights,
+    zero_times,
+)
+from tests.oracle.partitions import closed_under_successors, downsets
+from tests.oracle.rings import Rings
+from tests.oracle.settings import Rules, Setting, micro_batches, schedules_of
+from tests.oracle.topology import Topology
+
+
+class Machine:
+    """A network with its rings."""
+
+    def __init__(self, cluster: dict) -> None:
+        self.topology = Topology(cluster["topology"])
+        self.rings = Rings(self.topology)
+        self.size = self.topology.size
+
+    def admits(self, width: int) -> bool:
+        """Whether blocks may be so wide: there are no groups to align with but the whole network."""
+        return self.size % width == 0
+
+
+def setting_of(problem: dict, plan: dict, machine: Machine) -> Setting:
+    """What the stages of a plan share. The rank order says nothing here; constraints may name it."""
+    candidate = candidate_of(problem, plan)
+    replicas, width = plan["replicas"], candidate["width"]
+    count = -(-problem["training"]["global_batch"] // (replicas * candidate["samples"]))
+    own = width * (machine.size // (replicas * width))
+    order = plan.get("rank_order", "pp-inner")
+    return Setting((candidate,), width, replicas, order, plan["schedule"], count, own)
+
+
+def candidate_of(problem: dict, plan: dict) -> dict:
+    """The candidate of all stages."""
+    (name,) = {stage["candidate"] for stage in plan["stages"]}
+    return next(candidate for candidate in problem["profile"]["candidates"] if candidate["name"] == name)
+
+
+def ends(plan: dict, boundary: int) -> list[tuple[int, int]]:
+    """Who sends activations to whom from stage `boundary`, counted from 1, to the next."""
+    return [pair for blocks in plan["devices"] for pair in zip(blocks[boundary - 1], blocks[boundary], strict=True)]
+
+
+def translates(ranks: list[int], width: int) -> list[list[int]]:
+    """The ranks that hold the same parameters, and the same further on in the block, as often as there is room."""
+    found: list[list[int]] = []
+    for step in range(width):
+        moved = [rank + step for rank in ranks]
+        taken = {rank for each in found for rank in each}
+        if max(moved) < width and not taken & set(moved):
+            found.append(moved)
+    return found
+
+
+def sharing(blocks, ranks: list[int]) -> list[list[int]]:
+    """The sets of devices over which a stage with these blocks, one of each replica, reduces a group's gradients."""
+    return [[block[rank] for block in blocks for rank in each] for each in translates(ranks, len(blocks[0]))]
+
+
+def phase(machine: Machine, size: float, groups: list[list[int]]) -> float:
+    """Seconds of a reduce-scatter or an all-gather in groups that work side by side."""
+    if not size or len(groups[0]) < 2:
+        return 0.0
+    return max(machine.rings.cheapest(members, size).phase(size) for members in groups)
+
+
+def sent(machine: Machine, candidate: dict, blocks, layers) -> list[Sent]:
+    """What each parameter group of a stage with these blocks sends."""
+    found = []
+    for group in candidate["state"].values():
+        groups = sharing(blocks, group["ranks"])
+        scattered = phase(machine, over(layers, group["gradients"]), groups)
+        gathered = phase(machine, over(layers, group["weights"]), groups)
+        update = over(layers, group["update"])
+        found.append(Sent([2 * scattered], [scattered], [gathered], [0.0], update, len(groups[0])))
+    return found
+
+
+def inside(machine: Machine, candidate: dict, blocks, layers, zero: int) -> Counter[int]:
+    """Bytes per micro-batch that the collectives of a stage with these blocks send over each link.
+
+    ZeRO 2 scatters gradients in every micro-batch, ZeRO 3 gathers weights twice besides. What is sent once per batch
+    loads nothing.
+    """
+    found: Counter[int] = Counter()
+    for group in candidate["state"].values():
+        sizes = [over(layers, group[key]) for key in ("gradients", "weights", "weights")]
+        for members in sharing(blocks, group["ranks"]):
+            for size in sizes[: {2: 1, 3: 3}.get(zero, 0)]:
+                if size and len(members) > 1:
+                    shares = machine.rings.cheapest(members, size).shares
+                    found.update({link: size * share for link, share in shares.items()})
+    return found
+
+
+def across(machine: Machine, pairs, size: float) -> Counter[int]:
+    """Bytes per micro-batch over each link at a boundary: activations to and gradients from every counterpart."""
+    path, found = machine.topology.path, Counter()
+    for sender, receiver in pairs if size else ():
+        for link in (*path[sender][receiver], *path[receiver][sender]):
+            found[link] += size
+    return found
+
+
+def waits(machine: Machine, own: list[Counter[int]], boundaries: list[Counter[int]]) -> list[float]:
+    """Seconds per micro-batch that the fullest link each stage uses needs for all that all stages send over it.
+
+    What crosses a boundary is sent once, and both its stages use its links.
+    """
+    total: Counter[int] = Counter()
+    for source in (*own, *boundaries):
+        total.update(source)
+    found = []
+    for stage in range(len(own)):
+        used = {link for source in (own[stage], *boundaries[max(stage - 1, 0) : stage + 1]) for link in source}
+        found.append(max((total[link] / machine.topology.links[link].capacity for link in used), default=0.0))
+    return found
+
+
+def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
+    """The step time, `M`, whether memory suffices, and the numbers of every stage."""
+    machine = machine or Machine(problem["cluster"])
+    setting = setting_of(problem, plan, machine)
+    (candidate,) = setting.candidates
+    count = len(plan["stages"])
+    sets = downsets([stage["layers"] for stage in plan["stages"]])
+    cuts = [cuts_around(problem, candidate, sets, stage) for stage in range(1, count + 1)]
+    blocks = [[replica[stage] for replica in plan["devices"]] for stage in range(count)]
+    boundaries = [across(machine, ends(plan, i), cuts[i][0]) for i in range(1, count)]
+    own = [inside(machine, candidate, blocks[i], s["layers"], s["zero"]) for i, s in enumerate(plan["stages"])]
+    held_up = waits(machine, own, boundaries)
+    message = machine.topology.message
+    stages = []
+    for i, stage in enumerate(plan["stages"]):
+        layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
+        compute = compute_time(candidate, layers, recompute)
+        shared = zero_times(problem, sent(machine, candidate, blocks[i], layers), compute, zero)
+        front, behind = cuts[i]
+        arriving = max(message(front, one, two) for one, two in ends(plan, i)) if i else 0.0
+        returning = max(message(behind, two, one) for one, two in ends(plan, i + 1)) if i + 1 < count else 0.0
+        flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1)
+        stages.append(
+            {
+                "time": max(compute + arriving + returning + shared.often, held_up[i]),
+                "sync_time": shared.once,
+                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, front),
+                "in_flight": flying,
+            }
+        )
+    a, b = weights(setting.schedule, setting.micro_batches, count)
+    times = [stage["time"] for stage in stages]
+    return {
+        "batch_time": a * max(times) + b * sum(times) + max(stage["sync_time"] for stage in stages),
+        "micro_batches": setting.micro_batches,
+        "fits": all(stage["memory"] <= problem["cluster"]["memory"] * FITS for stage in stages),
+        "stages": stages,
+    }
+
+
+def violations(problem: dict, plan: dict, machine: Machine | None = None) -> list[str]:
+    """The rules of PROBLEM.md sections 2, 3 and 5 that a placed plan breaks, memory aside."""
+    machine = machine or Machine(problem["cluster"])
+    setting = setting_of(problem, plan, machine)
+    (candidate,) = setting.candidates
+    profile, rules = problem["profile"], Rules(problem)
+    partition = [stage["layers"] for stage in plan["stages"]]
+    modes = [(stage["recompute"], stage["zero"]) for stage in plan["stages"]]
+    used = [device for blocks in plan["devices"] for block in blocks for device in block]
+    shape = [[len(block) for block in blocks] for blocks in plan["devices"]]
+    usable = rules.modes(setting, candidate, len(partition), setting.devices([candidate] * len(partition)))
+    kept = {
+        "the width can be placed": machine.admits(setting.width),
+        "the batch can be dealt": micro_batches(problem, setting.samples, setting.replicas) == setting.micro_batches,
+        "the schedule may be used": setting.schedule in schedules_of(problem),
+        "every replica has a block for each stage": shape == [[setting.width] * len(partition)] * setting.replicas,
+        "devices have one rank": len(set(used)) == len(used) and set(used) <= set(range(machine.size)),
+        "every layer is in one stage": sorted(chain(*partition)) == list(range(len(profile["layers"]))),
+        "no stage is empty": all(partition),
+        "downsets are closed": all(closed_under_successors(d, profile["edges"]) for d in downsets(partition)),
+        "modes may be used": all(mode in usable for mode in modes),
+        "layers can run in their modes": all(
+            can_run(candidate, layers, recompute) for layers, (recompute, _) in zip(partition, modes, strict=True)
+        ),
+        "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
+        "the partition may be used": rules.allow_partition(partition),
+    }
+    return [rule for rule, holds in kept.items() if not holds]

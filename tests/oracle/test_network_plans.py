@@ -1,0 +1,122 @@
+"""The brute force on networks against a version that spells out everything, and against the one on levels."""
+
+from copy import deepcopy
+from itertools import permutations, product
+from random import Random
+
+import pytest
+
+from tests.agreement.problems import random_problem
+from tests.agreement.random_networks import random_network_problem
+from tests.agreement.random_topologies import random_topology
+from tests.oracle import brute_force
+from tests.oracle.check import same
+from tests.oracle.network_plans import Search, describe, settings, solve
+from tests.oracle.network_price import price, violations
+from tests.oracle.partitions import partitions
+
+FEW = 9_000
+"""Plans that are priced one by one."""
+
+
+def every_plan(problem: dict, search: Search):
+    """All plans with all placements, rules and memory aside, in no order of replicas and with no bound."""
+    profile, machine = problem["profile"], search.machine
+    for setting in settings(problem, machine):
+        (candidate,) = setting.candidates
+        modes = list(product(candidate["recompute"], problem["search"]["zero"]))
+        for partition in partitions(len(profile["layers"]), profile["edges"]):
+            used = len(partition) * setting.replicas * setting.width
+            if used > machine.size:
+                continue
+            for choice in product(modes, repeat=len(partition)):
+                for order in permutations(range(machine.size), used):
+                    yield describe(setting, partition, placed(setting, len(partition), order), choice)
+
+
+def placed(setting, stages: int, order) -> list[list[list[int]]]:
+    """Blocks on devices, in this order."""
+    left = iter(order)
+    return [[[next(left) for _ in range(setting.width)] for _ in range(stages)] for _ in range(setting.replicas)]
+
+
+def small_problem(seed: int) -> tuple[dict, Search, list[dict]] | None:
+    """A problem with at most so many plans, and all of them that keep the rules and fit."""
+    random = Random(seed)
+    problem = random_network_problem(random)
+    problem["search"]["zero"] = random.choice([[0], [0, 2], [1, 3], [2, 3]])
+    search = Search(problem)
+    if search.machine.size > 5 or len(problem["profile"]["layers"]) > 4:
+        return None
+    plans = []
+    for plan in every_plan(problem, search):
+        plans.append(plan)
+        if len(plans) > FEW:
+            return None
+    return problem, search, plans
+
+
+def test_no_plan_that_is_spelled_out_is_better():
+    compared = 0
+    for seed in range(1000, 1080):
+        drawn = small_problem(seed)
+        if drawn is None:
+            continue
+        problem, search, plans = drawn
+        kept = [plan for plan in plans if not violations(problem, plan, search.machine)]
+        priced = [search.priced(plan) for plan in kept]
+        times = [numbers["batch_time"] for numbers in priced if numbers["fits"]]
+        answer = search.run()
+        assert same(answer.batch_time, min(times, default=None)), seed
+        compared += bool(times)
+    assert compared > 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_best_plan_keeps_the_rules_and_is_priced_so_alone(seed):
+    problem = random_network_problem(Random(seed))
+    answer = solve(problem)
+    if answer.plan is not None:
+        assert violations(problem, answer.plan) == []
+        numbers = price(problem, answer.plan)
+        assert numbers["fits"]
+        assert same(numbers["batch_time"], answer.batch_time, 1e-12)
+
+
+def test_where_all_pairs_are_alike_the_answer_is_that_of_one_level():
+    """Each pair has a link of its own, so that no link carries more than what its ends wait for anyway."""
+    compared = 0
+    for seed in range(300):
+        problem = random_problem(Random(seed), "plain")
+        problem["training"] |= {"exposed": 1.0, "overlap": {"data": False}, "hiding": False}
+        count = 1
+        for level in problem["cluster"]["levels"]:
+            count *= level["fanout"]
+        if not 4 <= count <= 7 or "rank_order" in str(problem.get("constraints")) + str(problem.get("fixed")):
+            continue
+        level = problem["cluster"]["levels"][-1] | {"fanout": count}
+        for candidate in problem["profile"]["candidates"]:
+            for group in candidate["state"].values():
+                group["ranks"] = [0]
+        problem["cluster"]["levels"] = [level]
+        expected = brute_force.solve(problem)
+        network = deepcopy(problem)
+        del network["cluster"]["levels"]
+        pair = {"bandwidth": [[level["bandwidth"]] * count] * count, "latency": level["latency"]}
+        network["cluster"]["topology"] = {"matrix": pair}
+        found = solve(network)
+        assert same(found.batch_time, expected.batch_time), seed
+        assert same(found.reachable_memory, expected.reachable_memory), seed
+        compared += expected.plan is not None and len(expected.plan["stages"]) > 1
+    assert compared > 5
+
+
+def test_random_networks_are_of_every_kind():
+    topologies = [random_topology(Random(seed)) for seed in range(200)]
+    assert {key for topology in topologies for key in topology} >= {"torus", "mesh", "matrix", "nodes", "graph"}
+    answers = [solve(random_network_problem(Random(seed))) for seed in range(60)]
+    plans = [answer.plan for answer in answers if answer.plan is not None]
+    assert 0 < len(answers) - len(plans) < len(answers) / 3
+    assert {len(plan["stages"]) for plan in plans} >= {1, 2, 3, 4}
+    assert {plan["replicas"] for plan in plans} >= {1, 2, 3}
+    assert {len(plan["devices"][0][0]) for plan in plans} >= {1, 2}

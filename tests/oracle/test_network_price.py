@@ -1,0 +1,283 @@
+"""Paths, rings, products and placed plans whose numbers are worked out by hand."""
+
+from itertools import product
+from math import inf
+
+import pytest
+
+from tests.oracle.check import same
+from tests.oracle.network_price import Machine, price, translates
+from tests.oracle.products import coordinates
+from tests.oracle.rings import Rings
+from tests.oracle.topology import Topology
+
+
+def links(*rows, **more) -> dict:
+    """Node-link data of rows `one two bandwidth latency`; names that begin with s are switches."""
+    names = sorted({end for one, two, _, _ in rows for end in (one, two)})
+    nodes = [{"id": name, **({"kind": "switch"} if name.startswith("s") else {})} for name in names]
+    edges = [{"source": a, "target": b, "bandwidth": wide, "latency": slow} for a, b, wide, slow in rows]
+    return {"nodes": nodes, "edges": edges, **more}
+
+
+def grid(*shape: int, closes: bool = False, bandwidth: float = 1.0, latency: float = 0.0) -> dict:
+    return {"torus" if closes else "mesh": {"shape": list(shape), "bandwidth": bandwidth, "latency": latency}}
+
+
+def through(network: Topology, one: int, two: int) -> list[int]:
+    """The nodes that a path goes through, its ends included."""
+    return [network.devices[one], *(network.links[index].target for index in network.path[one][two])]
+
+
+def test_the_widest_of_the_shortest_paths_is_taken():
+    # a - b - d is narrow, a - c - d wide, a - e - f - d wider and longer.
+    wide = links(
+        ("a", "b", 1, 1), ("b", "d", 9, 1), ("a", "c", 3, 2), ("c", "d", 4, 5), ("a", "e", 9, 0), ("e", "f", 9, 0),
+        ("f", "d", 9, 0),
+    )  # fmt: skip
+    network = Topology(wide)
+    assert through(network, 0, 3) == [0, 2, 3]
+    assert (network.bandwidth[0][3], network.latency[0][3]) == (3, 7)
+    assert network.message(6, 0, 3) == 7 + 2
+    assert network.message(0, 0, 3) == 0
+
+
+def test_of_paths_as_wide_the_link_listed_first_decides():
+    rows = [("a", "b", 2, 1), ("a", "c", 2, 1), ("c", "d", 2, 4), ("b", "d", 2, 1)]
+    assert through(Topology(links(*rows)), 0, 3) == [0, 2, 3]
+    assert through(Topology(links(*reversed(rows))), 0, 3) == [0, 1, 3]
+    # On the way back the links listed first are those at a.
+    assert through(Topology(links(*rows)), 3, 0) == [3, 1, 0]
+
+
+def test_a_path_is_narrowest_at_a_link_that_another_hid():
+    """From a to d both ways are as wide as the first link; what the predecessors have left does not count."""
+    network = Topology(links(("a", "b", 1, 0), ("b", "d", 5, 0), ("a", "c", 1, 3), ("c", "d", 9, 0)))
+    assert through(network, 0, 3) == [0, 1, 3]
+
+
+def test_links_of_the_same_two_nodes_are_one():
+    network = Topology(links(("a", "b", 1, 2), ("b", "c", 5, 0), ("b", "a", 3, 1)))
+    assert len(network.links) == 4
+    assert (network.bandwidth[0][1], network.latency[0][1]) == (4, 2)
+
+
+def test_links_between_switches_are_shared_unless_the_file_says_so():
+    rows = [("a", "s1", 4, 0), ("b", "s2", 4, 0), ("s1", "s2", 2, 0)]
+    assert [link.capacity for link in Topology(links(*rows)).links] == [4, 4, 4, 4, 2, 2]
+    apart = Topology(links(*rows, graph={"shared": False}))
+    assert [link.capacity for link in apart.links] == [4, 4, 4, 4, inf, inf]
+    assert apart.bandwidth[0][1] == 2
+
+
+def test_a_matrix_is_a_link_for_every_pair():
+    network = Topology({"matrix": {"bandwidth": [[0, 1, 5], [2, 0, 3], [4, 9, 0]], "latency": 7}})
+    assert len(network.links) == 6
+    assert network.bandwidth == [[inf, 1, 4], [1, inf, 3], [4, 3, inf]]
+    assert network.latency == [[0, 7, 7], [7, 0, 7], [7, 7, 0]]
+    assert network.neighbours is None
+
+
+@pytest.mark.parametrize(
+    ("topology", "lengths"),
+    [
+        (grid(2, 3), [2, 3]),
+        (grid(2, 2, closes=True), [2, 2]),
+        (grid(4, closes=True), [2, 2]),
+        (grid(8, closes=True), [8]),
+        (grid(4, 2, closes=True), [2, 2, 2]),
+        (grid(2, 4), [2, 4]),
+        (grid(3, 2, closes=True), [2, 3]),
+        (grid(7), [7]),
+        (links(*((a, b, 1, 0) for a, b in ("ab", "bc", "ca", "ad", "bd", "cd"))), [4]),
+        (links(("a", "s", 1, 0), ("b", "s", 1, 0)), None),
+    ],
+)
+def test_products_are_found(topology, lengths):
+    network = Topology(topology)
+    if lengths is None:
+        assert network.neighbours is None
+        return
+    points = coordinates(network.neighbours)
+    sides = [sorted(set(side)) for side in zip(*points, strict=True)]
+    assert sorted(map(len, sides)) == lengths
+    assert sorted(points) == sorted(product(*sides))
+
+
+def test_a_product_is_found_whatever_the_devices_are_called():
+    # A triangle times a link: d0 d3 d5 and d1 d2 d4.
+    rows = ["03", "35", "50", "12", "24", "41", "01", "32", "54"]
+    network = Topology(links(*((f"d{a}", f"d{b}", 1, 0) for a, b in rows)))
+    points = coordinates(network.neighbours)
+    assert points == [(0, 0), (1, 0), (1, 3), (0, 3), (1, 5), (0, 5)]
+
+
+def test_a_ring_goes_round_where_it_is_fastest():
+    # Between 0 and 2 there is no link; the order 0 1 2 3 uses neighbours alone, each in one direction.
+    ring = Rings(Topology(grid(4, closes=True, bandwidth=2, latency=1))).circuits((0, 1, 2, 3))[0]
+    assert (ring.latency, ring.bandwidth) == (1, 2)
+    assert ring.phase(8) == 3 * 1 + 3 / 4 * 8 / 2
+    assert list(ring.shares.values()) == [3 / 4] * 4
+
+
+def test_small_buffers_take_the_quicker_circuit_and_large_ones_the_wider():
+    #        0-1, 2-3: wide and quick; 0-2, 1-3: narrow and quick; 0-3, 1-2: wide and slow.
+    rows = [("a", "b", 8, 1), ("c", "d", 8, 1), ("a", "c", 1, 1), ("b", "d", 1, 1), ("a", "d", 8, 3), ("b", "c", 8, 3)]
+    rings = Rings(Topology(links(*rows)))
+    assert (rings.cheapest([0, 1, 2, 3], 0.1).latency, rings.cheapest([0, 1, 2, 3], 0.1).bandwidth) == (1, 1)
+    assert (rings.cheapest([3, 2, 1, 0], 100).latency, rings.cheapest([3, 2, 1, 0], 100).bandwidth) == (3, 8)
+
+
+def test_a_ring_of_two_goes_there_and_back():
+    network = Topology(grid(3, bandwidth=2, latency=1))
+    ring = Rings(network).cheapest([0, 2], 8)
+    assert (ring.members, ring.latency, ring.bandwidth) == (2, 2, 2)
+    assert sorted(ring.shares.values()) == [1 / 2] * 4
+    assert ring.phase(8) == 2 + 1 / 2 * 8 / 2
+
+
+def test_rings_run_one_dimension_after_the_other():
+    """Two by three: first the three with the whole buffer, then the two with a third of it, or the other way round."""
+    rings = Rings(Topology(grid(3, 2, closes=True, bandwidth=4, latency=1)))
+    ring = rings.cheapest(range(6), 24)
+    assert same(ring.phase(24), (2 + 1) * 1 + (2 / 3 * 24 + 1 / 2 * 8) / 4)
+    # The flat ring takes five steps for as many bytes.
+    assert same(rings.circuits(tuple(range(6)))[0].phase(24), 5 * 1 + 5 / 6 * 24 / 4)
+    # Dimensions in the order of their axes: the two (device 1) before the three (device 2).
+    network = rings.topology
+    crossed = {
+        (network.links[index].source, network.links[index].target): share for index, share in ring.shares.items()
+    }
+    assert same(crossed[0, 1], 1 / 2)
+    assert same(crossed.get((0, 2), 0) + crossed.get((2, 0), 0), 2 / 3 * 1 / 2)
+
+
+def test_a_dimension_is_as_slow_as_its_slowest_line():
+    # A square whose links 0-1 and 2-3 are one dimension, 0-2 and 1-3 the other.
+    rows = [("a", "b", 4, 1), ("c", "d", 2, 3), ("a", "c", 8, 5), ("b", "d", 1, 2)]
+    (ring,) = Rings(Topology(links(*rows))).by_dimensions((0, 1, 2, 3))[:1]
+    assert same(ring.phase(16), 3 + 1 / 2 * 16 / 2 + 5 + 1 / 2 * 8 / 1)
+
+
+def test_no_dimensions_where_members_are_no_sub_grid():
+    rings = Rings(Topology(grid(2, 3)))
+    assert rings.by_dimensions((0, 1, 3, 5)) == []
+    assert rings.by_dimensions((0, 1)) == []
+    assert len(rings.by_dimensions((0, 2, 3, 5))) > 0
+
+
+def test_groups_are_moved_as_often_as_there_is_room():
+    assert translates([0], 3) == [[0], [1], [2]]
+    assert translates([0, 2], 4) == [[0, 2], [1, 3]]
+    assert translates([0, 1], 4) == [[0, 1], [2, 3]]
+    assert translates([0, 1], 3) == [[0, 1]]
+    assert translates([0, 3], 4) == [[0, 3]]
+
+
+MODE = {"extra": [0, 0], "first": [0, 0], "more": [0, 0], "peak": [0, 0]}
+
+
+def problem_of(topology: dict, *, width: int = 1, ranks=(0,), tensor: float = 8, gradients: float = 6, **training):
+    group = {
+        "ranks": list(ranks),
+        "weights": [3, 0],
+        "gradients": [gradients, 0],
+        "optimizer": [0, 0],
+        "update": [2, 0],
+    }
+    candidate = {
+        "name": "c", "degrees": {}, "width": width, "samples": 1, "forward": [1, 1], "backward": [2, 2],
+        "state": {"dense": group}, "recompute": {"none": MODE}, "edge_bytes": [tensor],
+    }  # fmt: skip
+    return {
+        "nest": 1,
+        "training": {"global_batch": 4, "schedule": "gpipe"} | training,
+        "cluster": {"memory": 100, "topology": topology},
+        "profile": {"layers": ["a", "b"], "edges": [[0, 1]], "candidates": [candidate]},
+    }
+
+
+def plan_of(devices, zeros=(0, 0)) -> dict:
+    split = [[0], [1]] if len(devices[0]) == 2 else [[0, 1]]
+    stages = [
+        {"layers": layers, "candidate": "c", "recompute": "none", "zero": zero}
+        for layers, zero in zip(split, zeros, strict=False)
+    ]
+    return {"replicas": len(devices), "schedule": "gpipe", "stages": stages, "devices": devices}
+
+
+def test_a_boundary_waits_for_its_slowest_counterparts():
+    # Replicas 0 -> 1 over a wide link and 3 -> 2 over a narrow one.
+    topology = links(("a", "b", 8, 1), ("c", "d", 4, 1), ("b", "c", 100, 0))
+    found = price(problem_of(topology, gradients=0), plan_of([[[0], [1]], [[3], [2]]]))
+    # Each direction of each link carries the tensor once: 8 / 4 is less than the stage's own time.
+    assert [stage["time"] for stage in found["stages"]] == [3 + (1 + 2), 3 + (1 + 2)]
+    assert found["micro_batches"] == 2
+    assert found["batch_time"] == 1 * 6 + 12 + 2
+
+
+def test_ranks_send_to_their_counterparts():
+    topology = links(("a", "b", 8, 0), ("b", "c", 8, 0), ("c", "d", 8, 0))
+    problem = problem_of(topology, width=2, gradients=0)
+    # Rank 0: a -> b and rank 1: c -> d; or rank 0: a -> d, three hops, and rank 1: c -> b.
+    assert price(problem, plan_of([[[0, 2], [1, 3]]]))["stages"][0]["time"] == 3 + 1
+    crossed = price(problem, plan_of([[[0, 2], [3, 1]]]))
+    # b to c carries the tensor of rank 0 towards d and the gradients of rank 1: 16 bytes at 8 per second.
+    assert crossed["stages"][0]["time"] == 3 + 1
+    slow = problem_of(links(("a", "b", 8, 0), ("b", "c", 1, 0), ("c", "d", 8, 0)), width=2, gradients=0)
+    assert price(slow, plan_of([[[0, 2], [3, 1]]]))["stages"][0]["time"] == (8 + 8) / 1
+
+
+def test_a_full_link_holds_up_the_stages_that_use_it_alone():
+    """A line of four: two replicas of two stages whose messages all cross the link in the middle."""
+    topology = links(("a", "b", 100, 0), ("b", "c", 1, 0), ("c", "d", 100, 0))
+    problem = problem_of(topology, gradients=0)
+    far = price(problem, plan_of([[[0], [2]], [[1], [3]]]))
+    # Alone a message takes 8 seconds; the link carries two activations one way, two gradients the other.
+    assert [stage["time"] for stage in far["stages"]] == [16, 16]
+    near = price(problem, plan_of([[[0], [1]], [[2], [3]]]))
+    assert [stage["time"] for stage in near["stages"]] == [3 + 0.08, 3 + 0.08]
+
+
+def test_zero_loads_links_in_every_micro_batch_only_from_stage_two_on():
+    problem = problem_of(grid(4, bandwidth=1), gradients=6, tensor=0)
+    plan = [[[0], [1]], [[2], [3]]]
+    # Stage a is on devices 0 and 2, two hops apart; half of 6 bytes each way once per batch, twice for an all-reduce.
+    found = price(problem, plan_of(plan))
+    assert found["stages"][0]["time"] == 3
+    assert found["stages"][0]["sync_time"] == 2 * 3 + 2
+    scattered = price(problem, plan_of(plan, zeros=(2, 0)))
+    assert scattered["stages"][0]["time"] == 3 + 3
+    assert scattered["stages"][0]["sync_time"] == 1 / 2 * 3 + 2 / 2
+    gathered = price(problem, plan_of(plan, zeros=(3, 0)))
+    assert gathered["stages"][0]["time"] == 3 + 3 + 2 * 1.5
+    assert gathered["stages"][0]["sync_time"] == 2 / 2
+
+
+def test_messages_and_collectives_add_up_on_a_link():
+    """Stage a on 0 and 2 scatters over 0-1 and 1-2, over which its tensors go as well."""
+    problem = problem_of(grid(4, bandwidth=1), gradients=6, tensor=4, exposed=0.0)
+    found = price(problem, plan_of([[[0], [1]], [[2], [3]]], zeros=(2, 0)))
+    # 0-1: 4 bytes there, 4 back; of the scatter 3 bytes each way. Alone, stage a would take 3 + 4.
+    assert found["stages"][0]["time"] == max(3 + 4, 4 + 3)
+    plan = plan_of([[[0], [2]], [[1], [3]]], zeros=(2, 0))
+    # 0-1: 4 of its own message and 3 of the scatter; 1-2 carries both messages, and nothing of the scatter.
+    assert [stage["time"] for stage in price(problem, plan)["stages"]] == [8, 8]
+    # With messages of 6 bytes the link in the middle has 12.
+    problem["profile"]["candidates"][0]["edge_bytes"] = [6]
+    assert [stage["time"] for stage in price(problem, plan)["stages"]] == [12, 12]
+
+
+def test_the_slowest_of_the_sets_that_hold_the_same_counts():
+    """A block of two ranks: rank 0 of both replicas is one hop apart, rank 1 three."""
+    problem = problem_of(grid(4, bandwidth=1, latency=1), width=2, gradients=6)
+    near = plan_of([[[1, 0]], [[2, 3]]])
+    assert price(problem, near)["stages"][0]["sync_time"] == 2 * (3 + 3) + 2
+    whole = problem_of(grid(4, bandwidth=1, latency=1), width=2, ranks=(0, 1), gradients=6)
+    # All four in one set, in a line: 0 1 3 2 or so, two hops at the most.
+    assert price(whole, near)["stages"][0]["sync_time"] == 2 * (3 * 2 + 3 / 4 * 6) + 2
+
+
+def test_widths_divide_the_number_of_devices():
+    assert Machine({"topology": grid(2, 3)}).admits(3)
+    assert not Machine({"topology": grid(2, 3)}).admits(4)
