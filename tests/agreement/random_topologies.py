@@ -117,7 +117,7 @@ def random_routers(random: Random) -> dict:
     """Devices behind routers that are joined in a ring or in a row with links across."""
     count = random.randint(4, 6)
     routers = [f"r{i}" for i in range(count)]
-    behind = [random.choice([1, 1, 2]) for _ in routers]
+    behind = [2, *(random.choice([1, 1, 2]) for _ in routers[1:])]
     while sum(behind) > 8:
         behind[behind.index(max(behind))] -= 1
     names = [f"d{i}.{j}" for i, number in enumerate(behind) for j in range(number)]

@@ -13,11 +13,9 @@ from itertools import combinations
 def coordinates(neighbours: list[set[int]]) -> list[tuple[int, ...]]:
     """The coordinates of every device in as many dimensions as there can be; a single one in what is no product.
 
-    A coordinate is the device on the axis through device 0 that it is level with. Dimensions come in the order of the
-    lowest device other than 0 on their axes.
+    A coordinate is the device on the axis through device 0 that it is level with.
     """
     axes = factors(neighbours, tuple(range(len(neighbours))))
-    axes.sort(key=lambda axis: axis[1] if len(axis) > 1 else 0)
     near = distances(neighbours)
     return [tuple(nearest(near, device, axis) for axis in axes) for device in range(len(neighbours))]
 

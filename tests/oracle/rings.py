@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import permutations
 from math import inf, prod
 
 from tests.oracle.products import coordinates
@@ -35,7 +35,7 @@ class Rings:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self.points = None if topology.neighbours is None else coordinates(topology.neighbours)
+        self.points = places(topology)
         self.known: dict[tuple[int, ...], list[Ring]] = {}
         self.known_circuits: dict[tuple[int, ...], list[Ring]] = {}
 
@@ -46,30 +46,34 @@ class Rings:
         return next(ring for ring in every if ring.phase(size) <= least * TIE)
 
     def ways(self, members) -> list[Ring]:
-        """The rings that can be the cheapest: circuits, then one dimension after the other in every order."""
+        """The rings that can be the cheapest: one dimension after the other in every order, then circuits."""
         key = tuple(sorted(members))
         if key not in self.known:
-            self.known[key] = front([*self.circuits(key), *self.by_dimensions(key)])
+            self.known[key] = front([*self.by_dimensions(key), *self.circuits(key)])
         return self.known[key]
 
     def circuits(self, members: tuple[int, ...]) -> list[Ring]:
-        """The circuits that no other beats, in the order of their devices, the lowest first."""
+        """The circuits that no other beats; of equals the one of fewest hops, then the first by members."""
         if members not in self.known_circuits:
             first, *others = members
-            figures: dict[tuple[float, float], tuple[int, ...]] = {}
+            figures: dict[tuple[float, float], tuple[int, tuple[int, ...]]] = {}
             for rest in permutations(others):
-                figures.setdefault(self.figures((first, *rest)), (first, *rest))
-            self.known_circuits[members] = [self.circuit(figures[each], *each) for each in unbeaten(figures)]
+                latency, bandwidth, hops = self.figures((first, *rest))
+                known = figures.get((latency, bandwidth))
+                if known is None or hops < known[0]:
+                    figures[latency, bandwidth] = (hops, (first, *rest))
+            self.known_circuits[members] = [self.circuit(figures[each][1], *each) for each in unbeaten(figures)]
         return self.known_circuits[members]
 
-    def figures(self, order: tuple[int, ...]) -> tuple[float, float]:
-        """The largest latency and the smallest bandwidth of the paths of a circuit."""
-        latency, bandwidth = self.topology.latency, self.topology.bandwidth
-        slow, wide, one = 0.0, inf, order[-1]
+    def figures(self, order: tuple[int, ...]) -> tuple[float, float, int]:
+        """The largest latency and the smallest bandwidth of the paths of a circuit, and the hops of all of them."""
+        latency, bandwidth, path = self.topology.latency, self.topology.bandwidth, self.topology.path
+        slow, wide, hops, one = 0.0, inf, 0, order[-1]
         for two in order:
             slow, wide = max(slow, latency[one][two]), min(wide, bandwidth[one][two])
+            hops += len(path[one][two])
             one = two
-        return slow, wide
+        return slow, wide, hops
 
     def circuit(self, order: tuple[int, ...], latency: float, bandwidth: float) -> Ring:
         """The flat ring that goes round in this order."""
@@ -86,40 +90,47 @@ class Rings:
         if len(along) < 2 or prod(map(len, sides)) != len(members):
             return []
         parallel = {axis: self.lines(members, axis) for axis in along}
-        return [
-            ring
-            for order in permutations(along)
-            for choice in product(*(parallel[axis] for axis in order))
-            for ring in [in_turn(choice)]
-        ]
+        return [in_turn([parallel[axis] for axis in order]) for order in permutations(along)]
 
-    def lines(self, members: tuple[int, ...], axis: int) -> list[list[Ring]]:
-        """The choices of a circuit for each of the parallel lines along a dimension that no other choice beats.
-
-        Where latencies may be no higher than some number, each line takes its widest circuit.
-        """
+    def lines(self, members: tuple[int, ...], axis: int) -> list[Ring]:
+        """The rings along a dimension, one for each parallel line. All go round alike."""
         rows: dict[tuple[int, ...], list[int]] = {}
-        for device in members:
+        for device in sorted(members, key=lambda device: self.points[device][axis]):
             point = self.points[device]
             rows.setdefault((*point[:axis], *point[axis + 1 :]), []).append(device)
-        offers = [self.circuits(tuple(row)) for row in rows.values()]
-        found = []
-        for limit in sorted({ring.latency for offer in offers for ring in offer}):
-            below = [[ring for ring in offer if ring.latency <= limit] for offer in offers]
-            if all(below):
-                found.append([max(offer, key=lambda ring: ring.bandwidth) for offer in below])
-        return found
+        return [self.circuits(tuple(row))[0] for row in rows.values()]
 
 
-def in_turn(choice) -> Ring:
-    """Dimensions one after the other, each with the circuits of its parallel lines, as one ring.
+def places(topology: Topology) -> list[tuple[int, ...]] | None:
+    """For each device its place along each dimension; None where the network is no product of links alike.
+
+    Dimensions come in the order of their first links in the file, the places of a dimension in that of the lowest
+    device at each.
+    """
+    if topology.neighbours is None:
+        return None
+    points = coordinates(topology.neighbours)
+    axes = range(len(points[0]))
+    found: dict[int, set[tuple[float, float]]] = {}
+    for link in topology.links:
+        here, there = points[topology.devices.index(link.source)], points[topology.devices.index(link.target)]
+        (axis,) = (axis for axis in axes if here[axis] != there[axis])
+        found.setdefault(axis, set()).add((link.bandwidth, link.latency))
+    if any(len(figures) > 1 for figures in found.values()):
+        return None
+    ranks = {axis: list(dict.fromkeys(point[axis] for point in points)) for axis in axes}
+    return [tuple(ranks[axis].index(point[axis]) for axis in found) for point in points]
+
+
+def in_turn(dimensions: list[list[Ring]]) -> Ring:
+    """Dimensions one after the other, each with the rings of its parallel lines, as one ring.
 
     A dimension is as slow as the worst of its lines, and its buffer is what those before it have left of the whole.
     """
-    members = prod(lines[0].members for lines in choice)
+    members = prod(lines[0].members for lines in dimensions)
     seconds, seconds_per_byte, left = 0.0, 0.0, 1.0
     shares: Counter[int] = Counter()
-    for lines in choice:
+    for lines in dimensions:
         count = lines[0].members
         seconds += (count - 1) * max(ring.latency for ring in lines)
         seconds_per_byte += (count - 1) / count * left / min(ring.bandwidth for ring in lines)
