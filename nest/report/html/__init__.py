@@ -10,6 +10,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.report.html.cluster import cluster_figure
 from nest.report.html.headline import batch_size, cluster_size, headline, model_size, plan_status, title
+from nest.report.html.network import network_figure
 from nest.report.html.records import Figure, Heading, Section, Subject
 from nest.report.html.rendering import rendered
 from nest.report.html.sections import Export, launch, reproduce, stage_table
@@ -24,7 +25,7 @@ def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequ
         headline(subject),
         *why,
         launch(subject, export),
-        _drawn("cluster", "Cluster", cluster_figure(subject)),
+        _drawn("cluster", "Cluster", network_figure(subject) or cluster_figure(subject)),
         timeline(subject),
         _drawn("memory", "Memory", memory_figure(subject)),
         _drawn("time", "Time", time_figure(subject)),

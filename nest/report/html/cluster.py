@@ -123,9 +123,7 @@ class _Picture:
 def cluster_figure(subject: Subject) -> Figure:
     """Nested boxes with a numbered cell for each device, and the devices of each stage as a table."""
     drawn_devices = devices(subject)
-    stages = len(subject.plan.stages)
-    used = sum(place is not None for place in drawn_devices.places)
-    caption = _caption(subject, _picture(subject, drawn_devices, WIDTH), used)
+    caption = _caption(subject, _picture(subject, drawn_devices, WIDTH))
 
     def drawn(room: float) -> tuple[Drawing, ...]:
         picture = _picture(subject, drawn_devices, room)
@@ -134,11 +132,16 @@ def cluster_figure(subject: Subject) -> Figure:
         title = f"The {len(drawn_devices.places):,} devices of the cluster by stage"
         return (Drawing(max(width, 1.0), height + 1, body, title, caption),)
 
-    rows = tuple(_row(index, drawn_devices) for index in range(stages))
-    words = (0, 3)
-    header = ("stage", "devices in a replica", "devices", "which")
-    table = Table("Devices by stage", header, rows, words)
-    return Figure("cluster", "Where the stages lie", caption, tuple(map(drawn, WIDTHS)), table)
+    return Figure("cluster", TITLE, caption, tuple(map(drawn, WIDTHS)), stage_devices(subject, drawn_devices))
+
+
+TITLE = "Where the stages lie"
+
+
+def stage_devices(subject: Subject, drawn_devices: Devices) -> Table:
+    """The devices of each stage."""
+    rows = tuple(_row(index, drawn_devices) for index in range(len(subject.plan.stages)))
+    return Table("Devices by stage", ("stage", "devices in a replica", "devices", "which"), rows, (0, 3))
 
 
 def _picture(subject: Subject, drawn_devices: Devices, room: float) -> _Picture:
@@ -159,7 +162,7 @@ def _picture(subject: Subject, drawn_devices: Devices, room: float) -> _Picture:
     )
 
 
-def _caption(subject: Subject, picture: _Picture, used: int) -> str:
+def _caption(subject: Subject, picture: _Picture) -> str:
     """What is drawn, and what is not."""
     plan, drawn_devices = subject.plan, picture.devices
     size = len(drawn_devices.places)
@@ -167,6 +170,23 @@ def _caption(subject: Subject, picture: _Picture, used: int) -> str:
     boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
     sentences = [f"Each cell is a {what}, coloured and numbered by its pipeline stage; boxes are levels of the network"]
     sentences[0] += f": {boxes_of}." if boxes_of else "."
+    sentences += of_devices(subject, drawn_devices)
+    drawn = picture.cells * picture.many
+    if drawn < size:
+        sentences.append(f"Drawn are the first {drawn:,} of {size:,} devices; the table has all of them.")
+    if plan.placement is not None:
+        sentences.append(
+            "Devices are where the placement on the network itself puts them; boxes are the levels it comes near. "
+            "It has too many devices or links for each to be drawn."
+        )
+    return " ".join(sentences)
+
+
+def of_devices(subject: Subject, drawn_devices: Devices) -> list[str]:
+    """Sentences on replicas, devices that are not used, and colours, for captions."""
+    plan, size = subject.plan, len(drawn_devices.places)
+    used = sum(place is not None for place in drawn_devices.places)
+    sentences = []
     replicas = plan.data_parallel or 1
     if replicas > 1:
         sentences.append(
@@ -174,16 +194,9 @@ def _caption(subject: Subject, picture: _Picture, used: int) -> str:
         )
     if used < size:
         sentences.append(f"{size - used:,} of {size:,} devices are not used; their cells are empty.")
-    drawn = picture.cells * picture.many
-    if drawn < size:
-        sentences.append(f"Drawn are the first {drawn:,} of {size:,} devices; the table has all of them.")
     if len(plan.stages) > len(STAGES):
         sentences.append(f"Colours repeat after {len(STAGES)} stages, numbers do not.")
-    if plan.placement is not None:
-        sentences.append(
-            "Devices are where the placement on the network itself puts them; boxes are the levels it comes near."
-        )
-    return " ".join(sentences)
+    return sentences
 
 
 def _frames(picture: _Picture) -> Iterable[Markup]:

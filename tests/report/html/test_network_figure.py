@@ -1,0 +1,126 @@
+"""The page of a plan on a network that is no hierarchy: its own devices and links, or the pairs that were measured."""
+
+import re
+from functools import cache
+from typing import Any
+
+import html5lib
+import pytest
+
+from nest import api
+from nest.hooks.registry import registry
+from nest.html_page import subject
+from nest.report.html.network import network_figure
+from nest.report.html.records import Figure
+from nest.spec import PlanDocument
+from tests.report.html.plans import decided, quick
+from tests.report.html.reading import Page
+
+TORUS = {"torus": {"shape": [2, 4], "wrap": True, "bandwidth": "45 GB/s", "latency": "0.5 us"}}
+NEAR, FAR = 40e9, 5e9
+MATRIX = {
+    "matrix": {
+        "bandwidth": [[NEAR if abs(one - two) in (1, 7) else FAR + one + two for two in range(8)] for one in range(8)],
+        "latency": 1e-6,
+    }
+}
+GRAPH = {
+    "nodes": [*({"id": f"<b>{each}</b>"} for each in range(8)), {"id": "a & b", "kind": "switch"}],
+    "edges": [
+        *({"source": f"<b>{each}</b>", "target": "a & b", "bandwidth": 25e9} for each in range(8)),
+        *({"source": f"<b>{one}</b>", "target": f"<b>{(one + 3) % 8}</b>", "bandwidth": 50e9} for one in range(8)),
+    ],
+}
+NETWORKS: dict[str, dict[str, Any]] = {"torus": TORUS, "matrix": MATRIX, "graph": GRAPH}
+
+
+def problem(topology: dict[str, Any]) -> dict[str, Any]:
+    """Four layers of eight devices on a network, in two replicas of two stages of two devices."""
+    state = {"ranks": [0], "weights": [1e9] * 4, "gradients": [1e9] * 4, "optimizer": [1e9] * 4, "update": [0.0] * 4}
+    candidate = {
+        "name": "c",
+        "degrees": {},
+        "width": 2,
+        "samples": 1,
+        "forward": [1.0] * 4,
+        "backward": [1.0] * 4,
+        "state": {"dense": state},
+        "recompute": {"none": {"extra": [0] * 4, "first": [0] * 4, "more": [0] * 4, "peak": [0] * 4}},
+        "edge_bytes": [1e9] * 3,
+    }
+    return {
+        "nest": 1,
+        "training": {"global_batch": 8},
+        "constraints": ["replicas == 2", "pp == 2"],
+        "cluster": {"memory": 1e12, "topology": topology},
+        "profile": {"layers": list("abcd"), "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
+    }
+
+
+@cache
+def plan(name: str) -> PlanDocument:
+    """The best plan on one of `NETWORKS`."""
+    return api.solve(problem(NETWORKS[name]))
+
+
+def figure(name: str) -> Figure:
+    """Its figure."""
+    found = network_figure(subject(plan(name), registry()))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_pages_with_networks_are_valid_and_the_same_again(name: str) -> None:
+    text = quick(plan(name))
+    html5lib.HTMLParser(strict=True).parse(text)
+    assert text == quick(plan(name))
+    assert text.count('id="figure-cluster"') == 1
+    assert "<b>" not in text
+
+
+@pytest.mark.parametrize("name", ["torus", "graph"])
+def test_the_table_has_every_link(name: str) -> None:
+    table = Page(quick(plan(name))).table("Links of the network")
+    assert len(table.rows) == {"torus": 12, "graph": 16}[name]
+    assert set(table.values("bandwidth")) == {"torus": {45e9}, "graph": {25e9, 50e9}}[name]
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_the_caption_says_what_there_is_to_see(name: str) -> None:
+    caption = figure(name).caption
+    assert ("Circles are switches" in caption) is (name == "graph")
+    assert ("Short lines" in caption) is (name == "torus")
+    assert ("Each square is a pair" in caption) is (name == "matrix")
+    assert "There are 2 replicas of 2 stages" in caption or name == "matrix"
+
+
+def test_devices_are_drawn_where_the_plan_has_them() -> None:
+    found = plan("torus")
+    assert found.placement is not None
+    body = str(figure("torus").sizes[0][0].body)
+    for replica, blocks in enumerate(found.placement.replicas):
+        for stage, block in enumerate(blocks):
+            for device in block:
+                assert f"<title>{device}: stage {stage + 1} of replica {replica + 1}</title>" in body
+    assert len(re.findall("<title>[^<]*: stage", body)) == 8
+
+
+def test_a_map_has_its_device_groups_as_a_table() -> None:
+    table = Page(quick(plan("matrix"))).table("Bandwidth in and between device groups")
+    assert [row[0].text for row in table.rows] == [
+        f"stage {stage} of replica {replica}" for replica in (1, 2) for stage in (1, 2)
+    ]
+    assert min(table.values("slowest inside")) >= FAR
+
+
+def test_a_hierarchy_has_its_levels() -> None:
+    assert network_figure(subject(decided(), registry())) is None
+    assert "boxes are levels of the network" in quick(decided())
+
+
+def test_a_large_network_has_boxes_and_says_why() -> None:
+    large = {"torus": {**TORUS["torus"], "shape": [12, 11]}}
+    fixed = api.solve({**problem(large), "fixed": {"replicas": 2, "pp": 2}, "constraints": []})
+    text = Page(quick(fixed)).text
+    assert "too many devices or links for each to be drawn" in text
