@@ -109,8 +109,8 @@ def solve(
     from nest.documents import proved, result_document, verdict
     from nest.formulate.problem import formulated, naming
     from nest.formulate.target import simpler_within
-    from nest.solve.dp import solve as search
     from nest.solve.effort import Deadline, check_effort
+    from nest.solve.solver import solve as search
 
     check_effort(None, workers)
     deadline = Deadline.of(time_limit)

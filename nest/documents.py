@@ -141,10 +141,9 @@ def result_document(
         InternalError: the solver's step time is not that of its plan.
     """
     from nest.formulate.decisions import outside
-    from nest.formulate.embedding import placement
     from nest.formulate.problem import target_diagnosis
     from nest.solve.dp import feasible
-    from nest.solve.dp import solve as search
+    from nest.solve.solver import solve as search
 
     if result.solution is None:
         diagnosis = f"{result.diagnosis or ''}{target_diagnosis(problem, known, feasible, deadline)}"
@@ -158,7 +157,6 @@ def result_document(
     return evolve(
         plan,
         runner_up=runner_up(instance, formulation, result, result.solution),
-        placement=placement(instance, result.solution, problem.cluster, known),
         outside=beyond,
         other_risks=at_risk,
         runs_on=runs_on(plan, known),
@@ -200,7 +198,6 @@ def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
 
 def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
     from nest.formulate.decisions import wrong_outside
-    from nest.formulate.embedding import wrong_placement
     from nest.formulate.fixed_plan import decided_formulation
 
     problem = carried_problem(plan, known)
@@ -218,10 +215,7 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
     if report.ok and plan.runs_on is not None:
         summed = evolve(plan, summary={**plan.summary, "devices": instance.cluster.size})
         report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))
-    if plan.placement is None or not report.ok:
-        return report
-    misplaced = wrong_placement(instance, plan, plan.placement, problem.cluster, known)
-    return report.with_(CheckReport(tuple(misplaced), 1))
+    return report
 
 
 def verdict_on(

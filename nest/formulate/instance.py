@@ -32,7 +32,16 @@ from nest.graph import Block, OperatorGraph
 from nest.hooks.planning import PlannerContext, assessed
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Result, SearchProgress
+from nest.instance import (
+    Candidate,
+    Cluster,
+    CollectiveModel,
+    Instance,
+    LayerGraph,
+    Level,
+    Result,
+    SearchProgress,
+)
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
@@ -82,21 +91,35 @@ def formulate(
     cluster, device = build_cluster(problem.cluster, registry)
     cluster, device = as_measured(cluster, device, problem)
     cluster = with_memory_risk(cluster, problem)
+    network = None
     if levels is not None:
         cluster = evolve(cluster, levels=levels)
+    elif problem.cluster.topology is not None:
+        from nest.formulate.network import LeastRings, on_network, optimistic_level, placeable
+
+        network = placeable(problem.cluster, registry)
+    collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
+    pricing_collectives = collectives
+    if network is not None:
+        cluster = evolve(cluster, levels=(optimistic_level(network),))
+        pricing_collectives = LeastRings(collectives, network)
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, cluster)
     else:
-        formulation = _from_model(problem, registry, cluster, device, progress, deadline or Deadline())
+        formulation = _from_model(
+            problem, registry, cluster, device, pricing_collectives, progress, deadline or Deadline()
+        )
     limits = limits if limits is None else limits_on(limits, cluster)
     instance = Instance(
         cluster=cluster,
         graph=formulation.graph,
         candidates=formulation.candidates,
         space=build_space(problem, registry, formulation, device, limits, binding),
-        collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+        collectives=collectives,
         complete=formulation.complete,
     )
+    if network is not None:
+        instance = on_network(instance, formulation, network)
     return instance, formulation
 
 
@@ -172,6 +195,7 @@ def _from_model(
     registry: Registry,
     cluster: Cluster,
     device: DeviceSpec | None,
+    collectives: CollectiveModel,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
 ) -> Formulation:
@@ -189,7 +213,7 @@ def _from_model(
         precision=precision(training.precision).trained(training),
         optimizer=optimizer(training.optimizer),
         costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
-        collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+        collectives=collectives,
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
     )

@@ -51,7 +51,7 @@ class Pricing:
     collectives: CollectiveModel
     layer_times: LayerTimes
     host: Host | None = None
-    _costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
+    compute_costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
     )
@@ -63,9 +63,9 @@ class Pricing:
         """What the operator computes costs; the same object is priced once, as strategies leave most as they are."""
         if operator.collective is not None:
             return NOTHING
-        if id(operator) not in self._costs:
-            self._costs[id(operator)] = operator, self.costs.price(operator, self.device, self.training)
-        return self._costs[id(operator)][1]
+        if id(operator) not in self.compute_costs:
+            self.compute_costs[id(operator)] = operator, self.costs.price(operator, self.device, self.training)
+        return self.compute_costs[id(operator)][1]
 
     def shapes(self, axis: str, block: Block) -> tuple[tuple[int, ...], ...]:
         """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""

@@ -74,11 +74,11 @@ class PlacedNetwork:
             over, innermost first; empty where layers were measured whole.
         repriced: a candidate, by index, with collectives inside the block on such levels, one for each of its factors.
         collectives: the model that prices a collective on one ring.
-        price: seconds per step of a placed plan of an instance, and whether it fits.
+        price: seconds per step of a placed plan of an instance, and which stages need more memory than there is.
     """
 
     model: NetworkModel
     factors: tuple[tuple[int, ...], ...]
     repriced: "Callable[[int, tuple[Level, ...]], Candidate]"
     collectives: "CollectiveModel"
-    price: "Callable[[Instance, Solution], tuple[float, bool]]"
+    price: "Callable[[Instance, Solution], tuple[float, tuple[bool, ...]]]"

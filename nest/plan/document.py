@@ -3,10 +3,11 @@
 from typing import Any
 
 from nest.errors import InputError
-from nest.instance import EstimateError, Instance, Solution, StageDecision
+from nest.instance import EstimateError, Instance, Placement, Solution, StageDecision
 from nest.plan.evaluate import PricedPlan
+from nest.plan.layout import in_order
 from nest.plan.legality import unsatisfied
-from nest.spec import CandidateSummary, PlanDocument, StageRecord, TimeRange
+from nest.spec import CandidateSummary, PlacementRecord, PlanDocument, StageRecord, TimeRange
 from nest.spec.problem import RANK_ORDERS
 
 FORMAT_VERSION = 1
@@ -75,8 +76,20 @@ def document(
         problem=problem,
         chunks=solution.chunks,
         zero_degree=solution.zero_degree,
+        placement=placement_record(instance, solution),
         violates=unsatisfied(instance, solution),
         **extra,
+    )
+
+
+def placement_record(instance: Instance, solution: Solution) -> PlacementRecord | None:
+    """Where the blocks of a plan lie by the names of devices; None: on levels, where offsets say."""
+    if instance.network is None:
+        return None
+    names = instance.network.model.names
+    placement = in_order(instance, solution) if solution.placement is None else solution.placement
+    return PlacementRecord(
+        tuple(tuple(tuple(names[device] for device in block) for block in replica) for replica in placement)
     )
 
 
@@ -155,4 +168,24 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
         tuple(stages),
         chunks=plan.chunks or 1,
         zero_degree=plan.zero_degree,
+        placement=_placement(instance, plan.placement),
     )
+
+
+def _placement(instance: Instance, record: PlacementRecord | None) -> Placement | None:
+    """The devices of every block as numbers.
+
+    Raises:
+        InputError: the network is a hierarchy, or the plan lacks a placement or names a device that is not there.
+    """
+    if instance.network is None:
+        if record is not None:
+            raise InputError("placement is given, but the network is a hierarchy, where levels say where blocks lie.")
+        return None
+    if record is None:
+        raise InputError("placement is missing: the network is no hierarchy; `nest solve` writes it.")
+    place = {name: index for index, name in enumerate(instance.network.model.names)}
+    unknown = [name for replica in record.replicas for block in replica for name in block if name not in place]
+    if unknown:
+        raise InputError(f"placement names {unknown[0]!r:.60}, which is no device of the network.")
+    return tuple(tuple(tuple(place[name] for name in block) for block in replica) for replica in record.replicas)

@@ -7,7 +7,7 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, Solution
+from nest.instance import Candidate, Cluster, Instance, Placement, Solution
 
 
 def widest(instance: Instance, solution: Solution) -> int:
@@ -26,6 +26,17 @@ def first_devices(solution: Solution, size: int, offset: int, width: int) -> NDA
     if solution.rank_order == "pp-inner":
         return replicas * size + offset
     return offset * solution.replicas + replicas * width
+
+
+def in_order(instance: Instance, solution: Solution) -> Placement:
+    """The devices of every block where they follow each other in the order of ranks (PROBLEM.md section 3)."""
+    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    columns = []
+    for stage in solution.stages:
+        width = instance.candidates[stage.candidate].width
+        firsts = first_devices(solution, size, stage.offset, width).tolist()
+        columns.append([tuple(range(first, first + width)) for first in firsts])
+    return tuple(zip(*columns, strict=True))
 
 
 def boundary_levels(instance: Instance, solution: Solution) -> list[int]:

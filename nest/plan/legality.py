@@ -1,7 +1,7 @@
 """Whether decisions are a plan at all: PROBLEM.md section 3 and the declared constraints."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy
@@ -148,7 +148,18 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
         if stage.offset + width > size:
             violations.append(f"{place}: its block ends at device {stage.offset + width} of a replica of {size}")
         free = stage.offset + width
-    return violations
+    return violations + _misplaced(solution, widths)
+
+
+def _misplaced(solution: Solution, widths: Sequence[int]) -> list[str]:
+    """What is wrong with where the blocks of a placed plan lie."""
+    placement = solution.placement
+    if placement is None:
+        return []
+    if [[len(block) for block in replica] for replica in placement] != [list(widths)] * solution.replicas:
+        return ["placement does not give each stage of every replica as many devices as its width"]
+    devices = [device for replica in placement for block in replica for device in block]
+    return [] if len(set(devices)) == len(devices) else ["placement gives a device to several blocks, or twice to one"]
 
 
 def _shard_groups(instance: Instance, solution: Solution) -> list[str]:

@@ -12,8 +12,8 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, Level, NetworkModel, Placement, Ring, Solution
-from nest.plan.layout import counterparts, cut_bytes, downsets, first_devices, replica_size, widest
+from nest.instance import Array, Instance, Level, NetworkModel, Ring, Solution
+from nest.plan.layout import counterparts, cut_bytes, downsets, in_order
 from nest.plan.zero import DataParallelGroup, ring_seconds
 
 REFERENCE_MESSAGE = 2.0**20
@@ -40,17 +40,6 @@ def on_devices(instance: Instance, solution: Solution) -> tuple[Instance, Soluti
     network = evolve(network, factors=tuple(network.factors[stage.candidate] for stage in solution.stages))
     instance = evolve(instance, candidates=tuple(candidates), network=network)
     return instance, evolve(solution, stages=stages, placement=placement)
-
-
-def in_order(instance: Instance, solution: Solution) -> Placement:
-    """The devices of every block where they follow each other in the order of ranks (PROBLEM.md section 3)."""
-    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
-    columns = []
-    for stage in solution.stages:
-        width = instance.candidates[stage.candidate].width
-        firsts = first_devices(solution, size, stage.offset, width).tolist()
-        columns.append([tuple(range(first, first + width)) for first in firsts])
-    return tuple(zip(*columns, strict=True))
 
 
 def block_levels(model: NetworkModel, factors: Sequence[int], blocks: Sequence[Sequence[int]]) -> tuple[Level, ...]:

@@ -41,6 +41,13 @@ _WORTH_TELLING = 0.001
 """Of what a plan gains beside what it loses, share of the step time: less changes no decimal place that is shown."""
 
 
+ON_NETWORK = (
+    "Planned and priced on the network as it is, which is no hierarchy: the time holds for the devices that the plan's "
+    "`placement` names."
+)
+"""What is said of a plan on a network that is no hierarchy."""
+
+
 def label(instance: Instance, solution: Solution) -> str:
     """The plan's degrees in a few words: `tp 8, pp 4, replicas 4, micro-batch 1`.
 

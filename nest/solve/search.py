@@ -141,6 +141,7 @@ class BestFirst:
         excluded: a kind of plan that is not looked for.
         whole: whether these are all plans of the problem, so that bounds hold for every plan.
         most_states: work of the meter after which the best plan so far is taken.
+        placed: where times of searchers are bounds only, what a plan takes in truth; None: it cannot be had.
         others: the best plan met of each kind.
         pruned: combinations of a configuration and a number of stages decided, by what decided them.
         total: all such combinations.
@@ -157,12 +158,14 @@ class BestFirst:
     excluded: PlanKind | None = None
     whole: bool = True
     most_states: float = inf
+    placed: Callable[[Incumbent], Incumbent | None] | None = None
     others: dict[PlanKind, Incumbent] = field(factory=dict)
     pruned: Counter[str] = field(factory=Counter)
     total: int = 0
     _queue: list[tuple[float, TieBreak, int, Node]] = field(factory=list)
     _ticket: int = 0
     _bound: float = 0.0
+    _least_left: float = inf
     _least_tried: float = inf
     limit: float = field(init=False)
 
@@ -199,12 +202,12 @@ class BestFirst:
         except OutOfTime:
             if self._waits and not self.total:
                 raise
-            return self._bound
+            return min(self._bound, self._least_left)
         finally:
             meter.watch = _nothing
         for *_, node in self._queue:
             self._prune(node)
-        return inf
+        return self._least_left
 
     def find_second(self) -> None:
         """Search a little for the best plan of another kind."""
@@ -228,7 +231,10 @@ class BestFirst:
         if node.leaf:
             plan = node.solve(limit, self.pruned)
             heapq.heappop(self._queue)
-            self._accept(plan)
+            if plan is not None and self.placed is not None:
+                # No plan of the leaf is below its bound, but another than this may be the best in truth.
+                self._least_left = min(self._least_left, plan.value)
+            self._accept(self._true(plan))
             return
         parts = node.branch(limit, self.pruned)
         heapq.heappop(self._queue)
@@ -238,7 +244,11 @@ class BestFirst:
             if wanted and part.node.leaf and part.bound < self._least_tried:
                 # A quick plan of a promising leaf, so that slow stages can be left out of tables early.
                 self._least_tried = part.bound
-                self._accept(part.node.quick())
+                self._accept(self._true(part.node.quick()))
+
+    def _true(self, plan: Incumbent | None) -> Incumbent | None:
+        """A plan with the step time it has in truth."""
+        return plan if plan is None or self.placed is None else self.placed(plan)
 
     def _push(self, nodes: Iterable[Bounded]) -> None:
         for each in nodes:

@@ -185,18 +185,9 @@ class PlacementRecord:
     """Where a plan's blocks lie on a network that is no hierarchy.
 
     Attributes:
-        status: `optimal` (no placement of this plan's blocks is better by more than 1e-6 of it) or `feasible`.
-        batch_time: seconds per optimizer step with blocks placed so, by the level matrix of the network.
-        lower_bound: no placement of these blocks is faster, seconds.
-        method: what settled it: `bound` (the levels' own placement meets a bound), `cp-sat`, or `exchanges` (too large
-            to ask CP-SAT: the levels' own placement, improved by exchanges of devices).
         replicas: of each replica, for each stage, the names of its devices in the order of their ranks.
     """
 
-    status: str = field(validator=one_of(("optimal", "feasible")))
-    batch_time: float
-    lower_bound: float
-    method: str = field(validator=one_of(("bound", "cp-sat", "exchanges")))
     replicas: tuple[tuple[tuple[str, ...], ...], ...]
 
 

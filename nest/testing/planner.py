@@ -101,7 +101,7 @@ def _proposal(planner: Planner, instance: Instance) -> Proposal:
 
 def _context(instance: Instance) -> PlannerContext:
     def search(other: Instance) -> Result:
-        from nest.solve.dp import solve
+        from nest.solve.solver import solve
 
         return solve(other)
 

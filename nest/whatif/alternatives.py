@@ -194,7 +194,7 @@ def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> O
     Raises:
         InputError: the problem cannot be used.
     """
-    from nest.solve.dp import solve
+    from nest.solve.solver import solve
 
     def search(changed: Instance) -> Result:
         return solve(changed, solver.time_limit)

@@ -240,7 +240,7 @@ class Task:
 
     def planned(self, name: str) -> Entry:
         """What a registered planner decides."""
-        from nest.solve.dp import solve
+        from nest.solve.solver import solve
 
         def search(instance: Instance) -> Result:
             return solve(instance, self.time_limit)

@@ -32,7 +32,7 @@ def best_plans(
         NoPlanYet: the time was up before any plan was found.
     """
     from nest.solve.dp import PlanSignature
-    from nest.solve.dp import solve as search
+    from nest.solve.solver import solve as search
 
     result = search(instance, deadline, progress, simpler_within=simpler_within(problem))
     best = result_document(instance, formulation, result, problem, known, deadline)

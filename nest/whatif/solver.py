@@ -153,7 +153,7 @@ class Solver:
         return plan
 
     def _solved(self, problem: Problem, start: PlanDocument | None) -> PlanDocument | None:
-        from nest.solve.dp import solve
+        from nest.solve.solver import solve
 
         try:
             instance = build_instance(problem, self.plugins)

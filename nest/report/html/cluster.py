@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from nest.deployment.ranks import named_seats, seats
 from nest.errors import InputError
-from nest.formulate.embedding import irregular
 from nest.plan.layout import first_devices, replica_size, widest
 from nest.report.decisions import counted
 from nest.report.html.nested_boxes import LABEL, PAD, Layout, fanouts_of_cells, gathered
@@ -52,18 +51,15 @@ def devices(subject: Subject) -> Devices:
     """The devices of a plan; on a network that is no hierarchy, those that its placement names."""
     size = subject.instance.cluster.size
     places: list[Place | None] = [None] * size
-    placement = subject.plan.placement
-    if placement is not None:
-        pairs = irregular(subject.problem.cluster, subject.known)
-        assert pairs is not None  # The plan holds, and placements are of such networks only.
-        number = {name: device for device, name in enumerate(pairs.names)}
-        for replica, blocks in enumerate(placement.replicas):
+    placement, network = subject.solution.placement, subject.instance.network
+    if placement is not None and network is not None:
+        for replica, blocks in enumerate(placement):
             for stage, block in enumerate(blocks):
-                for name in block:
-                    places[number[name]] = Place(replica, stage)
-        named = named_seats(pairs.names)
+                for device in block:
+                    places[device] = Place(replica, stage)
+        named = named_seats(network.model.names)
         hosts = tuple(seat.node for seat in named) if named is not None and named[0].named else ()
-        return Devices(tuple(places), pairs.names, hosts)
+        return Devices(tuple(places), network.model.names, hosts)
     solution, instance = subject.solution, subject.instance
     room = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
     for stage, decided in enumerate(solution.stages):

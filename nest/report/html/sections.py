@@ -16,12 +16,13 @@ from nest.report.other_plans import (
     because,
     freeing_rows,
     other_risk_text,
+    ON_NETWORK,
     runner_up_text,
     slower_by,
     without_alternative,
 )
 from nest.spec import PlanDocument
-from nest.units import format_bytes, format_seconds, listed
+from nest.units import format_bytes, listed
 
 
 def why_section(plan: PlanDocument) -> tuple[Section, ...]:
@@ -34,11 +35,7 @@ def _stated(plan: PlanDocument) -> tuple[str, ...]:
     """What the plan itself says of others, and of itself on a network that is no hierarchy."""
     notes = []
     if plan.placement is not None:
-        proved = "proved the best for this plan" if plan.placement.status == "optimal" else "the best found"
-        notes.append(
-            f"The network is no hierarchy: levels come near it. On the network itself the batch takes "
-            f"{format_seconds(plan.placement.batch_time)}, with the placement below, {proved}."
-        )
+        notes.append(ON_NETWORK)
     if plan.runner_up is not None and "reason" in plan.runner_up:
         notes.append(runner_up_text(plan.runner_up))
     return (*notes, *map(other_risk_text, plan.other_risks))

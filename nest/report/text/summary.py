@@ -7,10 +7,10 @@ from typing import Any
 from attrs import asdict, frozen
 
 from nest.report.decisions import decisions_text, is_mixed, is_simplest, ranges
-from nest.report.other_plans import other_risk_text, runner_up_text
+from nest.report.other_plans import ON_NETWORK, other_risk_text, runner_up_text
 from nest.report.plan_summary import SHARE_NAMES, collectives_text, upper_memory
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
-from nest.spec import PlacementRecord, PlanDocument, StageRecord
+from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import SIMPLER
 from nest.units import format_bytes, format_seconds, listed
 
@@ -36,7 +36,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines.append(paragraph(inside, screen))
     notes = []
     if plan.placement is not None:
-        notes.append(_placement(plan.placement, batch_time))
+        notes.append(ON_NETWORK)
     if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
         notes.append(_runs_on(plan.runs_on))
     if plan.runner_up is not None:
@@ -78,19 +78,6 @@ def _runs_on(names: tuple[str, ...]) -> str:
     if not names:
         return "No framework can run this plan as it is; `nest export PLAN --to NAME` says why and what is nearest."
     return f"Runs as it is on {listed(names)}."
-
-
-def _placement(placement: PlacementRecord, by_levels: float) -> str:
-    """How the plan does on a network that is no hierarchy."""
-    if placement.status == "optimal":
-        proof = "proved optimal for this plan"
-    else:
-        gap = placement.batch_time / placement.lower_bound - 1 if placement.lower_bound > 0 else 0.0
-        proof = f"no placement of this plan takes less than {format_seconds(placement.lower_bound)} (gap {gap:.2%})"
-        if placement.method == "exchanges":
-            proof += "; too large for CP-SAT, so only exchanges of devices were tried"
-    time = format_seconds(placement.batch_time)
-    return f"On the network itself: {time}, {proof}; levels said {format_seconds(by_levels)}."
 
 
 def _figures(plan: PlanDocument, screen: Screen) -> str:

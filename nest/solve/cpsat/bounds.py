@@ -282,7 +282,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
         for stage, mode in ((stage, mode) for at, who, mode, stage in overfull if (at, who) == (index, candidate)):
             fits[costs.modes.index(mode), stage] = False
         for row in rows:
-            others = [other for other in rows if other != row]
+            others = [other for other in rows if other != row and _comparable(relaxation.instance, costs, row, other)]
             needed = fits[row].copy()
             for other in others:
                 needed &= ~(fits[other] & _wins(costs, other, row, case.micro_batches))
@@ -298,6 +298,14 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
             )
     fields = ("candidate", "mode", "stage", "time", "sync")
     return Choices(*(numpy.concatenate([getattr(each, name) for each in fitting]) for name in fields))
+
+
+def _comparable(instance: Instance, costs: StageCosts, one: int, other: int) -> bool:
+    """Whether what is faster here is faster everywhere: on a network, collectives may cost more than they do here.
+
+    There modes compare that send the same, and of which none hides more than the other.
+    """
+    return instance.network is None or (costs.modes[one][1] == costs.modes[other][1] and not instance.space.hiding)
 
 
 def _wins(costs: StageCosts, one: int, other: int, micro_batches: int) -> Booleans:

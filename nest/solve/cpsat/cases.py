@@ -122,6 +122,9 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
         return Case(candidates, (), widest, replicas, order, schedule, stages, count, (slowest, total))
 
     space, size = instance.space, instance.cluster.size
+    read = any("rank_order" in constraint.names() for constraint in space.constraints)
+    # On a network blocks lie anywhere, whatever the order of ranks.
+    orders = space.rank_orders[:1] if instance.network is not None and not read else space.rank_orders
     plain = [schedule for schedule in space.schedules if chunks_of(schedule) == 1]
     interleaved = [schedule for schedule in space.schedules if chunks_of(schedule) > 1]
     for candidates, widest in _together(instance, mixed=space.mixed):
@@ -133,13 +136,13 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
                 numbers = [stages for stages in numbers if len(space.blocks) % stages == 0]
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
-            for order, schedule, stages in product(space.rank_orders, plain, numbers):
+            for order, schedule, stages in product(orders, plain, numbers):
                 yield setting(candidates, widest, replicas, order, schedule, stages, count)
     # Plans of several chunks have one candidate, and a number of stages that divides the micro-batches.
     even = cache(lambda stages, chunks: even_chunks(instance, stages, chunks) is not None)
     for candidates, widest in _together(instance, mixed=False) if interleaved else ():
         for replicas, count in _replica_numbers(instance, candidates[0], widest):
-            for order, schedule in product(space.rank_orders, interleaved):
+            for order, schedule in product(orders, interleaved):
                 for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
                     if count % stages == 0 and even(stages, chunks_of(schedule)):
                         yield setting(candidates, widest, replicas, order, schedule, stages, count)

@@ -150,13 +150,17 @@ class PathModel:
         ]
         self._every_stage_takes_one_choice()
         self._stages_follow_each_other()
-        offered = [
-            zip(each.candidate.tolist(), row, strict=True) for each, row in zip(choices, self._taken, strict=True)
-        ]
-        self._placement = place(self.model, self._instance, case, offered, ordered=ordered, chosen=self.chosen)
+        self._place(ordered=ordered)
         self.limit = limit
         if limit is not None:
             self._times_count(*limit)
+
+    def _place(self, *, ordered: bool) -> None:
+        """Every block gets a place."""
+        offered = [
+            zip(each.candidate.tolist(), row, strict=True) for each, row in zip(self._choices, self._taken, strict=True)
+        ]
+        self._placement = place(self.model, self._instance, self._case, offered, ordered=ordered, chosen=self.chosen)
 
     def _every_stage_takes_one_choice(self) -> None:
         for row in self._taken:
@@ -165,11 +169,13 @@ class PathModel:
     def _stages_follow_each_other(self) -> None:
         """The cut behind a stage is the cut in front of the next; both are one of the cuts that either can have."""
         cuts = self._relaxation.cuts
+        self._cut_at: list[dict[int, IntVar]] = []
         for i in range(len(self._choices) - 1):
+            self._cut_at.append({})
             ending = self._by(i, cuts.last[self._choices[i].stage])
             starting = self._by(i + 1, cuts.first[self._choices[i + 1].stage])
             for cut in sorted({*ending, *starting}):
-                here = self.model.new_bool_var(f"cut {i}:{cut}")
+                here = self._cut_at[i][cut] = self.model.new_bool_var(f"cut {i}:{cut}")
                 self.model.add(sum(ending.get(cut, [])) == here)
                 self.model.add(sum(starting.get(cut, [])) == here)
 

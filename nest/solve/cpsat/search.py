@@ -21,6 +21,7 @@ from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.interleaved_model import InterleavedModels
 from nest.solve.cpsat.layer_model import LayerModel, LayerModels
 from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
+from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
@@ -67,6 +68,7 @@ def verify(
     workers: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
+    most_effort: float = inf,
 ) -> Verification:
     """Whether no plan is better than `batch_time` by more than 1e-6 of it (PROBLEM.md sections 5 and 7).
 
@@ -79,6 +81,7 @@ def verify(
         workers: threads of CP-SAT; the answer is the same from run to run for each number of them.
         seed: of CP-SAT.
         progress: called now and then with how far the proof is.
+        most_effort: CP-SAT's deterministic seconds for a case, after which it is left open.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -87,12 +90,18 @@ def verify(
     started = time.monotonic()
     effort = Effort(workers, seed, Deadline.of(time_limit))
     cuts = list_cuts(instance, MOST_CUTS)
-    plain = LayerModels(instance) if cuts is None else PathModels(instance, cuts)
+    plain: PathModels | LayerModels | PlacedModels
+    if instance.network is not None:
+        plain = PlacedModels(instance, cuts)
+    else:
+        plain = LayerModels(instance) if cuts is None else PathModels(instance, cuts)
     interleaved = InterleavedModels(instance)
     best = inf if batch_time is None else batch_time
-    search = Search(instance, pricing, effort, best, plain, interleaved, progress, ordered=True)
+    search = Search(
+        instance, pricing, effort, best, plain, interleaved, progress, ordered=True, most_effort=most_effort
+    )
     answer = search.run()
-    if free:
+    if free and instance.network is None:
         unordered = Search(instance, pricing, effort, search.best, plain, interleaved, progress, ordered=False)
         answer = evolve(answer, free=unordered.run())
     return evolve(answer, seconds=time.monotonic() - started)
@@ -111,6 +120,7 @@ class Search:
         interleaved: models of cases of several chunks.
         progress: called now and then with how far the search is.
         ordered: whether blocks lie in pipeline order (monotone placement).
+        most_effort: CP-SAT's deterministic seconds after which a case is left open.
         better: the best plan found.
     """
 
@@ -118,10 +128,11 @@ class Search:
     pricing: Pricing
     effort: Effort
     best: float
-    plain: PathModels | LayerModels
+    plain: PathModels | LayerModels | PlacedModels
     interleaved: InterleavedModels
     progress: Progress | None = None
     ordered: bool = field(default=True, kw_only=True)
+    most_effort: float = field(default=inf, kw_only=True)
     better: Solution | None = field(init=False, default=None)
     _given: float = field(init=False)
     _started: float = field(init=False, factory=time.monotonic)
@@ -159,7 +170,7 @@ class Search:
         self._pruned = self._cases - len(waiting)
         waiting = self._best_first(waiting)
         effort = FIRST_EFFORT
-        while any(each.stuck is None for each in waiting) and not deadline.passed:
+        while any(each.stuck is None for each in waiting) and not deadline.passed and effort <= self.most_effort:
             left: list[OpenCase] = []
             for index, each in enumerate(waiting):
                 if each.bound > self.target * each.margin:
@@ -173,12 +184,13 @@ class Search:
         self._pruned += len(waiting) - len(left)
         return self._answer(left)
 
-    def _models_of(self, case: Case) -> PathModels | LayerModels | InterleavedModels:
-        return self.interleaved if chunks_of(case.schedule) > 1 else self.plain
+    def _models_of(self, case: Case) -> PathModels | LayerModels | PlacedModels | InterleavedModels:
+        on_levels = not isinstance(self.plain, PlacedModels)
+        return self.interleaved if chunks_of(case.schedule) > 1 and on_levels else self.plain
 
     def _joint_proof(self, every: Sequence[Case]) -> bool:
         """Whether one model of all cases, which are few, proves that there is no better plan; one found is taken."""
-        if isinstance(self.plain, LayerModels) or any(chunks_of(case.schedule) > 1 for case in every):
+        if not isinstance(self.plain, PathModels) or any(chunks_of(case.schedule) > 1 for case in every):
             return False
         joint = self.plain.joint_model(every, self._limit, ordered=self.ordered)
         if joint is None:
@@ -236,11 +248,14 @@ class Search:
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
             self._compare(model, price, scaled.seconds(solver.objective_value), scaled.error, optimal=optimal)
             better = self._improve(solution, price)
-            if isinstance(model, LayerModel) and optimal:
+            if isinstance(model, (LayerModel, PlacedModel)) and optimal:
+                above = price.batch_time > scaled.seconds(solver.objective_value) + scaled.error
+                if above and isinstance(self.plain, PlacedModels) and self.plain.refine(each.case):
+                    continue
                 if not better and not model.exact:
-                    each.stuck = INEXACT
+                    each.stuck = INEXACT if isinstance(model, LayerModel) else model.inexact
                     return False
-                if price.batch_time > scaled.seconds(solver.objective_value) + scaled.error:
+                if above:
                     # The model's best is not the case's best: collectives cost more.
                     if not better:
                         return False
@@ -271,14 +286,19 @@ class Search:
 
     @staticmethod
     def _compare(
-        model: PathModel | LayerModel | InterleavedModel, price: Price, seconds: float, error: float, *, optimal: bool
+        model: PathModel | LayerModel | PlacedModel | InterleavedModel,
+        price: Price,
+        seconds: float,
+        error: float,
+        *,
+        optimal: bool,
     ) -> None:
         """Every plan CP-SAT finds is priced exactly; the two must agree within the error bound.
 
         Raises:
             InternalError: they do not. What bounds plans from below only says so where its plan is optimal.
         """
-        if isinstance(model, LayerModel):
+        if isinstance(model, (LayerModel, PlacedModel)):
             if optimal and price.batch_time < seconds:
                 raise InternalError(
                     f"CP-SAT's model gives a plan at least {seconds} s, exact pricing {price.batch_time} s. "

@@ -182,12 +182,16 @@ class StageBook:
             self._groups[place] = data_parallel_groups(self.instance, case, candidate)
         key = (candidate, self._groups[place])
         if key not in self._costs:
-            if candidate not in self._parts:
-                used, cuts = self.instance.candidates[candidate], self.cuts
-                crossing = cuts.bytes(self.instance.graph, used)
-                self._parts[candidate] = Parts.of(used, cuts.sums, cuts.largest, crossing[cuts.first], crossing)
-            self._costs[key] = priced(self.instance, self._parts[candidate], key[1])
+            self._costs[key] = priced(self.instance, self.parts(candidate), key[1])
         return self._costs[key]
+
+    def parts(self, candidate: int) -> Parts:
+        """What stages that use `candidate` are made of, whatever the case."""
+        if candidate not in self._parts:
+            used, cuts = self.instance.candidates[candidate], self.cuts
+            crossing = cuts.bytes(self.instance.graph, used)
+            self._parts[candidate] = Parts.of(used, cuts.sums, cuts.largest, crossing[cuts.first], crossing)
+        return self._parts[candidate]
 
 
 def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...]) -> StageCosts:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -76,6 +76,7 @@ def solve(
     runner_up: bool = True,
     besides: Sequence[Solution] = (),
     simpler_within: float | None = None,
+    placed: Callable[[Incumbent], Incumbent | None] | None = None,
 ) -> Result:
     """The plan of least step time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
 
@@ -91,6 +92,8 @@ def solve(
         besides: plans that are known; neither they nor what they cover (`nest.solve.dp.shortlist`) is looked for.
         simpler_within: share of the step time that a plan whose stages are alike may take longer to be preferred
             (`nest.solve.dp.ties.simplest`); None: none is looked for.
+        placed: where `instance` bounds another problem from below, a plan as it is there; None: its times are true.
+            The bound of the result is that of all plans there.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
@@ -98,7 +101,7 @@ def solve(
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     first = None if known is None else Incumbent(known[1], FIRST if preferred else LAST, known[0])
-    shared = (instance, deadline, progress, tuple(map(PlanSignature.of, besides)), ComputeBounds(instance))
+    shared = (instance, deadline, progress, tuple(map(PlanSignature.of, besides)), ComputeBounds(instance), placed)
     others: dict[PlanKind, Incumbent] = {}
     if first is None:
         first, others = _scouted(*shared)
@@ -128,6 +131,7 @@ def _scouted(
     progress: Progress | None,
     listed: tuple[PlanSignature, ...],
     bounds: ComputeBounds,
+    placed: Callable[[Incumbent], Incumbent | None] | None,
 ) -> tuple[Incumbent | None, dict[PlanKind, Incumbent]]:
     """A good plan, found among few of the candidates, and the best of other kinds met; None: they have none."""
     count = len(instance.candidates)
@@ -135,7 +139,8 @@ def _scouted(
         return None, {}
     among = spread(count, max(count // SCOUT_SHARE, SCOUTS))
     try:
-        result = _Solver(instance, deadline, progress, listed, bounds, among, SCOUT_TIME, None, False, {}).solve()
+        shared = (instance, deadline, progress, listed, bounds, placed)
+        result = _Solver(*shared, among, SCOUT_TIME, None, False, {}).solve()
     except OutOfTime:
         return None, {}
     if result.solution is None or result.batch_time is None:
@@ -188,6 +193,7 @@ class _Solver:
     progress: Progress | None
     listed: tuple[PlanSignature, ...]
     bounds: ComputeBounds
+    placed: Callable[[Incumbent], Incumbent | None] | None
     among: Sequence[int] | None
     share: float | None
     known: Incumbent | None
@@ -235,7 +241,7 @@ class _Solver:
         # In a chain an idle layer adds one cut; where the graph branches it multiplies them: GNMT has 100 without its
         # own and 17,914 with them.
         branched = len(masks) > FEW_CUTS and any(smaller & ~larger for smaller, larger in pairwise(masks))
-        if space.partition is None and not space.even and (refused or branched):
+        if space.partition is None and not space.even and self.placed is None and (refused or branched):
             answer = self._without_idle_layers()
             proved = ("optimal", "infeasible") if refused else ("optimal",)
             decided = answer is not None and answer.status in proved
@@ -339,7 +345,8 @@ class _Solver:
 
     def _search(self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False) -> BestFirst:
         whole, others, until = whole and self._all, dict(self.others), (self.started, self.deadline, self.share)
-        return BestFirst(searchers, *until, self.progress, known, whole=whole, others=others)
+        placed = self.placed
+        return BestFirst(searchers, *until, self.progress, known, whole=whole, others=others, placed=placed)
 
     @property
     def _all(self) -> bool:
@@ -366,7 +373,7 @@ class _Solver:
         best = search.best
         assert best is not None
         proved = bound >= best.value * (1 - TIE)
-        if proved and self.second and not self.mixed:
+        if proved and self.second and not self.mixed and self.placed is None:
             # That of mixed plans is the best plan of one candidate, or what else was met.
             search.find_second()
         if not self._all:  # A candidate that was not priced may be faster: nothing is proved.

@@ -1,1 +1,1 @@
-"""Blocks on the devices of a network that is no hierarchy; its CP-SAT model is in `nest.solve.cpsat`."""
+"""Plans on a network that is no hierarchy: bounded on a level that nothing beats, placed and priced on the network."""

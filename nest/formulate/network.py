@@ -1,0 +1,168 @@
+"""Networks that are no hierarchy, for plans placed on them: paths and rings, and candidates priced on any devices."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import prod
+from operator import mul
+
+import numpy
+from attrs import evolve, frozen
+
+from nest.formulate.cluster import time_scale
+from nest.formulate.price import Formulation, candidate
+from nest.formulate.topology import loaded, topology
+from nest.graph import Block
+from nest.hooks.registry import Registry
+from nest.instance import (
+    Array,
+    Candidate,
+    Cluster,
+    CollectiveModel,
+    Instance,
+    Level,
+    NetworkModel,
+    PlacedNetwork,
+    Solution,
+)
+from nest.instance.pairs import Pairs
+from nest.network import LinkGraph, Reduced, network_model
+from nest.plan.evaluate import evaluate
+from nest.spec import ClusterSpec
+from nest.tolerances import CONTENDING_MEMORY_SLACK
+
+MOST_DEVICES = 1024
+"""Devices up to which plans are placed on the network itself; those of a larger one are planned on its levels."""
+
+
+def irregular(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pairs, Reduced] | None:
+    """A network that is no hierarchy, as written and as reduced to levels; None: it is one, or is too large."""
+    if cluster.topology is None:
+        return None
+    reduced = topology(cluster.topology, registry, None)
+    if not isinstance(reduced, Reduced) or reduced.best.exact or reduced.pairs.size > MOST_DEVICES:
+        return None
+    network = loaded(cluster.topology, registry, None)
+    assert not isinstance(network, Cluster)
+    return network, reduced
+
+
+def placeable(cluster: ClusterSpec, registry: Registry) -> NetworkModel | None:
+    """The network that plans are placed on, devices in the order of its levels; None: levels say it all."""
+    found = irregular(cluster, registry)
+    if found is None:
+        return None
+    network, reduced = found
+    return network_model(network, reduced.best.order, slower=time_scale(cluster))
+
+
+def optimistic_level(model: NetworkModel) -> Level:
+    """The single level on which every two devices are as near as the nearest two of the network."""
+    apart = ~numpy.eye(len(model.names), dtype=bool)
+    return Level("network", len(model.names), float(model.bandwidth[apart].max()), float(model.latency[apart].min()))
+
+
+@frozen
+class LeastRings:
+    """Collectives on a single level, at what no ring of a network over so many devices is below.
+
+    Attributes:
+        base: the model that prices a collective on one ring.
+        model: the network.
+    """
+
+    base: CollectiveModel
+    model: NetworkModel
+
+    @property
+    def name(self) -> str:
+        """That of the model that prices the rings."""
+        return self.base.name
+
+    def time(
+        self,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
+        """As `CollectiveModel.time`."""
+        count = prod(shape) if members is None else members
+        if count == 1 or kind == "point_to_point":
+            return self.base.time(kind, bytes, shape, levels, members)
+        rings = self._levels(count)
+        return min(self.base.time(kind, bytes, (count,), (level,), count) for level in rings)
+
+    def times(
+        self,
+        kind: str,
+        bytes: Array,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> Array:
+        """As `CollectiveModel.times`."""
+        seconds = [self.time(kind, float(each), shape, levels, members) if each else 0.0 for each in bytes.flat]
+        return numpy.array(seconds).reshape(bytes.shape)
+
+    def _levels(self, count: int) -> tuple[Level, ...]:
+        return tuple(Level("ring", count, bandwidth, latency) for latency, bandwidth in self.model.least_rings(count))
+
+
+def on_network(instance: Instance, formulation: Formulation, model: NetworkModel) -> Instance:
+    """`instance`, priced on the optimistic level of a network, with what its plans are placed and priced with there.
+
+    What occupies a port on a single level may take several links of the network: candidates have no `busy` in it.
+    """
+    collectives = instance.collectives
+    factors = tuple(map(_factors, formulation.sharded)) or ((),) * len(instance.candidates)
+    network = PlacedNetwork(
+        model=model,
+        factors=factors,
+        repriced=_repricing(formulation, collectives),
+        collectives=collectives,
+        price=_price,
+    )
+    return evolve(
+        instance,
+        candidates=tuple(map(_without_ports, instance.candidates)),
+        collectives=LeastRings(collectives, model),
+        network=network,
+    )
+
+
+def _price(instance: Instance, solution: Solution) -> tuple[float, tuple[bool, ...]]:
+    priced = evaluate(instance, solution)
+    return priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK)
+
+
+def _without_ports(candidate: Candidate) -> Candidate:
+    return evolve(candidate, busy=None, recompute=tuple(evolve(mode, busy=None) for mode in candidate.recompute))
+
+
+def _factors(block: Block) -> tuple[int, ...]:
+    """What the width of a block is a product of, innermost first: every collective runs over the ranks of some of them.
+
+    Where axes and folds are no such product, the whole block is one set.
+    """
+    outer = list(accumulate((axis.degree for axis in block.axes), mul, initial=1))
+    ends = sorted({*outer, *(each for fold in block.folds for each in (fold.stride, fold.stride * fold.degree))})
+    if any(more % fewer for fewer, more in pairwise(ends)):
+        ends = [1, block.width]
+    return tuple(more // fewer for fewer, more in pairwise(ends))
+
+
+def _repricing(formulation: Formulation, collectives: CollectiveModel) -> Callable[[int, tuple[Level, ...]], Candidate]:
+    """Candidates of a model on the levels of a block; those of a profile stay as they are."""
+
+    @lru_cache(maxsize=4096)
+    def repriced(index: int, levels: tuple[Level, ...]) -> Candidate:
+        pricing, classes = formulation.pricing, formulation.classes
+        assert pricing is not None
+        assert classes is not None
+        there = evolve(pricing, cluster=evolve(pricing.cluster, levels=levels), collectives=collectives)
+        there.compute_costs.update(pricing.compute_costs)  # What operators compute does not depend on the network.
+        return candidate(formulation.candidates[index].name, formulation.sharded[index], classes, there)
+
+    return repriced

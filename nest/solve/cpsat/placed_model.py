@@ -1,0 +1,382 @@
+"""The model of one case on a network: each stage's choice, the devices of its blocks, and the step time that follows.
+
+PROBLEM.md section 1, "Arbitrary network". Every constraint is one that all plans keep, so that CP-SAT's bound holds
+whatever is left out; what is left out of which case is said by `PlacedModel.inexact`. What links carry is left out at
+first, because it seldom decides.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from math import comb, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy
+from attrs import define, evolve, field, frozen
+
+from nest.instance import CollectiveModel, Instance, Level, NetworkModel, Ring, Solution, StageDecision, chunks_of
+from nest.solve.cpsat.bounds import Relaxation, narrow
+from nest.solve.cpsat.interleaved_model import InterleavedModels
+from nest.solve.cpsat.link_model import LinkModel
+from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
+from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.scaling import TERMS, Scale
+from nest.solve.cpsat.stages import StageBook, StageCosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ortools.sat.python.cp_model import IntVar
+
+    from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
+    from nest.solve.cpsat.cuts import Cuts, Floats
+    from nest.solve.cpsat.placement import Term
+
+MOST_CELLS = 600
+"""Devices times ranks of all blocks, up to which every rank of a block gets a variable for each device."""
+
+MOST_SETS = 300
+"""Sets of devices that may reduce a stage's gradients, up to which each is listed with its rings."""
+
+Figures = tuple[tuple[float, float], ...]
+"""Latencies and bandwidths of the rings over some devices."""
+
+
+@frozen
+class OnRings:
+    """Collectives on the rings of some devices.
+
+    Attributes:
+        base: prices a collective on one ring.
+        rings: latency and bandwidth of each.
+    """
+
+    base: CollectiveModel
+    rings: Figures
+
+    @property
+    def name(self) -> str:
+        """That of the model that prices the rings."""
+        return self.base.name
+
+    def time(
+        self,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
+        """As `CollectiveModel.time`, whatever the levels."""
+        count = prod(shape) if members is None else members
+        if count == 1:
+            return 0.0
+        return min(
+            self.base.time(kind, bytes, (count,), (Level("ring", count, bandwidth, latency),), count)
+            for latency, bandwidth in self.rings
+        )
+
+
+@define(eq=False)
+class PlacedModels:
+    """Models of cases on a network.
+
+    Attributes:
+        instance: the problem, with its network.
+        cuts: every cut of the layer graph; None: they are too many.
+    """
+
+    instance: Instance
+    cuts: Cuts | None
+    _relaxation: Relaxation | None = field(init=False)
+    _interleaved: InterleavedModels = field(init=False)
+    _books: dict[Figures, StageBook] = field(factory=dict)
+    _refined: set[int] = field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        cuts = self.cuts
+        self._relaxation = None if cuts is None else Relaxation(self.instance, cuts, StageBook(self.instance, cuts))
+        self._interleaved = InterleavedModels(self.instance)
+
+    @property
+    def most_stages(self) -> int:
+        """More stages than this no plan has."""
+        return len(self.instance.graph.layers) if self.cuts is None else self.cuts.longest
+
+    def bound(self, case: Case, target: float) -> float:
+        """Seconds no plan of the case is below: on the level that nothing on the network beats."""
+        if chunks_of(case.schedule) > 1:
+            return self._interleaved.bound(case, target)
+        return 0.0 if self._relaxation is None else self._relaxation.of(case, target)
+
+    def refine(self, case: Case) -> bool:
+        """Let the case's next model count what links carry; whether the last one did not."""
+        known = id(case) in self._refined
+        self._refined.add(id(case))
+        return not known
+
+    def model(
+        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
+    ) -> PlacedModel | None:
+        """The model of a case without choices that are `overfull`; None: no plan is below the target.
+
+        Blocks lie anywhere, whether `ordered` or not.
+
+        Raises:
+            TooManyChoicesError: there would be too many variables.
+            TooManyPlacesError: there are too many devices, or what the case holds is not modelled.
+        """
+        case = each.case
+        if self._relaxation is None:
+            raise TooManyChoicesError("the layer graph has too many cuts to list")
+        if chunks_of(case.schedule) > 1 or len(case.candidates) > 1:
+            raise TooManyPlacesError("plans of several chunks or candidates are not placed by CP-SAT")
+        width, devices = self.instance.candidates[case.candidates[0]].width, self.instance.cluster.size
+        if devices * width * case.stages * case.replicas > MOST_CELLS:
+            raise TooManyPlacesError("the network is too large for CP-SAT")
+        narrowed = narrow(self._relaxation, case, target, overfull)
+        if narrowed is None:
+            return None
+        each.bound = max(each.bound, narrowed.bound)
+        refined = id(case) in self._refined
+        messages = 2 * (case.stages - 1) * case.replicas * width + 2 * case.stages * width
+        limit = limit_of(case, TERMS + (messages if refined else 0))
+        assert limit is not None
+        return PlacedModel(self._relaxation, case, narrowed.choices, limit, self._book, refined=refined)
+
+    def _book(self, rings: Figures) -> StageBook:
+        """The costs of stages whose gradients are reduced on such rings."""
+        assert self.cuts is not None
+        assert self.instance.network is not None
+        if rings not in self._books:
+            collectives = OnRings(self.instance.network.collectives, rings)
+            self._books[rings] = StageBook(evolve(self.instance, collectives=collectives), self.cuts)
+        return self._books[rings]
+
+
+class PlacedModel(PathModel):
+    """One case as a path through the cuts, with every rank of every block on a device.
+
+    Attributes:
+        inexact: why a plan may take longer than the model says; empty: it does not.
+    """
+
+    def __init__(
+        self,
+        relaxation: Relaxation,
+        case: Case,
+        choices: Sequence[Any],
+        limit: tuple[Scale, int],
+        book: Callable[[Figures], StageBook],
+        *,
+        refined: bool,
+    ) -> None:
+        """Build the model.
+
+        Args:
+            relaxation: has the cuts and costs.
+            case: what the stages share; of a single candidate.
+            choices: what each stage can be.
+            limit: on the step time.
+            book: costs of stages whose gradients are reduced on given rings.
+            refined: whether what links carry counts.
+
+        Raises:
+            TooManyChoicesError: there would be too many variables.
+        """
+        self._book, self._refined = book, refined
+        self._sets: list[tuple[int, dict[tuple[int, ...], IntVar]]] = []
+        self.inexact = ""
+        super().__init__(relaxation, case, choices, limit)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the model's best plan takes what the model says."""
+        return not self.inexact and self._refined
+
+    @property
+    def _network(self) -> NetworkModel:
+        assert self._instance.network is not None
+        return self._instance.network.model
+
+    def _place(self, *, ordered: bool) -> None:
+        """Every rank gets a device of its own; replicas are alike, so the first device of each is above the last's."""
+        del ordered
+        case, model = self._case, self.model
+        self._candidate = self._instance.candidates[case.candidates[0]]
+        devices, ranks = range(self._instance.cluster.size), range(self._candidate.width)
+        self._cells = [
+            [[[model.new_bool_var("") for _ in devices] for _ in ranks] for _ in range(case.stages)]
+            for _ in range(case.replicas)
+        ]
+        rows = [row for replica in self._cells for stage in replica for row in stage]
+        for row in rows:
+            model.add_exactly_one(row)
+        for column in zip(*rows, strict=True):
+            model.add_at_most_one(column)
+        firsts = [sum(device * cell for device, cell in enumerate(replica[0][0])) for replica in self._cells]
+        for one, two in pairwise(firsts):
+            model.add(one < two)
+
+    def _times_count(self, scale: Scale, limit: int) -> None:
+        """`A * max t + B * sum t + max y` on the network."""
+        model, case = self.model, self._case
+        largest = limit // max(scale.slowest, scale.total, 1)
+        slowest, sync = model.new_int_var(0, largest, ""), model.new_int_var(0, limit // scale.sync, "")
+        taken = [model.new_int_var(0, largest, f"time {index}") for index in range(case.stages)]
+        transfers: list[Term] = [0] * case.stages
+        self._bytes = self._relaxation.book.costs(case, case.candidates[0]).bytes
+        for boundary in range(case.stages - 1):
+            arriving, returning = (model.new_int_var(0, largest, "") for _ in range(2))
+            self._messages(boundary, arriving, returning, scale)
+            transfers[boundary] = transfers[boundary] + returning
+            transfers[boundary + 1] = transfers[boundary + 1] + arriving
+        for index, variable in enumerate(taken):
+            model.add(slowest >= variable)
+            choices = self._choices[index]
+            model.add(
+                variable >= self._weighed(index, [scale.ticks(t) for t in choices.time.tolist()]) + transfers[index]
+            )
+            model.add(sync >= self._weighed(index, [scale.sync_ticks(y) for y in choices.sync.tolist()]))
+            self._reductions(index, variable, transfers[index], sync, scale)
+        if self._refined:
+            self._links(taken, largest, scale)
+        batch = model.new_int_var(0, limit, "batch")
+        model.add(batch == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
+        model.minimize(batch)
+
+    def _messages(self, boundary: int, arriving: IntVar, returning: IntVar, scale: Scale) -> None:
+        """The slowest of the paths between counterparts, there and back, for what crosses the cut."""
+        latency, bandwidth = self._network.latency, self._network.bandwidth
+        used: dict[tuple[float, ...], IntVar] = {}
+        devices = range(self._instance.cluster.size)
+        for replica in self._cells:
+            for here, there in zip(replica[boundary], replica[boundary + 1], strict=True):
+                for one in devices:
+                    for two in devices:
+                        if one == two:
+                            continue
+                        way = tuple(float(each[pair]) for pair in ((one, two), (two, one)) for each in (latency, bandwidth))
+                        if way not in used:
+                            used[way] = self.model.new_bool_var("")
+                        self.model.add_bool_or([here[one].negated(), there[two].negated(), used[way]])
+        cuts = list(self._cut_at[boundary].items())
+        literals, sizes = [literal for _, literal in cuts], [float(self._bytes[cut]) for cut, _ in cuts]
+        for way, literal in used.items():
+            for variable, wait, rate in ((arriving, way[0], way[1]), (returning, way[2], way[3])):
+                ticks = [scale.ticks(wait + size / rate) if size else 0 for size in sizes]
+                self.model.add(variable >= sum(map(_product, ticks, literals))).only_enforce_if(literal)
+
+    def _reductions(self, index: int, variable: IntVar, transfers: Term, sync: IntVar, scale: Scale) -> None:
+        """What a stage's gradients and shards cost on the rings of the devices that hold the same parameters."""
+        case, candidate, devices = self._case, self._candidate, self._instance.cluster.size
+        kinds = {group.ranks for group in candidate.state}
+        assert self._instance.network is not None
+        if self._instance.network.factors[case.candidates[0]]:
+            self.inexact = "collectives inside blocks are bounded from below only"
+        if all(len(ranks) * case.replicas == 1 for ranks in kinds):
+            return
+        members = len(next(iter(kinds))) * case.replicas
+        if len(kinds) > 1 or case.zero_degree is not None or comb(devices, members) > MOST_SETS:
+            self.inexact = "gradient reductions are bounded from below only"
+            return
+        used: dict[Figures, IntVar] = {}
+        for ranks in translates(next(iter(kinds)), candidate.width):
+            for figures, literal in self._rings_of(index, ranks, members):
+                seen = used.setdefault(figures, self.model.new_bool_var(""))
+                self.model.add_implication(literal, seen)
+        choices = self._choices[index]
+        for figures, literal in used.items():
+            costs: StageCosts = self._book(figures).costs(case, case.candidates[0])
+            time = costs.time[choices.mode, choices.stage].tolist()
+            once = costs.sync[choices.mode, choices.stage].tolist()
+            if time != choices.time.tolist():
+                row = self._weighed(index, [scale.ticks(each) for each in time])
+                self.model.add(variable >= row + transfers).only_enforce_if(literal)
+            row = self._weighed(index, [scale.sync_ticks(each) for each in once])
+            self.model.add(sync >= row).only_enforce_if(literal)
+
+    def _rings_of(self, index: int, ranks: Sequence[int], members: int) -> list[tuple[Figures, IntVar]]:
+        """For each set of devices whether these ranks of all replicas lie there, with the figures of its rings."""
+        devices = range(self._instance.cluster.size)
+        chosen = {each: self.model.new_bool_var("") for each in combinations(devices, members)}
+        self.model.add_exactly_one(chosen.values())
+        for device in devices:
+            on = sum(replica[index][rank][device] for replica in self._cells for rank in ranks)
+            self.model.add(sum(literal for each, literal in chosen.items() if device in each) == on)
+        self._sets.append((index, chosen))
+        return [(_figures(self._network.rings(each)), literal) for each, literal in chosen.items()]
+
+    def _links(self, taken: Sequence[IntVar], largest: int, scale: Scale) -> None:
+        """No stage is faster than the links that it uses are with all that crosses them."""
+        links = LinkModel(self.model, self._network, scale, self._case.stages, largest)
+        for boundary, cuts in enumerate(self._cut_at):
+            sizes = self._bytes[list(cuts)]
+            for replica in self._cells:
+                for here, there in zip(replica[boundary], replica[boundary + 1], strict=True):
+                    links.add_messages(boundary, here, there, list(cuts.values()), sizes)
+        for index, chosen in self._sets:
+            sizes = self._often(index)
+            for devices, literal in chosen.items() if sizes.any() else ():
+                rings = self._network.rings(devices)
+                if len(rings) > 1:
+                    self.inexact = "what links carry is bounded from below only where several rings are as good"
+                    continue
+                shares = dict(zip(rings[0].links.tolist(), rings[0].shares.tolist(), strict=True))
+                links.add_ring(index, literal, shares, self._taken[index], sizes)
+        links.limit(taken)
+
+    def _often(self, index: int) -> Floats:
+        """Bytes that each choice of a stage sends in every micro-batch: of ZeRO 2 and 3 (PROBLEM.md section 4)."""
+        choices = self._choices[index]
+        parts = self._relaxation.book.parts(self._case.candidates[0])
+        modes = self._relaxation.book.costs(self._case, self._case.candidates[0]).modes
+        zero = numpy.array([self._instance.space.effective_zero(modes[mode][1]) for mode in choices.mode.tolist()])
+        sums = {
+            name: sum((group[name][choices.stage] for group in parts.state), numpy.zeros(len(choices)))
+            for name in ("gradients", "weights")
+        }
+        sent: Floats = numpy.where(zero >= 2, sums["gradients"], 0.0) + numpy.where(zero >= 3, 2 * sums["weights"], 0.0)
+        return sent
+
+    def solution(
+        self, value: Callable[[IntVar], int]
+    ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
+        """The decisions of a solution, and for each stage its choice as `bounds.Overfull` names it."""
+        stages, names = [], []
+        case, relaxation = self._case, self._relaxation
+        for index, (row, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
+            taken = next(j for j, literal in enumerate(row) if value(literal))
+            candidate, stage = case.candidates[0], int(choices.stage[taken])
+            mode = relaxation.book.costs(case, candidate).modes[int(choices.mode[taken])]
+            layers = tuple(numpy.nonzero(relaxation.cuts.stage_layers[stage])[0].tolist())
+            stages.append(StageDecision(layers, candidate, mode[0], mode[1], index * self._candidate.width))
+            names.append((index, candidate, mode, stage))
+        placement = tuple(
+            tuple(
+                tuple(next(device for device, cell in enumerate(row) if value(cell)) for row in block)
+                for block in replica
+            )
+            for replica in self._cells
+        )
+        return evolve(case.plan(stages), placement=placement), tuple(names)
+
+
+def translates(ranks: Sequence[int], width: int) -> list[tuple[int, ...]]:
+    """The sets of ranks of a block that hold the same parameters each, that of `ranks` first."""
+    found: list[tuple[int, ...]] = []
+    free = set(range(width))
+    for step in range(width):
+        moved = tuple(rank + step for rank in ranks)
+        if free.issuperset(moved):
+            free.difference_update(moved)
+            found.append(moved)
+    return found
+
+
+def _figures(rings: Sequence[Ring]) -> Figures:
+    return tuple(sorted((ring.latency, ring.bandwidth) for ring in rings))
+
+
+def _product(ticks: int, literal: IntVar) -> Term:
+    return ticks * literal

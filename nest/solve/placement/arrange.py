@@ -1,0 +1,148 @@
+"""Where the blocks of a plan may lie on a network: good arrangements, and exchanges of devices that improve them.
+
+Nothing here proves anything: `nest.solve.cpsat.placed_model` does, on networks small enough.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import numpy
+from attrs import define, evolve, field
+
+from nest.instance import Instance, NetworkModel, Placement, Solution
+
+MOST_EXCHANGES = 400
+"""Exchanges tried for a plan that may become the best; a limit by the clock would make plans depend on the machine."""
+
+HOPEFUL = 1.1
+"""Times the best step time, up to which a plan as arranged is worth exchanges."""
+
+MESSAGE = 2.0**20
+"""Bytes by which near devices are told: at 50 GB/s they take 21 us, so that bandwidth decides."""
+
+
+def device_orders(model: NetworkModel) -> tuple[tuple[int, ...], ...]:
+    """Orders in which neighbours are near: as the levels have the devices, and from near to near, each once."""
+    listed = tuple(range(len(model.names)))
+    return tuple(dict.fromkeys((listed, _from_near_to_near(model))))
+
+
+def _from_near_to_near(model: NetworkModel) -> tuple[int, ...]:
+    """Each device followed by the nearest that is left, first by what it is itself near to, then by number."""
+    seconds = model.latency + MESSAGE / model.bandwidth
+    left = numpy.ones(len(seconds), dtype=bool)
+    order = [0]
+    left[0] = False
+    while left.any():
+        row = numpy.where(left, seconds[order[-1]], inf)
+        order.append(int(row.argmin()))
+        left[order[-1]] = False
+    return tuple(order)
+
+
+def arrangements(replicas: int, widths: Sequence[int], orders: Sequence[Sequence[int]]) -> Iterator[Placement]:
+    """Blocks along each order of the devices: replica after replica, stage after stage, and the latter there and back.
+
+    Where both fit into the same number of rows, every other row turns round, so that the ends of rows are near.
+    """
+    size = sum(widths)
+    firsts = numpy.cumsum([0, *widths]).tolist()
+    for order in orders:
+        for turned in (False, True):
+            rows = []
+            for replica in range(replicas):
+                row = list(order[replica * size : (replica + 1) * size])
+                rows.append(row[::-1] if turned and replica % 2 else row)
+            yield tuple(
+                tuple(tuple(row[first : first + width]) for first, width in zip(firsts, widths, strict=False))
+                for row in rows
+            )
+        for turned in (False, True):
+            columns = []
+            for stage, width in enumerate(widths):
+                start = firsts[stage] * replicas
+                blocks = [tuple(order[start + r * width : start + (r + 1) * width]) for r in range(replicas)]
+                columns.append(blocks[::-1] if turned and stage % 2 else blocks)
+            yield tuple(zip(*columns, strict=True))
+
+
+@define
+class Arranger:
+    """Places plans on a network and keeps what it found.
+
+    Attributes:
+        instance: with the network.
+        best: the least step time met, seconds.
+    """
+
+    instance: Instance
+    best: float = inf
+    _orders: tuple[tuple[int, ...], ...] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        assert self.instance.network is not None
+        self._orders = device_orders(self.instance.network.model)
+
+    def place(self, solution: Solution, bound: float) -> tuple[Solution, float]:
+        """The plan with its blocks where they take least time of what is tried, and that time, seconds.
+
+        Args:
+            solution: the plan; where it is placed already, that placement is one of those tried.
+            bound: seconds that no placement of it is below.
+        """
+        widths = [self.instance.candidates[stage.candidate].width for stage in solution.stages]
+        known = () if solution.placement is None else (solution.placement,)
+        least, chosen = inf, None
+        for placement in dict.fromkeys((*known, *arrangements(solution.replicas, widths, self._orders))):
+            seconds = self.price(solution, placement)
+            if seconds < least:
+                least, chosen = seconds, placement
+            if least <= bound * (1 + 1e-9):
+                break
+        assert chosen is not None
+        if least <= self.best * HOPEFUL and least > bound * (1 + 1e-9):
+            chosen, least = self._exchanged(solution, chosen, least, bound)
+        self.best = min(self.best, least)
+        return evolve(solution, placement=chosen), least
+
+    def price(self, solution: Solution, placement: Placement) -> float:
+        """Seconds per step with blocks there."""
+        assert self.instance.network is not None
+        return self.instance.network.price(self.instance, evolve(solution, placement=placement))[0]
+
+    def _exchanged(
+        self, solution: Solution, placement: Placement, least: float, bound: float
+    ) -> tuple[Placement, float]:
+        """The placement, or what exchanges of two devices make of it: as long as one pays, or trials are left."""
+        trials, improving = MOST_EXCHANGES, True
+        while improving and trials > 0:
+            improving = False
+            for swapped in _swaps(placement, len(self._orders[0])):
+                trials -= 1
+                seconds = self.price(solution, swapped)
+                if seconds < least * (1 - 1e-9):
+                    placement, least, improving = swapped, seconds, True
+                    break
+                if trials <= 0:
+                    break
+            if least <= bound * (1 + 1e-9):
+                break
+        return placement, least
+
+
+def _swaps(placement: Placement, devices: int) -> Iterator[Placement]:
+    """The placement with two devices exchanged, one of which is used: idle ones and those of other stages first."""
+    seats = {
+        device: (replica, stage)
+        for replica, blocks in enumerate(placement)
+        for stage, block in enumerate(blocks)
+        for device in block
+    }
+    for one in sorted(seats):
+        for two in range(devices):
+            if two == one or (two in seats and two < one):
+                continue
+            other = {one: two, two: one}
+            yield tuple(
+                tuple(tuple(other.get(device, device) for device in block) for block in blocks) for blocks in placement
+            )

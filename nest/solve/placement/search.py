@@ -1,0 +1,72 @@
+"""Branch and check: plans best first on a level that nothing on the network beats, placed and priced on the network.
+
+The dynamic program runs on the optimistic level (`Instance.network`), so that what it proves of a configuration bounds
+all its plans, wherever their blocks lie. Its plan of each configuration that may still be the best is placed, and what
+that takes on the network is what counts. Where bound and best plan do not meet, CP-SAT is asked case by case for a
+better plan, partition and placement together; where it finds none, that is the proof.
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+from attrs import evolve
+
+from nest.instance import Instance, Result, Solution
+from nest.solve.dp import solve as solve_on_levels
+from nest.solve.effort import Deadline
+from nest.solve.placement.arrange import Arranger
+from nest.solve.search import Incumbent, Progress
+from nest.tolerances import PROOF
+
+MOST_EFFORT = 64.0
+"""CP-SAT's deterministic seconds for a case, after which it is left open; a limit by the clock would make plans depend
+on the machine."""
+
+
+def solve(
+    instance: Instance,
+    time_limit: float | Deadline | None = None,
+    progress: Progress | None = None,
+    *,
+    known: tuple[Solution, float] | None = None,
+    besides: Sequence[Solution] = (),
+) -> Result:
+    """The plan of least step time on the network, proved where bounds meet or CP-SAT can; arguments as of `dp.solve`.
+
+    Raises:
+        InputError: the layer graph has too many cuts, or a constraint cannot be computed.
+        NoPlanYet: the deadline is over, and there is no plan.
+    """
+    deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
+    arranger = Arranger(instance)
+
+    def placed(plan: Incumbent) -> Incumbent:
+        solution, seconds = arranger.place(plan.solution, plan.value)
+        return evolve(plan, solution=solution, value=seconds)
+
+    result = solve_on_levels(instance, deadline, progress, known=known, runner_up=False, besides=besides, placed=placed)
+    if result.status != "feasible" or besides or deadline.passed or not instance.complete:
+        return result
+    return _proved(instance, result, deadline, progress)
+
+
+def _proved(instance: Instance, result: Result, deadline: Deadline, progress: Progress | None) -> Result:
+    """The result, or a better one that CP-SAT finds, with what it proves."""
+    from nest.solve.cpsat import Price, verify
+
+    assert instance.network is not None
+    network = instance.network
+
+    def pricing(solution: Solution) -> Price:
+        return Price(*network.price(instance, solution))
+
+    proof = verify(
+        instance, result.batch_time, pricing, time_limit=deadline, progress=progress, most_effort=MOST_EFFORT
+    )
+    if proof.better is not None:
+        result = evolve(result, solution=proof.better, batch_time=proof.better_batch_time)
+    assert result.batch_time is not None
+    bound = max(result.lower_bound or 0.0, proof.bound or 0.0)
+    if proof.settled or bound >= result.batch_time * (1 - PROOF):
+        return evolve(result, status="optimal", lower_bound=result.batch_time)
+    return evolve(result, lower_bound=min(bound, result.batch_time))
