@@ -90,7 +90,9 @@ def other_risks(
     A higher risk must gain `GAIN`, a lower one cost less than `LOSS`: each is a search that ends where no plan does.
     """
     risk, best = accepted_risk(problem), result.solution
-    if risk is None or best is None or result.status != "optimal" or result.statistics["combinations"] > FEW:
+    if instance.network is not None or risk is None or best is None:
+        return ()  # On a network every plan would be placed anew.
+    if result.status != "optimal" or result.statistics["combinations"] > FEW:
         return ()
     others, batch_time, likely = [], plan.batch_time or 0.0, plan.fit_probability or 0.0
     for other, share in ((DARING, 1 - GAIN), (CAUTIOUS, 1 + LOSS)):

@@ -9,6 +9,7 @@ from nest.report.decisions import Decided, difference, is_mixed, ranges
 from nest.report.html.records import Cell, Fold, Listing, Section, Subject, Table
 from nest.report.other_plans import (
     FREEING,
+    ON_NETWORK,
     Answer,
     alternative_notes,
     alternative_rows,
@@ -16,7 +17,6 @@ from nest.report.other_plans import (
     because,
     freeing_rows,
     other_risk_text,
-    ON_NETWORK,
     runner_up_text,
     slower_by,
     without_alternative,

@@ -256,7 +256,9 @@ class PlacedModel(PathModel):
                     for two in devices:
                         if one == two:
                             continue
-                        way = tuple(float(each[pair]) for pair in ((one, two), (two, one)) for each in (latency, bandwidth))
+                        way = tuple(
+                            float(each[pair]) for pair in ((one, two), (two, one)) for each in (latency, bandwidth)
+                        )
                         if way not in used:
                             used[way] = self.model.new_bool_var("")
                         self.model.add_bool_or([here[one].negated(), there[two].negated(), used[way]])

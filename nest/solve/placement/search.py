@@ -45,6 +45,7 @@ def solve(
         return evolve(plan, solution=solution, value=seconds)
 
     result = solve_on_levels(instance, deadline, progress, known=known, runner_up=False, besides=besides, placed=placed)
+    result = evolve(result, runner_up=None)  # Those met on the way were hardly placed.
     if result.status != "feasible" or besides or deadline.passed or not instance.complete:
         return result
     return _proved(instance, result, deadline, progress)
