@@ -54,6 +54,10 @@ class NetworkModel(Protocol):
     def link_bandwidth(self) -> Array:
         """Bytes per second of each directed link, which all that cross it share; infinite where it is not shared."""
 
+    @property
+    def dimensions(self) -> object | None:
+        """Where devices lie along each dimension, which rings may run over one after the other; None: it has none."""
+
     def path(self, source: int, target: int) -> Numbers:
         """The directed links of the path between two devices, in order."""
 

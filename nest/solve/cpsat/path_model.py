@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy
-from attrs import define, field
+from attrs import define, evolve, field
 
 from nest.instance import Instance, Solution, StageDecision
 from nest.solve.cpsat.bounds import Choices, Narrowed, Relaxation, narrow
@@ -276,15 +276,23 @@ class PathModel:
         self, value: Callable[[IntVar], int]
     ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
         """The decisions of a solution, and for each stage its choice as `bounds.Overfull` names it."""
-        stages, names = [], []
+        decisions, names = self._decided(value)
+        offsets = self._placement.offsets(value)
+        placed = [evolve(each, offset=offset) for each, offset in zip(decisions, offsets, strict=True)]
+        return self._case.plan(placed), names
+
+    def _decided(
+        self, value: Callable[[IntVar], int]
+    ) -> tuple[list[StageDecision], tuple[tuple[int, int, tuple[str, int], int], ...]]:
+        """What each stage takes, blocks one behind the other, and its name."""
+        stages, names, offset = [], [], 0
         case, relaxation = self._case, self._relaxation
-        for index, (row, choices, offset) in enumerate(
-            zip(self._taken, self._choices, self._placement.offsets(value), strict=True)
-        ):
+        for index, (row, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
             taken = next(j for j, literal in enumerate(row) if value(literal))
             candidate, stage = int(choices.candidate[taken]), int(choices.stage[taken])
             mode = relaxation.book.costs(case, candidate).modes[int(choices.mode[taken])]
             layers = tuple(numpy.nonzero(relaxation.cuts.stage_layers[stage])[0].tolist())
             stages.append(StageDecision(layers, candidate, mode[0], mode[1], offset))
             names.append((index, candidate, mode, stage))
-        return case.plan(stages), tuple(names)
+            offset += self._instance.candidates[candidate].width
+        return stages, tuple(names)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from attrs import define, evolve, field, frozen
 
-from nest.instance import CollectiveModel, Instance, Level, NetworkModel, Ring, Solution, StageDecision, chunks_of
+from nest.instance import CollectiveModel, Instance, Level, NetworkModel, Ring, Solution, chunks_of
 from nest.solve.cpsat.bounds import Relaxation, narrow
 from nest.solve.cpsat.interleaved_model import InterleavedModels
 from nest.solve.cpsat.link_model import LinkModel
@@ -22,6 +22,7 @@ from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.scaling import TERMS, Scale
 from nest.solve.cpsat.stages import StageBook, StageCosts
+from nest.solve.cpsat.tier_model import Tier, TierModel, tiers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,12 +92,16 @@ class PlacedModels:
     _relaxation: Relaxation | None = field(init=False)
     _interleaved: InterleavedModels = field(init=False)
     _books: dict[Figures, StageBook] = field(factory=dict)
-    _refined: set[int] = field(factory=set)
+    _refined: set[Case] = field(factory=set)
+    _others: dict[tuple[int, tuple[float, float] | None], tuple[Instance, StageBook]] = field(factory=dict)
+    _tiers: tuple[Tier, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         cuts = self.cuts
         self._relaxation = None if cuts is None else Relaxation(self.instance, cuts, StageBook(self.instance, cuts))
         self._interleaved = InterleavedModels(self.instance)
+        assert self.instance.network is not None
+        self._tiers = tiers(self.instance.network.model)
 
     @property
     def most_stages(self) -> int:
@@ -111,13 +116,13 @@ class PlacedModels:
 
     def refine(self, case: Case) -> bool:
         """Let the case's next model count what links carry; whether the last one did not."""
-        known = id(case) in self._refined
-        self._refined.add(id(case))
+        known = case in self._refined
+        self._refined.add(case)
         return not known
 
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
-    ) -> PlacedModel | None:
+    ) -> PlacedModel | TierModel | None:
         """The model of a case without choices that are `overfull`; None: no plan is below the target.
 
         Blocks lie anywhere, whether `ordered` or not.
@@ -132,17 +137,32 @@ class PlacedModels:
         if chunks_of(case.schedule) > 1 or len(case.candidates) > 1:
             raise TooManyPlacesError("plans of several chunks or candidates are not placed by CP-SAT")
         width, devices = self.instance.candidates[case.candidates[0]].width, self.instance.cluster.size
-        if devices * width * case.stages * case.replicas > MOST_CELLS:
-            raise TooManyPlacesError("the network is too large for CP-SAT")
+        large = devices * width * case.stages * case.replicas > MOST_CELLS
+        if large and not self._tiers:
+            raise TooManyPlacesError("the network is too large for CP-SAT to place every rank")
         narrowed = narrow(self._relaxation, case, target, overfull)
         if narrowed is None:
             return None
         each.bound = max(each.bound, narrowed.bound)
-        refined = id(case) in self._refined
+        refined = case in self._refined
         messages = 2 * (case.stages - 1) * case.replicas * width + 2 * case.stages * width
-        limit = limit_of(case, TERMS + (messages if refined else 0))
+        limit = limit_of(case, TERMS + (messages if refined and not large else 0))
         assert limit is not None
+        if large:
+            return TierModel(self._relaxation, case, narrowed.choices, limit, self._tiers, self._book_of)
         return PlacedModel(self._relaxation, case, narrowed.choices, limit, self._book, refined=refined)
+
+    def _book_of(self, instance: Instance, ring: tuple[float, float] | None) -> StageBook:
+        """The costs of the stages of an instance, with gradients reduced on a ring of some latency and bandwidth."""
+        key = (id(instance), ring)
+        if key not in self._others:
+            assert self.cuts is not None
+            assert instance.network is not None
+            there = instance
+            if ring is not None:
+                there = evolve(instance, collectives=OnRings(instance.network.collectives, (ring,)))
+            self._others[key] = instance, StageBook(there, self.cuts)
+        return self._others[key][1]
 
     def _book(self, rings: Figures) -> StageBook:
         """The costs of stages whose gradients are reduced on such rings."""
@@ -345,15 +365,7 @@ class PlacedModel(PathModel):
         self, value: Callable[[IntVar], int]
     ) -> tuple[Solution, tuple[tuple[int, int, tuple[str, int], int], ...]]:
         """The decisions of a solution, and for each stage its choice as `bounds.Overfull` names it."""
-        stages, names = [], []
-        case, relaxation = self._case, self._relaxation
-        for index, (row, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
-            taken = next(j for j, literal in enumerate(row) if value(literal))
-            candidate, stage = case.candidates[0], int(choices.stage[taken])
-            mode = relaxation.book.costs(case, candidate).modes[int(choices.mode[taken])]
-            layers = tuple(numpy.nonzero(relaxation.cuts.stage_layers[stage])[0].tolist())
-            stages.append(StageDecision(layers, candidate, mode[0], mode[1], index * self._candidate.width))
-            names.append((index, candidate, mode, stage))
+        stages, names = self._decided(value)
         placement = tuple(
             tuple(
                 tuple(next(device for device, cell in enumerate(row) if value(cell)) for row in block)
@@ -361,7 +373,7 @@ class PlacedModel(PathModel):
             )
             for replica in self._cells
         )
-        return evolve(case.plan(stages), placement=placement), tuple(names)
+        return evolve(self._case.plan(stages), placement=placement), names
 
 
 def translates(ranks: Sequence[int], width: int) -> list[tuple[int, ...]]:

@@ -25,6 +25,7 @@ from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
+from nest.solve.cpsat.tier_model import TierModel
 from nest.solve.cpsat.verification import Price, Pricing, Verification
 from nest.solve.effort import Deadline
 from nest.tolerances import PROOF
@@ -248,10 +249,10 @@ class Search:
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
             self._compare(model, price, scaled.seconds(solver.objective_value), scaled.error, optimal=optimal)
             better = self._improve(solution, price)
-            if isinstance(model, (LayerModel, PlacedModel)) and optimal:
+            if isinstance(model, (LayerModel, PlacedModel, TierModel)) and optimal:
                 above = price.batch_time > scaled.seconds(solver.objective_value) + scaled.error
                 if above and isinstance(self.plain, PlacedModels) and self.plain.refine(each.case):
-                    continue
+                    continue  # Once more, with what links carry.
                 if not better and not model.exact:
                     each.stuck = INEXACT if isinstance(model, LayerModel) else model.inexact
                     return False
@@ -286,7 +287,7 @@ class Search:
 
     @staticmethod
     def _compare(
-        model: PathModel | LayerModel | PlacedModel | InterleavedModel,
+        model: PathModel | LayerModel | InterleavedModel,
         price: Price,
         seconds: float,
         error: float,
@@ -298,7 +299,7 @@ class Search:
         Raises:
             InternalError: they do not. What bounds plans from below only says so where its plan is optimal.
         """
-        if isinstance(model, (LayerModel, PlacedModel)):
+        if isinstance(model, (LayerModel, PlacedModel, TierModel)):
             if optimal and price.batch_time < seconds:
                 raise InternalError(
                     f"CP-SAT's model gives a plan at least {seconds} s, exact pricing {price.batch_time} s. "

@@ -4,7 +4,8 @@ Nothing here proves anything: `nest.solve.cpsat.placed_model` does, on networks 
 """
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from itertools import pairwise, permutations
+from math import inf, prod
 
 import numpy
 from attrs import define, evolve, field
@@ -41,29 +42,42 @@ def _from_near_to_near(model: NetworkModel) -> tuple[int, ...]:
 
 
 def arrangements(replicas: int, widths: Sequence[int], orders: Sequence[Sequence[int]]) -> Iterator[Placement]:
-    """Blocks along each order of the devices: replica after replica, stage after stage, and the latter there and back.
+    """Blocks along each order of the devices, in every order of replicas, stages and ranks, there and back.
 
-    Where both fit into the same number of rows, every other row turns round, so that the ends of rows are near.
+    What varies fastest lies nearest together: ranks of a block, stages of a pipeline, or replicas, which are what
+    gradients are reduced over. Every other row may turn round, so that the ends of rows are near. Blocks of several
+    widths stay whole.
     """
-    size = sum(widths)
+    if len(set(widths)) > 1:
+        yield from _whole_blocks(replicas, widths, orders)
+        return
+    sizes = {"replica": replicas, "stage": len(widths), "rank": widths[0]}
+    for order in orders:
+        for nested in permutations(sizes):
+            shape = [sizes[name] for name in nested]
+            seats = numpy.array(order[: prod(shape)]).reshape(shape)
+            for turned in (False, True):
+                if turned:
+                    seats = seats.copy()
+                    seats[:, 1::2] = seats[:, 1::2, ::-1]
+                    seats[1::2] = seats[1::2, ::-1]
+                axes = [nested.index(name) for name in sizes]
+                blocks = seats.transpose(axes).tolist()
+                yield tuple(tuple(tuple(block) for block in replica) for replica in blocks)
+
+
+def _whole_blocks(replicas: int, widths: Sequence[int], orders: Sequence[Sequence[int]]) -> Iterator[Placement]:
+    """Blocks of several widths: replica after replica, and stage after stage."""
     firsts = numpy.cumsum([0, *widths]).tolist()
     for order in orders:
-        for turned in (False, True):
-            rows = []
-            for replica in range(replicas):
-                row = list(order[replica * size : (replica + 1) * size])
-                rows.append(row[::-1] if turned and replica % 2 else row)
-            yield tuple(
-                tuple(tuple(row[first : first + width]) for first, width in zip(firsts, widths, strict=False))
-                for row in rows
-            )
-        for turned in (False, True):
-            columns = []
-            for stage, width in enumerate(widths):
-                start = firsts[stage] * replicas
-                blocks = [tuple(order[start + r * width : start + (r + 1) * width]) for r in range(replicas)]
-                columns.append(blocks[::-1] if turned and stage % 2 else blocks)
-            yield tuple(zip(*columns, strict=True))
+        rows = [order[replica * firsts[-1] :] for replica in range(replicas)]
+        spans = list(pairwise(firsts))
+        yield tuple(tuple(tuple(row[first:last]) for first, last in spans) for row in rows)
+        starts = [[first * replicas + replica * (last - first) for first, last in spans] for replica in range(replicas)]
+        yield tuple(
+            tuple(tuple(order[start : start + width]) for start, width in zip(row, widths, strict=True))
+            for row in starts
+        )
 
 
 @define

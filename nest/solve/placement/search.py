@@ -48,24 +48,31 @@ def solve(
     result = evolve(result, runner_up=None)  # Those met on the way were hardly placed.
     if result.status != "feasible" or besides or deadline.passed or not instance.complete:
         return result
-    return _proved(instance, result, deadline, progress)
+    return _proved(instance, result, arranger, deadline, progress)
 
 
-def _proved(instance: Instance, result: Result, deadline: Deadline, progress: Progress | None) -> Result:
+def _proved(
+    instance: Instance, result: Result, arranger: Arranger, deadline: Deadline, progress: Progress | None
+) -> Result:
     """The result, or a better one that CP-SAT finds, with what it proves."""
     from nest.solve.cpsat import Price, verify
 
     assert instance.network is not None
     network = instance.network
 
+    placed: dict[Solution, Solution] = {}
+
     def pricing(solution: Solution) -> Price:
+        if solution.placement is None:  # Of a network too large for CP-SAT to place every rank.
+            solution = placed.setdefault(solution, arranger.place(solution, 0.0)[0])
         return Price(*network.price(instance, solution))
 
     proof = verify(
         instance, result.batch_time, pricing, time_limit=deadline, progress=progress, most_effort=MOST_EFFORT
     )
     if proof.better is not None:
-        result = evolve(result, solution=proof.better, batch_time=proof.better_batch_time)
+        better = placed.get(proof.better, proof.better)
+        result = evolve(result, solution=better, batch_time=proof.better_batch_time)
     assert result.batch_time is not None
     bound = max(result.lower_bound or 0.0, proof.bound or 0.0)
     if proof.settled or bound >= result.batch_time * (1 - PROOF):
