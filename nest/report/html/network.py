@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from nest.formulate.embedding import irregular
 from nest.formulate.topology import loaded
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph
+from nest.plan.on_network import link_loads, on_devices
+from nest.plan.zero import data_parallel_groups
 from nest.report.decisions import counted
 from nest.report.html.cluster import TITLE, Devices, Place, devices, of_devices, stage_devices
 from nest.report.html.network_drawing import Link, Node, busiest, link_keys, network_body
@@ -22,8 +23,8 @@ MOST_DEVICES, MOST_NODES, MOST_LINKS = 128, 384, 1024
 """Devices, devices and switches, and links of a network that is drawn link by link; more cannot be told apart."""
 
 Loads = Sequence[float]
-"""Share of the time for which a plan keeps each directed link busy; those of link `e`, listed with its first end and
-its second, are `2 * e` from the one to the other and `2 * e + 1` back."""
+"""Share of the time for which a plan keeps each directed link busy; those of link `e` of a graph are `2 * e` from its
+first end to its second and `2 * e + 1` back, that of a measured pair is `from * devices + to`."""
 
 
 @frozen
@@ -79,31 +80,39 @@ def _both(loads: Loads, link: int) -> tuple[float, float]:
     return float(loads[2 * link]), float(loads[2 * link + 1])
 
 
-def network_figure(subject: Subject, loads: Loads | None = None) -> Figure | None:
+def network_figure(subject: Subject) -> Figure | None:
     """The network that a plan was placed on: its devices and links, or, where pairs were measured, a map of these.
 
     None where levels say it all, or the network is too large.
-
-    Args:
-        subject: the plan.
-        loads: of the links; None: not known.
     """
-    cluster = subject.problem.cluster
-    pairs = irregular(cluster, subject.known)
-    if pairs is None or cluster.topology is None:
+    placed, source = devices(subject), subject.problem.cluster.topology
+    if not placed.names or source is None:
         return None
-    placed = devices(subject)
-    served = dict(zip(pairs.names, placed.places, strict=True))
-    written = loaded(cluster.topology, subject.known, None)
+    served = dict(zip(placed.names, placed.places, strict=True))
+    written, loads = loaded(source, subject.known, None), link_shares(subject)
     if isinstance(written, LinkGraph):
-        shape = cluster.topology.shape if isinstance(cluster.topology, TorusSpec | MeshSpec) else ()
+        shape = source.shape if isinstance(source, TorusSpec | MeshSpec) else ()
         network = drawn_network(written, served, shape, loads)
         return None if network is None else _link_figure(subject, placed, network)
     drawn_map = pair_map(written, served) if isinstance(written, Pairs) else None
-    return None if drawn_map is None else _map_figure(subject, placed, drawn_map)
+    return None if drawn_map is None else _map_figure(subject, placed, drawn_map, loads)
 
 
-def _map_figure(subject: Subject, placed: Devices, drawn_map: PairMap) -> Figure:
+def link_shares(subject: Subject) -> Loads | None:
+    """How long each directed link is busy in a micro-batch, as a share of the time of the slowest stage.
+
+    Numbered as in `nest.network.routes`. None: the plan was priced on levels, or takes no time.
+    """
+    slowest = max(stage.time for stage in subject.priced.stages)
+    if subject.instance.network is None or slowest == 0:
+        return None
+    instance, solution = on_devices(subject.instance, subject.solution)
+    carried = link_loads(instance, solution, data_parallel_groups(instance, solution))
+    shares: list[float] = (carried.seconds / slowest).tolist()
+    return shares
+
+
+def _map_figure(subject: Subject, placed: Devices, drawn_map: PairMap, loads: Loads | None) -> Figure:
     sentences = [
         "Each square is a pair of devices, its colour the stronger the more bandwidth was measured between the two.",
         "Along both sides stand the device groups of the plan, replica after replica, in the order of their stages.",
@@ -113,6 +122,10 @@ def _map_figure(subject: Subject, placed: Devices, drawn_map: PairMap) -> Figure
     idle = sum(place is None for place in placed.places)
     if idle:
         sentences.append(f"The last {counted(idle, 'device')} are not used.")
+    if loads is not None and max(loads) > 0:
+        link = max(range(len(loads)), key=loads.__getitem__)
+        one, two = (placed.names[each] for each in divmod(link, len(placed.names)))
+        sentences.append(_busy_words("The busiest pair is", one, two, loads[link]))
     caption, size = " ".join(sentences), len(placed.places)
     title = f"The bandwidth between every two of the {size:,} devices of the network"
 
@@ -153,7 +166,10 @@ def _of_links(network: Network) -> list[str]:
     links, widths = network.links, sorted({link.bandwidth for link in network.links})
     index = busiest(links)
     if any(link.loads is not None for link in links):
-        sentences.append("Lines are links, the wider the longer the plan keeps their busier direction busy.")
+        sentences.append(
+            "Lines are links, the wider the longer their busier direction is busy with what a micro-batch sends; "
+            "what is sent once per batch does not count."
+        )
         if index is not None:
             sentences.append(_busiest(network, index))
     else:
@@ -171,10 +187,11 @@ def _busiest(network: Network, index: int) -> str:
     names = [network.nodes[end].name for end in link.ends]
     forth, back = link.loads or (0.0, 0.0)
     one, two = names if forth >= back else reversed(names)
-    return (
-        f"The busiest, with an edge, leads from {one} to {two}: what it carries in a micro-batch takes it "
-        f"{link.busy:.1%} of the time of the slowest stage."
-    )
+    return _busy_words("The busiest, with an edge, is that", one, two, link.busy)
+
+
+def _busy_words(which: str, one: str, two: str, share: float) -> str:
+    return f"{which} from {one} to {two}: what it carries takes it {share:.1%} of the time of the slowest stage."
 
 
 def _of_stubs(network: Network) -> list[str]:
@@ -185,9 +202,7 @@ def _of_stubs(network: Network) -> list[str]:
     if not all(diagonal):
         sentences.append("Short lines at the ends of a row or column are the link between these ends.")
     if any(diagonal):
-        sentences.append(
-            "Diagonal ones lead to the same place of the slices before and behind, of the outer ones to each other."
-        )
+        sentences.append("Diagonal ones lead to the same place in a neighbouring slice.")
     return sentences
 
 
