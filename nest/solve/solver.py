@@ -35,6 +35,6 @@ def solve(
         from nest.solve.placement.search import solve as solve_on_network
 
         return solve_on_network(instance, time_limit, progress, known=known, besides=besides)
-    from nest.solve.solver import solve as solve_on_levels
+    from nest.solve.dp import solve as solve_on_levels
 
     return solve_on_levels(instance, time_limit, progress, known=known, besides=besides, **options)
