@@ -1,0 +1,110 @@
+"""The planner against the brute force on random networks that are no hierarchy, and the comparison itself."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.agreement import networks
+from tests.agreement.compare import complaint
+from tests.agreement.networks import answers_of, draw_network, examine, network_disagreements
+from tests.oracle.brute_force import Answer
+from tests.oracle.network_price import price
+from tests.seeds import blocks, seeds
+
+
+def compared(seed: int) -> None:
+    problem = draw_network(seed)
+    _, _, wrong = examine(problem)
+    assert not wrong, complaint(f"seed {seed}", problem, wrong)
+
+
+@pytest.mark.parametrize("seed", seeds(24, 60))
+def test_the_planner_agrees_with_the_brute_force_on_networks(seed):
+    compared(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks(1000, 1400))
+def test_the_planner_agrees_with_the_brute_force_on_many_networks(block):
+    for seed in block:
+        compared(seed)
+
+
+def written(problem: dict, answer, machine) -> dict:
+    """The oracle's own plan as the planner would write it."""
+    plan, layers, names = answer.plan, problem["profile"]["layers"], machine.topology.names
+    numbers = price(problem, plan, machine)
+    return {
+        "status": "optimal",
+        "batch_time": answer.batch_time,
+        "lower_bound": answer.batch_time,
+        "micro_batches": numbers["micro_batches"],
+        "fits": True,
+        "data_parallel": plan["replicas"],
+        "rank_order": plan["rank_order"],
+        "schedule": plan["schedule"],
+        "stages": [
+            {**stage, **priced, "layers": [layers[layer] for layer in stage["layers"]]}
+            for stage, priced in zip(plan["stages"], numbers["stages"], strict=True)
+        ],
+        "placement": {"replicas": [[[names[d] for d in block] for block in blocks] for blocks in plan["devices"]]},
+        "problem": problem,
+    }
+
+
+@pytest.fixture(scope="module")
+def agreed():
+    """A problem whose best plan has several stages, with the oracle's answer and the document of it."""
+    for seed in range(100):
+        problem = draw_network(seed)
+        machine, answer = answers_of(problem)
+        if answer.plan is not None and len(answer.plan["stages"]) > 1 and answer.plan["replicas"] > 1:
+            return problem, answer, machine, written(problem, answer, machine)
+    raise AssertionError("no problem has such a plan")
+
+
+def told(agreed, **changed) -> str:
+    problem, answer, machine, document = agreed
+    return "\n".join(network_disagreements(problem, answer, machine, {**document, **changed}))
+
+
+def test_the_oracles_own_plan_agrees(agreed):
+    assert told(agreed) == ""
+    assert told(agreed, status="feasible", lower_bound=0.0) == ""
+
+
+def test_wrong_plans_disagree(agreed):
+    _, answer, _, document = agreed
+    least = answer.batch_time
+    assert "batch_time is" in told(agreed, batch_time=least * (1 + 1e-8), lower_bound=least * (1 + 1e-8))
+    assert "lower_bound is" in told(agreed, lower_bound=least * 0.99)
+    assert "the oracle finds" in told(agreed, status="feasible", lower_bound=least * 1.01)
+    assert "status" in told(agreed, status="infeasible")
+    assert "no placement" in told(agreed, placement=None)
+    first, *others = document["placement"]["replicas"]
+    assert "have one rank" in told(agreed, placement={"replicas": [first, first, *others[1:]]})
+    slower = {**document["stages"][0], "time": document["stages"][0]["time"] * 1.01}
+    assert "stages[0].time" in told(agreed, stages=[slower, *document["stages"][1:]])
+
+
+def test_a_worse_plan_is_not_optimal(agreed):
+    problem, answer, machine, document = agreed
+    worse = Answer(answer.batch_time * 0.99, answer.plan, None)
+    found = network_disagreements(problem, worse, machine, document)
+    assert any("is said to be optimal" in line for line in found)
+    assert any("lower_bound is" in line for line in found)
+    assert network_disagreements(problem, Answer(None, None, 1.0), machine, document) != []
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1 + 1e-8, 1)])
+def test_the_script_reports_and_returns_a_code(agreed, monkeypatch, capsys, tmp_path, factor, code):
+    problem, _, _, document = agreed
+    given = {**document, "batch_time": document["batch_time"] * factor, "lower_bound": document["lower_bound"] * factor}
+    plan = SimpleNamespace(to_dict=lambda: given)
+    made_up = SimpleNamespace(solve=lambda _: plan, check=lambda _: SimpleNamespace(ok=True))
+    monkeypatch.setattr(networks, "planner", lambda: made_up)
+    monkeypatch.setattr(networks, "draw_network", lambda _: problem)
+    monkeypatch.setattr("sys.argv", ["networks", "--count", "1", "--seed", "5", "--output", str(tmp_path)])
+    assert networks.main() == code
+    assert "1 networks from seed 5" in capsys.readouterr().out.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["5.json"] * code
