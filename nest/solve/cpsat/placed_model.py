@@ -7,57 +7,54 @@ first, because it seldom decides.
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
-from math import comb, prod
+from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import define, evolve, field, frozen
 
-from nest.instance import CollectiveModel, Instance, Level, NetworkModel, Ring, Solution, chunks_of
+from nest.instance import CollectiveModel, Instance, Level, NetworkModel, Solution, chunks_of
 from nest.solve.cpsat.bounds import Relaxation, narrow
 from nest.solve.cpsat.interleaved_model import InterleavedModels
 from nest.solve.cpsat.link_model import LinkModel
 from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls
 from nest.solve.cpsat.scaling import TERMS, Scale
-from nest.solve.cpsat.stages import StageBook, StageCosts
+from nest.solve.cpsat.stages import Parts, StageBook
 from nest.solve.cpsat.tier_model import Tier, TierModel, tiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ortools.sat.python.cp_model import IntVar
 
     from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
-    from nest.solve.cpsat.cuts import Cuts, Floats
+    from nest.solve.cpsat.cuts import Cuts
     from nest.solve.cpsat.placement import Term
 
 MOST_CELLS = 600
 """Devices times ranks of all blocks, up to which every rank of a block gets a variable for each device."""
 
-MOST_SETS = 300
-"""Sets of devices that may reduce a stage's gradients, up to which each is listed with its rings."""
-
-Figures = tuple[tuple[float, float], ...]
-"""Latencies and bandwidths of the rings over some devices."""
-
 
 @frozen
-class OnRings:
-    """Collectives on the rings of some devices.
+class OnRing:
+    """Collectives on a ring of some latency and bandwidth, whatever the levels.
 
     Attributes:
-        base: prices a collective on one ring.
-        rings: latency and bandwidth of each.
+        base: prices a collective on a level.
+        latency: seconds of a step.
+        bandwidth: bytes per second.
     """
 
     base: CollectiveModel
-    rings: Figures
+    latency: float
+    bandwidth: float
 
     @property
     def name(self) -> str:
-        """That of the model that prices the rings."""
+        """That of the model that prices the ring."""
         return self.base.name
 
     def time(
@@ -68,14 +65,10 @@ class OnRings:
         levels: Sequence[Level],
         members: int | None = None,
     ) -> float:
-        """As `CollectiveModel.time`, whatever the levels."""
+        """As `CollectiveModel.time`."""
         count = prod(shape) if members is None else members
-        if count == 1:
-            return 0.0
-        return min(
-            self.base.time(kind, bytes, (count,), (Level("ring", count, bandwidth, latency),), count)
-            for latency, bandwidth in self.rings
-        )
+        ring = Level("ring", count, self.bandwidth, self.latency)
+        return self.base.time(kind, bytes, (count,), (ring,), count) if count > 1 else 0.0
 
 
 @define(eq=False)
@@ -91,7 +84,6 @@ class PlacedModels:
     cuts: Cuts | None
     _relaxation: Relaxation | None = field(init=False)
     _interleaved: InterleavedModels = field(init=False)
-    _books: dict[Figures, StageBook] = field(factory=dict)
     _refined: set[Case] = field(factory=set)
     _others: dict[tuple[int, tuple[float, float] | None], tuple[Instance, StageBook]] = field(factory=dict)
     _tiers: tuple[Tier, ...] = field(init=False)
@@ -145,12 +137,17 @@ class PlacedModels:
             return None
         each.bound = max(each.bound, narrowed.bound)
         refined = case in self._refined
-        messages = 2 * (case.stages - 1) * case.replicas * width + 2 * case.stages * width
-        limit = limit_of(case, TERMS + (messages if refined and not large else 0))
+        limit = limit_of(case, TERMS + (0 if large else self._terms(case, refined=refined)))
         assert limit is not None
         if large:
             return TierModel(self._relaxation, case, narrowed.choices, limit, self._tiers, self._book_of)
-        return PlacedModel(self._relaxation, case, narrowed.choices, limit, self._book, refined=refined)
+        return PlacedModel(self._relaxation, case, narrowed.choices, limit, refined=refined)
+
+    def _terms(self, case: Case, *, refined: bool) -> int:
+        """Numbers rounded on their own in a stage's time: its calls, and what crosses a link."""
+        width = self.instance.candidates[case.candidates[0]].width
+        called = 6 * len(self.instance.candidates[case.candidates[0]].state)
+        return called + ((2 * (case.stages - 1) * case.replicas + called * case.stages) * width if refined else 0)
 
     def _book_of(self, instance: Instance, ring: tuple[float, float] | None) -> StageBook:
         """The costs of the stages of an instance, with gradients reduced on a ring of some latency and bandwidth."""
@@ -160,18 +157,9 @@ class PlacedModels:
             assert instance.network is not None
             there = instance
             if ring is not None:
-                there = evolve(instance, collectives=OnRings(instance.network.collectives, (ring,)))
+                there = evolve(instance, collectives=OnRing(instance.network.collectives, *ring))
             self._others[key] = instance, StageBook(there, self.cuts)
         return self._others[key][1]
-
-    def _book(self, rings: Figures) -> StageBook:
-        """The costs of stages whose gradients are reduced on such rings."""
-        assert self.cuts is not None
-        assert self.instance.network is not None
-        if rings not in self._books:
-            collectives = OnRings(self.instance.network.collectives, rings)
-            self._books[rings] = StageBook(evolve(self.instance, collectives=collectives), self.cuts)
-        return self._books[rings]
 
 
 class PlacedModel(PathModel):
@@ -187,7 +175,6 @@ class PlacedModel(PathModel):
         case: Case,
         choices: Sequence[Any],
         limit: tuple[Scale, int],
-        book: Callable[[Figures], StageBook],
         *,
         refined: bool,
     ) -> None:
@@ -198,15 +185,16 @@ class PlacedModel(PathModel):
             case: what the stages share; of a single candidate.
             choices: what each stage can be.
             limit: on the step time.
-            book: costs of stages whose gradients are reduced on given rings.
             refined: whether what links carry counts.
 
         Raises:
             TooManyChoicesError: there would be too many variables.
         """
-        self._book, self._refined = book, refined
-        self._sets: list[tuple[int, dict[tuple[int, ...], IntVar]]] = []
-        self.inexact = ""
+        self._refined = refined
+        self._all_reductions: list[tuple[int, ReductionModel]] = []
+        assert relaxation.instance.network is not None
+        factors = relaxation.instance.network.factors[case.candidates[0]]
+        self.inexact = "collectives inside blocks are bounded from below only" if factors else ""
         super().__init__(relaxation, case, choices, limit)
 
     @property
@@ -251,14 +239,18 @@ class PlacedModel(PathModel):
             self._messages(boundary, arriving, returning, scale)
             transfers[boundary] = transfers[boundary] + returning
             transfers[boundary + 1] = transfers[boundary + 1] + arriving
+        longest = limit // scale.sync
         for index, variable in enumerate(taken):
             model.add(slowest >= variable)
             choices = self._choices[index]
-            model.add(
-                variable >= self._weighed(index, [scale.ticks(t) for t in choices.time.tolist()]) + transfers[index]
-            )
+            # On the level that nothing beats.
+            working = self._weighed(index, [scale.ticks(t) for t in choices.time.tolist()])
+            model.add(variable >= working + transfers[index])
             model.add(sync >= self._weighed(index, [scale.sync_ticks(y) for y in choices.sync.tolist()]))
-            self._reductions(index, variable, transfers[index], sync, scale)
+            often, once = self._reductions(index, largest, longest, scale)
+            work, update = self._least(index, scale)
+            model.add(variable >= work + often + transfers[index])
+            model.add(sync >= update + once)
         if self._refined:
             self._links(taken, largest, scale)
         batch = model.new_int_var(0, limit, "batch")
@@ -289,45 +281,53 @@ class PlacedModel(PathModel):
                 ticks = [scale.ticks(wait + size / rate) if size else 0 for size in sizes]
                 self.model.add(variable >= sum(map(_product, ticks, literals))).only_enforce_if(literal)
 
-    def _reductions(self, index: int, variable: IntVar, transfers: Term, sync: IntVar, scale: Scale) -> None:
-        """What a stage's gradients and shards cost on the rings of the devices that hold the same parameters."""
-        case, candidate, devices = self._case, self._candidate, self._instance.cluster.size
-        kinds = {group.ranks for group in candidate.state}
-        assert self._instance.network is not None
-        if self._instance.network.factors[case.candidates[0]]:
-            self.inexact = "collectives inside blocks are bounded from below only"
-        if all(len(ranks) * case.replicas == 1 for ranks in kinds):
-            return
-        members = len(next(iter(kinds))) * case.replicas
-        if len(kinds) > 1 or case.zero_degree is not None or comb(devices, members) > MOST_SETS:
+    def _reductions(self, index: int, largest: int, longest: int, scale: Scale) -> tuple[Term, Term]:
+        """Ticks per micro-batch, and ticks once per batch, of what the replicas of a stage send each other."""
+        case, candidate, choices = self._case, self._candidate, self._choices[index]
+        space, book = self._instance.space, self._relaxation.book
+        if space.hiding and case.replicas * candidate.width > 1:
+            self.inexact = "what hides under compute is bounded from below only"
+            return 0, 0
+        modes = book.costs(case, case.candidates[0]).modes
+        zero = numpy.array([space.effective_zero(modes[mode][1]) for mode in choices.mode.tolist()], dtype=numpy.int64)
+        reductions = ReductionModel(
+            self.model, self._instance, [replica[index] for replica in self._cells], self._taken[index], scale
+        )
+        often: Term = 0
+        once: Term = 0
+        parts = book.parts(case.candidates[0])
+        try:
+            for call in calls(self._instance, candidate, parts, case.replicas, case.zero_degree, choices.stage, zero):
+                taken = reductions.add(call, largest if call.often else longest)
+                if taken is not None and call.often:
+                    often = often + taken
+                elif taken is not None:
+                    once = once + taken
+        except TooManySetsError:
             self.inexact = "gradient reductions are bounded from below only"
-            return
-        used: dict[Figures, IntVar] = {}
-        for ranks in translates(next(iter(kinds)), candidate.width):
-            for figures, literal in self._rings_of(index, ranks, members):
-                seen = used.setdefault(figures, self.model.new_bool_var(""))
-                self.model.add_implication(literal, seen)
-        choices = self._choices[index]
-        for figures, literal in used.items():
-            costs: StageCosts = self._book(figures).costs(case, case.candidates[0])
-            time = costs.time[choices.mode, choices.stage].tolist()
-            once = costs.sync[choices.mode, choices.stage].tolist()
-            if time != choices.time.tolist():
-                row = self._weighed(index, [scale.ticks(each) for each in time])
-                self.model.add(variable >= row + transfers).only_enforce_if(literal)
-            row = self._weighed(index, [scale.sync_ticks(each) for each in once])
-            self.model.add(sync >= row).only_enforce_if(literal)
+            return 0, 0
+        self._all_reductions.append((index, reductions))
+        return often, once
 
-    def _rings_of(self, index: int, ranks: Sequence[int], members: int) -> list[tuple[Figures, IntVar]]:
-        """For each set of devices whether these ranks of all replicas lie there, with the figures of its rings."""
-        devices = range(self._instance.cluster.size)
-        chosen = {each: self.model.new_bool_var("") for each in combinations(devices, members)}
-        self.model.add_exactly_one(chosen.values())
-        for device in devices:
-            on = sum(replica[index][rank][device] for replica in self._cells for rank in ranks)
-            self.model.add(sum(literal for each, literal in chosen.items() if device in each) == on)
-        self._sets.append((index, chosen))
-        return [(_figures(self._network.rings(each)), literal) for each, literal in chosen.items()]
+    def _least(self, index: int, scale: Scale) -> tuple[Term, Term]:
+        """Ticks per micro-batch, and once per batch, of a stage alone: what it computes, and its optimizer step."""
+        choices, case = self._choices[index], self._case
+        parts = self._relaxation.book.parts(case.candidates[0])
+        modes = self._relaxation.book.costs(case, case.candidates[0]).modes
+        work, update = [], []
+        for mode, stage in zip(choices.mode.tolist(), choices.stage.tolist(), strict=True):
+            recompute, zero = modes[mode]
+            work.append(scale.ticks(float(parts.compute[stage] + parts.recompute[recompute]["extra"][stage])))
+            effective = self._instance.space.effective_zero(zero)
+            update.append(scale.sync_ticks(sum(self._updates(parts, stage, sharded=effective > 0))))
+        return self._weighed(index, work), self._weighed(index, update)
+
+    def _updates(self, parts: Parts, stage: int, *, sharded: bool) -> Iterator[float]:
+        """Seconds of the optimizer step of each parameter group."""
+        for group, sums in zip(self._candidate.state, parts.state, strict=True):
+            count = len(group.ranks) * self._case.replicas
+            size = min(count, self._case.zero_degree or count)
+            yield float(sums["update"][stage]) / (size if sharded else 1)
 
     def _links(self, taken: Sequence[IntVar], largest: int, scale: Scale) -> None:
         """No stage is faster than the links that it uses are with all that crosses them."""
@@ -337,29 +337,9 @@ class PlacedModel(PathModel):
             for replica in self._cells:
                 for here, there in zip(replica[boundary], replica[boundary + 1], strict=True):
                     links.add_messages(boundary, here, there, list(cuts.values()), sizes)
-        for index, chosen in self._sets:
-            sizes = self._often(index)
-            for devices, literal in chosen.items() if sizes.any() else ():
-                rings = self._network.rings(devices)
-                if len(rings) > 1:
-                    self.inexact = "what links carry is bounded from below only where several rings are as good"
-                    continue
-                shares = dict(zip(rings[0].links.tolist(), rings[0].shares.tolist(), strict=True))
-                links.add_ring(index, literal, shares, self._taken[index], sizes)
+        for index, reductions in self._all_reductions:
+            reductions.load(links, index)
         links.limit(taken)
-
-    def _often(self, index: int) -> Floats:
-        """Bytes that each choice of a stage sends in every micro-batch: of ZeRO 2 and 3 (PROBLEM.md section 4)."""
-        choices = self._choices[index]
-        parts = self._relaxation.book.parts(self._case.candidates[0])
-        modes = self._relaxation.book.costs(self._case, self._case.candidates[0]).modes
-        zero = numpy.array([self._instance.space.effective_zero(modes[mode][1]) for mode in choices.mode.tolist()])
-        sums = {
-            name: sum((group[name][choices.stage] for group in parts.state), numpy.zeros(len(choices)))
-            for name in ("gradients", "weights")
-        }
-        sent: Floats = numpy.where(zero >= 2, sums["gradients"], 0.0) + numpy.where(zero >= 3, 2 * sums["weights"], 0.0)
-        return sent
 
     def solution(
         self, value: Callable[[IntVar], int]
@@ -374,22 +354,6 @@ class PlacedModel(PathModel):
             for replica in self._cells
         )
         return evolve(self._case.plan(stages), placement=placement), names
-
-
-def translates(ranks: Sequence[int], width: int) -> list[tuple[int, ...]]:
-    """The sets of ranks of a block that hold the same parameters each, that of `ranks` first."""
-    found: list[tuple[int, ...]] = []
-    free = set(range(width))
-    for step in range(width):
-        moved = tuple(rank + step for rank in ranks)
-        if free.issuperset(moved):
-            free.difference_update(moved)
-            found.append(moved)
-    return found
-
-
-def _figures(rings: Sequence[Ring]) -> Figures:
-    return tuple(sorted((ring.latency, ring.bandwidth) for ring in rings))
 
 
 def _product(ticks: int, literal: IntVar) -> Term:
