@@ -1,23 +1,21 @@
 """The model of one case on a network: each stage's choice, the devices of its blocks, and the step time that follows.
 
 PROBLEM.md section 1, "Arbitrary network". Every constraint is one that all plans keep, so that CP-SAT's bound holds
-whatever is left out; what is left out of which case is said by `PlacedModel.inexact`. What links carry is left out at
-first, because it seldom decides.
+whatever is left out: what links carry, and what `PlacedModel.inexact` says.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
-import numpy
 from attrs import define, evolve, field, frozen
 
 from nest.instance import CollectiveModel, Instance, Level, NetworkModel, Solution, chunks_of
 from nest.solve.cpsat.bounds import Relaxation, narrow
+from nest.solve.cpsat.every_placement import Found, best_of_all
 from nest.solve.cpsat.interleaved_model import InterleavedModels
-from nest.solve.cpsat.link_model import LinkModel
 from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls
@@ -84,7 +82,6 @@ class PlacedModels:
     cuts: Cuts | None
     _relaxation: Relaxation | None = field(init=False)
     _interleaved: InterleavedModels = field(init=False)
-    _refined: set[Case] = field(factory=set)
     _others: dict[tuple[int, tuple[float, float] | None], tuple[Instance, StageBook]] = field(factory=dict)
     _tiers: tuple[Tier, ...] = field(init=False)
 
@@ -106,11 +103,13 @@ class PlacedModels:
             return self._interleaved.bound(case, target)
         return 0.0 if self._relaxation is None else self._relaxation.of(case, target)
 
-    def refine(self, case: Case) -> bool:
-        """Let the case's next model count what links carry; whether the last one did not."""
-        known = case in self._refined
-        self._refined.add(case)
-        return not known
+    def best_of_all(self, case: Case, target: float, overfull: Sequence[Any]) -> Found | None:
+        """The best plan of a case, links and all, if it takes no more than `target`; None: too many would be tried."""
+        assert self._relaxation is not None
+        narrowed = narrow(self._relaxation, case, target, overfull)
+        if narrowed is None:
+            return Found(None, inf)
+        return best_of_all(self._relaxation, case, narrowed.choices, target)
 
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
@@ -136,18 +135,12 @@ class PlacedModels:
         if narrowed is None:
             return None
         each.bound = max(each.bound, narrowed.bound)
-        refined = case in self._refined
-        limit = limit_of(case, TERMS + (0 if large else self._terms(case, refined=refined)))
+        called = 6 * len(self.instance.candidates[case.candidates[0]].state)
+        limit = limit_of(case, TERMS + (0 if large else called))
         assert limit is not None
         if large:
             return TierModel(self._relaxation, case, narrowed.choices, limit, self._tiers, self._book_of)
-        return PlacedModel(self._relaxation, case, narrowed.choices, limit, refined=refined)
-
-    def _terms(self, case: Case, *, refined: bool) -> int:
-        """Numbers rounded on their own in a stage's time: its calls, and what crosses a link."""
-        width = self.instance.candidates[case.candidates[0]].width
-        called = 6 * len(self.instance.candidates[case.candidates[0]].state)
-        return called + ((2 * (case.stages - 1) * case.replicas + called * case.stages) * width if refined else 0)
+        return PlacedModel(self._relaxation, case, narrowed.choices, limit)
 
     def _book_of(self, instance: Instance, ring: tuple[float, float] | None) -> StageBook:
         """The costs of the stages of an instance, with gradients reduced on a ring of some latency and bandwidth."""
@@ -175,8 +168,6 @@ class PlacedModel(PathModel):
         case: Case,
         choices: Sequence[Any],
         limit: tuple[Scale, int],
-        *,
-        refined: bool,
     ) -> None:
         """Build the model.
 
@@ -185,22 +176,14 @@ class PlacedModel(PathModel):
             case: what the stages share; of a single candidate.
             choices: what each stage can be.
             limit: on the step time.
-            refined: whether what links carry counts.
 
         Raises:
             TooManyChoicesError: there would be too many variables.
         """
-        self._refined = refined
-        self._all_reductions: list[tuple[int, ReductionModel]] = []
         assert relaxation.instance.network is not None
         factors = relaxation.instance.network.factors[case.candidates[0]]
         self.inexact = "collectives inside blocks are bounded from below only" if factors else ""
         super().__init__(relaxation, case, choices, limit)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the model's best plan takes what the model says."""
-        return not self.inexact and self._refined
 
     @property
     def _network(self) -> NetworkModel:
@@ -247,12 +230,9 @@ class PlacedModel(PathModel):
             working = self._weighed(index, [scale.ticks(t) for t in choices.time.tolist()])
             model.add(variable >= working + transfers[index])
             model.add(sync >= self._weighed(index, [scale.sync_ticks(y) for y in choices.sync.tolist()]))
-            often, once = self._reductions(index, largest, longest, scale)
-            work, update = self._least(index, scale)
-            model.add(variable >= work + often + transfers[index])
-            model.add(sync >= update + once)
-        if self._refined:
-            self._links(taken, largest, scale)
+            time, once = self._reductions(index, transfers[index], largest, longest, scale)
+            model.add(variable >= time)
+            model.add(sync >= once)
         batch = model.new_int_var(0, limit, "batch")
         model.add(batch == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
         model.minimize(batch)
@@ -281,46 +261,46 @@ class PlacedModel(PathModel):
                 ticks = [scale.ticks(wait + size / rate) if size else 0 for size in sizes]
                 self.model.add(variable >= sum(map(_product, ticks, literals))).only_enforce_if(literal)
 
-    def _reductions(self, index: int, largest: int, longest: int, scale: Scale) -> tuple[Term, Term]:
-        """Ticks per micro-batch, and ticks once per batch, of what the replicas of a stage send each other."""
-        case, candidate, choices = self._case, self._candidate, self._choices[index]
-        space, book = self._instance.space, self._relaxation.book
-        if space.hiding and case.replicas * candidate.width > 1:
-            self.inexact = "what hides under compute is bounded from below only"
-            return 0, 0
-        modes = book.costs(case, case.candidates[0]).modes
-        zero = numpy.array([space.effective_zero(modes[mode][1]) for mode in choices.mode.tolist()], dtype=numpy.int64)
-        reductions = ReductionModel(
-            self.model, self._instance, [replica[index] for replica in self._cells], self._taken[index], scale
-        )
-        often: Term = 0
-        once: Term = 0
-        parts = book.parts(case.candidates[0])
+    def _reductions(self, index: int, transfers: Term, largest: int, longest: int, scale: Scale) -> tuple[Term, Term]:
+        """What a stage takes per micro-batch, and once per batch, with what its replicas send each other, in ticks."""
+        case, space, choices = self._case, self._instance.space, self._choices[index]
+        cells = [replica[index] for replica in self._cells]
+        reductions = ReductionModel(self.model, self._instance, cells, self._taken[index], scale)
+        work, update = self._own(index)
+        shown: dict[bool, Term] = {True: 0, False: 0}
+        whole: dict[bool, Term] = {True: 0, False: 0}
         try:
-            for call in calls(self._instance, candidate, parts, case.replicas, case.zero_degree, choices.stage, zero):
-                taken = reductions.add(call, largest if call.often else longest)
-                if taken is not None and call.often:
-                    often = often + taken
-                elif taken is not None:
-                    once = once + taken
+            for call in calls(self._instance, case, self._relaxation.book, choices):
+                most = largest if call.often else longest
+                shown[call.often] = shown[call.often] + reductions.add(call, call.exposed, most)
+                if space.hiding:
+                    whole[call.often] = whole[call.often] + reductions.add(call, 1.0, most)
         except TooManySetsError:
             self.inexact = "gradient reductions are bounded from below only"
-            return 0, 0
-        self._all_reductions.append((index, reductions))
-        return often, once
+            shown, whole = {True: 0, False: 0}, {True: 0, False: 0}
+        working = self._weighed(index, [scale.ticks(each) for each in work])
+        updating = self._weighed(index, [scale.sync_ticks(each) for each in update])
+        time, once = self.model.new_int_var(0, largest, ""), self.model.new_int_var(0, longest, "")
+        self.model.add(time >= working + shown[True] + transfers)
+        self.model.add(once >= updating + shown[False])
+        if space.hiding:  # What is above the work shows.
+            self.model.add(time >= whole[True] + transfers)
+            covered = self._weighed(index, [scale.covering_ticks(each) for each in work])
+            self.model.add(once >= updating + whole[False] - covered)
+        return time, once
 
-    def _least(self, index: int, scale: Scale) -> tuple[Term, Term]:
-        """Ticks per micro-batch, and once per batch, of a stage alone: what it computes, and its optimizer step."""
+    def _own(self, index: int) -> tuple[list[float], list[float]]:
+        """Seconds that each choice of a stage computes per micro-batch, and in its optimizer step."""
         choices, case = self._choices[index], self._case
         parts = self._relaxation.book.parts(case.candidates[0])
         modes = self._relaxation.book.costs(case, case.candidates[0]).modes
         work, update = [], []
         for mode, stage in zip(choices.mode.tolist(), choices.stage.tolist(), strict=True):
             recompute, zero = modes[mode]
-            work.append(scale.ticks(float(parts.compute[stage] + parts.recompute[recompute]["extra"][stage])))
+            work.append(float(parts.compute[stage] + parts.recompute[recompute]["extra"][stage]))
             effective = self._instance.space.effective_zero(zero)
-            update.append(scale.sync_ticks(sum(self._updates(parts, stage, sharded=effective > 0))))
-        return self._weighed(index, work), self._weighed(index, update)
+            update.append(sum(self._updates(parts, stage, sharded=effective > 0)))
+        return work, update
 
     def _updates(self, parts: Parts, stage: int, *, sharded: bool) -> Iterator[float]:
         """Seconds of the optimizer step of each parameter group."""
@@ -328,18 +308,6 @@ class PlacedModel(PathModel):
             count = len(group.ranks) * self._case.replicas
             size = min(count, self._case.zero_degree or count)
             yield float(sums["update"][stage]) / (size if sharded else 1)
-
-    def _links(self, taken: Sequence[IntVar], largest: int, scale: Scale) -> None:
-        """No stage is faster than the links that it uses are with all that crosses them."""
-        links = LinkModel(self.model, self._network, scale, self._case.stages, largest)
-        for boundary, cuts in enumerate(self._cut_at):
-            sizes = self._bytes[list(cuts)]
-            for replica in self._cells:
-                for here, there in zip(replica[boundary], replica[boundary + 1], strict=True):
-                    links.add_messages(boundary, here, there, list(cuts.values()), sizes)
-        for index, reductions in self._all_reductions:
-            reductions.load(links, index)
-        links.limit(taken)
 
     def solution(
         self, value: Callable[[IntVar], int]

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Level, ParameterGroup, Ring
+from nest.instance import Instance, Level, ParameterGroup, PlacedNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ortools.sat.python.cp_model import CpModel, IntVar
 
-    from nest.solve.cpsat.cuts import Floats, Integers
-    from nest.solve.cpsat.link_model import LinkModel
+    from nest.solve.cpsat.bounds import Choices
+    from nest.solve.cpsat.cases import Case
+    from nest.solve.cpsat.cuts import Floats
+    from nest.solve.cpsat.placement import Term
     from nest.solve.cpsat.scaling import Scale
-    from nest.solve.cpsat.stages import Parts
+    from nest.solve.cpsat.stages import StageBook
 
 MOST_SETS = 300
 """Sets of devices over which one collective may run, up to which each is listed with its rings."""
@@ -44,7 +46,8 @@ class Call:
         groups: the seats of each.
         sizes: bytes of one call, for each choice of the stage; 0: it makes none.
         times: how often each choice makes it.
-        exposed: share of its seconds that shows, for each choice.
+        waited: seconds that it takes over those of the collective model, for each choice.
+        exposed: share of its seconds that shows, however much compute there is.
         often: whether it runs in every micro-batch; else once per batch.
     """
 
@@ -52,47 +55,37 @@ class Call:
     groups: tuple[Seats, ...]
     sizes: Floats
     times: Floats
-    exposed: Floats
+    waited: Floats
+    exposed: float
     often: bool
 
 
-def calls(
-    instance: Instance,
-    candidate: Candidate,
-    parts: Parts,
-    replicas: int,
-    degree: int | None,
-    stage: Integers,
-    zero: Integers,
-) -> Iterator[Call]:
-    """The calls of the table of ZeRO stages (PROBLEM.md section 4).
-
-    Args:
-        instance: the problem.
-        candidate: of the stage.
-        parts: what its stages are made of.
-        replicas: `d`.
-        degree: ranks over which ZeRO shards at most; None: all.
-        stage: for each choice, its index in `Cuts`.
-        zero: for each choice, the ZeRO stage by which it sends.
-    """
-    space = instance.space
-    often = numpy.full(len(zero), space.often_exposed)
-    once = space.exposed * space.synchronisation * numpy.where(zero > 0, space.sharded_synchronisation, 1.0)
+def calls(instance: Instance, case: Case, book: StageBook, choices: Choices) -> Iterator[Call]:
+    """The calls of the table of ZeRO stages (PROBLEM.md section 4) of a stage, for each of its choices."""
+    space, candidate = instance.space, instance.candidates[case.candidates[0]]
+    modes, stage = book.costs(case, case.candidates[0]).modes, choices.stage
+    zero = numpy.array([space.effective_zero(modes[mode][1]) for mode in choices.mode.tolist()], dtype=numpy.int64)
     single = numpy.ones(len(zero))
-    for group, sums in zip(candidate.state, parts.state, strict=True):
-        whole, shards, replicates = _groups(group, candidate.width, replicas, degree)
+    waited = space.synchronisation * numpy.where(zero > 0, space.sharded_synchronisation, 1.0)
+    for group, sums in zip(candidate.state, book.parts(case.candidates[0]).state, strict=True):
+        whole, shards, replicates = _groups(group, candidate.width, case.replicas, case.zero_degree)
         weights, gradients = sums["weights"][stage], sums["gradients"][stage]
         pieces = numpy.maximum(sums["pieces"][stage], 1.0) if "pieces" in sums else single
-        yield Call("all_reduce", whole, numpy.where(zero == 0, gradients, 0.0), single, once, often=False)
+        once = [
+            ("all_reduce", whole, numpy.where(zero == 0, gradients, 0.0)),
+            ("reduce_scatter", shards, numpy.where(zero == 1, gradients, 0.0)),
+            ("all_gather", shards, numpy.where((zero > 0) & (zero < 3), weights, 0.0)),
+        ]
         if replicates:
-            share = numpy.where(zero > 0, gradients / len(shards[0]), 0.0)
-            yield Call("all_reduce", replicates, share, single, once, often=False)
-        yield Call("reduce_scatter", shards, numpy.where(zero == 1, gradients, 0.0), single, once, often=False)
-        yield Call("reduce_scatter", shards, numpy.where(zero >= 2, gradients / pieces, 0.0), pieces, often, often=True)
-        within = (zero > 0) & (zero < 3)
-        yield Call("all_gather", shards, numpy.where(within, weights, 0.0), single, once, often=False)
-        yield Call("all_gather", shards, numpy.where(zero == 3, weights / pieces, 0.0), 2 * pieces, often, often=True)
+            once.append(("all_reduce", replicates, numpy.where(zero > 0, gradients / len(shards[0]), 0.0)))
+        for kind, groups, sizes in once:
+            yield Call(kind, groups, sizes, single, waited, space.exposed, often=False)
+        scattered, gathered = (
+            numpy.where(zero >= 2, gradients / pieces, 0.0),
+            numpy.where(zero == 3, weights / pieces, 0.0),
+        )
+        yield Call("reduce_scatter", shards, scattered, pieces, single, space.often_exposed, often=True)
+        yield Call("all_gather", shards, gathered, 2 * pieces, single, space.often_exposed, often=True)
 
 
 def _groups(
@@ -119,6 +112,14 @@ def _sets(group: ParameterGroup, width: int) -> list[tuple[int, ...]]:
     return found
 
 
+def ring_seconds(network: PlacedNetwork, kind: str, devices: Sequence[int], size: float) -> Floats:
+    """Seconds of a collective of so many bytes on each of the rings over some devices."""
+    members = len(devices)
+    rings = network.model.rings(devices)
+    levels = [(Level("ring", members, ring.bandwidth, ring.latency),) for ring in rings]
+    return numpy.array([network.collectives.time(kind, size, (members,), level, members) for level in levels])
+
+
 @define(eq=False)
 class ReductionModel:
     """The collectives over the replicas of one stage, in a CP-SAT model.
@@ -137,28 +138,25 @@ class ReductionModel:
     taken: Sequence[IntVar]
     scale: Scale
     _sets: dict[Seats, dict[tuple[int, ...], IntVar]] = field(factory=dict)
-    _calls: list[Call] = field(factory=list)
 
-    def add(self, call: Call, longest: int) -> IntVar | None:
-        """The ticks that a call takes, of stage time or of time once per batch; None: it takes none.
+    def add(self, call: Call, share: float, longest: int) -> Term:
+        """The ticks that a share of a call takes, of stage time or of time once per batch.
 
         Raises:
             TooManySetsError: it may run over too many sets of devices.
         """
         if not call.sizes.any() or len(call.groups[0]) == 1:
-            return None
-        self._calls.append(call)
-        rows: dict[tuple[int, ...], tuple[list[IntVar], list[int]]] = {}
+            return 0
+        rows: dict[tuple[int, ...], list[IntVar]] = {}
         known: dict[tuple[tuple[float, float], ...], tuple[int, ...]] = {}
         for seats in call.groups:
             for devices, literal in self._lying(seats).items():
-                rings = self._rings(devices)
-                figures = tuple((ring.latency, ring.bandwidth) for ring in rings)
+                figures = self._figures(devices)
                 if figures not in known:
-                    known[figures] = tuple(self._ticks(call, rings))
-                rows.setdefault(known[figures], ([], list(known[figures])))[0].append(literal)
+                    known[figures] = self._ticks(call, devices, share)
+                rows.setdefault(known[figures], []).append(literal)
         taken = self.model.new_int_var(0, longest, "")
-        for literals, ticks in rows.values():
+        for ticks, literals in rows.items():
             used = literals[0]
             if len(literals) > 1:
                 used = self.model.new_bool_var("")
@@ -167,19 +165,6 @@ class ReductionModel:
             load = sum(count * choice for count, choice in zip(ticks, self.taken, strict=True) if count)
             self.model.add(taken >= load).only_enforce_if(used)
         return taken
-
-    def load(self, links: LinkModel, stage: int) -> None:
-        """Let the links carry what runs in every micro-batch."""
-        for call in (each for each in self._calls if each.often):
-            for seats in call.groups:
-                for devices, literal in self._lying(seats).items():
-                    rings = self._rings(devices)
-                    fastest = self._seconds(call, rings).argmin(axis=0)
-                    for index, ring in enumerate(rings):
-                        sizes = numpy.where(fastest == index, call.sizes * call.times, 0.0)
-                        if sizes.any():
-                            shares = dict(zip(ring.links.tolist(), ring.shares.tolist(), strict=True))
-                            links.add_ring(stage, literal, shares, self.taken, sizes)
 
     def _lying(self, seats: Seats) -> dict[tuple[int, ...], IntVar]:
         """For each set of devices whether these seats lie there."""
@@ -195,24 +180,18 @@ class ReductionModel:
             self._sets[seats] = chosen
         return self._sets[seats]
 
-    def _rings(self, devices: tuple[int, ...]) -> tuple[Ring, ...]:
+    def _figures(self, devices: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
         assert self.instance.network is not None
-        return self.instance.network.model.rings(devices)
+        return tuple((ring.latency, ring.bandwidth) for ring in self.instance.network.model.rings(devices))
 
-    def _seconds(self, call: Call, rings: Sequence[Ring]) -> Floats:
-        """Seconds of one call on each ring, for each choice. Shape `(rings, choices)`."""
+    def _ticks(self, call: Call, devices: tuple[int, ...], share: float) -> tuple[int, ...]:
+        """Ticks of all calls of each choice on the best of the rings over some devices."""
         assert self.instance.network is not None
-        price, members = self.instance.network.collectives.time, len(call.groups[0])
-        levels = [(Level("ring", members, ring.bandwidth, ring.latency),) for ring in rings]
+        network = self.instance.network
         sizes, place = numpy.unique(call.sizes, return_inverse=True)
-        rows = [
-            [price(call.kind, size, (members,), level, members) if size else 0.0 for size in sizes.tolist()]
-            for level in levels
+        every = [
+            float(ring_seconds(network, call.kind, devices, size).min()) if size else 0.0 for size in sizes.tolist()
         ]
-        return numpy.array(rows)[:, place.reshape(-1)]
-
-    def _ticks(self, call: Call, rings: Sequence[Ring]) -> list[int]:
-        """Ticks that show of all calls of each choice on the best of the rings."""
-        seconds = self._seconds(call, rings).min(axis=0) * call.times * call.exposed
+        seconds = numpy.array(every)[place.reshape(-1)] * call.times * call.waited * share
         ticks = self.scale.ticks if call.often else self.scale.sync_ticks
-        return [ticks(each) for each in seconds.tolist()]
+        return tuple(ticks(each) for each in seconds.tolist())

@@ -28,7 +28,7 @@ from nest.solve.cpsat.solver import Effort
 from nest.solve.cpsat.tier_model import TierModel
 from nest.solve.cpsat.verification import Price, Pricing, Verification
 from nest.solve.effort import Deadline
-from nest.tolerances import PROOF
+from nest.tolerances import AGREEMENT, PROOF
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
@@ -55,6 +55,9 @@ for CP-SAT, unless that does not answer with its first effort."""
 UNLISTED = "the time was up before all cases were listed"
 
 INEXACT = "collectives are bounded from below only, in a graph with too many cuts to list"
+
+LOWER = (LayerModel, PlacedModel, TierModel)
+"""Models whose best plan may take longer than they say."""
 
 Progress = Callable[[SearchProgress], None]
 
@@ -249,12 +252,13 @@ class Search:
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
             self._compare(model, price, scaled.seconds(solver.objective_value), scaled.error, optimal=optimal)
             better = self._improve(solution, price)
-            if isinstance(model, (LayerModel, PlacedModel, TierModel)) and optimal:
+            if isinstance(model, LOWER) and optimal:
                 above = price.batch_time > scaled.seconds(solver.objective_value) + scaled.error
-                if above and isinstance(self.plain, PlacedModels) and self.plain.refine(each.case):
-                    continue  # Once more, with what links carry.
-                if not better and not model.exact:
-                    each.stuck = INEXACT if isinstance(model, LayerModel) else model.inexact
+                if above and isinstance(model, PlacedModel) and not model.inexact:
+                    return self._tries_all(each, overfull)
+                inexact = model.inexact if not isinstance(model, LayerModel) else "" if model.exact else INEXACT
+                if not better and inexact:
+                    each.stuck = inexact
                     return False
                 if above:
                     # The model's best is not the case's best: collectives cost more.
@@ -265,6 +269,26 @@ class Search:
             if bound <= self.target and not better and optimal:
                 each.stuck = "integers are too coarse"
             return bound > self.target
+
+    def _tries_all(self, each: OpenCase, overfull: Sequence[Any]) -> bool:
+        """Whether trying every placement, where links decide, settles the case."""
+        assert isinstance(self.plain, PlacedModels)
+        found = self.plain.best_of_all(each.case, self.target, overfull)
+        if found is None:
+            each.stuck = "what links carry is bounded from below only"
+            return False
+        if found.solution is not None:
+            price = self.pricing(found.solution)
+            if any(price.overfull):
+                each.stuck = "a stage is as full as a device, but for rounding"
+                return False
+            if abs(price.batch_time - found.seconds) > AGREEMENT * found.seconds:
+                raise InternalError(
+                    f"trying every placement gives a plan {found.seconds} s, exact pricing {price.batch_time} s. "
+                    "This is a bug in nest; please report it with the problem file."
+                )
+            self._improve(found.solution, price)
+        return True
 
     def _ask(self, each: OpenCase, model: CpModel, limit: Limit | None, effort: float) -> tuple[CpSolver, str]:
         """CP-SAT's answer on a model of the case; notes the bound it gives, and what keeps it from an answer."""
@@ -299,7 +323,7 @@ class Search:
         Raises:
             InternalError: they do not. What bounds plans from below only says so where its plan is optimal.
         """
-        if isinstance(model, (LayerModel, PlacedModel, TierModel)):
+        if isinstance(model, LOWER):
             if optimal and price.batch_time < seconds:
                 raise InternalError(
                     f"CP-SAT's model gives a plan at least {seconds} s, exact pricing {price.batch_time} s. "
