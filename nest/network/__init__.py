@@ -1,6 +1,7 @@
 """Networks of devices and switches: links, paths and rings as they are, and their reduction to levels."""
 
 from nest.network.graph import LinkGraph
+from nest.network.least import optimistic_level
 from nest.network.linked import network_model
 from nest.network.model import PathNetwork
 from nest.network.paths import pairs
@@ -16,6 +17,7 @@ __all__ = [
     "Stretch",
     "level_matrix",
     "network_model",
+    "optimistic_level",
     "pairs",
     "reduce",
 ]

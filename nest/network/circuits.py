@@ -68,8 +68,7 @@ def circuits(
         return _fronts(numpy.arange(count)[None, :], tables)
     if count <= EXACT:
         return _fronts(_all_orders(count), tables)
-    along = list(range(count))
-    known = [along, [*along[::2], *along[1::2][::-1]], *map(list, guesses)]
+    known = [list(range(count)), *map(list, guesses)]
     return _fronts(_canonical([*known, *_searched(bandwidth, latency, _fronts(_canonical(known), tables))]), tables)
 
 

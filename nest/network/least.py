@@ -1,13 +1,14 @@
 """How fast a ring over any so many devices of a network can be, wherever they lie."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from math import prod
 
 import numpy
 from attrs import frozen
 
-from nest.instance.network import Numbers
+from nest.instance.cluster import Level
+from nest.instance.network import NetworkModel, Numbers
 from nest.instance.pairs import Floats
 from nest.network.circuits import Mask, cycles_fit
 from nest.network.product import Product
@@ -135,3 +136,19 @@ def _ascending(values: Floats, most: int) -> _Steps:
     last = numpy.unique(numpy.linspace(0, len(distinct) - 1, min(len(distinct), most)).astype(numpy.int64))
     first = numpy.append(0, last[:-1] + 1)
     return _Steps(distinct[last], distinct[first])
+
+
+def optimistic_level(network: NetworkModel, counts: Iterable[int] = ()) -> Level:
+    """The one level over all devices that is as fast as the network can be anywhere, nobody else sending.
+
+    What is best on it bounds from below what is best on the network.
+
+    Args:
+        network: the network as it is.
+        counts: numbers of devices, 2 or more, that collectives run over; no ring over so many is faster either.
+    """
+    size = len(network.names)
+    apart = ~numpy.eye(size, dtype=bool)
+    figures = [(float(network.latency[apart].min()), float(network.bandwidth[apart].max()))]
+    figures += [each for count in sorted(set(counts)) for each in network.least_rings(count)]
+    return Level("best", size, max(bandwidth for _, bandwidth in figures), min(latency for latency, _ in figures))

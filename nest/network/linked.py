@@ -6,12 +6,9 @@ from attrs import evolve
 from nest.instance.pairs import Pairs
 from nest.network.graph import Floats, LinkGraph, Numbers
 from nest.network.model import PathNetwork
-from nest.network.paths import Directed, directed, first_of_each
-from nest.network.product import DeviceLinks, product
+from nest.network.paths import ATTOSECONDS, Directed, directed, first_of_each, whole_attoseconds
+from nest.network.product import DeviceLinks, Product, product
 from nest.network.routes import Routes
-
-ATTOSECONDS = 1e18
-"""Of a second. Latencies are added up in whole attoseconds: the same number in whatever order links come."""
 
 
 def network_model(
@@ -32,12 +29,21 @@ def network_model(
         return PathNetwork(measured_routes(network, placed, slower), None, all_ports=all_ports)
     placed = numpy.arange(len(network.devices)) if order is None else order
     found = linked_routes(network, placed, slower)
-    links = _between_devices(network, found)
+    return PathNetwork(found, _dimensions(network, found, placed, slower), all_ports=all_ports)
+
+
+def _dimensions(graph: LinkGraph, found: Routes, order: Numbers, slower: float) -> Product | None:
+    """The dimensions of a network with these routes; the file numbers them, and the places along them."""
+    links = _between_devices(graph)
     if links is None:
-        return PathNetwork(found, None, all_ports=all_ports)
-    links = evolve(links, bandwidth=links.bandwidth / slower, latency=_whole(links.latency * slower) / ATTOSECONDS)
-    hops = found.hops if network.is_device.all() else numpy.maximum(found.hops - 2, 0)
-    return PathNetwork(found, product(links, hops), all_ports=all_ports)
+        return None
+    latency = whole_attoseconds(links.latency * slower) / ATTOSECONDS
+    back = numpy.argsort(order)
+    hops = found.hops[numpy.ix_(back, back)]
+    if len(graph.devices) < len(graph.names):
+        hops = numpy.maximum(hops - 2, 0)  # From a device to its router and from a router to its device.
+    dimensions = product(evolve(links, bandwidth=links.bandwidth / slower, latency=latency), hops)
+    return None if dimensions is None else evolve(dimensions, place=dimensions.place[order])
 
 
 def measured_routes(pairs: Pairs, order: Numbers, slower: float = 1.0) -> Routes:
@@ -48,17 +54,17 @@ def measured_routes(pairs: Pairs, order: Numbers, slower: float = 1.0) -> Routes
         order: for each device, its row of `pairs`.
         slower: how many times as long everything takes.
     """
-    ordered = pairs.reordered(order)
-    count = ordered.size
-    bandwidth, latency = ordered.bandwidth / slower, _whole(ordered.latency * slower) / ATTOSECONDS
-    device = numpy.arange(count)
+    count = pairs.size
+    bandwidth = pairs.bandwidth / slower
+    latency = whole_attoseconds(pairs.latency * slower) / ATTOSECONDS
+    rows, device = numpy.ix_(order, order), numpy.arange(count)
     return Routes(
-        names=ordered.names,
-        bandwidth=bandwidth,
-        latency=latency,
+        names=tuple(pairs.names[row] for row in order),
+        bandwidth=bandwidth[rows],
+        latency=latency[rows],
         hops=(device[:, None] != device[None, :]).astype(numpy.int64),
         link_bandwidth=bandwidth.reshape(-1),
-        nodes=device,
+        nodes=order,
         tails=numpy.repeat(device, count),
         heads=numpy.tile(device, count),
         last=None,
@@ -80,7 +86,7 @@ def linked_routes(graph: LinkGraph, order: Numbers, slower: float = 1.0) -> Rout
     walked = directed(graph)
     nodes = graph.devices[order]
     count, at_once = len(nodes), walked.sources_at_once()
-    width, delay = graph.bandwidth / slower, _whole(graph.latency * slower)
+    width, delay = graph.bandwidth / slower, whole_attoseconds(graph.latency * slower)
     bandwidth, latency = numpy.empty((count, count)), numpy.empty((count, count))
     hops = numpy.empty((count, count), dtype=numpy.int64)
     last = numpy.empty((count, walked.nodes), dtype=numpy.int32)
@@ -103,12 +109,6 @@ def linked_routes(graph: LinkGraph, order: Numbers, slower: float = 1.0) -> Rout
         heads=graph.ends[:, ::-1].reshape(-1),
         last=last,
     )
-
-
-def _whole(latency: Floats) -> Floats:
-    """Latencies in whole attoseconds."""
-    whole: Floats = numpy.rint(latency * ATTOSECONDS)
-    return whole
 
 
 def _walk(walked: Directed, sources: Numbers, width: Floats, delay: Floats) -> tuple[Floats, Floats, Numbers, Numbers]:
@@ -140,24 +140,26 @@ def _walk(walked: Directed, sources: Numbers, width: Floats, delay: Floats) -> t
     return best, total, hops, last
 
 
-def _between_devices(graph: LinkGraph, routes: Routes) -> DeviceLinks | None:
-    """The links of a network of devices alone, or of devices on routers of their own; None: it is neither.
+def _between_devices(graph: LinkGraph) -> DeviceLinks | None:
+    """The links of a network of devices alone, or of devices on routers of their own, devices as in the file.
 
+    None: it is neither.
     A router of a device's own is joined to it without latency and no slower than to others: the network is the same
     without it.
     """
+    count = len(graph.devices)
     device = numpy.full(len(graph.names), -1)
-    device[routes.nodes] = numpy.arange(routes.size)
-    if routes.size == len(graph.names):
+    device[graph.devices] = numpy.arange(count)
+    if count == len(graph.names):
         return DeviceLinks(device[graph.ends], graph.bandwidth, graph.latency)
-    if 2 * routes.size != len(graph.names):
+    if 2 * count != len(graph.names):
         return None
     trunks, at_device = graph.trunks, graph.is_device[graph.ends]
     if at_device.all(axis=1).any() or (numpy.bincount(graph.ends[at_device], minlength=1).max() > 1):
         return None
     own = graph.ends[~trunks]
     own = numpy.where(at_device[~trunks][:, :1], own, own[:, ::-1])
-    if len(numpy.unique(own[:, 1])) < routes.size or (graph.latency[~trunks] > 0).any() or not trunks.any():
+    if len(numpy.unique(own[:, 1])) < count or (graph.latency[~trunks] > 0).any() or not trunks.any():
         return None
     router = device.copy()
     router[own[:, 1]] = device[own[:, 0]]

@@ -1,13 +1,16 @@
-"""The best path of every two devices, of the fewest hops and of those the widest, and what links carry on the way.
+"""What every two devices get of their paths when all devices send: of the fewest hops, and of those the widest.
 
 A level's bandwidth is what each device gets when all devices send (PROBLEM.md section 1: "per device, per direction").
-A link between switches has the bandwidth it has, whoever uses it: four leaf switches of eight devices each, joined by
-single links to a spine, give a device an eighth of such a link. Where a leaf has several ways up, its devices spread
-over them, as equal-cost multi-path routing does (RFC 2992).
+A link has the bandwidth it has, whoever uses it: four leaf switches of eight devices each, joined by single links to a
+spine, give a device an eighth of such a link; a link of a device that passes on what others send is shared with them.
+Where several paths are as short and as wide, messages spread over them, as equal-cost multi-path routing does
+(RFC 2992).
 """
 
+from collections.abc import Iterator, Sequence
+
 import numpy
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.instance.pairs import Pairs
 from nest.network.graph import Floats, LinkGraph, Numbers
@@ -77,141 +80,217 @@ def first_of_each(states: Numbers, marks: Numbers) -> Numbers:
     return first
 
 
+ATTOSECONDS = 1e18
+"""Of a second. Latencies are added up in whole attoseconds: the same number in whatever order links come."""
+
+
+def whole_attoseconds(latency: Floats) -> Floats:
+    """Latencies in seconds as whole attoseconds."""
+    whole: Floats = numpy.rint(latency * ATTOSECONDS)
+    return whole
+
+
+@frozen(eq=False)
+class _Steps:
+    """The steps of best paths to the nodes so many hops away, from some sources: from where, over what, to where.
+
+    Attributes:
+        origin: the place of each step's beginning among the states one hop nearer.
+        taken: the directed link.
+        reached: the place of its end among the states.
+        states: `source * nodes + node`, each once.
+        share: of what is sent to the end, the part that comes over this step: all paths count alike.
+    """
+
+    origin: Numbers
+    taken: Numbers
+    reached: Numbers
+    states: Numbers
+    share: Floats
+
+
+def _best_paths(walked: Directed, sources: Numbers, width: Floats) -> list[_Steps]:
+    """The steps of all paths of the fewest hops that are the widest of those, hop by hop.
+
+    A path to a node is the widest if it is to its last neighbour, and no other neighbour offers a wider one.
+
+    Args:
+        walked: the links.
+        sources: nodes to walk from.
+        width: of each directed link, bytes per second.
+    """
+    states = len(sources) * walked.nodes
+    widest, marks = numpy.zeros(states), numpy.zeros(states, dtype=numpy.int64)
+    seen = numpy.zeros(states, dtype=bool)
+    front = numpy.arange(len(sources)) * walked.nodes + sources
+    widest[front], seen[front] = numpy.inf, True
+    ways, found = numpy.ones(len(front)), list[_Steps]()
+    while True:
+        origin, taken, states_reached = walked.steps(front)
+        fresh = ~seen[states_reached]
+        origin, taken, states_reached = origin[fresh], taken[fresh], states_reached[fresh]
+        if not len(origin):
+            return found
+        offered = numpy.minimum(widest[front[origin]], width[taken])
+        numpy.maximum.at(widest, states_reached, offered)
+        best = offered == widest[states_reached]
+        origin, taken, states_reached = origin[best], taken[best], states_reached[best]
+        front = first_of_each(states_reached, marks)
+        seen[front] = True
+        marks[front] = numpy.arange(len(front))
+        reached = marks[states_reached]
+        sums: Floats = numpy.bincount(reached, ways[origin]).astype(numpy.float64)
+        found.append(_Steps(origin, taken, reached, front, ways[origin] / sums[reached]))
+        ways = sums
+
+
 DIGITS = 9
 """Decimals kept of a load: sums of fractions of traffic are whole numbers again."""
 
 
-Widths = tuple[tuple[frozenset[int], Floats], ...]
-"""For some distances in hops, what a device gets of each link between devices so far apart (bytes per second)."""
+def loads(graph: LinkGraph) -> tuple[Floats, ...]:
+    """For distances of 1, 2, ... hops the devices whose traffic each link carries; at most 1 where it limits nobody.
 
-
-def widths(graph: LinkGraph) -> Widths:
-    """What each device gets of each link: all of it, or its share of a link between switches.
-
-    Distances for which links count alike are together; every distance is in one of the sets, and where there is one
-    set only it holds for all.
+    Every device sends as fast as one, evenly to all devices at that distance and evenly over all best paths to each.
+    Devices pass on what is not for them. Of the two directions of a link the busier counts. Links at switches limit
+    nobody where each device has their bandwidth (`shared: false`).
     """
-    result = loads(graph)
-    most = numpy.max(list(result.values()), axis=0) if result else numpy.zeros(len(graph.ends))
-    if all((_shared(load) == _shared(most))[load > 0].all() for load in result.values()):
-        return ((frozenset(result), graph.bandwidth / _shared(most)),)
-    return tuple((frozenset([far]), graph.bandwidth / _shared(load)) for far, load in sorted(result.items()))
-
-
-def _shared(load: Floats) -> Floats:
-    """Among how many devices a link is divided; a single device gets no more than the link."""
-    return numpy.maximum(load, 1.0)
-
-
-def loads(graph: LinkGraph) -> dict[int, Floats]:
-    """By distance in hops, the devices whose traffic each link carries; 0 for links at a device, which are its own.
-
-    Every device sends as fast as one, evenly to all devices at that distance and evenly over all ways of so many hops.
-    Of the two directions of a link the busier counts. Nothing where no link is shared.
-    """
-    trunks = graph.trunks
-    if not graph.shared or not trunks.any():
-        return {}
     walked = directed(graph)
-    at_once = walked.sources_at_once()
-    carried: dict[int, Floats] = {}
-    for start in range(0, len(graph.devices), at_once):
-        _add(graph, walked, graph.devices[start : start + at_once], carried)
-    result = {}
-    for far, load in carried.items():
+    limiting = graph.is_device[graph.ends].all(axis=1) | graph.shared
+    carried: list[Floats] = []
+    for sources in _batches(graph, walked):
+        _add(graph, walked, _best_paths(walked, sources, graph.bandwidth[walked.link]), len(sources), carried)
+    result = list[Floats]()
+    for load in carried:
         both = numpy.zeros(len(graph.ends))
         numpy.maximum.at(both, walked.link, load)
-        result[far] = numpy.where(trunks, numpy.round(both, DIGITS), 0.0)
-    return result
+        numpy.minimum(both, 1.0, out=both, where=~limiting)
+        result.append(numpy.round(both, DIGITS))
+    return tuple(result)
 
 
-def _add(graph: LinkGraph, walked: Directed, sources: Numbers, carried: dict[int, Floats]) -> None:
-    """Add what each directed link carries from `sources`, by the distance of the receivers."""
-    distance, ways, steps = _walk(walked, sources)
-    at_device = graph.is_device[numpy.arange(distance.size) % walked.nodes]
-    for far in range(1, len(steps) + 1):
-        receivers = numpy.flatnonzero((distance == far) & at_device)
-        if not len(receivers):
-            continue
-        per_source = numpy.bincount(receivers // walked.nodes, minlength=len(sources))
-        flow = numpy.zeros(distance.size)
-        flow[receivers] = 1.0 / per_source[receivers // walked.nodes]
-        total = carried.setdefault(far, numpy.zeros(len(walked.head)))
-        for origin, taken, reached in reversed(steps[:far]):
-            part = flow[reached] * (ways[origin] / ways[reached])
-            flow += numpy.bincount(origin, part, minlength=distance.size)
-            total += numpy.bincount(taken, part, minlength=len(walked.head))
+def _batches(graph: LinkGraph, walked: Directed) -> Iterator[Numbers]:
+    """The devices, as many at a time as are walked from together."""
+    at_once = walked.sources_at_once()
+    for start in range(0, len(graph.devices), at_once):
+        yield graph.devices[start : start + at_once]
 
 
-def _walk(walked: Directed, sources: Numbers) -> tuple[Numbers, Floats, list[tuple[Numbers, Numbers, Numbers]]]:
-    """Distances, numbers of shortest ways and, hop by hop, the steps of those ways: from where, what link, to where."""
-    states = len(sources) * walked.nodes
-    distance = numpy.full(states, -1, dtype=numpy.int64)
-    ways, marks = numpy.zeros(states), numpy.zeros(states, dtype=numpy.int64)
-    front = numpy.arange(len(sources)) * walked.nodes + sources
-    distance[front], ways[front] = 0, 1.0
-    steps: list[tuple[Numbers, Numbers, Numbers]] = []
-    while len(front):
-        position, taken, reached = walked.steps(front)
-        fresh = distance[reached] < 0
-        origin, taken, reached = front[position[fresh]], taken[fresh], reached[fresh]
-        front = first_of_each(reached, marks)
-        distance[front] = len(steps) + 1
-        ways += numpy.bincount(reached, ways[origin], minlength=states)
-        if len(front):
-            steps.append((origin, taken, reached))
-    return distance, ways, steps
+def _add(graph: LinkGraph, walked: Directed, steps: list[_Steps], sources: int, carried: list[Floats]) -> None:
+    """Add what each directed link carries from some sources, by the distance of the receivers."""
+    is_device = graph.is_device
+    for far, last in enumerate(steps):
+        source, node = numpy.divmod(last.states, walked.nodes)
+        receives = is_device[node]
+        flow = numpy.where(receives, 1.0, 0.0)
+        flow /= numpy.maximum(numpy.bincount(source, receives, minlength=sources), 1.0)[source]
+        if far == len(carried):
+            carried.append(numpy.zeros(len(walked.head)))
+        for index in range(far, -1, -1):
+            step = steps[index]
+            part = flow[step.reached] * step.share
+            carried[far] += numpy.bincount(step.taken, part, minlength=len(walked.head))
+            flow = numpy.bincount(step.origin, part, minlength=len(steps[index - 1].states) if index else sources)
 
 
-FEMTOSECOND = 15
-"""Decimals kept of a latency in seconds: links in another order add up to the same number."""
+MOST_PATTERNS = 16
+"""Ways to divide links that are told apart; of more, neighbouring distances are taken together, each link at the
+larger of its loads. Each takes a walk over all steps."""
+
+
+@frozen(eq=False)
+class _Pattern:
+    """Distances at which links are divided alike, up to a factor.
+
+    Attributes:
+        loads: the devices that share each link, at least 1; over the factor. 0 where it is used at none of them.
+        factors: for each distance (in hops, less 1) what loads are multiplied by.
+    """
+
+    loads: Floats
+    factors: dict[int, float] = field(factory=dict)
+
+    def joined(self, far: int, load: Floats, factor: float) -> "_Pattern | None":
+        """With one distance more; None: there, links are divided otherwise."""
+        used = load > 0
+        scaled = numpy.where(used, numpy.maximum(load, 1.0) / factor, 0.0)
+        both = used & (self.loads > 0)
+        if (scaled[both] != self.loads[both]).any():
+            return None
+        return _Pattern(numpy.where(used, scaled, self.loads), {**self.factors, far: factor})
+
+
+def _patterns(by_distance: Sequence[Floats]) -> list[_Pattern]:
+    """How links are divided at every distance: few patterns, for each of which bandwidths are worked out once."""
+    found: list[_Pattern] = []
+    for far, load in enumerate(by_distance):
+        for factor in (1.0, float(max(load.max(), 1.0))):
+            joined = [(index, each.joined(far, load, factor)) for index, each in enumerate(found)]
+            fitting = [(index, each) for index, each in joined if each is not None]
+            if fitting:
+                found[fitting[0][0]] = fitting[0][1]
+                break
+        else:
+            found.append(_Pattern(numpy.where(load > 0, numpy.maximum(load, 1.0), 0.0), {far: 1.0}))
+    if len(found) <= MOST_PATTERNS:
+        return found
+    together = [list(map(int, each)) for each in numpy.array_split(numpy.arange(len(by_distance)), MOST_PATTERNS)]
+    return [
+        _Pattern(numpy.max([numpy.maximum(by_distance[far], 1.0) for far in each], axis=0), dict.fromkeys(each, 1.0))
+        for each in together
+    ]
 
 
 def pairs(graph: LinkGraph) -> Pairs:
-    """Bandwidth, latency and hops between every two devices of `graph`, along widest-shortest paths.
+    """Bandwidth, latency and hops between every two devices of `graph` when all devices send.
 
-    Of the paths with the fewest hops the widest counts (RFC 2676, "QoS Routing Mechanisms and OSPF Extensions"). Its
-    bandwidth is that of its narrowest link; a link between switches counts as the share of a
-    device when all send that far (`sharing`). Latencies of its links add up; where several paths are as wide, theirs is
-    found hop by hop and is never less than that of the quickest. Devices pass on what is not for them.
+    Of the paths with the fewest hops the widest count (widest-shortest paths, RFC 2676, "QoS Routing Mechanisms and
+    OSPF Extensions"); messages spread over all of them. Every link counts as the share of a device when all send that
+    far (`loads`), or less far if that is worse, and never as more than the link. The narrowest link of all those paths
+    counts, and the latency of the slowest of them, in the worse direction, so that no message fares worse.
     """
     walked = directed(graph)
-    patterns = widths(graph)
-    delay = graph.latency[walked.link]
-    count, at_once = len(graph.devices), walked.sources_at_once()
-    bandwidth, latency = numpy.empty((count, count)), numpy.empty((count, count))
-    hops = numpy.empty((count, count), dtype=numpy.int16)
-    for start in range(0, count, at_once):
-        rows = slice(start, min(start + at_once, count))
-        for distances, width in patterns:
-            best = _best(walked, graph.devices[rows], width[walked.link], delay)
-            widest, quickest, fewest = (values.reshape(-1, walked.nodes)[:, graph.devices] for values in best)
-            meant = numpy.isin(fewest, [0, *distances]) if len(patterns) > 1 else numpy.ones(fewest.shape, dtype=bool)
-            numpy.copyto(bandwidth[rows], widest, where=meant)
-            numpy.copyto(latency[rows], quickest, where=meant)
-            hops[rows] = fewest
+    patterns = _patterns(list(numpy.maximum.accumulate(loads(graph))))
+    delay = whole_attoseconds(graph.latency)[walked.link]
+    count = len(graph.devices)
+    bandwidth, latency = numpy.full((count, count), numpy.inf), numpy.zeros((count, count))
+    hops = numpy.zeros((count, count), dtype=numpy.int16)
+    column = numpy.full(walked.nodes, -1)
+    column[graph.devices] = numpy.arange(count)
+    first = 0
+    for sources in _batches(graph, walked):
+        steps = _best_paths(walked, sources, graph.bandwidth[walked.link])
+        places = []
+        for each in steps:
+            source, node = numpy.divmod(each.states, walked.nodes)
+            arrived = numpy.flatnonzero(column[node] >= 0)
+            places.append((arrived, first + source[arrived], column[node[arrived]]))
+        for far, slowest in _along(steps, len(sources), delay, numpy.add, numpy.maximum):
+            arrived, row, other = places[far]
+            latency[row, other], hops[row, other] = slowest[arrived], far + 1
+        for pattern in patterns:
+            width = (graph.bandwidth / numpy.maximum(pattern.loads, 1.0 / max(pattern.factors.values())))[walked.link]
+            for far, narrowest in _along(steps, len(sources), width, numpy.minimum, numpy.minimum):
+                if far in pattern.factors:
+                    arrived, row, other = places[far]
+                    bandwidth[row, other] = narrowest[arrived] / pattern.factors[far]
+                if far == max(pattern.factors):
+                    break
+        first += len(sources)
+    numpy.minimum(bandwidth, bandwidth.T.copy(), out=bandwidth)
     numpy.maximum(latency, latency.T.copy(), out=latency)
-    numpy.round(latency, FEMTOSECOND, out=latency)
+    latency /= ATTOSECONDS
     return Pairs(tuple(graph.names[index] for index in graph.devices), bandwidth, latency, hops)
 
 
-def _best(walked: Directed, sources: Numbers, width: Floats, delay: Floats) -> tuple[Floats, Floats, Numbers]:
-    """Bandwidth, latency and hops from each source to each node, flat."""
-    states = len(sources) * walked.nodes
-    hops, marks = numpy.full(states, -1, dtype=numpy.int64), numpy.zeros(states, dtype=numpy.int64)
-    best, quickest = numpy.zeros(states), numpy.full(states, numpy.inf)
-    front = numpy.arange(len(sources)) * walked.nodes + sources
-    hops[front], best[front], quickest[front] = 0, numpy.inf, 0.0
-    depth = 0
-    while len(front):
-        depth += 1
-        position, taken, reached = walked.steps(front)
-        fresh = hops[reached] < 0
-        origin, taken, reached = front[position[fresh]], taken[fresh], reached[fresh]
-        widths = numpy.minimum(best[origin], width[taken])
-        numpy.maximum.at(best, reached, widths)
-        widest = widths == best[reached]
-        numpy.minimum.at(quickest, reached[widest], quickest[origin[widest]] + delay[taken[widest]])
-        front = first_of_each(reached, marks)
-        hops[front] = depth
-    return best, quickest, hops
+def _along(
+    steps: list[_Steps], sources: int, figure: Floats, passed: numpy.ufunc, worst: numpy.ufunc
+) -> Iterator[tuple[int, Floats]]:
+    """Hop by hop (less 1) the worst over all best paths to each state of what `passed` makes of its links' figures."""
+    start = numpy.inf if worst is numpy.minimum else 0.0
+    value = numpy.full(sources, start)
+    for far, step in enumerate(steps):
+        reached = numpy.full(len(step.states), start)
+        worst.at(reached, step.reached, passed(value[step.origin], figure[step.taken]))
+        value = reached
+        yield far, value

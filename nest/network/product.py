@@ -42,9 +42,10 @@ class Product:
     """The dimensions of a network.
 
     Attributes:
-        place: devices by dimensions: where a device is along each dimension, counted from 0. A dimension that is a line
-            or a ring is counted along it.
+        place: devices by dimensions: where a device is along each dimension. Places are numbered by the first device
+            at each, dimensions by their first links.
         sizes: places of each dimension, 2 or more.
+        along: for each dimension the rank of every place on a walk along it: from end to end of a line, round a ring.
         hops: for each dimension the hops between every two of its places.
         bandwidth: of the links of each dimension, bytes per second.
         latency: of the links of each dimension, seconds.
@@ -52,6 +53,7 @@ class Product:
 
     place: Numbers
     sizes: tuple[int, ...]
+    along: tuple[Numbers, ...]
     hops: tuple[Numbers, ...]
     bandwidth: tuple[float, ...]
     latency: tuple[float, ...]
@@ -78,11 +80,11 @@ def product(links: DeviceLinks, hops: Numbers) -> Product | None:
     if not alike or not _is_product(links.ends, found, dimensions):
         return None
     representative = [int(numpy.argmax(found == each)) for each in range(len(dimensions))]
-    along = [_counted_along(places, links.ends[found == each]) for each, places in enumerate(dimensions)]
     return Product(
-        place=numpy.stack(along, axis=1),
-        sizes=tuple(int(places.max()) + 1 for places in along),
-        hops=tuple(_hops_along(index, along, hops) for index in range(len(along))),
+        place=numpy.stack(dimensions, axis=1),
+        sizes=tuple(int(places.max()) + 1 for places in dimensions),
+        along=tuple(_walked(places[links.ends[found == each]]) for each, places in enumerate(dimensions)),
+        hops=tuple(_hops_along(index, dimensions, hops) for index in range(len(dimensions))),
         bandwidth=tuple(float(links.bandwidth[link]) for link in representative),
         latency=tuple(float(links.latency[link]) for link in representative),
     )
@@ -188,31 +190,30 @@ def _is_product(ends: Numbers, classes: Numbers, dimensions: list[Numbers]) -> b
     return True
 
 
-def _counted_along(places: Numbers, links: Numbers) -> Numbers:
-    """Places numbered anew: along the dimension from an end, or from the first device where it has none."""
-    size = int(places.max()) + 1
+def _walked(joined: Numbers) -> Numbers:
+    """The rank of each place on a walk over links between places, from an end, or from place 0 where there is none."""
+    size = int(joined.max()) + 1
     adjacent: list[set[int]] = [set() for _ in range(size)]
-    for one, two in places[links].tolist():
+    for one, two in joined.tolist():
         adjacent[one].add(two)
         adjacent[two].add(one)
     here: int | None = min(range(size), key=lambda each: (len(adjacent[each]), each))
-    number: dict[int, int] = {}
+    rank: dict[int, int] = {}
     while here is not None:
-        number[here] = len(number)
-        ahead = [each for each in sorted(adjacent[here]) if each not in number]
-        waiting = (each for each in range(size) if each not in number)
+        rank[here] = len(rank)
+        ahead = [each for each in sorted(adjacent[here]) if each not in rank]
+        waiting = (each for each in range(size) if each not in rank)
         here = ahead[0] if ahead else next(waiting, None)
-    counted: Numbers = numpy.array([number[each] for each in range(size)], dtype=numpy.int64)[places]
-    return counted
+    return numpy.array([rank[each] for each in range(size)], dtype=numpy.int64)
 
 
-def _hops_along(index: int, along: list[Numbers], hops: Numbers) -> NDArray[numpy.int64]:
+def _hops_along(index: int, dimensions: list[Numbers], hops: Numbers) -> NDArray[numpy.int64]:
     """Hops between the places of one dimension, seen on the line that the first device is on."""
-    same = numpy.ones(len(along[0]), dtype=bool)
-    for other, places in enumerate(along):
+    same = numpy.ones(len(hops), dtype=bool)
+    for other, places in enumerate(dimensions):
         if other != index:
             same &= places == places[0]
     line = numpy.flatnonzero(same)
-    line = line[numpy.argsort(along[index][line], kind="stable")]
+    line = line[numpy.argsort(dimensions[index][line], kind="stable")]
     result: Numbers = hops[numpy.ix_(line, line)]
     return result

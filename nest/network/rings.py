@@ -115,6 +115,7 @@ class Rings:
             raise ValueError(f"a ring joins two devices or more, not {len(key)}")
         if key not in self._found:
             devices = numpy.array(sorted(key), dtype=numpy.int64)
+            devices = devices[numpy.argsort(self._routes.nodes[devices])]  # As in the file, however levels have them.
             self._found[key] = _best([*self._dimensional(devices), *self._flat(devices)])
         return self._found[key]
 
@@ -122,19 +123,21 @@ class Rings:
         """One circuit over all of them."""
         count, routes = len(devices), self._routes
         block = numpy.ix_(devices, devices)
-        guesses = [self._snake(devices)] if self._product is not None and count > EXACT else []
+        walks = [list(range(count)), self._snake(devices)] if count > EXACT else []
+        guesses = [guess for walk in walks for guess in _round(walk)]
         for circuit in circuits(routes.bandwidth[block], routes.latency[block], routes.hops[block], guesses):
             along = devices[circuit.order]
             sent = [(along, numpy.roll(along, -1), (count - 1) / count)]
             yield self._ring(circuit.latency, circuit.bandwidth, sent)
 
     def _snake(self, devices: Numbers) -> list[int]:
-        """Rows of `devices`, every other line backwards."""
-        assert self._product is not None
+        """Rows of `devices` along a product, every other line backwards."""
+        if self._product is None:
+            return list(range(len(devices)))
         place = self._product.place[devices]
         keys, backwards = [], numpy.zeros(len(devices), dtype=bool)
-        for column, size in zip(place.T, self._product.sizes, strict=True):
-            turned = numpy.where(backwards, size - 1 - column, column)
+        for column, size, along in zip(place.T, self._product.sizes, self._product.along, strict=True):
+            turned = numpy.where(backwards, size - 1 - along[column], along[column])
             keys.append(turned)
             backwards = backwards ^ (turned % 2 == 1)
         order: list[int] = numpy.lexsort(keys[::-1]).tolist()
@@ -191,7 +194,8 @@ class Rings:
         """The best order of these places of a dimension."""
         assert self._product is not None
         hops = self._product.hops[dimension][numpy.ix_(places, places)]
-        return circuits(numpy.ones(hops.shape), hops.astype(numpy.float64), hops)[0].order
+        walk = numpy.argsort(self._product.along[dimension][list(places)]).tolist()
+        return circuits(numpy.ones(hops.shape), hops.astype(numpy.float64), hops, _round(walk))[0].order
 
     def _ring(self, latency: float, bandwidth: float, sent: Sequence[Sent]) -> Ring:
         """A ring with what each directed link carries."""
@@ -201,6 +205,11 @@ class Rings:
         links, index = numpy.unique(every, return_inverse=True)
         shares = numpy.bincount(index.reshape(-1), weights).astype(numpy.float64)
         return Ring(latency, bandwidth, links, shares)
+
+
+def _round(walk: list[int]) -> tuple[list[int], list[int]]:
+    """Two circuits made of a walk: straight back from its end, or every other step there and the others back."""
+    return walk, [*walk[::2], *walk[1::2][::-1]]
 
 
 def _best(rings: Sequence[Ring]) -> tuple[Ring, ...]:

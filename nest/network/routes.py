@@ -18,11 +18,11 @@ class Routes:
         latency: sum over the path, seconds, devices by devices; 0 on the diagonal.
         hops: links on the path, devices by devices.
         link_bandwidth: bytes per second of each directed link that all who cross it share; infinite: not shared.
-        nodes: of each device, the node it is.
+        nodes: of each device, the node it is; nodes are numbered as in the file.
         tails: of each directed link, the node it leaves.
         heads: of each directed link, the node it leads to.
         last: for each device and each node the last directed link on the way there, -1 at the device itself; None:
-            every ordered pair of devices has a directed link of its own, number `source * devices + target`.
+            every ordered pair of devices has a directed link of its own, `source * devices + target` of their nodes.
     """
 
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class Routes:
         if source == target:
             return numpy.empty(0, dtype=numpy.int64)
         if self.last is None:
-            return numpy.array([source * self.size + target])
+            return numpy.array([self.nodes[source] * self.size + self.nodes[target]])
         last, start, node = self.last[source], self.nodes[source], self.nodes[target]
         links = []
         while node != start:
@@ -57,7 +57,7 @@ class Routes:
         """The directed links of many paths in no order: which of the paths, and the link."""
         which = numpy.flatnonzero(sources != targets)
         if self.last is None:
-            return which, sources[which] * self.size + targets[which]
+            return which, self.nodes[sources[which]] * self.size + self.nodes[targets[which]]
         node, found = self.nodes[targets], []
         while len(which):
             links = self.last[sources[which], node[which]].astype(numpy.int64)

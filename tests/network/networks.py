@@ -1,5 +1,6 @@
 """Networks for tests, built without nest's own builders."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
 
@@ -68,3 +69,60 @@ def as_networkx(graph: LinkGraph) -> "networkx.Graph[int]":
     for (one, two), bandwidth, latency in rows:
         found.add_edge(one, two, bandwidth=bandwidth, latency=latency)
     return found
+
+
+Sent = dict[tuple[int, int], float]
+"""What goes over each directed link."""
+
+
+def best_ways(graph: LinkGraph, source: int) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """Hops to each node, and the neighbours over which its ways of fewest hops are the widest."""
+    whole = as_networkx(graph)
+    hops = dict(networkx.single_source_shortest_path_length(whole, source))
+    width, before = {source: float("inf")}, dict[int, list[int]]()
+    for node in sorted(hops, key=hops.__getitem__)[1:]:
+        offers = {
+            near: min(width[near], whole.edges[near, node]["bandwidth"])
+            for near in whole[node]
+            if hops[near] == hops[node] - 1
+        }
+        width[node] = max(offers.values())
+        before[node] = [near for near, offer in offers.items() if offer == width[node]]
+    return hops, before
+
+
+def sent_over(before: dict[int, list[int]], source: int, target: int) -> Sent:
+    """What goes over each link of one unit from source to target, all ways alike."""
+
+    def ways(node: int) -> int:
+        return 1 if node == source else sum(ways(near) for near in before[node])
+
+    flow: Sent = defaultdict(float)
+
+    def send(node: int, amount: float) -> None:
+        for near in before.get(node, []):
+            part = amount * ways(near) / ways(node)
+            flow[near, node] += part
+            send(near, part)
+
+    send(target, 1.0)
+    return dict(flow)
+
+
+def all_sending(graph: LinkGraph) -> tuple[dict[int, Sent], dict[tuple[int, int], Sent]]:
+    """By distance, what links carry when every device sends one unit, evenly to all so far away; and for each pair.
+
+    Worked out device by device and way by way.
+    """
+    devices = graph.devices.tolist()
+    totals: dict[int, Sent] = defaultdict(lambda: defaultdict(float))
+    pairs: dict[tuple[int, int], Sent] = {}
+    for source in devices:
+        hops, before = best_ways(graph, source)
+        for target in devices:
+            if source != target:
+                peers = sum(hops[other] == hops[target] for other in devices)
+                pairs[source, target] = sent_over(before, source, target)
+                for link, part in pairs[source, target].items():
+                    totals[hops[target]][link] += part / peers
+    return dict(totals), pairs

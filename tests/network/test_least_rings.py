@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nest.instance.pairs import Pairs
-from nest.network import LinkGraph, PathNetwork, network_model
+from nest.network import LinkGraph, PathNetwork, network_model, optimistic_level
 from nest.network.graph import grid
 from tests.network.networks import random_graphs
 
@@ -75,3 +75,29 @@ def test_bounds_are_met_where_the_network_is_regular() -> None:
             assert list(torus.least_rings(count)) == found
     line = network_model(grid((6,), [False], 50e9, 1e-6))
     assert line.least_rings(6) == ((2e-6, 50e9),)
+
+
+@given(random_graphs(switches=True), st.booleans(), st.data())
+def test_nothing_is_faster_than_the_optimistic_level(graph: LinkGraph, all_ports: bool, data: st.DataObject) -> None:
+    network = network_model(graph, all_ports=all_ports)
+    count = len(network.names)
+    members = data.draw(st.lists(st.integers(0, count - 1), min_size=2, unique=True))
+    alone, level = optimistic_level(network), optimistic_level(network, [len(members), 2])
+    apart = ~numpy.eye(count, dtype=bool)
+    assert (alone.fanout, alone.bandwidth, alone.latency) == (
+        count,
+        network.bandwidth[apart].max(),
+        network.latency[apart].min(),
+    )
+    for ring in network.rings(members):
+        assert ring.bandwidth <= level.bandwidth * (1 + 1e-12)
+        assert ring.latency >= level.latency * (1 - 1e-12)
+    assert level.bandwidth >= alone.bandwidth
+    assert level.latency <= alone.latency
+
+
+def test_the_optimistic_level_counts_ports() -> None:
+    torus = network_model(grid((6, 6), [True, True], 50e9, 1e-6), all_ports=True)
+    assert optimistic_level(torus).bandwidth == 50e9
+    assert optimistic_level(torus, [36]).bandwidth == pytest.approx(200e9)
+    assert optimistic_level(torus, [36]).latency == pytest.approx(2 * 5e-6 / 35)

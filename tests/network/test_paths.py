@@ -1,34 +1,61 @@
-"""Paths of the fewest hops, the widest of them, against every path there is."""
-
-from itertools import pairwise
+"""What pairs get of their paths when all send, against every path there is."""
 
 import networkx
 import numpy
 import pytest
-from hypothesis import given
+from attrs import evolve
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest.network import LinkGraph, pairs
+from nest.network import LinkGraph, network_model, pairs
 from nest.network.graph import grid, link_graph
-from tests.network.networks import as_networkx, random_graphs, shuffled
+from tests.network.networks import all_sending, as_networkx, random_graphs, shuffled
 
 
-@given(random_graphs())
-def test_bandwidth_and_hops_are_those_of_the_widest_shortest_path(graph: LinkGraph) -> None:
+@settings(max_examples=200)
+@given(random_graphs(switches=True), st.booleans())
+def test_pairs_have_what_they_get_of_their_widest_shortest_paths_when_all_send(graph: LinkGraph, shared: bool) -> None:
+    graph = evolve(graph, shared=shared)
     found, whole = pairs(graph), as_networkx(graph)
+    totals, each_sends = all_sending(graph)
+    devices, switches = graph.devices.tolist(), {*range(len(graph.names))} - {*graph.devices.tolist()}
     assert found.hops is not None
-    for one in range(found.size):
-        for two in range(found.size):
-            if one == two:
-                assert (found.bandwidth[one, two], found.latency[one, two]) == (numpy.inf, 0.0)
-                continue
-            paths = [list(pairwise(path)) for path in networkx.all_shortest_paths(whole, one, two)]
-            widths = [min(whole.edges[link]["bandwidth"] for link in path) for path in paths]
-            delays = [sum(whole.edges[link]["latency"] for link in path) for path in paths]
-            widest = [delay for delay, width in zip(delays, widths, strict=True) if width == max(widths)]
-            assert found.hops[one, two] == len(paths[0])
-            assert found.bandwidth[one, two] == max(widths)
-            assert min(widest) - 1e-15 <= found.latency[one, two] <= max(widest) + 1e-15
+
+    def share(link: tuple[int, int], far: int) -> float:
+        """Of a link, what a device gets at a distance or nearer, in the busier direction."""
+        near = [sent for distance, sent in totals.items() if distance <= far]
+        busy = max(sent.get(way, 0.0) for sent in near for way in (link, link[::-1]))
+        limits = shared or switches.isdisjoint(link)
+        return float(whole.edges[link]["bandwidth"]) / max(busy if limits else 1.0, 1.0)
+
+    for one, source in enumerate(devices):
+        assert (found.bandwidth[one, one], found.latency[one, one], found.hops[one, one]) == (numpy.inf, 0.0, 0)
+        for two, target in enumerate(devices):
+            if one != two:
+                hops = networkx.shortest_path_length(whole, source, target)
+                ways = [way for pair in ((source, target), (target, source)) for way in each_sends[pair]]
+                assert found.hops[one, two] == hops
+                assert found.bandwidth[one, two] == pytest.approx(min(share(way, hops) for way in ways), rel=1e-8)
+                assert found.latency[one, two] == pytest.approx(
+                    max(longest(whole, each_sends[pair], *pair) for pair in ((source, target), (target, source))),
+                    rel=1e-12,
+                )
+
+
+def longest(whole: "networkx.Graph[int]", sent: dict[tuple[int, int], float], source: int, target: int) -> float:
+    """The largest latency of the ways over these links."""
+    if source == target:
+        return 0.0
+    return max(
+        longest(whole, sent, source, near) + whole.edges[near, node]["latency"] for near, node in sent if node == target
+    )
+
+
+@given(random_graphs(switches=True))
+def test_no_message_alone_is_slower_than_its_pair(graph: LinkGraph) -> None:
+    found, alone = pairs(graph), network_model(graph)
+    assert (alone.bandwidth >= found.bandwidth).all()
+    assert (alone.latency <= found.latency).all()
 
 
 @given(random_graphs(switches=True))

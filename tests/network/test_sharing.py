@@ -1,13 +1,15 @@
-"""What devices get of links between switches."""
+"""What devices get of links that they share."""
 
+import networkx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest.network import pairs
-from nest.network.graph import link_graph
+from nest.instance import Cluster
+from nest.network import LinkGraph, pairs, reduce
+from nest.network.graph import grid, link_graph
 from nest.network.paths import loads
-from tests.network.networks import tree
+from tests.network.networks import all_sending, as_networkx, random_graphs, tree
 
 
 def leaf_and_spine(leaves: int, below: int, spines: int, uplink: float, *, shared: bool = True) -> "object":
@@ -37,13 +39,56 @@ def test_links_may_have_the_bandwidth_of_a_device() -> None:
     assert found.bandwidth[0, -1] == 10e9
 
 
-def test_links_of_devices_are_their_own() -> None:
+def test_a_tree_carries_upwards_what_is_below() -> None:
     graph = tree([4, 2], [50e9, 10e9], [2e-6, 6e-6])
     found = loads(graph)
-    assert sorted(found) == [2, 4]
+    assert len(found) == 4
+    assert not found[0].any()
     assert not found[2].any()
-    assert [load for load, trunk in zip(found[4], graph.trunks, strict=True) if not trunk] == [0.0] * 8
-    assert [load for load, trunk in zip(found[4], graph.trunks, strict=True) if trunk] == [4.0, 4.0]
+    for far, below in ((2, 0.0), (4, 4.0)):
+        carried = found[far - 1]
+        assert [load for load, trunk in zip(carried, graph.trunks, strict=True) if not trunk] == [1.0] * 8
+        assert [load for load, trunk in zip(carried, graph.trunks, strict=True) if trunk] == [below] * 2
+
+
+def test_devices_that_pass_on_share_their_links() -> None:
+    """In a ring of eight, four hops away, a device sends to one other: over four of its eight links each way round."""
+    graph = grid((8,), [True], 50e9, 1e-6)
+    assert [each.tolist() for each in loads(graph)] == [[far / 2] * 8 for far in (1, 2, 3)] + [[2.0] * 8]
+    assert pairs(graph).bandwidth[0].tolist() == pytest.approx(
+        [float("inf"), 50e9, 50e9, 50e9 / 1.5, 25e9, 50e9 / 1.5, 50e9, 50e9]
+    )
+
+
+@settings(max_examples=1000)
+@given(random_graphs(switches=True))
+def test_no_level_is_faster_than_what_devices_get_when_all_send_that_far(graph: LinkGraph) -> None:
+    """Every device sends evenly to all at one distance: each gets the rate at which its fullest link is full."""
+    totals, each_sends = all_sending(graph)
+    whole = as_networkx(graph)
+    found = reduce(pairs(graph))
+    for reduction in found.reductions:
+        cluster = Cluster(reduction.levels, 1.0)
+        for one in range(cluster.size):
+            for two in range(cluster.size):
+                if one != two:
+                    pair = int(graph.devices[reduction.order[one]]), int(graph.devices[reduction.order[two]])
+                    sent = totals[networkx.shortest_path_length(whole, *pair)]
+                    rate = min(whole.edges[way]["bandwidth"] / sent[way] for way in each_sends[pair])
+                    level = reduction.levels[cluster.level(*sorted((one, two)))]
+                    assert level.bandwidth <= rate * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+def test_many_patterns_are_taken_together_at_the_worst(wrap: bool) -> None:
+    graph = grid((5, 6), [wrap, False], 50e9, 1e-6)
+    fine = pairs(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nest.network.paths.MOST_PATTERNS", 2)
+        coarse = pairs(graph)
+    assert (coarse.bandwidth <= fine.bandwidth * (1 + 1e-12)).all()
+    assert (coarse.bandwidth < fine.bandwidth).any()
+    assert (coarse.latency == fine.latency).all()
 
 
 def test_far_traffic_does_not_slow_near_devices() -> None:
