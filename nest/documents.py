@@ -173,6 +173,10 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
     from nest.formulate.fixed_plan import fixed_plan
 
     instance, solution, formulation = fixed_plan(problem, known)
+    if instance.network is not None:
+        from nest.solve.placement.arrange import Arranger
+
+        solution, _ = Arranger(instance).place(solution)
     plan = _document(instance, formulation, solution, evaluate(instance, solution), problem, known)
     beyond = outside(plan, instance, solution, formulation, problem, known)
     return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
@@ -268,9 +272,14 @@ def verdict(
         priced = evaluate(instance, solution)
         return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
 
-    proof = prove(
-        instance, plan.batch_time, pricing, free=free, time_limit=deadline, workers=workers, progress=progress
-    )
+    if instance.network is not None:
+        from nest.solve.placement.search import prove as prove_on_network
+
+        proof = prove_on_network(instance, plan.batch_time, time_limit=deadline, workers=workers, progress=progress)
+    else:
+        proof = prove(
+            instance, plan.batch_time, pricing, free=free, time_limit=deadline, workers=workers, progress=progress
+        )
     better = None if proof.better is None else _better(instance, formulation, proof, proof.better, problem, known)
     best = better or plan
     certificate = None

@@ -97,13 +97,14 @@ class Arranger:
         assert self.instance.network is not None
         self._orders = device_orders(self.instance.network.model)
 
-    def place(self, solution: Solution, bound: float) -> tuple[Solution, float]:
+    def place(self, solution: Solution) -> tuple[Solution, float]:
         """The plan with its blocks where they take least time of what is tried, and that time, seconds.
 
-        Args:
-            solution: the plan; where it is placed already, that placement is one of those tried.
-            bound: seconds that no placement of it is below.
+        Where it is placed already, that placement is one of those tried.
         """
+        assert self.instance.network is not None
+        # On the level that nothing beats no placement of it is below this.
+        bound = self.instance.network.price(evolve(self.instance, network=None), evolve(solution, placement=None))[0]
         widths = [self.instance.candidates[stage.candidate].width for stage in solution.stages]
         known = () if solution.placement is None else (solution.placement,)
         least, chosen = inf, None

@@ -8,6 +8,7 @@ better plan, partition and placement together; where it finds none, that is the 
 
 from collections.abc import Sequence
 from math import inf
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
@@ -17,6 +18,9 @@ from nest.solve.effort import Deadline
 from nest.solve.placement.arrange import Arranger
 from nest.solve.search import Incumbent, Progress
 from nest.tolerances import PROOF
+
+if TYPE_CHECKING:
+    from nest.solve.cpsat import Verification
 
 MOST_EFFORT = 64.0
 """CP-SAT's deterministic seconds for a case, after which it is left open; a limit by the clock would make plans depend
@@ -41,7 +45,7 @@ def solve(
     arranger = Arranger(instance)
 
     def placed(plan: Incumbent) -> Incumbent:
-        solution, seconds = arranger.place(plan.solution, plan.value)
+        solution, seconds = arranger.place(plan.solution)
         return evolve(plan, solution=solution, value=seconds)
 
     result = solve_on_levels(instance, deadline, progress, known=known, runner_up=False, besides=besides, placed=placed)
@@ -55,26 +59,44 @@ def _proved(
     instance: Instance, result: Result, arranger: Arranger, deadline: Deadline, progress: Progress | None
 ) -> Result:
     """The result, or a better one that CP-SAT finds, with what it proves."""
-    from nest.solve.cpsat import Price, verify
-
-    assert instance.network is not None
-    network = instance.network
-
-    placed: dict[Solution, Solution] = {}
-
-    def pricing(solution: Solution) -> Price:
-        if solution.placement is None:  # Of a network too large for CP-SAT to place every rank.
-            solution = placed.setdefault(solution, arranger.place(solution, 0.0)[0])
-        return Price(*network.price(instance, solution))
-
-    proof = verify(
-        instance, result.batch_time, pricing, time_limit=deadline, progress=progress, most_effort=MOST_EFFORT
+    assert result.batch_time is not None
+    proof = prove(
+        instance, result.batch_time, arranger, time_limit=deadline, progress=progress, most_effort=MOST_EFFORT
     )
     if proof.better is not None:
-        better = placed.get(proof.better, proof.better)
-        result = evolve(result, solution=better, batch_time=proof.better_batch_time)
+        result = evolve(result, solution=proof.better, batch_time=proof.better_batch_time)
     assert result.batch_time is not None
     bound = max(result.lower_bound or 0.0, proof.bound or 0.0)
     if proof.settled or bound >= result.batch_time * (1 - PROOF):
         return evolve(result, status="optimal", lower_bound=result.batch_time)
     return evolve(result, lower_bound=min(bound, result.batch_time))
+
+
+def prove(
+    instance: Instance, batch_time: float | None, arranger: Arranger | None = None, **options: Any
+) -> "Verification":
+    """Whether no plan on the network is better than `batch_time` by more than 1e-6 of it, or a better one, placed.
+
+    Args:
+        instance: the problem.
+        batch_time: seconds of the plan given; None: the claim is that there is no plan at all.
+        arranger: places plans where CP-SAT does not say where their blocks lie; None: a new one.
+        options: those of `nest.solve.cpsat.verify`.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+        InternalError: a model and exact pricing disagree on a plan.
+    """
+    from nest.solve.cpsat import Price, verify
+
+    assert instance.network is not None
+    network, arranging = instance.network, arranger or Arranger(instance)
+    placed: dict[Solution, Solution] = {}
+
+    def pricing(solution: Solution) -> Price:
+        if solution.placement is None:  # Of a network too large for CP-SAT to place every rank.
+            solution = placed.setdefault(solution, arranging.place(solution)[0])
+        return Price(*network.price(instance, solution))
+
+    proof = verify(instance, batch_time, pricing, **options)
+    return proof if proof.better is None else evolve(proof, better=placed.get(proof.better, proof.better))
