@@ -96,11 +96,19 @@ class LeastRings:
                 tuple(sizes[each] for each in used),
                 tuple(product.latency[each] * self._along(each, sizes[each]) for each in used),
                 tuple(product.bandwidth[each] for each in used),
+                tuple(self._ways(each, sizes[each]) for each in used),
             )
             per_byte = figures.per_byte(figures.widest_first())
             if self._all_ports:
                 per_byte = min(per_byte, figures.ported()[0])
             yield figures.flat_latency(), figures.flat_bandwidth(per_byte)
+
+    def _ways(self, dimension: int, size: int) -> float:
+        """The most that both directions together can be faster by: a circuit on a tree goes both ways on each link."""
+        assert self._product is not None
+        hops = self._product.hops[dimension]
+        is_tree = int((hops == 1).sum()) == 2 * (len(hops) - 1)
+        return 1.0 if size == 2 or is_tree else 2.0
 
     def _fewest_hops(self, dimension: int, size: int) -> int:
         """A lower bound on the hops of the longest step of a circuit over `size` places of a dimension."""

@@ -39,11 +39,14 @@ class Dimensions:
         sizes: members along each dimension, 2 or more.
         latency: of a step along each, seconds.
         bandwidth: along each, bytes per second.
+        ways: how many times as fast each is with half of what is sent in each direction: 2 round a ring of links, 1
+            where both directions take the same links, as between two devices or up and down a line.
     """
 
     sizes: tuple[int, ...]
     latency: tuple[float, ...]
     bandwidth: tuple[float, ...]
+    ways: tuple[float, ...]
 
     def flat_latency(self) -> float:
         """Latency of the flat ring over all members that takes as long, in seconds; alike for every order."""
@@ -74,22 +77,24 @@ class Dimensions:
     def ported(self) -> tuple[float, tuple[float, ...]]:
         """With all ports at once: seconds per byte of the buffer, and the bytes sent along each dimension.
 
-        An even part of the buffer goes along each rotation of the order of dimensions, half of it in each direction
-        along dimensions of three and more; two members have one link in each direction, whichever way round. The
-        slowest part counts; of the orders the one where it is fastest.
+        An even part of the buffer goes along each rotation of the order of dimensions, half of it in each direction.
+        The slowest part counts, or the links of the dimension that carries most of all parts, where that is more; of
+        the orders the one where it is fastest.
         """
         count = len(self.sizes)
-        ways = [2.0 if size > 2 else 1.0 for size in self.sizes]
-        both = Dimensions(self.sizes, self.latency, tuple(map(prod, zip(self.bandwidth, ways, strict=True))))
+        wide = tuple(map(prod, zip(self.bandwidth, self.ways, strict=True)))
+        both = Dimensions(self.sizes, self.latency, wide, self.ways)
         first, *rest = both.widest_first()
         best: tuple[float, tuple[float, ...]] | None = None
         for others in permutations(rest) if count <= MOST_ORDERED else [tuple(rest)]:
             order = (first, *others)
             rotations = [order[turn:] + order[:turn] for turn in range(count)]
             slowest = max(both.per_byte(rotation) for rotation in rotations) / count
-            if best is None or slowest < best[0]:
-                sent = zip(*(self.shares(rotation) for rotation in rotations), strict=True)
-                best = slowest, tuple(sum(each) / count for each in sent)
+            sent = zip(*(self.shares(rotation) for rotation in rotations), strict=True)
+            shares = tuple(sum(each) / count for each in sent)
+            seconds = max(slowest, *(share / bandwidth for share, bandwidth in zip(shares, wide, strict=True)))
+            if best is None or seconds < best[0]:
+                best = seconds, shares
         assert best is not None
         return best
 
@@ -152,6 +157,7 @@ class Rings:
             tuple(each.size for each in lines),
             tuple(each.latency for each in lines),
             tuple(each.bandwidth for each in lines),
+            tuple(self._ways(each) if self._all_ports else 1.0 for each in lines),
         )
         order, latency = figures.widest_first(), figures.flat_latency()
         if len(lines) > 1:
@@ -163,11 +169,8 @@ class Rings:
             per_byte, shares = figures.ported()
             sent = []
             for line, share in zip(lines, shares, strict=True):
-                if line.size > 2:
-                    sent.append((line.sources, line.targets, share / 2))
-                    sent.append((line.targets, line.sources, share / 2))
-                else:
-                    sent.append((line.sources, line.targets, share))
+                sent.append((line.sources, line.targets, share / 2))
+                sent.append((line.targets, line.sources, share / 2))
             yield self._ring(latency, figures.flat_bandwidth(per_byte), sent)
 
     def _lines(self, devices: Numbers) -> list[_Dimension]:
@@ -189,6 +192,13 @@ class Rings:
             narrowest = float(self._routes.bandwidth[sources, targets].min())
             lines.append(_Dimension(shape[axis], slowest, narrowest, sources, targets))
         return lines
+
+    def _ways(self, line: _Dimension) -> float:
+        """How many times as fast rings are with half of what is sent in each direction."""
+        _, there = self._routes.paths(line.sources, line.targets)
+        _, back = self._routes.paths(line.targets, line.sources)
+        busiest = numpy.bincount(there)
+        return 2.0 * float(busiest.max()) / float(numpy.bincount(numpy.concatenate([there, back])).max())
 
     def _circuit_along(self, dimension: int, places: tuple[int, ...]) -> Numbers:
         """The best order of these places of a dimension."""
