@@ -57,6 +57,7 @@ class StackDefaults:
         communicator: bytes of buffers that its communication library keeps for each group of ranks a device is in.
         context: bytes of the driver and of the code of its libraries.
         master_gradients: whether the optimizer keeps gradients in single precision where they are narrower.
+        all_ports: whether collectives drive all ports of a device at once.
     """
 
     overlap: Overlap = Overlap()
@@ -74,6 +75,7 @@ class StackDefaults:
     communicator: Bytes | None = field(default=None, validator=at_least(0))
     context: Bytes | None = field(default=None, validator=at_least(0))
     master_gradients: bool | None = None
+    all_ports: bool | None = None
 
     @property
     def filled(self) -> dict[str, Any]:
@@ -168,6 +170,8 @@ class Training:
             left out here; None: that of `search.target`, else the device's usual one. Not with `profile`.
         overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the
             scale-up network only, or `network`, anywhere; None: as the stack says, else `network`.
+        all_ports: whether collectives drive all ports of a device at once, where the network has dimensions (torus,
+            mesh); None: as the stack says, else not.
         dispatch: how tokens reach their experts: `all-to-all`, a copy for each expert chosen, or `per-node`, a copy for
             each node that has some of them, which forwards it; None: as the stack says, else `all-to-all`.
         expert_imbalance: tokens of the rank with the busiest experts over those of the average rank; None: as the stack
@@ -225,6 +229,7 @@ class Training:
     master_weights: bool | None = None
     master_gradients: bool | None = None
     offload: tuple[str, ...] = field(default=(), validator=every(each(one_of(OFFLOADABLE)), all_different))
+    all_ports: bool | None = None
 
     @property
     def exposed_share(self) -> float:

@@ -86,6 +86,7 @@ def test_each_key_that_is_written_wins() -> None:
 
 def test_all_keys_that_a_stack_fills_in_are_keys_of_training_that_may_be_left_out() -> None:
     whole = StackDefaults(Overlap(True, True, True, True), "domain", "per-node", 1.5, "whole", "flash", "ring", "bf16")
+    whole = evolve(whole, all_ports=True)
     found = filled(problem({"stack": "whole"}), bringing(StackSpec("whole", training=whole)))
     for each in fields(StackDefaults):
         assert getattr(found, each.name) == getattr(whole, each.name)
