@@ -246,7 +246,7 @@ def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
     faults = []
     bound, time = plan.lower_bound, fresh.batch_time
     if plan.status == "optimal":
-        if not _agree(bound, time):
+        if not (_agree(bound, time) or _within_proof(bound, time)):
             faults.append(f"The status is optimal, but lower_bound is {_short(bound)} and batch_time {_short(time)}.")
         if not fresh.fits:
             faults.append("The status is optimal, but a stage needs more memory than a device has.")
@@ -303,6 +303,11 @@ def _agree(stated: Any, derived: Any, unit: float = 0.0) -> bool:
     if numbers and (isinstance(stated, float) or isinstance(derived, float)) and abs(stated) <= sys.float_info.max:
         return math.isclose(stated, derived, rel_tol=AGREEMENT, abs_tol=max(AGREEMENT * unit, sys.float_info.min))
     return bool(stated == derived)
+
+
+def _within_proof(bound: float | None, time: float | None) -> bool:
+    """Whether a bound is as near as CP-SAT proves (PROBLEM.md section 5)."""
+    return bound is not None and time is not None and 0 <= time - bound <= (PROOF + AGREEMENT) * time
 
 
 def _short(value: Any) -> str:

@@ -68,6 +68,10 @@ class Deadline:
         """Whether it is for one that has none, too."""
         return self.left <= -self._patience
 
+    def patient(self) -> "Deadline":
+        """One that passes when this one is over: for a search that has no plan."""
+        return Deadline(None if self.left == inf else max(self.left + self._patience, 0.0) / 0.9, patience=0.0)
+
     @property
     def left(self) -> float:
         """Seconds until the time is up, infinite without a limit; negative after that."""

@@ -1,4 +1,4 @@
-"""The fastest plan of any instance: the dynamic program's, or where its levels are no network, one placed on it."""
+"""The fastest plan of any instance: on its levels, or where these are no network, placed on it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def solve(
     besides: Sequence[Solution] = (),
     **options: Any,
 ) -> Result:
-    """The plan of least step time with its proof, or why there is none; see `nest.solve.dp.solve`.
+    """The plan of least step time with its proof, or why there is none; see `nest.solve.any_graph.solve`.
 
     Args:
         instance: the problem.
@@ -28,13 +28,13 @@ def solve(
         options: further ones of `nest.solve.dp.solve`.
 
     Raises:
-        InputError: the layer graph has too many cuts, or a constraint cannot be computed.
+        InputError: a constraint cannot be computed, or the network's layer graph has too many cuts.
         NoPlanYet: the deadline is over, and there is no plan.
     """
     if instance.network is not None:
         from nest.solve.placement.search import solve as solve_on_network
 
         return solve_on_network(instance, time_limit, progress, known=known, besides=besides)
-    from nest.solve.dp import solve as solve_on_levels
+    from nest.solve.any_graph import solve as solve_on_levels
 
     return solve_on_levels(instance, time_limit, progress, known=known, besides=besides, **options)

@@ -91,6 +91,8 @@ class LayerModel:
     Attributes:
         model: of OR-Tools.
         limit: on the step time, which is minimised; None: any plan is asked for.
+        behind: for each boundary, the outer ends included, which layers lie behind it.
+        crossing: for each boundary between two stages, which tensors cross it.
     """
 
     def __init__(self, instance: Instance, case: Case, limit: Limit | None, *, ordered: bool = True) -> None:
@@ -100,7 +102,7 @@ class LayerModel:
         self._instance, self._case, self.limit = instance, case, limit
         self.model: CpModel = cp_model.CpModel()
         self._count = len(instance.graph.layers)
-        self._behind = self._boundaries()
+        self.behind = self._boundaries()
         modes = zip(case.candidates, case.modes, strict=True)
         self._choices = [Choice(candidate, *mode) for candidate, usable in modes for mode in usable]
         self._taken = [
@@ -108,7 +110,7 @@ class LayerModel:
         ]
         for row in self._taken:
             self.model.add_exactly_one(row.values())
-        self._crossing = [self._tensors_across(i) for i in range(1, case.stages)]
+        self.crossing = [self._tensors_across(i) for i in range(1, case.stages)]
         offered = [[(choice.candidate, literal) for choice, literal in row.items()] for row in self._taken]
         self._placement = place(self.model, instance, case, offered, ordered=ordered)
         for i in range(case.stages):
@@ -157,7 +159,7 @@ class LayerModel:
 
     def _runs(self, stage: int, layer: int) -> Term:
         """Whether a stage runs a layer."""
-        return self._behind[stage][layer] - self._behind[stage + 1][layer]
+        return self.behind[stage][layer] - self.behind[stage + 1][layer]
 
     def _over(self, stage: int, values: Sequence[int]) -> Term:
         """What whole numbers of a stage's layers add up to."""
@@ -166,7 +168,7 @@ class LayerModel:
 
     def _tensors_across(self, boundary: int) -> list[IntVar]:
         """Which tensors cross a boundary: made in front, read behind."""
-        row, terms = self._behind[boundary], []
+        row, terms = self.behind[boundary], []
         for producer, consumers in self._instance.graph.tensors:
             crosses = self.model.new_bool_var("")
             for consumer in consumers:
@@ -203,7 +205,7 @@ class LayerModel:
                 total = total + floors(numpy.array([used.gathered]), unit)[0]
             if mode.stash_inputs and stage > 0 and flying > 1:
                 stashed = floors((flying - 1) * used.tensor_bytes, unit)
-                total = total + sum(s * c for s, c in zip(stashed, self._crossing[stage - 1], strict=True))
+                total = total + sum(s * c for s, c in zip(stashed, self.crossing[stage - 1], strict=True))
             peaks = floors(mode.peak, unit)
             for peak in sorted({each for each in peaks if each > 0}, reverse=True):
                 here = self.model.new_bool_var("")
@@ -357,7 +359,7 @@ class LayerModel:
         alike = not has_ports(self._instance, self._case)
         levels = [0] if alike else self._placement.levels[boundary]
         spent: dict[int, Term] = {level: self.model.new_int_var(0, most, "") for level in levels}
-        crossing = self._crossing[boundary]
+        crossing = self.crossing[boundary]
         for candidate in self._case.candidates:
             sizes = self._instance.candidates[candidate].tensor_bytes
             used = sum(literal for choice, literal in self._taken[stage].items() if choice.candidate == candidate)
@@ -376,7 +378,7 @@ class LayerModel:
 
     def forbid(self, stage: int, ahead: Sequence[int], after: Sequence[int], choice: Choice) -> None:
         """Leave out a stage whose boundaries have these layers behind them, in this choice."""
-        pairs = [*zip(self._behind[stage], ahead, strict=True), *zip(self._behind[stage + 1], after, strict=True)]
+        pairs = [*zip(self.behind[stage], ahead, strict=True), *zip(self.behind[stage + 1], after, strict=True)]
         differs: list[Term] = [1 - each if value else each for each, value in pairs if not isinstance(each, int)]
         self.model.add(sum(differs) + (1 - self._taken[stage][choice]) >= 1)
 
@@ -385,7 +387,7 @@ class LayerModel:
         stages, taken = [], []
         behind = [
             [each if isinstance(each, int) else value(each) for each in row]  # type: ignore[arg-type]
-            for row in self._behind
+            for row in self.behind
         ]
         for stage, offset in enumerate(self._placement.offsets(value)):
             choice = next(choice for choice, literal in self._taken[stage].items() if value(literal))

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.solve.effort import Deadline
 
@@ -32,11 +32,13 @@ class Effort:
         workers: threads.
         seed: of its random numbers.
         deadline: when it stops.
+        spent: CP-SAT's deterministic seconds of each question so far.
     """
 
     workers: int
     seed: int
     deadline: Deadline
+    spent: list[float] = field(factory=list)
 
     def ask(self, model: CpModel, deterministic: float) -> tuple[CpSolver, str]:
         """The solver that answered, and its answer, within so many deterministic seconds and the deadline.
@@ -60,6 +62,15 @@ class Effort:
         same = again == status and (status == "INFEASIBLE" or plain.objective_value == quick.objective_value)
         return (quick, status) if same else (plain, again)
 
+    def ask_once(self, model: CpModel, deterministic: float) -> tuple[CpSolver, str]:
+        """The solver and its answer within so many deterministic seconds: one worker, not asked again.
+
+        For questions with small coefficients, of which a search asks many: every mistake that was found in CP-SAT came
+        with large ones (`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`).
+        """
+        solver = self._solver(deterministic, 1)
+        return solver, self._solved(solver, model)
+
     def _solver(self, deterministic: float, workers: int) -> CpSolver:
         from ortools.sat.python import cp_model
 
@@ -81,7 +92,9 @@ class Effort:
             try:
                 while True:
                     try:
-                        return solver.status_name(answer.result(timeout=POLLING))
+                        status = solver.status_name(answer.result(timeout=POLLING))
+                        self.spent.append(solver.deterministic_time)
+                        return status
                     except TimeoutError:
                         if self.deadline.passed:
                             solver.stop_search()

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
-from nest.instance import Array, Instance, LayerGraph
+from nest.instance import Array, Instance, LayerGraph, Result
 from nest.solve.dp.pairs import Pairs
 
 LIMIT = 20_000
@@ -313,7 +313,13 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
 
 
 class TooManyCuts(InputError):  # noqa: N818 - says what is wrong better than an ending
-    """The layer graph can be cut in more ways than the search can hold."""
+    """The layer graph can be cut in more ways than the search can hold.
+
+    Attributes:
+        answer: a plan that cuts at some of them only, with a bound for all; None: there is none.
+    """
+
+    answer: Result | None = None
 
     def __init__(self, size: str) -> None:
         super().__init__(

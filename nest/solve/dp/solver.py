@@ -252,9 +252,8 @@ class _Solver:
                 return self._answer_for(membership(masks, len(graph.layers)))
             except TooManyCuts as error:
                 refused = error
-        if answer is None:
-            raise refused
-        return answer
+        refused.answer = answer
+        raise refused
 
     def _answer_for(self, members: NDArray[numpy.bool_]) -> Result:
         """The answer of a search over the downsets with these layers, shape `(downsets, layers)`."""

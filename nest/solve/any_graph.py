@@ -1,0 +1,175 @@
+"""The fastest plan of any graph: by the dynamic program, and by CP-SAT where a graph has too many cuts for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from attrs import evolve
+
+from nest.errors import NoPlanYet
+from nest.instance import Instance, Result, Schedule, Solution, chunks_of
+from nest.solve import dp
+from nest.solve.dp import TooManyCuts
+from nest.solve.effort import Deadline
+from nest.solve.one_order import along, order_of, orders
+from nest.solve.search import Progress
+
+
+def solve(
+    instance: Instance,
+    time_limit: float | Deadline | None = None,
+    progress: Progress | None = None,
+    *,
+    known: tuple[Solution, float] | None = None,
+    preferred: bool = True,
+    runner_up: bool = True,
+    besides: Sequence[Solution] = (),
+    simpler_within: float | None = None,
+) -> Result:
+    """The plan of least step time, proved optimal; or the best found with its bound; or why there is none.
+
+    `nest.solve.dp.solve` says what the arguments are. Where the graph has too many cuts for it, ties are not broken,
+    `optimal` means that no plan is better by more than 1e-6 (PROBLEM.md section 5), and plans `besides` others, and
+    simpler ones, are looked for along some orders of the layers only.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+        NoPlanYet: the deadline is over, and there is no plan.
+    """
+    deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
+    try:
+        return dp.solve(
+            instance,
+            deadline,
+            progress,
+            known=known,
+            preferred=preferred,
+            runner_up=runner_up,
+            besides=besides,
+            simpler_within=simpler_within,
+        )
+    except TooManyCuts as refused:
+        met = refused.answer
+    return branched(instance, deadline, progress, known=known, besides=besides, runner_up=runner_up, met=met)
+
+
+def branched(
+    instance: Instance,
+    deadline: Deadline,
+    progress: Progress | None = None,
+    *,
+    known: tuple[Solution, float] | None = None,
+    besides: Sequence[Solution] = (),
+    runner_up: bool = True,
+    met: Result | None = None,
+) -> Result:
+    """As `solve`, however many cuts there are; `met` is what the dynamic program met before it gave up."""
+    first = _first_plan(instance, deadline, progress, known, besides, runner_up=runner_up)
+    return _beyond(instance, deadline, progress, first, met, listed=bool(besides))
+
+
+def _first_plan(
+    instance: Instance,
+    deadline: Deadline,
+    progress: Progress | None,
+    known: tuple[Solution, float] | None,
+    besides: Sequence[Solution],
+    *,
+    runner_up: bool,
+) -> Result:
+    """The best plan along some orders of the layers, or why there is none along them."""
+    found: Result | None = None
+    for order in orders(instance, dp.inseparable_layers(instance)):
+        try:
+            result = dp.solve(
+                along(instance, order), deadline, progress, known=known, runner_up=runner_up, besides=besides
+            )
+        except NoPlanYet:
+            if found is None or found.solution is None:
+                raise
+            break
+        if found is None or found.solution is None or (result.solution, result.batch_time) != known:
+            found = result if result.solution is not None or found is None else found
+        if result.solution is not None and result.batch_time is not None:
+            known = result.solution, result.batch_time
+        if deadline.passed and found.solution is not None:
+            break
+    assert found is not None
+    return found
+
+
+def _beyond(
+    instance: Instance,
+    deadline: Deadline,
+    progress: Progress | None,
+    first: Result,
+    met: Result | None,
+    *,
+    listed: bool,
+) -> Result:
+    """What CP-SAT makes of a first plan, and of what the dynamic program met before it gave up."""
+    from nest.solve.cpsat.graph_search import solve as search
+
+    if listed:
+        return evolve(first, status="infeasible" if first.solution is None else "feasible", lower_bound=None)
+    schedules = instance.space.schedules
+    plain = tuple(each for each in schedules if chunks_of(each) == 1)
+    chunked = tuple(each for each in schedules if chunks_of(each) > 1)
+    results = [first, *([] if met is None else [met])]
+    bound = 0.0 if met is None or met.lower_bound is None else met.lower_bound
+    if chunked:
+        # Their cuts are decided, however many the graph has.
+        results.append(dp.solve(_with_schedules(instance, chunked), deadline, progress, runner_up=False))
+    best = min((each for each in results if each.solution is not None), key=_seconds, default=None)
+    known = None if best is None or best.solution is None else (best.solution, _seconds(best))
+    beyond = search(_with_schedules(instance, plain), known, deadline, progress, bound) if plain else first
+    if beyond.solution is None:
+        return evolve(beyond, diagnosis=_diagnosis(instance, plain, deadline) or first.diagnosis)
+    proved = beyond.status == "optimal" and (not chunked or results[-1].status != "feasible")
+    least = [each for each in (beyond.lower_bound, results[-1].lower_bound if chunked else None) if each is not None]
+    kind = _kind(beyond.solution)
+    others = [(each.solution, _seconds(each)) for each in results if each.solution is not None]
+    others += [each.runner_up for each in results if each.runner_up is not None]
+    different = [each for each in others if _kind(each[0]) != kind]
+    return evolve(
+        beyond,
+        status="optimal" if proved else "feasible",
+        lower_bound=min(least, default=0.0),
+        runner_up=min(different, key=lambda each: each[1], default=None),
+    )
+
+
+def _diagnosis(instance: Instance, plain: tuple[Schedule, ...], deadline: Deadline) -> str | None:
+    """Why there is no plan, as along the cuts of the plan that needs the least memory; None: there is none."""
+    from nest.solve.cpsat.least_memory import least_memory
+
+    emptiest = least_memory(_with_schedules(instance, plain), deadline) if plain else None
+    if emptiest is None:
+        return None
+    order = order_of(instance, dp.inseparable_layers(instance), emptiest)
+    return dp.solve(along(instance, order), deadline, runner_up=False).diagnosis
+
+
+def _with_schedules(instance: Instance, schedules: tuple[Schedule, ...]) -> Instance:
+    return evolve(instance, space=evolve(instance.space, schedules=schedules))
+
+
+def _seconds(result: Result) -> float:
+    return inf if result.batch_time is None else result.batch_time
+
+
+def _kind(solution: Solution) -> tuple[tuple[int, ...], int, int]:
+    """What tells plans apart for people: candidates, replicas, number of stages."""
+    return tuple(sorted({stage.candidate for stage in solution.stages})), solution.replicas, len(solution.stages)
+
+
+def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
+    """Whether there is any plan, found by the deadline; None: however long it takes.
+
+    Raises:
+        InputError: as `solve`.
+        NoPlanYet: the deadline is over, and nothing is known.
+    """
+    known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
+    return solve(instance, known_by).solution is not None

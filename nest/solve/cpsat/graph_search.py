@@ -1,0 +1,321 @@
+"""The fastest plan of a graph with too many cuts for a dynamic program (PROBLEM.md sections 5 and 7).
+
+A plan is known, found elsewhere. Cases are asked best bound first, as in `search.py`, for plans better than the best:
+
+* limits at each boundary (`boundaries.py`) bound the case, and leave few of its cuts where the bound is near;
+* where the cuts are few enough they are listed (`listing.py`), and a path through them is the plan (`listed_model.py`).
+  Where they are too many up to the best plan, a step time between bound and best is tried: a plan below it is the new
+  best, and if there is none, it is the new bound;
+* else each layer is told on which side of each boundary it lies (`layer_model.py`), within the same limits.
+
+CP-SAT's effort is counted in its deterministic seconds, so that the answer is the same on every machine; what is not
+settled when they are spent leaves a gap between the best plan and the bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import inf, nextafter
+from typing import TYPE_CHECKING, Any, cast
+
+from attrs import define, field
+
+from nest.instance import Instance, Result, SearchProgress, Solution
+from nest.solve.cpsat.boundaries import Boundaries, Limits, restrict
+from nest.solve.cpsat.bounds import ComputeBound
+from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
+from nest.solve.cpsat.layer_model import LayerModel, LayerModels
+from nest.solve.cpsat.least_costs import LeastCostsBook
+from nest.solve.cpsat.listed_model import ListedStages
+from nest.solve.cpsat.listing import Listing
+from nest.solve.cpsat.path_model import TooManyChoicesError
+from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.pricing import exact_price
+from nest.solve.cpsat.scaling import Limit, scale
+from nest.solve.cpsat.solver import Effort
+from nest.solve.effort import Deadline
+from nest.tolerances import PROOF
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import IntVar
+
+EFFORTS = (1.0, 4.0, 16.0)
+"""CP-SAT's deterministic seconds for one question, in rounds: what is left open is taken up again with more."""
+
+WHOLE_EFFORT = 40.0
+"""CP-SAT's deterministic seconds for all questions together; a deterministic second takes about one of a core."""
+
+PARTS = (1.0, 1 / 4, 1 / 16)
+"""Parts of the way from the bound to the best, up to which cuts are tried to be listed."""
+
+Progress = Callable[[SearchProgress], None]
+
+
+def solve(
+    instance: Instance,
+    known: tuple[Solution, float] | None,
+    deadline: Deadline,
+    progress: Progress | None = None,
+    bound: float = 0.0,
+) -> Result:
+    """The best plan found, `optimal` where no plan is better by more than 1e-6 of its step time.
+
+    Args:
+        instance: the problem; its schedules have one chunk for each stage.
+        known: a plan that fits, with its step time in seconds; None: none is known.
+        deadline: when the best plan so far is taken.
+        progress: called now and then with how far the search is.
+        bound: seconds that no plan takes less, as is known already.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+        NoPlanYet: the deadline is over, and there is no plan.
+    """
+    search = GraphSearch(instance, Effort(1, 0, deadline if known is not None else deadline.patient()), known, progress)
+    result = search.run(bound)
+    if result.status == "feasible" and result.solution is None:
+        raise deadline.no_plan_yet()
+    return result
+
+
+@define
+class GraphSearch:
+    """A search for the fastest plan.
+
+    Attributes:
+        instance: the problem.
+        effort: how CP-SAT may work.
+        known: the best plan so far, with its step time in seconds.
+        progress: called now and then with how far the search is.
+    """
+
+    instance: Instance
+    effort: Effort
+    known: tuple[Solution, float] | None
+    progress: Progress | None = None
+    _started: float = field(init=False, factory=time.monotonic)
+    _costs: LeastCostsBook = field(init=False)
+    _boundaries: Boundaries = field(init=False)
+    _listing: Listing = field(init=False)
+    _layers: LayerModels = field(init=False)
+    _unlistable: dict[Case, float] = field(init=False, factory=dict)
+    _cases: int = field(init=False, default=0)
+    _settled_by: dict[str, int] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._costs = LeastCostsBook(self.instance)
+        self._boundaries = Boundaries(self.instance, self.effort)
+        self._listing = Listing(self.instance)
+        self._layers = LayerModels(self.instance)
+
+    @property
+    def best(self) -> float:
+        """Seconds of the best plan known; infinite where none is."""
+        return inf if self.known is None else self.known[1]
+
+    @property
+    def target(self) -> float:
+        """A plan that takes this or less is better."""
+        return self.best * (1 - PROOF) if self.best > 0 else -inf
+
+    @property
+    def spent(self) -> bool:
+        """Whether no more is to be asked."""
+        return self.effort.deadline.passed or sum(self.effort.spent) > WHOLE_EFFORT
+
+    def run(self, bound: float = 0.0) -> Result:
+        """The answer, when no plan is known to take less than `bound` seconds."""
+        waiting = self._best_first()
+        for effort in EFFORTS:
+            left: list[OpenCase] = []
+            for index, each in enumerate(waiting):
+                if each.bound > self.target:
+                    self._count("bound")
+                elif self.spent or not self._settles(each, effort):
+                    left.append(each)
+                self._report([*left, *waiting[index + 1 :]])
+            waiting = sorted((each for each in left if each.bound <= self.target), key=lambda each: each.bound)
+            if not waiting or self.spent:
+                break
+        return self._answer(waiting, bound)
+
+    def _best_first(self) -> list[OpenCase]:
+        """The cases that bounds leave, most promising first."""
+        quick, waiting = ComputeBound(self.instance), []
+        for case in cases(self.instance, self._layers.most_stages):
+            self._cases += 1
+            bound = quick.of(case)
+            if bound <= self.target:
+                waiting.append(OpenCase(case, bound, 1.0))
+            else:
+                self._count("bound from compute")
+        waiting.sort(key=lambda each: each.bound)
+        for each in waiting:
+            costs = self._costs.of(each.case)
+            each.bound = max(each.bound, costs.step_time(each.case, costs.total))
+        return sorted(waiting, key=lambda each: each.bound)
+
+    def _settles(self, each: OpenCase, effort: float) -> bool:
+        """Whether the case is settled: it holds no better plan, or its best is now the one to beat."""
+        if self.best == inf:
+            return self._settled_by_model(each, effort)
+        while each.bound <= self.target and not self.spent:
+            step = self._listed(each)
+            if step is None:
+                return self._settled_by_model(each, effort)
+            target, stages = step
+            if stages is not None and not self._asked(each, target, stages, effort):
+                return self._settled_by_model(each, effort)
+        return each.bound > self.target
+
+    def _listed(self, each: OpenCase) -> tuple[float, ListedStages | None] | None:
+        """A step time up to which the case's stages can be listed, with them; None where that is too near the bound.
+
+        Where no plan keeps the limits, the bound of the case is raised and there are no stages.
+        """
+        costs, case = self._costs.of(each.case), each.case
+        for part in PARTS:
+            way = (self.target - each.bound) * part
+            if way > self._unlistable.get(case, inf) / 2 or self.spent:
+                continue
+            target = each.bound + way if part < 1 else self.target
+            limits = self._boundaries.limits(costs, case, target)
+            if limits is None:
+                self._raise(each, target)
+                return target, None
+            each.bound = max(each.bound, min(limits.bound, target))
+            cuts = self._listing.cuts(costs, case, limits)
+            if cuts is not None:
+                return target, ListedStages.of(self.instance, case, cuts)
+            self._unlistable[case] = way
+        return None
+
+    def _asked(self, each: OpenCase, target: float, stages: ListedStages, effort: float) -> bool:
+        """Whether CP-SAT told whether the case has a plan below `target`; the best is taken, or the bound raised."""
+        overfull: tuple[Any, ...] = ()
+        for plan in stages.plans(target, overfull):
+            price = exact_price(self.instance, each.case, plan)
+            if price.batch_time < self.best and not any(price.overfull):
+                self.known = plan, price.batch_time
+        while True:
+            try:
+                model = stages.model(
+                    min(target, self.target),
+                    lambda case, terms: self._limit(case, terms, min(target, self.target)),
+                    overfull,
+                )
+            except (TooManyChoicesError, TooManyPlacesError):
+                return False
+            if model is None:
+                self._raise(each, min(target, self.target))
+                return True
+            solver, status = self.effort.ask(model.model, effort)
+            if status == "INFEASIBLE":
+                self._raise(each, min(target, self.target))
+                return True
+            if status not in ("OPTIMAL", "FEASIBLE"):
+                return False
+            overfull, taken = self._take(each, model, solver.value, overfull)
+            if taken and status == "OPTIMAL":
+                assert model.limit is not None
+                each.bound = max(each.bound, min(model.limit[0].seconds(solver.best_objective_bound), self.target))
+            if taken:
+                return each.bound > self.target
+
+    def _take(
+        self, each: OpenCase, model: Any, value: Callable[[Any], int], overfull: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], bool]:
+        """Price a solution: what does not fit is added to `overfull`; else it is the best, where it is better."""
+        solution, choices = model.solution(value)
+        price = exact_price(self.instance, each.case, solution)
+        if any(price.overfull):
+            return (*overfull, *(one for one, over in zip(choices, price.overfull, strict=True) if over)), False
+        if price.batch_time < self.best:
+            self.known = solution, price.batch_time
+        return overfull, True
+
+    def _settled_by_model(self, each: OpenCase, effort: float) -> bool:
+        """Whether a model of the whole case, however many cuts there are, settles it."""
+        overfull: tuple[Any, ...] = ()
+        while not self.spent:
+            model = self._whole_model(each, overfull)
+            if model is None:
+                self._raise(each, self.target)
+                return True
+            solver, status = self.effort.ask(model.model, effort)
+            if status == "INFEASIBLE":
+                self._raise(each, self.target)
+                return True
+            if model.limit is not None:
+                each.bound = max(each.bound, min(model.limit[0].seconds(solver.best_objective_bound), self.target))
+            if status not in ("OPTIMAL", "FEASIBLE"):
+                return each.bound > self.target
+            before, had = self.best, len(overfull)
+            overfull, _ = self._take(each, model, solver.value, overfull)
+            if len(overfull) == had and self.best == before:
+                return each.bound > self.target
+        return False
+
+    def _whole_model(self, each: OpenCase, overfull: Sequence[Any]) -> LayerModel | None:
+        """The model of all plans of a case below the best; None: there are none."""
+        limits: Limits | None = None
+        if self.best < inf:
+            limits = self._boundaries.limits(self._costs.of(each.case), each.case, self.target)
+            if limits is None:
+                return None
+        model = self._layers.model(each, self.target, overfull, self._limit, ordered=True)
+        if limits is not None:
+            for boundary in range(1, each.case.stages):
+                row, crossing = model.behind[boundary], model.crossing[boundary - 1]
+                restrict(model.model, self._costs.of(each.case), limits, each.case, boundary, row, crossing)
+        self._begin_at_best(model)
+        return model
+
+    def _begin_at_best(self, model: LayerModel) -> None:
+        """Hint at the best plan known, where it has as many stages."""
+        if self.known is None or len(self.known[0].stages) != len(model.behind) - 1:
+            return
+        behind: set[int] = set()
+        for stage, row in zip(self.known[0].stages[:0:-1], model.behind[-2:0:-1], strict=True):
+            behind.update(stage.layers)
+            for layer, literal in enumerate(row):
+                model.model.add_hint(cast("IntVar", literal), layer in behind)
+
+    def _limit(self, case: Case, terms: int, target: float | None = None) -> Limit | None:
+        """The scale of a case and its limit on the step time in integers; None where any plan is better."""
+        if self.best == inf:
+            return None
+        scaled = scale(case.weights, case.stages, self.best, terms + has_ports(self.instance, case))
+        return scaled, scaled.limit(self.target if target is None else target)
+
+    def _raise(self, each: OpenCase, bound: float) -> None:
+        """No plan of the case takes `bound` or less."""
+        each.bound = max(each.bound, nextafter(bound, inf))
+        if each.bound > self.target:
+            self._count("CP-SAT")
+
+    def _count(self, reason: str) -> None:
+        self._settled_by[reason] = self._settled_by.get(reason, 0) + 1
+
+    def _report(self, waiting: Sequence[OpenCase]) -> None:
+        if self.progress is not None:
+            bound = min([self.target, *(each.bound for each in waiting)])
+            explored = 1 - len(waiting) / max(self._cases, 1)
+            best = None if self.known is None else self.known[1]
+            self.progress(SearchProgress(best, max(bound, 0.0), explored, time.monotonic() - self._started))
+
+    def _answer(self, waiting: Sequence[OpenCase], known_bound: float) -> Result:
+        statistics = {
+            "candidates": len(self.instance.candidates),
+            "combinations": self._cases,
+            "settled_by": dict(sorted(self._settled_by.items())),
+        }
+        bound = max(min([self.target, *(each.bound for each in waiting)]), min(known_bound, self.target), 0.0)
+        proved = not waiting and self.instance.complete
+        if self.known is None:
+            return Result("infeasible" if proved else "feasible", statistics=statistics)
+        solution, seconds = self.known
+        if not self.instance.complete:
+            bound = 0.0
+        return Result("optimal" if proved else "feasible", solution, seconds, bound, statistics=statistics)

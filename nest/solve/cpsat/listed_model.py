@@ -1,0 +1,217 @@
+"""The model of a case over listed cuts: stages that cannot be part of a plan below the target are left out first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+
+import numpy
+from attrs import define
+
+from nest.instance import Instance, Solution, StageDecision
+from nest.solve.cpsat.bounds import Choices, Relaxation, time_limit, value
+from nest.solve.cpsat.cases import Case, LimitOf, replica_devices
+from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
+from nest.solve.cpsat.path_model import PathModel
+from nest.solve.cpsat.scaling import TERMS
+from nest.solve.cpsat.stages import StageBook, StageCosts
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+
+WALK = 200
+"""Plans of ever faster slowest stages that are looked at for a first one."""
+
+Overfull = tuple[int, int, tuple[str, int], int]
+"""What exact pricing found too large: index of the stage, candidate, mode, index in `Cuts`."""
+
+
+@define(eq=False)
+class ListedStages:
+    """The stages between listed cuts, those of each number of a stage apart.
+
+    Attributes:
+        instance: the problem.
+        case: what the stages share.
+        cuts: of each boundary one after the other, so that a cut's place says how many stages lie in front of it.
+        relaxation: the costs of stages.
+    """
+
+    instance: Instance
+    case: Case
+    cuts: Cuts
+    relaxation: Relaxation
+
+    @classmethod
+    def of(cls, instance: Instance, case: Case, cuts: Cuts) -> ListedStages:
+        """The stages between these cuts."""
+        return cls(instance, case, cuts, Relaxation(instance, cuts, StageBook(instance, cuts)))
+
+    def model(self, target: float, limit_of: LimitOf, overfull: Sequence[Overfull]) -> PathModel | None:
+        """The model of the plans below `target`; None: there are none.
+
+        Raises:
+            TooManyChoicesError: there would be too many variables.
+            TooManyPlacesError: blocks of several widths have too many places.
+        """
+        choices = self._narrowed(target, overfull)
+        if choices is None:
+            return None
+        return PathModel(self.relaxation, self.case, choices, limit_of(self.case, TERMS))
+
+    def plans(self, target: float, overfull: Sequence[Overfull]) -> Iterator[Solution]:
+        """Good plans: the least sum of times, under ever lower limits on the slowest stage; blocks lie side by side."""
+        choices = self._narrowed(target, overfull)
+        if choices is None:
+            return
+        times = [self._with_transfers(each) for each in choices]
+        limit = inf
+        for _ in range(WALK):
+            path = self._least_sum([each.only(time < limit) for each, time in zip(choices, times, strict=True)])
+            if path is None:
+                return
+            limit = max(time for _, _, time in path)
+            plan = self._side_by_side([(choice, row) for choice, row, _ in path])
+            if plan is not None:
+                yield plan
+
+    def _least_sum(self, choices: Sequence[Choices]) -> list[tuple[Choices, int, float]] | None:
+        """For each stage its choices, and row and seconds of that in the plan of the least sum; None: no plan."""
+        reached, steps = self._ends(0), []
+        for each in choices:
+            time = self._with_transfers(each)
+            first, last = self.cuts.first[each.stage], self.cuts.last[each.stage]
+            total = reached[first] + time
+            order = numpy.argsort(-total, kind="stable")
+            come_from = numpy.full(self.cuts.count, -1, dtype=numpy.int64)
+            come_from[last[order]] = order  # Of several the last one written stays: the least.
+            reached = numpy.full(self.cuts.count, inf)
+            reached[last[order]] = total[order]
+            steps.append((each, time, come_from))
+        if reached[-1] == inf:
+            return None
+        path, cut = [], self.cuts.count - 1
+        for each, time, come_from in reversed(steps):
+            row = int(come_from[cut])
+            path.append((each, row, float(time[row])))
+            cut = int(self.cuts.first[each.stage[row]])
+        return path[::-1]
+
+    def _side_by_side(self, path: Sequence[tuple[Choices, int]]) -> Solution | None:
+        """The plan whose blocks lie as far in front as they can; None where they do not fit or none is the widest."""
+        stages, end = [], 0
+        for choices, row in path:
+            candidate, stage = int(choices.candidate[row]), int(choices.stage[row])
+            width = self.instance.candidates[candidate].width
+            offset = -(-end // width) * width
+            end = offset + width
+            recompute, zero = self.relaxation.book.costs(self.case, candidate).modes[int(choices.mode[row])]
+            layers = tuple(numpy.flatnonzero(self.cuts.stage_layers[stage]).tolist())
+            stages.append(StageDecision(layers, candidate, recompute, zero, offset))
+        widths = [self.instance.candidates[each.candidate].width for each in stages]
+        fits = end <= replica_devices(self.instance, self.case) and max(widths) == self.case.widest
+        counted = self.case.block_devices in (None, sum(widths))
+        return self.case.plan(stages) if fits and counted else None
+
+    def _narrowed(self, target: float, overfull: Sequence[Overfull]) -> list[Choices] | None:
+        """For each stage its choices in plans below the target, as far as sums and the largest times tell."""
+        case, stage_of = self.case, self._stage_numbers()
+        choices = [self._fitting(number, stage_of, overfull) for number in range(case.stages)]
+        fewest = sum(map(len, choices)) + 1
+        while sum(map(len, choices)) < fewest:
+            fewest = sum(map(len, choices))
+            times = [self._with_transfers(each) for each in choices]
+            before, after = self._sums(choices, times)
+            slowest = self._least_largest(choices, times)
+            total, sync = float(before[-1][-1]), self._least_largest(choices, [each.sync for each in choices])
+            if inf in (total, slowest, sync):
+                return None
+            slowest = max(slowest, total / case.stages)
+            if value(case, slowest, total, sync) > target:
+                return None
+            limit = time_limit(case, target, total, sync)
+            for number, (each, time) in enumerate(zip(choices, times, strict=True)):
+                first, last = self.cuts.first[each.stage], self.cuts.last[each.stage]
+                through = before[number][first] + time + after[number + 1][last]
+                reached = numpy.isfinite(through)
+                least = case.weights[0] * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
+                least += case.weights[1] * numpy.where(reached, through, 0.0)
+                choices[number] = each.only(reached & (time <= limit) & (least * (1 - SUM_ERROR) <= target))
+        return choices
+
+    def _stage_numbers(self) -> Integers:
+        """For each listed stage, how many lie in front of it."""
+        numbers = numpy.full(self.cuts.count, -1, dtype=numpy.int64)
+        numbers[0] = 0
+        for number in range(self.case.stages):
+            numbers[self.cuts.last[numbers[self.cuts.first] == number]] = number + 1
+        return numbers[self.cuts.first]
+
+    def _fitting(self, number: int, stage_of: Integers, overfull: Sequence[Overfull]) -> Choices:
+        """The choices of a stage that fit its memory, without those that another makes needless."""
+        case, capacity = self.case, self.instance.cluster.memory * (1 + LIMIT_SLACK)
+        flying, own = case.in_flight(number + 1), stage_of == number
+        rows = []
+        for candidate, modes in zip(case.candidates, case.modes, strict=True):
+            costs = self.relaxation.book.costs(case, candidate)
+            fits = (costs.one + (flying - 1) * costs.more <= capacity) & own
+            for _, _, mode, stage in (each for each in overfull if each[:2] == (number, candidate)):
+                fits[costs.modes.index(mode), stage] = False
+            for row in costs.rows(modes):
+                stages = numpy.flatnonzero(_needed(costs, row, costs.rows(modes), fits, case.micro_batches))
+                same = numpy.full(len(stages), 1)
+                rows.append((same * candidate, same * row, stages, costs.time[row, stages], costs.sync[row, stages]))
+        return Choices(*(numpy.concatenate(column) for column in zip(*rows, strict=True)))
+
+    def _with_transfers(self, choices: Choices) -> Floats:
+        """Seconds of each choice with its tensors sent over the cheapest levels; its ports are occupied no shorter."""
+        time = choices.time.copy()
+        for candidate in self.case.candidates:
+            rows = choices.candidate == candidate
+            cheapest, stage = self.relaxation.transfers(self.case, candidate), choices.stage[rows]
+            time[rows] += cheapest[self.cuts.first[stage]] + cheapest[self.cuts.last[stage]]
+            busiest = self.relaxation.book.costs(self.case, candidate).busiest
+            time[rows] = numpy.maximum(time[rows], busiest[choices.mode[rows], stage])
+        return time
+
+    def _sums(self, choices: Sequence[Choices], times: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
+        """By number of stages in front and cut, the least sum of the stages up to that cut, and of those from it on."""
+        before, after = [self._ends(0)], [self._ends(self.cuts.count - 1)]
+        for each, time in zip(choices, times, strict=True):
+            before.append(self._step(before[-1], each, time, numpy.add))
+        for each, time in zip(reversed(choices), reversed(times), strict=True):
+            reached = numpy.full(self.cuts.count, inf)
+            numpy.minimum.at(reached, self.cuts.first[each.stage], time + after[-1][self.cuts.last[each.stage]])
+            after.append(reached)
+        return before, after[::-1]
+
+    def _least_largest(self, choices: Sequence[Choices], values: Sequence[Floats]) -> float:
+        """The least that the largest value of a stage can be."""
+        reached = self._ends(0)
+        for each, own in zip(choices, values, strict=True):
+            reached = self._step(reached, each, own, numpy.maximum)
+        return float(reached[-1])
+
+    def _ends(self, cut: int) -> Floats:
+        reached = numpy.full(self.cuts.count, inf)
+        reached[cut] = 0.0
+        return reached
+
+    def _step(
+        self, reached: Floats, choices: Choices, values: Floats, join: Callable[[Floats, Floats], Floats]
+    ) -> Floats:
+        following = numpy.full(self.cuts.count, inf)
+        stage = choices.stage
+        numpy.minimum.at(following, self.cuts.last[stage], join(reached[self.cuts.first[stage]], values))
+        return following
+
+
+def _needed(costs: StageCosts, row: int, rows: Sequence[int], fits: Booleans, micro_batches: int) -> Booleans:
+    """Where no other mode that fits is at least as fast as mode `row`, and faster or listed first."""
+    needed: Booleans = fits[row].copy()
+    for other in rows:
+        if other == row:
+            continue
+        wins = costs.as_fast(other, row, micro_batches)
+        if other > row:
+            wins = wins & ~costs.as_fast(row, other, micro_batches)
+        needed &= ~(fits[other] & wins)
+    return needed

@@ -1,0 +1,232 @@
+"""The cuts that a plan below some step time can have, listed boundary by boundary where they are few.
+
+A graph may have millions of cuts of which a few hundred keep the limits of a boundary (`boundaries.py`): there are
+only so many ways to have the right share of the work behind a cut that little crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+from attrs import define, field, frozen
+
+from nest.instance import Instance
+from nest.solve.cpsat.boundaries import Limits
+from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, inseparable_layers
+from nest.solve.cpsat.least_costs import LeastCosts
+from nest.solve.inseparable import homes
+from nest.tolerances import LIMIT_SLACK
+
+MOST_WORK = 4e8
+"""Numbers looked at to list the cuts of one boundary, up to which they are listed: some seconds."""
+
+MOST_CUTS = 60_000
+"""Cuts of one boundary up to which the stages between them and the next boundary's are listed."""
+
+MOST_COMPARED = 1e11
+"""Layers compared to find the stages between two boundaries, up to which they are listed: some seconds."""
+
+BLOCK = 2**22
+"""Pairs of cuts that are compared at once: some 50 MB."""
+
+MOST_STAGE_LAYERS = 2e7
+"""Layers of all stages together up to which stages are priced: 160 MB."""
+
+
+@define(eq=False)
+class Listing:
+    """The lists of cuts of an instance.
+
+    Attributes:
+        instance: the problem.
+    """
+
+    instance: Instance
+    _groups: list[list[int]] = field(init=False)
+    _order: list[int] = field(init=False)
+    _readers: list[list[int]] = field(init=False)
+    _before: Booleans = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        members: dict[int, list[int]] = {}
+        home = homes(self.instance.graph, inseparable_layers(self.instance))
+        for layer, first in enumerate(home):
+            members.setdefault(first, []).append(layer)
+        number = {first: index for index, first in enumerate(members)}
+        self._groups = list(members.values())
+        readers: list[set[int]] = [set() for _ in self._groups]
+        for producer, consumers in self.instance.graph.tensors:
+            here = number[home[producer]]
+            readers[here].update(number[home[each]] for each in consumers if number[home[each]] != here)
+        self._readers = [sorted(each) for each in readers]
+        self._order, self._before = _order(self._readers)
+
+    def cuts(self, costs: LeastCosts, case: Case, limits: Limits) -> Cuts | None:
+        """The cuts and stages of all plans within the limits; None where they are too many to list.
+
+        Every boundary has its own cuts, those of boundary 0 first, also where they are the same as another's.
+        """
+        layers = len(self.instance.graph.layers)
+        rows: list[Booleans] = [numpy.ones((1, layers), dtype=bool)]
+        for boundary in range(1, case.stages):
+            listed = self._boundary(costs, case, limits, boundary)
+            if listed is None or len(listed) > MOST_CUTS:
+                return None
+            rows.append(listed)
+        rows.append(numpy.zeros((1, layers), dtype=bool))
+        return _stages_between(self._crossing_seconds(costs, rows), costs, rows, limits)
+
+    def _boundary(self, costs: LeastCosts, case: Case, limits: Limits, boundary: int) -> Booleans | None:
+        """The cuts within the limits of a boundary, by layer; None where too many are begun at once.
+
+        Layers are decided one after the other, whoever reads a layer before it.
+        """
+        count = len(self._groups)
+        work = numpy.array([costs.work[group].sum() for group in self._groups])
+        slack = costs.total * LIMIT_SLACK
+        behind_limit = limits.behind[boundary] + limits.least[boundary] + slack
+        front_limit = limits.front[boundary] + limits.least[boundary] + slack
+        most = limits.most[boundary] + slack
+        behind, front = numpy.zeros((1, count), dtype=bool), numpy.zeros((1, count), dtype=bool)
+        # Seconds that cross, of the layers behind, and of those in front: rows of numbers for each cut begun.
+        seconds = numpy.zeros((3, 1))
+        limit = numpy.array([[most], [behind_limit], [front_limit]])
+        tensors, looked = self._tensors(costs), 0
+        for layer in self._order:
+            free, ahead = numpy.flatnonzero(~front[:, layer]), numpy.flatnonzero(self._before[layer])
+            taken, left, added = behind[free], front[free], seconds[:, free]
+            taken[:, layer] = True
+            added[1] += work[layer]
+            seconds[2] += ~front[:, ahead] @ work[ahead]
+            front[:, ahead] = True
+            behind, front = numpy.concatenate([taken, behind]), numpy.concatenate([left, front])
+            seconds = numpy.concatenate([added, seconds], axis=1)
+            for size, readers in tensors[layer]:
+                out = numpy.flatnonzero(~behind[:, layer] & behind[:, readers].any(axis=1))
+                seconds[0, out] += size
+            within = (seconds + seconds[0] * [[0.0], [1.0], [1.0]] <= limit).all(axis=0)
+            behind, front, seconds = behind[within], front[within], seconds[:, within]
+            looked += behind.size
+            if looked > MOST_WORK:
+                return None
+        behind = behind[behind.any(axis=1) & ~behind.all(axis=1)]
+        rows = numpy.zeros((len(behind), len(self.instance.graph.layers)), dtype=bool)
+        for index, group in enumerate(self._groups):
+            rows[:, group] = behind[:, [index]]
+        return rows
+
+    def _tensors(self, costs: LeastCosts) -> list[list[tuple[float, list[int]]]]:
+        """For each group of layers, the tensors it makes: seconds to send each, and the groups that read it."""
+        number = {layer: index for index, group in enumerate(self._groups) for layer in group}
+        tensors: list[list[tuple[float, list[int]]]] = [[] for _ in self._groups]
+        for (producer, consumers), size in zip(self.instance.graph.tensors, costs.sends.tolist(), strict=True):
+            readers = sorted({number[each] for each in consumers} - {number[producer]})
+            if size > 0 and readers:
+                tensors[number[producer]].append((size, readers))
+        return tensors
+
+    def _crossing_seconds(self, costs: LeastCosts, rows: Sequence[Booleans]) -> list[Floats]:
+        """Seconds that what crosses each cut takes at least over one side of it."""
+        every = []
+        for behind in rows:
+            seconds = numpy.zeros(len(behind))
+            for (producer, consumers), size in zip(self.instance.graph.tensors, costs.sends.tolist(), strict=True):
+                if size > 0 and consumers:
+                    seconds += size * (~behind[:, producer] & behind[:, list(consumers)].any(axis=1))
+            every.append(seconds + costs.latency * (seconds > 0))
+        return every
+
+
+@frozen(eq=False)
+class _Pairs:
+    """Cuts of two neighbouring boundaries between which a stage can lie, as indices into their lists."""
+
+    first: Integers
+    last: Integers
+
+
+def _stages_between(
+    crossing: Sequence[Floats], costs: LeastCosts, rows: Sequence[Booleans], limits: Limits
+) -> Cuts | None:
+    """The stages between cuts of neighbouring boundaries that are no slower than any may be; None: too many."""
+    pairs: list[_Pairs] = []
+    work = [behind @ costs.work for behind in rows]
+    limit = limits.slowest + costs.total * LIMIT_SLACK
+    reached, stages = numpy.zeros(1, dtype=numpy.int64), 0
+    for index in range(len(rows) - 1):
+        ahead, after = rows[index][reached], rows[index + 1]
+        if len(ahead) * after.size > MOST_COMPARED:
+            return None
+        longest = (work[index] + crossing[index])[reached]
+        shortest = work[index + 1] - crossing[index + 1]
+        inside = after.T.astype(numpy.float32)
+        size, block = after.sum(axis=1), max(BLOCK // max(len(after), 1), 1)
+        found = []
+        for start in range(0, len(ahead), block):
+            own = ahead[start : start + block]
+            held = (longest[start : start + block, None] - shortest[None, :]) <= limit
+            held &= (own.astype(numpy.float32) @ inside == size) & (own.sum(axis=1)[:, None] > size)
+            found.append(numpy.argwhere(held) + numpy.array([[start, 0]]))
+            stages += len(found[-1])
+            if stages * after.shape[1] > MOST_STAGE_LAYERS:
+                return None
+        first, last = numpy.concatenate(found or [numpy.zeros((0, 2), dtype=numpy.int64)]).T
+        pairs.append(_Pairs(reached[first], last))
+        reached = numpy.unique(last)
+    _leave_dead_ends_out(pairs, [len(each) for each in rows])
+    starts = numpy.cumsum([0, *(len(each) for each in rows)])
+    return Cuts(
+        numpy.concatenate(rows),
+        numpy.concatenate([each.first + starts[index] for index, each in enumerate(pairs)]),
+        numpy.concatenate([each.last + starts[index + 1] for index, each in enumerate(pairs)]),
+    )
+
+
+def _leave_dead_ends_out(pairs: list[_Pairs], counts: Sequence[int]) -> None:
+    """Keep only stages that some plan has: between the first cut and the last."""
+    reached = numpy.ones(counts[0], dtype=bool)
+    for index, each in enumerate(pairs):
+        kept = reached[each.first]
+        pairs[index] = _Pairs(each.first[kept], each.last[kept])
+        reached = numpy.zeros(counts[index + 1], dtype=bool)
+        reached[pairs[index].last] = True
+    reached = numpy.ones(counts[-1], dtype=bool)
+    for index in reversed(range(len(pairs))):
+        each = pairs[index]
+        kept = reached[each.last]
+        pairs[index] = _Pairs(each.first[kept], each.last[kept])
+        reached = numpy.zeros(counts[index], dtype=bool)
+        reached[pairs[index].first] = True
+
+
+def _order(readers: Sequence[Sequence[int]]) -> tuple[list[int], Booleans]:
+    """An order in which readers come first, branch by branch; and for each group, itself and all that lead to it.
+
+    Raises:
+        ValueError: groups depend on each other both ways.
+    """
+    count = len(readers)
+    waiting = [len(each) for each in readers]
+    makers: list[list[int]] = [[] for _ in readers]
+    for maker, each in enumerate(readers):
+        for reader in each:
+            makers[reader].append(maker)
+    free = [group for group in range(count) if waiting[group] == 0]
+    order: list[int] = []
+    while free:
+        group = free.pop()
+        order.append(group)
+        for maker in makers[group]:
+            waiting[maker] -= 1
+            if waiting[maker] == 0:
+                free.append(maker)
+    if len(order) < count:
+        raise ValueError("groups of layers that no cut may part depend on each other both ways")
+    before = numpy.zeros((count, count), dtype=bool)
+    for group in reversed(order):
+        before[group, group] = True
+        for maker in makers[group]:
+            before[group] |= before[maker]
+    return order, before

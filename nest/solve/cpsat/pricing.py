@@ -1,0 +1,83 @@
+"""What a plan costs exactly, from the same sums as listed stages (PROBLEM.md section 4)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy
+
+from nest.instance import Instance, Solution
+from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.cuts import Booleans, Cuts, Floats
+from nest.solve.cpsat.placement import block_starts, point_to_point
+from nest.solve.cpsat.stages import StageBook, StageCosts
+from nest.solve.cpsat.verification import Price
+from nest.tolerances import SEARCHED_MEMORY_SLACK
+
+
+def exact_price(instance: Instance, case: Case, solution: Solution) -> Price:
+    """The step time of a plan of a case whose stages hold one run of layers each, and which of them do not fit."""
+    seconds, memory = time_and_memory(instance, case, solution)
+    capacity = instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK)
+    return Price(seconds, tuple(each > capacity for each in memory))
+
+
+def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple[float, list[float]]:
+    """The step time of such a plan in seconds, and the bytes that each of its stages needs."""
+    behind = numpy.zeros((case.stages + 1, len(instance.graph.layers)), dtype=bool)
+    for index in reversed(range(case.stages)):
+        behind[index] = behind[index + 1]
+        behind[index, list(solution.stages[index].layers)] = True
+    numbers = numpy.arange(case.stages)
+    book = StageBook(instance, Cuts(behind, numbers, numbers + 1))
+    levels = [-1, *_levels(instance, case, solution), -1]
+    times, syncs, memory = [], [], []
+    for index, stage in enumerate(solution.stages):
+        costs = book.costs(case, stage.candidate)
+        row = costs.modes.index((stage.recompute, stage.zero))
+        messages = [
+            (level, float(point_to_point(instance.cluster, costs.bytes[cut], level)) if level >= 0 else 0.0)
+            for level, cut in ((levels[index], index), (levels[index + 1], index + 1))
+        ]
+        time, sync = _with_ports(costs, row, index, messages, case.micro_batches)
+        times.append(time)
+        syncs.append(sync)
+        memory.append(float(costs.one[row, index] + (case.in_flight(index + 1) - 1) * costs.more[row, index]))
+    slowest, total = case.weights
+    return slowest * max(times) + total * sum(times) + max(syncs), memory
+
+
+def _with_ports(
+    costs: StageCosts, row: int, index: int, messages: list[tuple[int, float]], micro_batches: int
+) -> tuple[float, float]:
+    """Seconds of a stage per micro-batch and per batch, with what its ports add."""
+    time = float(costs.time[row, index]) + sum(seconds for _, seconds in messages)
+    sync = float(costs.sync[row, index])
+    if costs.ports is None:
+        return time, sync
+    busy: Floats = costs.ports.busy[row, :, index].copy()
+    for level, seconds in messages:
+        if level >= 0:
+            busy[level] += seconds
+    time = max(time, float(busy.max()))
+    used: Booleans = costs.ports.used[row, :, index]
+    if used.any():
+        free = float((time - busy[used]).min())
+        sync = max(sync, float(costs.ports.once[row, index]) - micro_batches * free)
+    return time, sync
+
+
+def _levels(instance: Instance, case: Case, solution: Solution) -> list[int]:
+    """The level of each boundary: the innermost whose groups hold both blocks around it in every replica."""
+    offsets = numpy.array([stage.offset for stage in solution.stages])
+    widths = numpy.array([instance.candidates[stage.candidate].width for stage in solution.stages])
+    starts = block_starts(instance, case, offsets, widths)
+    ends = starts + widths[:, None] - 1
+    return [
+        next(
+            level
+            for level, capacity in enumerate(instance.cluster.capacities)
+            if (starts[one] // capacity == ends[two] // capacity).all()
+        )
+        for one, two in pairwise(range(case.stages))
+    ]
