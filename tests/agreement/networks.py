@@ -1,6 +1,6 @@
 """Compare the planner with the oracle on many random networks that are no hierarchy.
 
-`python -m tests.agreement.networks --seed S --count N [--output FOLDER]`
+`python -m tests.agreement.networks --seed S --count N [--kind mixed|sharded] [--output FOLDER]`
 
 With a folder, every problem that they disagree about is written there.
 """
@@ -9,12 +9,13 @@ import argparse
 import json
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
 
 from tests.agreement.compare import as_json, check_diagnosis, complaint, planner
-from tests.agreement.random_networks import random_network_problem
+from tests.agreement.random_networks import random_network_problem, random_sharded_problem
 from tests.oracle.brute_force import FITS, Answer
 from tests.oracle.check import check_infeasible, differences, same
 from tests.oracle.network_plans import Search
@@ -24,9 +25,17 @@ PROVED = 1e-6
 """CP-SAT works on integers: it proves that no plan is better by more than this share (PROBLEM.md section 5)."""
 
 
-def draw_network(seed: int) -> dict:
+KINDS = {
+    "plain": random_network_problem,
+    "mixed": partial(random_network_problem, mixed=True, most=6),
+    "sharded": random_sharded_problem,
+}
+"""Kinds of problems: one candidate for all stages, several, and ZeRO with shard groups."""
+
+
+def draw_network(seed: int, kind: str = "plain") -> dict:
     """The problem of a seed."""
-    return random_network_problem(Random(seed))
+    return KINDS[kind](Random(seed))
 
 
 def placed_plan(document: dict, machine: Machine) -> dict:
@@ -37,6 +46,7 @@ def placed_plan(document: dict, machine: Machine) -> dict:
         "replicas": document["data_parallel"],
         "rank_order": document["rank_order"],
         "schedule": document["schedule"],
+        "zero_degree": document.get("zero_degree"),
         "stages": [
             {
                 "layers": [layers.index(name) for name in stage["layers"]],
@@ -111,10 +121,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="networks to compare")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
     parser.add_argument("--output", type=Path, help="a folder for the problems they disagree about")
+    parser.add_argument("--kind", choices=KINDS, default="plain", help="problems of this kind")
     arguments = parser.parse_args()
     start, counts = perf_counter(), Counter()
     for seed in range(arguments.seed, arguments.seed + arguments.count):
-        problem = draw_network(seed)
+        problem = draw_network(seed, arguments.kind)
         document, answer, wrong = examine(problem)
         counts[document["status"]] += 1
         if document["status"] == "feasible" and same(document["batch_time"], answer.batch_time, PROVED):
@@ -125,7 +136,7 @@ def main() -> int:
             if arguments.output is not None:
                 arguments.output.mkdir(parents=True, exist_ok=True)
                 found = {"seed": seed, "wrong": wrong, "problem": problem, "oracle": vars(answer), "plan": document}
-                (arguments.output / f"{seed}.json").write_text(json.dumps(found, indent=1) + "\n")
+                (arguments.output / f"{arguments.kind}-{seed}.json").write_text(json.dumps(found, indent=1) + "\n")
     for name in sorted(counts):
         print(f"{counts[name]:8} {name}")
     print(

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tests.agreement.candidates import Numbers, random_candidates, repeat
+from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
 from tests.agreement.graphs import random_graph
 from tests.agreement.problems import send_more
 from tests.agreement.random_topologies import random_topology
@@ -11,6 +11,8 @@ from tests.oracle.topology import Topology
 
 SCHEDULES = ("1f1b", "1f1b", "1f1b", "nest", "gpipe", "zero-bubble", ["1f1b", "gpipe"])
 ZEROS = ([0], [0], [0, 1], [0, 2], [1, 3], [2], [3], [0, 3])
+DEGREES = (2, [2, "all"], [1, 2, 3], [2, 4], [3, "all"])
+"""Over how many ranks ZeRO may shard."""
 RULES = (
     ["pp > 1"],
     ["pp > 1"],
@@ -28,16 +30,25 @@ RULES = (
 )
 
 
-def random_network_problem(random: Random) -> dict:
-    """A problem of up to 6 layers in which what is sent takes about as long as what is computed."""
-    topology = random_topology(random)
+def random_network_problem(random: Random, kind: str | None = None, *, mixed: bool = False, most: int = 8) -> dict:
+    """A problem of up to 6 layers and so many devices in which what is sent takes about as long as what is computed.
+
+    The network is one of `KINDS`, where one is named. Where candidates are mixed, layers are fewer.
+    """
+    topology = random_topology(random, kind)
+    while Topology(topology).size > most:
+        topology = random_topology(random, kind)
     count = Topology(topology).size
-    graph = random_graph(random, random.choice([4, 5, 5, 6]))
+    graph = random_graph(random, 4 if mixed else random.choice([4, 5, 5, 6]))
     numbers = Numbers(random)
     numbers.traffic = random.choice([0.3, 3.0, 3.0, 10.0])
     widths = [width for width in (1, 1, 1, 2, 2, 3, 4) if count % width == 0]
     shapes = [(random.choice(widths), random.choice([1, 1, 2])) for _ in range(random.choice([1, 1, 2]))]
+    if mixed:
+        shapes = [(width, 1) for width in random.sample([w for w in (1, 2, 3, 4, 5) if count % w == 0], 2)]
     candidates = random_candidates(random, numbers, graph, shapes)
+    if mixed:
+        relate(random, candidates)
     for candidate in candidates:
         hold_alike(random, candidate)
     if random.random() < 0.3:
@@ -54,9 +65,22 @@ def random_network_problem(random: Random) -> dict:
         },
     }
     if rules := random.choice(RULES):
-        problem["constraints"] = rules
+        problem["constraints"] = list(rules)
+    if mixed:
+        problem["search"]["mixed"] = True
     if random.random() < 0.4:
         tighten(random, problem)
+    return problem
+
+
+def random_sharded_problem(random: Random) -> dict:
+    """The same with shard groups of several sizes to choose from, and replicas."""
+    problem = random_network_problem(random, most=6)
+    problem["search"] |= {"zero": random.choice([[1], [2], [3], [0, 1], [1, 3]]), "zero_degree": random.choice(DEGREES)}
+    problem["constraints"] = random.choice(
+        [["replicas > 1"], ["replicas >= 4"], ["replicas > 1", "pp > 1"], ["zero_degree < dp"]]
+    )
+    problem["training"] |= {"global_batch": random.choice([8, 12, 24]), "uneven_batch": True}
     return problem
 
 

@@ -32,10 +32,10 @@ class Figures:
         return {"bandwidth": self.bandwidth * factor, "latency": self.latency * (1 if alike else random.randint(1, 4))}
 
 
-def random_topology(random: Random) -> dict:
-    """A network that is no hierarchy."""
+def random_topology(random: Random, kind: str | None = None) -> dict:
+    """A network that is no hierarchy; of a kind, where one is named."""
     while True:
-        topology = random.choice(KINDS)(random)
+        topology = (random.choice(OFTEN) if kind is None else KINDS[kind])(random)
         if no_hierarchy(Topology(topology)):
             return topology
 
@@ -128,17 +128,19 @@ def random_routers(random: Random) -> dict:
     return written(random, names, routers, rows)
 
 
-KINDS: tuple[Callable[[Random], dict], ...] = (
-    random_grid,
-    random_uneven_grid,
-    random_uneven_grid,
-    random_complete,
-    random_matrix,
-    random_connected,
-    random_regular,
-    random_switched,
-    random_routers,
-)
+KINDS: dict[str, Callable[[Random], dict]] = {
+    "torus or mesh": random_grid,
+    "ring, torus, mesh or cube, links differ": random_uneven_grid,
+    "a link for every pair": random_complete,
+    "measured matrix": random_matrix,
+    "connected at random": random_connected,
+    "as many links at every device": random_regular,
+    "islands on switches": random_switched,
+    "behind routers": random_routers,
+}
+
+OFTEN = tuple(draw for draw in KINDS.values() for _ in range(2 if draw is random_uneven_grid else 1))
+"""What a network is drawn from where no kind is named."""
 
 
 def written(random: Random, devices: list[str], switches: list[str], rows: Rows) -> dict:

@@ -4,7 +4,8 @@ A plan is a setting, a partition, a mode (recompute, ZeRO) per stage, and a devi
 devices, in any order. Four things are not spelled out, and `test_network_plans.py` compares with a version that does:
 
 * replicas are alike: to let two of them change places leaves every set of messages, every set of devices that reduce
-  gradients and every load as it is. Only placements whose replicas come in the order of their first devices are tried;
+  gradients and every load as it is. Only placements whose replicas come in the order of their first devices are tried,
+  but where ZeRO shards over some of the replicas alone (`zero_degree`);
 * a boundary enters the price through the set of pairs that send to each other, a stage through the sets of devices
   that reduce gradients: of placements with equal sets one is tried;
 * of two modes with equal ZeRO stages that fit, the slower is left out. It sends the same and takes longer; where
@@ -17,16 +18,20 @@ devices, in any order. Four things are not spelled out, and `test_network_plans.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import accumulate, pairwise, permutations, product
 from math import inf
 
 import numpy
 
+from tests.oracle import brute_force
 from tests.oracle.brute_force import FITS, Answer, batch_time
 from tests.oracle.costs import can_run, compute_time, cuts_around, hides, in_flight, memory, weights, zero_times
-from tests.oracle.network_price import Machine, inside, price, sent, translates
+from tests.oracle.network_price import Machine, counterparts, inside, price, sent, translates
 from tests.oracle.partitions import downsets, partitions
-from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, micro_batches, schedules_of
+from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, settings
+
+Shape = tuple[int, tuple[tuple[int, ...], ...]]
+"""The width of a block, and the ranks of its parameter groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,42 +39,64 @@ class Places:
     """The placements of some stages, of those with equal sets one each.
 
     Attributes:
-        devices: placements by replicas by stages by ranks.
-        group: for each placement and stage, which of the `blocks` stand for the sets that reduce its gradients.
-        blocks: the blocks of one stage, replica by replica, one for each collection of sets.
+        devices: for each stage placements by replicas by ranks.
+        group: for each stage and placement, which of the `blocks` stand for the sets that reduce its gradients.
+        blocks: for each stage its blocks, replica by replica, one for each collection of sets.
     """
 
-    devices: numpy.ndarray
-    group: numpy.ndarray
-    blocks: list[list[list[int]]]
+    devices: list[numpy.ndarray]
+    group: list[numpy.ndarray]
+    blocks: list[list[list[list[int]]]]
+
+    def pairs(self, boundary: int, rows=slice(None)) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """Who sends to whom at a boundary, counted from 1: placements by replicas by messages."""
+        here, there = self.devices[boundary - 1][rows], self.devices[boundary][rows]
+        sent = numpy.array(counterparts(range(here.shape[2]), range(there.shape[2])))
+        return here[:, :, sent[:, 0]], there[:, :, sent[:, 1]]
+
+    def replica(self, row: int, index: int) -> list[list[int]]:
+        """The blocks of a replica in one placement."""
+        return [devices[row, index].tolist() for devices in self.devices]
 
 
 @lru_cache(maxsize=64)
-def placements(size: int, replicas: int, stages: int, width: int, ranks: tuple[tuple[int, ...], ...]) -> Places:
-    """Every placement whose replicas are in the order of their first devices."""
-    used = replicas * stages * width
-    every = numpy.array(list(permutations(range(size), used)), dtype=numpy.int64)
-    every = every.reshape(-1, replicas, stages, width)
-    leading = every[:, :, 0, 0]
-    every = every[(leading[:, 1:] > leading[:, :-1]).all(axis=1)]
-    sets = [each for group in ranks for each in sharing_sets(every, list(group))]
-    columns = numpy.stack(sets, axis=-1).reshape(len(every) * stages, -1)
-    _, first, group = numpy.unique(columns, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(len(every), stages)
-    pairs = numpy.uint64(1) << (size * every[:, :, :-1] + every[:, :, 1:]).astype(numpy.uint64)
-    crossing = numpy.bitwise_or.reduce(numpy.bitwise_or.reduce(pairs, axis=3), axis=1)
-    _, kept = numpy.unique(numpy.concatenate([crossing, group.astype(numpy.uint64)], axis=1), axis=0, return_index=True)
+def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int | None) -> Places:
+    """Every placement, replicas in the order of their first devices unless shard groups tell them apart."""
+    starts = [0, *accumulate(width for width, _ in stages)]
+    every = numpy.array(list(permutations(range(size), replicas * starts[-1])), dtype=numpy.int64)
+    every = every.reshape(-1, replicas, starts[-1])
+    if degree is None:
+        every = every[(every[:, 1:, 0] > every[:, :-1, 0]).all(axis=1)]
+    devices = [every[:, :, first:end] for first, end in pairwise(starts)]
+    group, blocks = [], []
+    for own, (_, ranks) in zip(devices, stages, strict=True):
+        columns = numpy.stack([each for one in ranks for each in sharing_sets(own, list(one), degree)], axis=-1)
+        _, first, which = numpy.unique(columns, axis=0, return_index=True, return_inverse=True)
+        group.append(which.reshape(-1))
+        blocks.append(own[first].tolist())
+    places = Places(devices, group, blocks)
+    crossing = []
+    for boundary in range(1, len(stages)):
+        senders, receivers = places.pairs(boundary)
+        bits = numpy.uint64(1) << (size * senders + receivers).astype(numpy.uint64)
+        crossing.append(numpy.bitwise_or.reduce(bits, axis=(1, 2)))
+    _, kept = numpy.unique(numpy.stack([*crossing, *group], axis=-1), axis=0, return_index=True)
     kept.sort()
-    blocks = [every[index // stages, :, index % stages].tolist() for index in first]
-    return Places(every[kept], group[kept], blocks)
+    return Places([own[kept] for own in devices], [which[kept] for which in group], blocks)
 
 
-def sharing_sets(every: numpy.ndarray, ranks: list[int]) -> list[numpy.ndarray]:
-    """For each placement and stage the sets that reduce gradients, as bits of a number, ascending."""
-    bits = numpy.int64(1) << every
-    sets = [bits[..., each].sum(axis=(1, 3)) for each in translates(ranks, every.shape[3])]
-    if every.shape[1] * len(ranks) == 1:
-        return [numpy.zeros_like(sets[0])]  # One device reduces nothing, whichever it is.
+def sharing_sets(own: numpy.ndarray, ranks: list[int], degree: int | None) -> list[numpy.ndarray]:
+    """For each placement the sets that reduce gradients of a stage, as bits of a number, ascending.
+
+    Where ZeRO shards over some of a set alone, each of its shard groups follows, in their order, with the devices of
+    each in theirs: every number tells one device.
+    """
+    replicas, width = own.shape[1:]
+    if replicas * len(ranks) == 1:
+        return [numpy.zeros(len(own), dtype=numpy.int64)]  # One device reduces nothing, whichever it is.
+    if degree is not None and degree < replicas * len(ranks):
+        return [own[:, replica, rank] for replica in range(replicas) for rank in range(width)]
+    sets = [(numpy.int64(1) << own)[..., each].sum(axis=(1, 2)) for each in translates(ranks, width)]
     return list(numpy.moveaxis(numpy.sort(numpy.stack(sets, axis=-1), axis=-1), -1, 0))
 
 
@@ -116,11 +143,12 @@ class Search:
         every = partitions(len(self.problem["profile"]["layers"]), self.problem["profile"]["edges"])
         allowed = [partition for partition in every if self.rules.allow_partition(partition)]
         found = [
-            (self.bound(setting, options, cuts), setting, partition, options, cuts)
-            for setting in settings(self.problem, self.machine)
+            (self.bound(setting, options, cuts), setting, partition, chosen, options, cuts)
+            for setting in own_settings(self.problem, self.machine)
             for partition in allowed
-            if len(partition) * setting.width * setting.replicas <= self.machine.size
-            for options, cuts in self.stages(setting, partition)
+            for chosen in setting.choices(len(partition))
+            if any(True for _ in setting.placements([candidate["width"] for candidate in chosen]))
+            for options, cuts in self.stages(setting, partition, chosen)
         ]
         for bound, *stages in sorted(found, key=lambda each: each[0]):
             if bound < self.best[0]:
@@ -134,44 +162,55 @@ class Search:
         """Every number of a plan of the problem."""
         return price(self.problem, plan, self.machine)
 
-    def places(self, setting: Setting, stages: int) -> Places:
-        (candidate,) = setting.candidates
-        ranks = tuple(tuple(group["ranks"]) for group in candidate["state"].values()) or ((0,),)
-        return placements(self.machine.size, setting.replicas, stages, setting.width, ranks)
+    def places(self, setting: Setting, chosen) -> Places:
+        """The placements of stages with these candidates."""
+        shapes = [
+            (candidate["width"], tuple(tuple(group["ranks"]) for group in candidate["state"].values()) or ((0,),))
+            for candidate in chosen
+        ]
+        return placements(self.machine.size, setting.replicas, tuple(shapes), setting.zero_degree)
 
-    def stages(self, setting: Setting, partition) -> Iterator[tuple[list[list[Option]], list[float]]]:
-        """The options of each stage from which it chooses freely, with the bytes in front of every stage."""
-        (candidate,) = setting.candidates
-        count = len(partition)
+    def stages(self, setting: Setting, partition, chosen) -> Iterator[tuple[list[list[Option]], list]]:
+        """The options of each stage from which it chooses freely, with the bytes in front of and behind every stage."""
+        count, devices = len(partition), setting.devices(chosen)
         sets = downsets(partition)
-        cuts = [cuts_around(self.problem, candidate, sets, stage)[0] for stage in range(1, count + 1)]
-        modes = self.rules.modes(setting, candidate, count, setting.devices([candidate] * count))
-        for kept in self.rules.joint_modes(modes) if self.rules.uniform else [modes]:
-            options = []
-            for stage, layers in enumerate(partition):
-                flying = in_flight(setting.schedule, setting.micro_batches, count, stage + 1)
-                usable = [mode for mode in kept if can_run(candidate, layers, mode[0])]
-                options.append([self.option(setting, count, layers, mode, flying, cuts[stage]) for mode in usable])
+        cuts = [cuts_around(self.problem, candidate, sets, stage) for stage, candidate in enumerate(chosen, start=1)]
+        modes = [self.rules.modes(setting, candidate, count, devices) for candidate in chosen]
+        if not all(modes):
+            return
+        joint = self.rules.joint_modes([mode for own in modes for mode in own]) if self.rules.uniform else [None]
+        for kept in joint:
+            options = [
+                [
+                    self.option(setting, chosen, partition, stage, mode, cuts)
+                    for mode in modes[stage]
+                    if (kept is None or mode in kept) and can_run(chosen[stage], partition[stage], mode[0])
+                ]
+                for stage in range(count)
+            ]
             if all(options):
                 self.reachable = min(self.reachable, max(min(o.memory for o in stage) for stage in options))
-                fitting = [self.worthwhile(setting, stage) for stage in options]
+                fitting = [self.worthwhile(setting, *each) for each in zip(chosen, options, strict=True)]
                 if all(fitting):
                     yield fitting, cuts
 
-    def option(self, setting: Setting, count: int, layers, mode, flying: float, cut: float) -> Option:
-        (candidate,) = setting.candidates
-        recompute, zero = mode
-        need = memory(self.problem, candidate, setting, layers, recompute, zero, flying, cut)
+    def option(self, setting: Setting, chosen, partition, stage: int, mode, cuts) -> Option:
+        """A stage in a mode, whether it fits or not."""
+        candidate, layers, (recompute, zero) = chosen[stage], partition[stage], mode
+        flying = in_flight(setting.schedule, setting.micro_batches, len(chosen), stage + 1)
+        need = memory(self.problem, candidate, setting, layers, recompute, zero, flying, cuts[stage][0])
         compute = compute_time(candidate, layers, recompute)
-        key = (candidate["name"], setting.replicas, count, layers, mode)
+        blocks = self.places(setting, chosen).blocks[stage]
+        names = tuple(each["name"] for each in chosen)
+        key = (names, stage, setting.replicas, setting.zero_degree, layers, mode)
         if key not in self.tables:
-            blocks = self.places(setting, count).blocks
             shared = [
-                zero_times(self.problem, sent(self.machine, candidate, each, layers), compute, zero) for each in blocks
+                zero_times(self.problem, sent(self.machine, setting, candidate, each, layers), compute, zero)
+                for each in blocks
             ]
             carried = numpy.zeros((len(blocks), len(self.share)))
             for row, each in zip(carried, blocks, strict=True):
-                for link, size in inside(self.machine, candidate, each, layers, zero).items():
+                for link, size in inside(self.machine, setting, candidate, each, layers, zero).items():
                     row[link] += size
             self.tables[key] = (
                 numpy.array([each.often for each in shared]) + compute,
@@ -180,13 +219,12 @@ class Search:
             )
         return Option(mode, need, compute, *self.tables[key])
 
-    def worthwhile(self, setting: Setting, options: list[Option]) -> list[Option]:
+    def worthwhile(self, setting: Setting, candidate: dict, options: list[Option]) -> list[Option]:
         """Those that fit, without the slower ones that send the same."""
         fitting = [option for option in options if option.memory <= self.capacity]
         if hides(self.problem):
             return fitting
-        (candidate,) = setting.candidates
-        alone = all(setting.shards(group["ranks"]) == 1 for group in candidate["state"].values())
+        alone = all(setting.replicas * len(group["ranks"]) == 1 for group in candidate["state"].values())
         found: dict[int, Option] = {}
         for option in sorted(fitting, key=lambda option: option.compute):
             found.setdefault(0 if alone else option.mode[1], option)
@@ -200,87 +238,78 @@ class Search:
         """Seconds of a message between the two devices that are fastest for it."""
         return float(self.messages(size)[~numpy.eye(self.machine.size, dtype=bool)].min())
 
-    def bound(self, setting: Setting, options: list[list[Option]], cuts: list[float]) -> float:
+    def bound(self, setting: Setting, options: list[list[Option]], cuts) -> float:
         """No plan with one of these options on each stage takes less."""
-        around = [0.0, *map(self.quickest, cuts[1:]), 0.0]
+        last = len(options) - 1
         times = [
-            min(float(option.time.min()) for option in stage) + around[i] + around[i + 1]
+            min(float(option.time.min()) for option in stage)
+            + (self.quickest(cuts[i][0]) if i else 0.0)
+            + (self.quickest(cuts[i][1]) if i < last else 0.0)
             for i, stage in enumerate(options)
         ]
         sync = max(min(float(option.sync.min()) for option in stage) for stage in options)
         return batch_time(weights(setting.schedule, setting.micro_batches, len(options)), times, sync)
 
-    def try_modes(self, setting: Setting, partition, options: list[list[Option]], cuts: list[float]) -> None:
+    def try_modes(self, setting: Setting, partition, chosen, options: list[list[Option]], cuts) -> None:
         """Every choice of modes, the least bound first."""
         choices = [list(choice) for choice in product(*options)]
         bounds = [self.bound(setting, [[option] for option in choice], cuts) for choice in choices]
         for index in numpy.argsort(bounds, kind="stable"):
             if bounds[index] < self.best[0]:
-                self.try_places(setting, partition, choices[index], cuts)
+                self.try_places(setting, partition, chosen, choices[index], cuts)
 
-    def try_places(self, setting: Setting, partition, chosen: list[Option], cuts: list[float]) -> None:
+    def try_places(self, setting: Setting, partition, chosen, options: list[Option], cuts) -> None:
         """Every placement of stages in these modes."""
-        count = len(chosen)
-        places = self.places(setting, count)
-        times = [option.time[places.group[:, i]] for i, option in enumerate(chosen)]
+        places, count = self.places(setting, chosen), len(chosen)
+        times = [option.time[own] for option, own in zip(options, places.group, strict=True)]
         for boundary in range(1, count):
-            senders, receivers = places.devices[:, :, boundary - 1], places.devices[:, :, boundary]
-            seconds = self.messages(cuts[boundary])
-            times[boundary - 1] = times[boundary - 1] + seconds[receivers, senders].max(axis=(1, 2))
-            times[boundary] = times[boundary] + seconds[senders, receivers].max(axis=(1, 2))
-        sync = numpy.max([option.sync[places.group[:, i]] for i, option in enumerate(chosen)], axis=0)
+            senders, receivers = places.pairs(boundary)
+            forward, backward = self.messages(cuts[boundary][0]), self.messages(cuts[boundary - 1][1])
+            times[boundary - 1] = times[boundary - 1] + backward[receivers, senders].max(axis=(1, 2))
+            times[boundary] = times[boundary] + forward[senders, receivers].max(axis=(1, 2))
+        sync = numpy.max([option.sync[own] for option, own in zip(options, places.group, strict=True)], axis=0)
         a, b = weights(setting.schedule, setting.micro_batches, count)
         unshared = a * numpy.max(times, axis=0) + b * numpy.sum(times, axis=0) + sync
         (near,) = numpy.nonzero(unshared < self.best[0])
         if not len(near):
             return
-        held = self.waits(places, near, chosen, cuts)
+        held = self.waits(places, near, options, cuts)
         times = [numpy.maximum(time[near], wait) for time, wait in zip(times, held, strict=True)]
         total = a * numpy.max(times, axis=0) + b * numpy.sum(times, axis=0) + sync[near]
         least = int(numpy.argmin(total))
         if total[least] < self.best[0]:
-            modes = [option.mode for option in chosen]
-            self.best = (float(total[least]), describe(setting, partition, places.devices[near[least]].tolist(), modes))
+            devices = [places.replica(near[least], index) for index in range(setting.replicas)]
+            modes = [option.mode for option in options]
+            self.best = (float(total[least]), describe(setting, partition, chosen, devices, modes))
 
-    def waits(self, places: Places, rows, chosen: list[Option], cuts: list[float]) -> list[numpy.ndarray]:
+    def waits(self, places: Places, rows, options: list[Option], cuts) -> list[numpy.ndarray]:
         """For each stage, the seconds per micro-batch of the fullest link it uses, in these placements."""
-        own = [option.sent[places.group[rows, i]] for i, option in enumerate(chosen)]
+        own = [option.sent[group[rows]] for option, group in zip(options, places.group, strict=True)]
         around = [numpy.zeros_like(own[0])]
-        for boundary in range(1, len(chosen)):
-            senders, receivers = places.devices[rows, :, boundary - 1], places.devices[rows, :, boundary]
-            both = self.crosses[senders, receivers] + self.crosses[receivers, senders]
-            around.append(cuts[boundary] * both.sum(axis=(1, 2)))
+        for boundary in range(1, len(options)):
+            senders, receivers = places.pairs(boundary, rows)
+            forward = cuts[boundary][0] * self.crosses[senders, receivers].sum(axis=(1, 2))
+            backward = cuts[boundary - 1][1] * self.crosses[receivers, senders].sum(axis=(1, 2))
+            around.append(forward + backward)
         around.append(numpy.zeros_like(own[0]))
         seconds = (sum(own) + sum(around)) / self.share
         used = [each + around[i] + around[i + 1] > 0 for i, each in enumerate(own)]
         return [numpy.where(each, seconds, 0.0).max(axis=1) for each in used]
 
 
-def settings(problem: dict, machine: Machine) -> Iterator[Setting]:
-    """Every candidate, number of replicas and schedule. Where blocks lie anywhere, the order of ranks says nothing."""
+def own_settings(problem: dict, machine: Machine) -> Iterator[Setting]:
+    """Every setting with one run of layers a stage. Where blocks lie anywhere, the order of ranks says nothing."""
     order = given(problem.get("search"), "rank_order", RANK_ORDERS)[0]
-    for schedule, candidate in product(schedules_of(problem), problem["profile"]["candidates"]):
-        width = candidate["width"]
-        for replicas in range(1, machine.size // width + 1) if machine.admits(width) else ():
-            count = micro_batches(problem, candidate["samples"], replicas)
-            if count is not None:
-                own = width * (machine.size // (replicas * width))
-                yield Setting((candidate,), width, replicas, order, schedule, count, own)
+    for setting in settings(problem, machine):
+        if setting.chunks == 1 and setting.rank_order == order:
+            yield setting
 
 
-def describe(setting: Setting, partition, devices: list, modes) -> dict:
+def describe(setting: Setting, partition, chosen, devices: list, modes) -> dict:
     """A plan as `network_price.price` takes it."""
-    (candidate,) = setting.candidates
-    return {
-        "replicas": setting.replicas,
-        "rank_order": setting.rank_order,
-        "schedule": setting.schedule,
-        "stages": [
-            {"layers": list(layers), "candidate": candidate["name"], "recompute": recompute, "zero": zero}
-            for layers, (recompute, zero) in zip(partition, modes, strict=True)
-        ],
-        "devices": devices,
-    }
+    plan = brute_force.describe(setting, partition, chosen, [None] * len(chosen), modes)
+    stages = [{key: value for key, value in stage.items() if key != "offset"} for stage in plan["stages"]]
+    return {**plan, "stages": stages, "devices": devices}
 
 
 def solve(problem: dict, fits: float = FITS) -> Answer:

@@ -20,8 +20,9 @@ from tests.oracle.costs import (
     zero_times,
 )
 from tests.oracle.partitions import closed_under_successors, downsets
+from tests.oracle.price import candidates_of
 from tests.oracle.rings import Rings
-from tests.oracle.settings import Rules, Setting, micro_batches, schedules_of
+from tests.oracle.settings import Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
 from tests.oracle.topology import Topology
 
 
@@ -40,23 +41,23 @@ class Machine:
 
 def setting_of(problem: dict, plan: dict, machine: Machine) -> Setting:
     """What the stages of a plan share. The rank order says nothing here; constraints may name it."""
-    candidate = candidate_of(problem, plan)
-    replicas, width = plan["replicas"], candidate["width"]
-    count = -(-problem["training"]["global_batch"] // (replicas * candidate["samples"]))
+    chosen = tuple(candidates_of(problem, plan))
+    replicas, width = plan["replicas"], max(candidate["width"] for candidate in chosen)
+    count = -(-problem["training"]["global_batch"] // (replicas * chosen[0]["samples"]))
     own = width * (machine.size // (replicas * width))
-    order = plan.get("rank_order", "pp-inner")
-    return Setting((candidate,), width, replicas, order, plan["schedule"], count, own)
+    order, degree = plan.get("rank_order", "pp-inner"), plan.get("zero_degree")
+    return Setting(chosen, width, replicas, order, plan["schedule"], count, own, zero_degree=degree)
 
 
-def candidate_of(problem: dict, plan: dict) -> dict:
-    """The candidate of all stages."""
-    (name,) = {stage["candidate"] for stage in plan["stages"]}
-    return next(candidate for candidate in problem["profile"]["candidates"] if candidate["name"] == name)
+def counterparts(here, there) -> list[tuple[int, int]]:
+    """Who sends activations to whom between two blocks: ranks of the narrower one have several counterparts."""
+    widest = max(len(here), len(there))
+    return [(here[q * len(here) // widest], there[q * len(there) // widest]) for q in range(widest)]
 
 
 def ends(plan: dict, boundary: int) -> list[tuple[int, int]]:
     """Who sends activations to whom from stage `boundary`, counted from 1, to the next."""
-    return [pair for blocks in plan["devices"] for pair in zip(blocks[boundary - 1], blocks[boundary], strict=True)]
+    return [pair for blocks in plan["devices"] for pair in counterparts(blocks[boundary - 1], blocks[boundary])]
 
 
 def translates(ranks: list[int], width: int) -> list[list[int]]:
@@ -82,19 +83,33 @@ def phase(machine: Machine, size: float, groups: list[list[int]]) -> float:
     return max(machine.rings.cheapest(members, size).phase(size) for members in groups)
 
 
-def sent(machine: Machine, candidate: dict, blocks, layers) -> list[Sent]:
+def shard_groups(members: list[int], shards: int) -> list[list[int]]:
+    """Runs of neighbours among those that hold the same parameters, replica by replica: each shards on its own."""
+    return [members[first : first + shards] for first in range(0, len(members), shards)]
+
+
+def sent(machine: Machine, setting: Setting, candidate: dict, blocks, layers) -> list[Sent]:
     """What each parameter group of a stage with these blocks sends."""
     found = []
     for group in candidate["state"].values():
-        groups = sharing(blocks, group["ranks"])
-        scattered = phase(machine, over(layers, group["gradients"]), groups)
-        gathered = phase(machine, over(layers, group["weights"]), groups)
-        update = over(layers, group["update"])
-        found.append(Sent([2 * scattered], [scattered], [gathered], [0.0], update, len(groups[0])))
+        groups, shards = sharing(blocks, group["ranks"]), setting.shards(group["ranks"])
+        runs = [run for members in groups for run in shard_groups(members, shards)]
+        alike = [members[place::shards] for members in groups for place in range(shards)]
+        gradients, weights = over(layers, group["gradients"]), over(layers, group["weights"])
+        found.append(
+            Sent(
+                [2 * phase(machine, gradients, groups)],
+                [phase(machine, gradients, runs)],
+                [phase(machine, weights, runs)],
+                [2 * phase(machine, gradients / shards, alike)],
+                over(layers, group["update"]),
+                shards,
+            )
+        )
     return found
 
 
-def inside(machine: Machine, candidate: dict, blocks, layers, zero: int) -> Counter[int]:
+def inside(machine: Machine, setting: Setting, candidate: dict, blocks, layers, zero: int) -> Counter[int]:
     """Bytes per micro-batch that the collectives of a stage with these blocks send over each link.
 
     ZeRO 2 scatters gradients in every micro-batch, ZeRO 3 gathers weights twice besides. What is sent once per batch
@@ -104,19 +119,22 @@ def inside(machine: Machine, candidate: dict, blocks, layers, zero: int) -> Coun
     for group in candidate["state"].values():
         sizes = [over(layers, group[key]) for key in ("gradients", "weights", "weights")]
         for members in sharing(blocks, group["ranks"]):
-            for size in sizes[: {2: 1, 3: 3}.get(zero, 0)]:
-                if size and len(members) > 1:
-                    shares = machine.rings.cheapest(members, size).shares
-                    found.update({link: size * share for link, share in shares.items()})
+            for run in shard_groups(members, setting.shards(group["ranks"])):
+                for size in sizes[: {2: 1, 3: 3}.get(zero, 0)]:
+                    if size and len(run) > 1:
+                        shares = machine.rings.cheapest(run, size).shares
+                        found.update({link: size * share for link, share in shares.items()})
     return found
 
 
-def across(machine: Machine, pairs, size: float) -> Counter[int]:
+def across(machine: Machine, pairs, activations: float, gradients: float) -> Counter[int]:
     """Bytes per micro-batch over each link at a boundary: activations to and gradients from every counterpart."""
     path, found = machine.topology.path, Counter()
-    for sender, receiver in pairs if size else ():
-        for link in (*path[sender][receiver], *path[receiver][sender]):
-            found[link] += size
+    for sender, receiver in pairs:
+        for link in path[sender][receiver] if activations else ():
+            found[link] += activations
+        for link in path[receiver][sender] if gradients else ():
+            found[link] += gradients
     return found
 
 
@@ -139,20 +157,20 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
     """The step time, `M`, whether memory suffices, and the numbers of every stage."""
     machine = machine or Machine(problem["cluster"])
     setting = setting_of(problem, plan, machine)
-    (candidate,) = setting.candidates
-    count = len(plan["stages"])
+    chosen, count = setting.candidates, len(plan["stages"])
     sets = downsets([stage["layers"] for stage in plan["stages"]])
-    cuts = [cuts_around(problem, candidate, sets, stage) for stage in range(1, count + 1)]
+    cuts = [cuts_around(problem, candidate, sets, stage) for stage, candidate in enumerate(chosen, start=1)]
     blocks = [[replica[stage] for replica in plan["devices"]] for stage in range(count)]
-    boundaries = [across(machine, ends(plan, i), cuts[i][0]) for i in range(1, count)]
-    own = [inside(machine, candidate, blocks[i], s["layers"], s["zero"]) for i, s in enumerate(plan["stages"])]
+    # Each end takes in the bytes of its own candidate.
+    boundaries = [across(machine, ends(plan, i), cuts[i][0], cuts[i - 1][1]) for i in range(1, count)]
+    own = [inside(machine, setting, chosen[i], blocks[i], s["layers"], s["zero"]) for i, s in enumerate(plan["stages"])]
     held_up = waits(machine, own, boundaries)
     message = machine.topology.message
     stages = []
     for i, stage in enumerate(plan["stages"]):
-        layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
+        layers, recompute, zero, candidate = stage["layers"], stage["recompute"], stage["zero"], chosen[i]
         compute = compute_time(candidate, layers, recompute)
-        shared = zero_times(problem, sent(machine, candidate, blocks[i], layers), compute, zero)
+        shared = zero_times(problem, sent(machine, setting, candidate, blocks[i], layers), compute, zero)
         front, behind = cuts[i]
         arriving = max(message(front, one, two) for one, two in ends(plan, i)) if i else 0.0
         returning = max(message(behind, two, one) for one, two in ends(plan, i + 1)) if i + 1 < count else 0.0
@@ -179,26 +197,30 @@ def violations(problem: dict, plan: dict, machine: Machine | None = None) -> lis
     """The rules of PROBLEM.md sections 2, 3 and 5 that a placed plan breaks, memory aside."""
     machine = machine or Machine(problem["cluster"])
     setting = setting_of(problem, plan, machine)
-    (candidate,) = setting.candidates
-    profile, rules = problem["profile"], Rules(problem)
+    chosen, profile, rules = setting.candidates, problem["profile"], Rules(problem)
     partition = [stage["layers"] for stage in plan["stages"]]
+    widths = [candidate["width"] for candidate in chosen]
     modes = [(stage["recompute"], stage["zero"]) for stage in plan["stages"]]
     used = [device for blocks in plan["devices"] for block in blocks for device in block]
     shape = [[len(block) for block in blocks] for blocks in plan["devices"]]
-    usable = rules.modes(setting, candidate, len(partition), setting.devices([candidate] * len(partition)))
+    devices = setting.devices(chosen)
+    usable = [rules.modes(setting, candidate, len(partition), devices) for candidate in chosen]
+    mixed = given(problem.get("search"), "mixed", False)
     kept = {
-        "the width can be placed": machine.admits(setting.width),
+        "the widths can be placed": all(map(machine.admits, widths)) and any(True for _ in setting.placements(widths)),
+        "candidates may be mixed": mixed or len({candidate["name"] for candidate in chosen}) == 1,
+        "micro-batches are of one size": len({candidate["samples"] for candidate in chosen}) == 1,
         "the batch can be dealt": micro_batches(problem, setting.samples, setting.replicas) == setting.micro_batches,
         "the schedule may be used": setting.schedule in schedules_of(problem),
-        "every replica has a block for each stage": shape == [[setting.width] * len(partition)] * setting.replicas,
+        "the shard group may be used": setting.zero_degree in zero_degrees_of(problem)
+        and all(map(setting.shards_evenly, chosen)),
+        "every replica has a block for each stage": shape == [widths] * setting.replicas,
         "devices have one rank": len(set(used)) == len(used) and set(used) <= set(range(machine.size)),
         "every layer is in one stage": sorted(chain(*partition)) == list(range(len(profile["layers"]))),
         "no stage is empty": all(partition),
         "downsets are closed": all(closed_under_successors(d, profile["edges"]) for d in downsets(partition)),
-        "modes may be used": all(mode in usable for mode in modes),
-        "layers can run in their modes": all(
-            can_run(candidate, layers, recompute) for layers, (recompute, _) in zip(partition, modes, strict=True)
-        ),
+        "modes may be used": all(mode in of_stage for mode, of_stage in zip(modes, usable, strict=True)),
+        "layers can run in their modes": all(map(can_run, chosen, partition, (recompute for recompute, _ in modes))),
         "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
         "the partition may be used": rules.allow_partition(partition),
     }

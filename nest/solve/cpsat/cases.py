@@ -53,6 +53,11 @@ class Case:
         """Micro-batches in flight on a stage, counted from 1."""
         return self.schedule.in_flight(stage, self.stages, self.micro_batches)
 
+    def replicas_alike(self, instance: Instance) -> bool:
+        """Whether replicas may change places: unless ZeRO shards over some of them alone (shard groups)."""
+        groups = (group for each in self.candidates for group in instance.candidates[each].state)
+        return self.zero_degree is None or all(len(each.ranks) * self.replicas <= self.zero_degree for each in groups)
+
     def plan(self, stages: Iterable[StageDecision]) -> Solution:
         """The plan of the case that has these stages."""
         chunks = chunks_of(self.schedule)

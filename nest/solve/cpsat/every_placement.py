@@ -56,7 +56,7 @@ def best_of_all(relaxation: Relaxation, case: Case, choices: Sequence[Choices], 
     paths = _paths(relaxation, choices)
     if paths is None:
         return None
-    placements = _placements(devices, case.replicas, case.stages, width)
+    placements = _placements(devices, case.replicas, case.stages, width, alike=case.replicas_alike(relaxation.instance))
     if placements is None:
         return None
     return _Trial(relaxation, case, choices, placements).best(paths, target)
@@ -76,12 +76,15 @@ def _paths(relaxation: Relaxation, choices: Sequence[Choices]) -> Integers | Non
     return paths
 
 
-def _placements(devices: int, replicas: int, stages: int, width: int) -> Integers | None:
-    """Devices of every rank, shape `(placements, replicas, stages, width)`, first devices of replicas ascending."""
+def _placements(devices: int, replicas: int, stages: int, width: int, *, alike: bool) -> Integers | None:
+    """Devices of every rank, shape `(placements, replicas, stages, width)`.
+
+    Where replicas are alike, their first devices are ascending.
+    """
     seats = stages * width
     found: list[tuple[int, ...]] = []
     for used in combinations(range(devices), replicas * seats):
-        for placed in _ordered(used, replicas, seats):
+        for placed in _ordered(used, replicas, seats) if alike else permutations(used):
             found.append(placed)
             if len(found) > MOST_PLACEMENTS:
                 return None

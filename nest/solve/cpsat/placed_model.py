@@ -191,7 +191,7 @@ class PlacedModel(PathModel):
         return self._instance.network.model
 
     def _place(self, *, ordered: bool) -> None:
-        """Every rank gets a device of its own; replicas are alike, so the first device of each is above the last's."""
+        """Every rank gets a device of its own; of replicas alike, the first device of each is above the last's."""
         del ordered
         case, model = self._case, self.model
         self._candidate = self._instance.candidates[case.candidates[0]]
@@ -206,7 +206,7 @@ class PlacedModel(PathModel):
         for column in zip(*rows, strict=True):
             model.add_at_most_one(column)
         firsts = [sum(device * cell for device, cell in enumerate(replica[0][0])) for replica in self._cells]
-        for one, two in pairwise(firsts):
+        for one, two in pairwise(firsts) if case.replicas_alike(self._instance) else ():
             model.add(one < two)
 
     def _times_count(self, scale: Scale, limit: int) -> None:
