@@ -46,16 +46,47 @@ def large(pp: int, replicas: int, global_batch: int) -> PlanDocument:
 
 def on_a_torus() -> PlanDocument:
     """Stages placed on the devices of a network that has no levels, by name."""
+    return _placed({"torus": {"shape": [4, 4], "wrap": True, "bandwidth": "45 GB/s", "latency": "0.5 us"}})
+
+
+def on_a_mesh() -> PlanDocument:
+    """The same in three dimensions, some devices not used."""
+    return _placed({"mesh": {"shape": [3, 2, 4], "bandwidth": "45 GB/s", "latency": "0.5 us"}})
+
+
+def on_switches() -> PlanDocument:
+    """The same with switches between the devices, in tiers, and links of several bandwidths."""
+    nodes = [{"id": f"node {node}, gpu {gpu}"} for node in range(4) for gpu in range(4)]
+    leaves = [{"id": f"leaf {gpu}", "kind": "switch"} for gpu in range(4)]
+    inside = [{"id": f"nvswitch {node}", "kind": "switch"} for node in range(4)]
+    links = [
+        {"source": f"node {node}, gpu {gpu}", "target": target, "bandwidth": bandwidth, "latency": 1e-6}
+        for node in range(4)
+        for gpu in range(4)
+        for target, bandwidth in ((f"leaf {gpu}", 25e9 * (1 + gpu)), (f"nvswitch {node}", 450e9))
+    ]
+    return _placed({"nodes": [*nodes, *leaves, *inside], "edges": links})
+
+
+def on_routers() -> PlanDocument:
+    """The same on groups of routers of which every two have a link."""
+    return _placed({"dragonfly": {"p": 2, "a": 4, "h": 1, "bandwidth": "25 GB/s"}})
+
+
+def on_measured_pairs() -> PlanDocument:
+    """The same on pairs that were measured."""
+    bandwidth = [[40e9 / (1 + abs(one - two)) for two in range(24)] for one in range(24)]
+    return _placed({"matrix": {"bandwidth": bandwidth, "latency": "2 us"}})
+
+
+def _placed(topology: dict[str, Any]) -> PlanDocument:
     problem = {
         "nest": 1,
         "model": "llama-2-7b",
         "training": {"global_batch": 16, "sequence_length": 4096},
-        "cluster": {
-            "device": "h100-sxm",
-            "topology": {"torus": {"shape": [4, 4], "wrap": True, "bandwidth": "45 GB/s", "latency": "0.5 us"}},
-        },
+        "cluster": {"device": "h100-sxm", "topology": topology},
     }
-    return nest.solve({**problem, "fixed": {"tp": 2, "pp": 4, "replicas": 2, "micro_batch": 1}})
+    return nest.evaluate(problem, fix={"tp": 2, "pp": 4, "replicas": 2, "micro_batch": 1, "zero": 3})
 
 
 def hostile() -> PlanDocument:
@@ -93,6 +124,10 @@ PLANS: Mapping[str, Callable[[], PlanDocument]] = {
     "many-devices": lambda: large(pp=4, replicas=32, global_batch=1024),
     "many-stages": lambda: large(pp=32, replicas=4, global_batch=1024),
     "torus": on_a_torus,
+    "mesh": on_a_mesh,
+    "switches": on_switches,
+    "routers": on_routers,
+    "measured-pairs": on_measured_pairs,
     "hostile": hostile,
     "infeasible": infeasible,
 }

@@ -160,21 +160,19 @@ def _picture(subject: Subject, drawn_devices: Devices, room: float) -> _Picture:
 
 def _caption(subject: Subject, picture: _Picture) -> str:
     """What is drawn, and what is not."""
-    plan, drawn_devices = subject.plan, picture.devices
+    drawn_devices = picture.devices
     size = len(drawn_devices.places)
     what = "device" if picture.many == 1 else f"run of {picture.many:,} devices of one stage"
-    boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
-    sentences = [f"Each cell is a {what}, coloured and numbered by its pipeline stage; boxes are levels of the network"]
-    sentences[0] += f": {boxes_of}." if boxes_of else "."
+    sentences = [f"Each cell is a {what}, coloured and numbered by its pipeline stage"]
+    if subject.instance.network is not None:
+        sentences[0] += ", where the plan puts it on the network, which has too many devices or links to be drawn."
+    else:
+        boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
+        sentences[0] += f"; boxes are levels of the network{f': {boxes_of}' if boxes_of else ''}."
     sentences += of_devices(subject, drawn_devices)
     drawn = picture.cells * picture.many
     if drawn < size:
         sentences.append(f"Drawn are the first {drawn:,} of {size:,} devices; the table has all of them.")
-    if plan.placement is not None:
-        sentences.append(
-            "Devices are where the placement on the network itself puts them; boxes are the levels it comes near. "
-            "It has too many devices or links for each to be drawn."
-        )
     return " ".join(sentences)
 
 

@@ -202,7 +202,7 @@ def _of_stubs(network: Network) -> list[str]:
     if not all(diagonal):
         sentences.append("Short lines at the ends of a row or column are the link between these ends.")
     if any(diagonal):
-        sentences.append("Diagonal ones lead to the same place in a neighbouring slice.")
+        sentences.append("Short diagonal lines lead to the same place in a neighbouring slice.")
     return sentences
 
 

@@ -147,8 +147,9 @@ def _slice(shape: Sequence[int], dimension: int, place: int) -> str:
     )
 
 
-TIER_PITCH, STANDING_PITCH, TIER_HEIGHT = 16.0, 20.0, 90.0
-"""From one device of a tier to the next, at least, and below each other, and from one tier to the next, px."""
+TIER_PITCH, STANDING_PITCH, TIER_HEIGHT, MARGIN = 16.0, 20.0, 90.0, 20.0
+"""From one device of a tier to the next, at least, and below each other; from one tier to the next; and around them,
+px."""
 
 
 def tier_layout(is_device: Sequence[bool], ends: Ends, room: float) -> Layout | None:
@@ -167,14 +168,15 @@ def tier_layout(is_device: Sequence[bool], ends: Ends, room: float) -> Layout | 
         return None
     pitch = min(MOST_PITCH, room / longest) if lying else STANDING_PITCH
     length = longest * pitch
-    apart = TIER_HEIGHT if lying else min(TIER_HEIGHT, room / len(tiers))
+    apart = TIER_HEIGHT if lying else min(TIER_HEIGHT, (room - 2 * MARGIN) / (len(tiers) - 1))
+    high = (len(tiers) - 1) * apart + 2 * MARGIN
     at: dict[int, Point] = {}
     for tier, members in enumerate(tiers):
-        across = (tier + 0.5) * apart
+        across = MARGIN + tier * apart
         for place, node in enumerate(members):
             along = (place + 0.5) * length / len(members)
-            at[node] = (along, (len(tiers) * apart - across)) if lying else (across, along)
-    width, height = (length, len(tiers) * apart) if lying else (len(tiers) * apart, length)
+            at[node] = (along, high - across) if lying else (across, along)
+    width, height = (length, high) if lying else (high, length)
     return Layout(tuple(at[node] for node in range(len(is_device))), min(MOST_SIDE, pitch - 4), width, height)
 
 

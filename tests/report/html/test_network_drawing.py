@@ -100,7 +100,7 @@ def test_the_busiest_link_has_an_edge_and_lies_on_top() -> None:
     assert busiest(network.links) == 3
     body = network_body(network.nodes, network.links, network.layout(1120))
     paths = [each for each in _elements(body) if each.get("class", "").startswith("link")]
-    (edge,) = [each for each in paths if each.get("class") == "link busiest-link"]
+    (edge,) = [each for each in paths if each.get("class") == "link edge-5"]
     assert paths[-1].get("d") == edge.get("d")
     assert paths[-1].findtext("title") == link_words(network.nodes, network.links[3])
 
@@ -128,7 +128,7 @@ def test_keys_are_the_classes_drawn() -> None:
         body = network_body(network.nodes, network.links, network.layout(1120))
         drawn = {each.get("class") for each in _elements(body) if each.get("class", "").startswith("link")}
         keys = link_keys(network.links)
-        assert {key.style for key in keys} == drawn - {"link busiest-link"}
+        assert {key.style for key in keys} == drawn - {"link edge-5"}
         assert len({key.label for key in keys}) == len(keys)
         assert ("link free-link" in drawn) is (loads is not None)
 

@@ -106,6 +106,41 @@ def test_devices_are_drawn_where_the_plan_has_them() -> None:
     assert len(re.findall("<title>[^<]*: stage", body)) == 8
 
 
+def test_links_carry_what_the_stages_send_hop_by_hop() -> None:
+    found = subject(plan("torus"), registry())
+    assert found.plan.placement is not None
+    hops = 0
+    for front, back in (blocks for blocks in found.plan.placement.replicas):
+        for sender, receiver in zip(front, back, strict=True):
+            steps = [abs(int(one) - int(two)) for one, two in zip(sender.split(","), receiver.split(","), strict=True)]
+            hops += sum(min(step, length - step) for step, length in zip(steps, (2, 4), strict=True))
+    slowest = max(stage.time for stage in found.plan.stages)
+    sent = 2 * 1e9 * hops  # Activations, and gradients back.
+    table = Page(quick(plan("torus"))).table("Links of the network")
+    shares = [*table.values("busy from the first end"), *table.values("busy from the second end")]
+    assert sum(shares) * 45e9 * slowest == pytest.approx(sent)
+    assert max(shares) <= 1
+
+
+@pytest.mark.parametrize("name", ["torus", "graph"])
+def test_the_caption_names_the_busiest_link(name: str) -> None:
+    caption, table = figure(name).caption, figure(name).more[0]
+    told = re.search(
+        r"The busiest, with an edge, is that from (.*) to (.*): what it carries takes it ([\d.]+%)", caption
+    )
+    assert told is not None
+    rows = [[cell.text for cell in row] for row in table.rows]
+    ways = [(*link.split(" – "), forth) for link, _, forth, _ in rows]
+    ways += [(*reversed(link.split(" – ")), back) for link, _, _, back in rows]
+    assert told.groups() in ways
+    shares = [row[place].value for row in table.rows for place in (2, 3)]
+    assert told[3] == f"{max(share for share in shares if share is not None):.1%}"
+
+
+def test_the_caption_names_the_busiest_pair() -> None:
+    assert re.search(r"The busiest pair is from \d to \d: what it carries takes it [\d.]+%", figure("matrix").caption)
+
+
 def test_a_map_has_its_device_groups_as_a_table() -> None:
     table = Page(quick(plan("matrix"))).table("Bandwidth in and between device groups")
     assert [row[0].text for row in table.rows] == [
@@ -119,8 +154,8 @@ def test_a_hierarchy_has_its_levels() -> None:
     assert "boxes are levels of the network" in quick(decided())
 
 
-def test_a_large_network_has_boxes_and_says_why() -> None:
+def test_a_large_network_has_its_devices_alone_and_says_why() -> None:
     large = {"torus": {**TORUS["torus"], "shape": [12, 11]}}
-    fixed = api.solve({**problem(large), "fixed": {"replicas": 2, "pp": 2}, "constraints": []})
-    text = Page(quick(fixed)).text
-    assert "too many devices or links for each to be drawn" in text
+    text = quick(api.evaluate(problem(large), fix={"replicas": 2, "pp": 2}))
+    assert "which has too many devices or links to be drawn" in text
+    assert "Links of the network" not in text
