@@ -14,6 +14,7 @@ from nest.network.circuits import Mask, cycles_fit
 from nest.network.product import Product
 from nest.network.rings import Dimensions
 from nest.network.routes import Routes
+from nest.tolerances import SUM_ERROR
 
 MOST_BANDWIDTHS = 24
 """Bandwidths told apart; where pairs have more, one stands for all down to the next, and bounds are looser."""
@@ -48,7 +49,7 @@ class LeastRings:
         self.of = cache(self._of)
 
     def _of(self, count: int) -> tuple[Figures, ...]:
-        """Latencies and bandwidths for `count` devices, by ascending latency.
+        """Latencies and bandwidths for `count` devices, by ascending latency; true up to `SUM_ERROR`.
 
         Raises:
             ValueError: `count` is below two or above the devices there are.
@@ -57,7 +58,7 @@ class LeastRings:
             raise ValueError(f"a ring joins 2 to {len(self._bandwidth)} of these devices, not {count}")
         front: list[Figures] = []
         for latency, bandwidth in sorted([*self._flat(count), *self._dimensional(count)], key=lambda f: (f[0], -f[1])):
-            if not front or bandwidth > front[-1][1]:
+            if not front or bandwidth > front[-1][1] * (1.0 + SUM_ERROR):
                 front.append((latency, bandwidth))
         return tuple(front)
 

@@ -12,6 +12,7 @@ from nest.instance.network import Numbers, Ring
 from nest.network.circuits import EXACT, circuits
 from nest.network.product import Product
 from nest.network.routes import Routes
+from nest.tolerances import SUM_ERROR
 
 MOST_ORDERED = 5
 """Dimensions up to which all ports are tried with every order of them, rotations apart: 24 orders."""
@@ -223,9 +224,9 @@ def _round(walk: list[int]) -> tuple[list[int], list[int]]:
 
 
 def _best(rings: Sequence[Ring]) -> tuple[Ring, ...]:
-    """Those that no other beats, by ascending latency; of equals the first."""
+    """Those that no other beats, by ascending latency; of equals, sums of the same numbers among them, the first."""
     front: list[Ring] = []
     for ring in sorted(rings, key=lambda each: (each.latency, -each.bandwidth)):
-        if not front or ring.bandwidth > front[-1].bandwidth:
+        if not front or ring.bandwidth > front[-1].bandwidth * (1.0 + SUM_ERROR):
             front.append(ring)
     return tuple(front)
