@@ -176,20 +176,21 @@ def _caption(subject: Subject, picture: _Picture) -> str:
     return " ".join(sentences)
 
 
-def of_devices(subject: Subject, drawn_devices: Devices) -> list[str]:
-    """Sentences on replicas, devices that are not used, and colours, for captions."""
-    plan, size = subject.plan, len(drawn_devices.places)
+def of_devices(subject: Subject, drawn_devices: Devices, by_replica: bool = False) -> list[str]:
+    """Sentences on replicas, devices that are not used, and colours, which are those of stages or of replicas."""
+    stages, size = len(subject.plan.stages), len(drawn_devices.places)
     used = sum(place is not None for place in drawn_devices.places)
     sentences = []
-    replicas = plan.data_parallel or 1
+    replicas = subject.plan.data_parallel or 1
     if replicas > 1:
-        sentences.append(
-            f"There are {replicas:,} replicas of {counted(len(plan.stages), 'stage')}; the first one has an outline."
-        )
+        outline = "" if by_replica else "; the first one has an outline"
+        sentences.append(f"There are {replicas:,} replicas of {counted(stages, 'stage')}{outline}.")
     if used < size:
         sentences.append(f"{size - used:,} of {size:,} devices are not used; their cells are empty.")
-    if len(plan.stages) > len(STAGES):
-        sentences.append(f"Colours repeat after {len(STAGES)} stages, numbers do not.")
+    if (replicas if by_replica else stages) > len(STAGES):
+        sentences.append(
+            f"Colours repeat after {len(STAGES)} {'replicas' if by_replica else 'stages'}, numbers do not."
+        )
     return sentences
 
 

@@ -11,7 +11,7 @@ from nest.plan.on_network import link_loads, on_devices
 from nest.plan.zero import data_parallel_groups
 from nest.report.decisions import counted
 from nest.report.html.cluster import TITLE, Devices, Place, devices, of_devices, stage_devices
-from nest.report.html.network_drawing import Link, Node, busiest, link_keys, network_body
+from nest.report.html.network_drawing import Link, Node, alone, busiest, link_keys, network_body
 from nest.report.html.network_layout import Layout, grid_layout, spring_layout, tier_layout
 from nest.report.html.pair_map import PairMap, group_table, map_body, map_keys, map_size, pair_map
 from nest.report.html.records import Cell, Drawing, Figure, Subject, Table
@@ -153,11 +153,12 @@ def _link_figure(subject: Subject, placed: Devices, network: Network) -> Figure:
 
 def _caption(subject: Subject, placed: Devices, network: Network) -> str:
     """What is drawn, and which link is the busiest."""
-    cells = "Each cell is a device, coloured and numbered by its pipeline stage"
-    if (subject.plan.data_parallel or 1) > 1:
+    alike = alone(network.nodes)
+    cells = f"Each cell is a device, coloured and numbered by its {'replica' if alike else 'pipeline stage'}"
+    if not alike and (subject.plan.data_parallel or 1) > 1:
         cells += "; where there is room, the number of its replica stands before that of its stage"
     switches = "" if all(node.is_device for node in network.nodes) else "Circles are switches."
-    return " ".join(filter(None, [f"{cells}.", *of_devices(subject, placed), switches, *_of_links(network)]))
+    return " ".join(filter(None, [f"{cells}.", *of_devices(subject, placed, alike), switches, *_of_links(network)]))
 
 
 def _of_links(network: Network) -> list[str]:

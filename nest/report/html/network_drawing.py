@@ -163,27 +163,35 @@ def _nodes(nodes: Sequence[Node], layout: Layout) -> Iterable[Markup]:
     """Cells of devices with their numbers, circles of switches, and an outline around the first of several replicas."""
     side, first, numbers = layout.side, [], []
     replicas = {node.place.replica for node in nodes if node.place is not None}
-    labels = _labels(nodes, len(replicas) > 1, side)
+    labels, alike = _labels(nodes, len(replicas) > 1, side), alone(nodes)
     for node, (x, y), label in zip(nodes, layout.at, labels, strict=True):
         named = element("title", node_words(node))
         if not node.is_device:
             yield element("circle", named, class_="panel edged", cx=x, cy=y, r=SWITCH)
             continue
-        box = (x - side / 2, y - side / 2, side, side)
-        style = "panel edged" if node.place is None else stage_style(node.place.stage)
+        box, place = (x - side / 2, y - side / 2, side, side), node.place
+        style = "panel edged" if place is None else stage_style(place.replica if alike else place.stage)
         yield element("path", named, class_=style, d=boxes([box]))
-        if node.place is not None:
+        if place is not None:
             numbers.append(_number(label, x, y, side))
-            if node.place.replica == 0:
+            if place.replica == 0:
                 first.append(box)
-    if len(replicas) > 1:
+    if len(replicas) > 1 and not alike:
         yield element("path", class_="line strong", d=boxes(first))
     yield element("g", joined(numbers), class_="cells", text_anchor="middle")
+
+
+def alone(nodes: Sequence[Node]) -> bool:
+    """Whether stages are alone in their replicas, of which there are several: colours and numbers are then theirs."""
+    places = [node.place for node in nodes if node.place is not None]
+    return len({place.replica for place in places}) > 1 and all(place.stage == 0 for place in places)
 
 
 def _labels(nodes: Sequence[Node], several: bool, side: float) -> list[str]:
     """The stage of each device; of several replicas `replica.stage`, where every cell has room for that."""
     places = [node.place for node in nodes]
+    if alone(nodes):
+        return [str(place.replica + 1) if place is not None else "" for place in places]
     whole = [f"{place.replica + 1}.{place.stage + 1}" if place is not None else "" for place in places]
     if several and all(fits(each, side - 2, 10) for each in whole):
         return whole

@@ -93,6 +93,16 @@ def test_the_first_of_several_replicas_has_an_outline_and_cells_their_replicas()
     assert cells[-1] == "4.2"
 
 
+def test_replicas_of_one_stage_have_their_own_colours_and_numbers() -> None:
+    graph = torus(4, 4)
+    network = drawn_network(graph, served(graph, 1, 4, 3), (4, 4))
+    assert network is not None
+    body = network_body(network.nodes, network.links, network.layout(1120))
+    assert "line strong" not in body
+    assert [each.text for each in _elements(body) if each.tag == "text"] == ["1"] * 4 + ["2"] * 4 + ["3"] * 4
+    assert [each.get("class") for each in _titled(body, "stage 1 of replica 3")] == ["stage-2"] * 4
+
+
 def test_the_busiest_link_has_an_edge_and_lies_on_top() -> None:
     graph = torus(4, 4)
     network = drawn_network(graph, served(graph, 2, 2, 4), (4, 4), _loads(graph))
