@@ -166,7 +166,8 @@ def _offered(instance: Instance) -> dict[str, tuple[int | str, ...]]:
         "micro_batch": tuple(each.micro_batch or each.samples for each in candidates),
         "schedule": tuple(each.name for each in space.schedules),
         "chunks": tuple(chunks_of(each) for each in space.schedules),
-        "rank_order": space.rank_orders,
+        # On a network it says nothing of where blocks lie.
+        "rank_order": space.rank_orders if instance.network is None else (),
         "zero": space.zero,
         "recompute": tuple(mode for mode in modes if space.recompute is None or mode in space.recompute),
     }

@@ -51,6 +51,10 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
     return "\n".join(lines)
 
 
+FEW_NAMES = 2
+"""Devices of a network that are named one by one in a table."""
+
+
 def _headline(plan: PlanDocument, screen: Screen) -> str:
     proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
     if is_simplest(plan):
@@ -141,7 +145,7 @@ def format_tokens(count: int) -> str:
 def _stages(plan: PlanDocument, screen: Screen) -> str:
     capacity, levels = plan.summary.get("memory_capacity"), tuple(plan.summary.get("levels", ()))
     runs = _runs(plan.stages) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
-    rows = [_row(run, [plan.stages[index] for index in run], capacity, levels) for run in runs]
+    rows = [_row(run, [plan.stages[index] for index in run], _devices(plan, run), capacity, levels) for run in runs]
     header = [
         "stage", "layers", "devices", "recompute", "ZeRO", "time", "sync", "memory", "of capacity", "link behind",
     ]  # fmt: skip
@@ -166,13 +170,25 @@ def _runs(stages: tuple[StageRecord, ...]) -> list[list[int]]:
     return [list(run) for _, run in groupby(range(len(stages)), key=keys.__getitem__)]
 
 
-def _row(run: list[int], stages: list[StageRecord], capacity: float | None, levels: tuple[str, ...]) -> list[str]:
+def _devices(plan: PlanDocument, run: list[int]) -> str:
+    """The first and the last device of neighbouring stages in the first replica; on a network by name."""
+    if plan.placement is not None:
+        blocks = plan.placement.replicas[0]
+        names = [name for index in run for name in blocks[index]]
+        return ", ".join(names) if len(names) <= FEW_NAMES else f"{names[0]}, ..., {names[-1]}"
+    stages = [plan.stages[index] for index in run]
     first, last = stages[0].devices[0], stages[-1].devices[0] + stages[-1].devices[1] - 1
+    return f"{first}-{last}" if last > first else str(first)
+
+
+def _row(
+    run: list[int], stages: list[StageRecord], devices: str, capacity: float | None, levels: tuple[str, ...]
+) -> list[str]:
     links = dict.fromkeys(levels[stage.level_out] if stage.level_out >= 0 else "-" for stage in stages)
     return [
         _numbers(run),
         ranges([layer for stage in stages for layer in stage.layers]),
-        f"{first}-{last}" if last > first else str(first),
+        devices,
         stages[0].recompute,
         str(stages[0].zero),
         _span([stage.time for stage in stages], format_seconds),
