@@ -97,7 +97,7 @@ def formulate(
     elif problem.cluster.topology is not None:
         from nest.formulate.network import LeastRings, on_network, optimistic_level, placeable
 
-        network = placeable(problem.cluster, registry)
+        network = placeable(problem, registry)
     collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
     pricing_collectives = collectives
     if network is not None:

@@ -28,7 +28,7 @@ from nest.instance import (
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, Reduced, network_model
 from nest.plan.evaluate import evaluate
-from nest.spec import ClusterSpec
+from nest.spec import ClusterSpec, Problem
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 
 MOST_DEVICES = 1024
@@ -47,13 +47,14 @@ def irregular(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pai
     return network, reduced
 
 
-def placeable(cluster: ClusterSpec, registry: Registry) -> NetworkModel | None:
+def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:
     """The network that plans are placed on, devices in the order of its levels; None: levels say it all."""
-    found = irregular(cluster, registry)
+    found = irregular(problem.cluster, registry)
     if found is None:
         return None
     network, reduced = found
-    return network_model(network, reduced.best.order, slower=time_scale(cluster))
+    all_ports = bool(problem.training.all_ports)
+    return network_model(network, reduced.best.order, all_ports=all_ports, slower=time_scale(problem.cluster))
 
 
 def optimistic_level(model: NetworkModel) -> Level:
