@@ -1,6 +1,7 @@
 """A network as solvers and pricing see it: paths, rings and links, devices numbered as in the cluster's levels."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from nest.instance.network import Numbers, Ring
 from nest.instance.pairs import Floats
@@ -8,6 +9,9 @@ from nest.network.least import LeastRings
 from nest.network.product import Product
 from nest.network.rings import Rings
 from nest.network.routes import Routes
+
+MOST_PATHS = 65_536
+"""Paths kept: a search walks the same ones again and again."""
 
 
 class PathNetwork:
@@ -23,6 +27,7 @@ class PathNetwork:
         """
         self._routes = routes
         self._product = product
+        self._path = lru_cache(maxsize=MOST_PATHS)(routes.path)
         self._rings = Rings(routes, product, all_ports=all_ports)
         self._least = LeastRings(routes, product, all_ports=all_ports)
 
@@ -58,7 +63,7 @@ class PathNetwork:
 
     def path(self, source: int, target: int) -> Numbers:
         """The directed links of the path between two devices, in order."""
-        return self._routes.path(source, target)
+        return self._path(source, target)
 
     def rings(self, members: Sequence[int]) -> tuple[Ring, ...]:
         """The ways to run a collective over two devices or more, none of which another beats, by ascending latency."""

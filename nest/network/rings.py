@@ -1,7 +1,7 @@
 """The ways to run a collective over some devices of a network: one circuit, or one dimension after the other."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import permutations
 from math import prod
 
@@ -16,6 +16,9 @@ from nest.tolerances import SUM_ERROR
 
 MOST_ORDERED = 5
 """Dimensions up to which all ports are tried with every order of them, rotations apart: 24 orders."""
+
+MOST_REMEMBERED = 16_384
+"""Sets of members whose rings are kept: searches ask for the same again, and one takes some kilobytes."""
 
 Sent = tuple[Numbers, Numbers, float]
 """Senders, receivers, and the bytes that each sends per byte of the full buffer."""
@@ -107,7 +110,7 @@ class Rings:
         self._routes = routes
         self._product = product
         self._all_ports = all_ports
-        self._found: dict[frozenset[int], tuple[Ring, ...]] = {}
+        self._found = lru_cache(maxsize=MOST_REMEMBERED)(self._best_over)
         self._along = cache(self._circuit_along)
 
     def over(self, members: Iterable[int]) -> tuple[Ring, ...]:
@@ -116,14 +119,15 @@ class Rings:
         Raises:
             ValueError: fewer than two devices are given.
         """
-        key = frozenset(members)
-        if len(key) < 2:
-            raise ValueError(f"a ring joins two devices or more, not {len(key)}")
-        if key not in self._found:
-            devices = numpy.array(sorted(key), dtype=numpy.int64)
-            devices = devices[numpy.argsort(self._routes.nodes[devices])]  # As in the file, however levels have them.
-            self._found[key] = _best([*self._dimensional(devices), *self._flat(devices)])
-        return self._found[key]
+        distinct = frozenset(members)
+        if len(distinct) < 2:
+            raise ValueError(f"a ring joins two devices or more, not {len(distinct)}")
+        return self._found(distinct)
+
+    def _best_over(self, members: frozenset[int]) -> tuple[Ring, ...]:
+        devices = numpy.array(sorted(members), dtype=numpy.int64)
+        devices = devices[numpy.argsort(self._routes.nodes[devices])]  # As in the file, however levels have them.
+        return _best([*self._dimensional(devices), *self._flat(devices)])
 
     def _flat(self, devices: Numbers) -> Iterator[Ring]:
         """One circuit over all of them."""
