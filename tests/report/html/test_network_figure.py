@@ -1,6 +1,7 @@
 """The page of a plan on a network that is no hierarchy: its own devices and links, or the pairs that were measured."""
 
 import re
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -8,8 +9,11 @@ import html5lib
 import pytest
 
 from nest import api
+from nest.formulate.topology import loaded
 from nest.hooks.registry import registry
 from nest.html_page import subject
+from nest.network import LinkGraph
+from nest.network.model import PathNetwork
 from nest.report.html.network import network_figure
 from nest.report.html.records import Figure
 from nest.spec import PlanDocument
@@ -120,6 +124,28 @@ def test_links_carry_what_the_stages_send_hop_by_hop() -> None:
     shares = [*table.values("busy from the first end"), *table.values("busy from the second end")]
     assert sum(shares) * 45e9 * slowest == pytest.approx(sent)
     assert max(shares) <= 1
+
+
+@pytest.mark.parametrize("name", ["torus", "graph"])
+def test_each_direction_of_a_link_has_its_own_load(name: str) -> None:
+    found = subject(plan(name), registry())
+    assert found.instance.network is not None
+    assert found.solution.placement is not None
+    model = found.instance.network.model
+    assert isinstance(model, PathNetwork)
+    assert found.problem.cluster.topology is not None
+    graph = loaded(found.problem.cluster.topology, registry(), None)
+    assert isinstance(graph, LinkGraph)
+    sent = Counter[tuple[str, str]]()
+    for front, back in found.solution.placement:
+        for sender, receiver in zip(front, back, strict=True):
+            for link in (*model.path(sender, receiver).tolist(), *model.path(receiver, sender).tolist()):
+                sent[graph.names[model.routes.tails[link]], graph.names[model.routes.heads[link]]] += 1
+    slowest = max(stage.time for stage in found.plan.stages)
+    for link, bandwidth, *shares in figure(name).more[0].rows:
+        one, two = link.text.split(" – ")
+        for ends, share in zip(((one, two), (two, one)), shares, strict=True):
+            assert share.value == pytest.approx(sent[ends] * 1e9 / (bandwidth.value or 0.0) / slowest)
 
 
 @pytest.mark.parametrize("name", ["torus", "graph"])
