@@ -165,7 +165,8 @@ def _caption(subject: Subject, picture: _Picture) -> str:
     what = "device" if picture.many == 1 else f"run of {picture.many:,} devices of one stage"
     sentences = [f"Each cell is a {what}, coloured and numbered by its pipeline stage"]
     if subject.instance.network is not None:
-        sentences[0] += ", where the plan puts it on the network, which has too many devices or links to be drawn."
+        sentences[0] += "; the network has too many devices or links to be drawn itself."
+        sentences.append("Devices stand in an order in which neighbours of the network are mostly neighbours.")
     else:
         boxes_of = ", ".join(dict.fromkeys(reversed(picture.levels)))
         sentences[0] += f"; boxes are levels of the network{f': {boxes_of}' if boxes_of else ''}."

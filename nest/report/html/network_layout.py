@@ -5,6 +5,7 @@ Coordinates are those of the middle of each node, px, with `Layout.width` and `h
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import fmean
 
 import numpy
@@ -233,14 +234,7 @@ def spring_layout(count: int, ends: Ends, room: float) -> Layout:
 
     Nodes that lie on each other are moved apart afterwards. The same links give the same places.
     """
-    from networkx import Graph
-    from networkx import spring_layout as sprung
-
-    graph: Graph[int] = Graph()
-    graph.add_nodes_from(range(count))
-    graph.add_edges_from(ends)
-    places = sprung(graph, seed=SEED, iterations=STEPS)
-    at = numpy.array([places[node] for node in range(count)])
+    at = _sprung(count, tuple(ends))
     span = at.max(axis=0) - at.min(axis=0)
     span[span == 0] = 1.0
     narrow = room < NARROW
@@ -250,6 +244,18 @@ def spring_layout(count: int, ends: Ends, room: float) -> Layout:
     size = numpy.array([width, height]) - 2 * side
     at = _apart((at - at.min(axis=0)) / span * size + side, 1.6 * side, size + side, side)
     return Layout(tuple((round(x, 1), round(y, 1)) for x, y in at.tolist()), side, width, height)
+
+
+@lru_cache(maxsize=1)
+def _sprung(count: int, ends: tuple[tuple[int, int], ...]) -> NDArray[numpy.float64]:
+    """Where networkx puts the nodes, in no unit; the drawings of a figure differ in size alone."""
+    import networkx
+
+    graph: networkx.Graph[int] = networkx.Graph()
+    graph.add_nodes_from(range(count))
+    graph.add_edges_from(ends)
+    places = networkx.spring_layout(graph, seed=SEED, iterations=STEPS)
+    return numpy.array([places[node] for node in range(count)])
 
 
 def _apart(
