@@ -189,13 +189,12 @@ def build_space(
         ]
         compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
         wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
+        schedules = _sending(problem, allowed_schedules(problem, registry))
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
             whole_gradients=problem.training.accumulation == "whole",
-            schedules=_with_chunks(
-                allowed_schedules(problem, registry), (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")
-            ),
+            schedules=_with_chunks(schedules, (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
             recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
@@ -209,6 +208,7 @@ def build_space(
             zero_degrees=allowed_zero_degrees(problem),
             **asdict(data_parallel_exposure(problem, device)),
             wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
+            direct=problem.search.tensors == "direct",
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
@@ -221,6 +221,25 @@ def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ..
     """The constraint with each layer of the model replaced by what it is planned as."""
     named = tuple(part for layer in constraint.same_stage for part in parts.get(layer, (layer,)))
     return evolve(constraint, same_stage=named)
+
+
+def _sending(problem: Problem, schedules: Sequence[Schedule]) -> tuple[Schedule, ...]:
+    """The schedules that can send tensors as the problem wants them sent.
+
+    Raises:
+        InputError: there are none, or the network is no hierarchy.
+    """
+    if problem.search.tensors != "direct":
+        return tuple(schedules)
+    if problem.cluster.topology is not None:
+        raise InputError("search.tensors: direct needs a cluster of levels; leave it out, or give cluster.levels.")
+    able = tuple(each for each in schedules if not isinstance(each, ChunkedSchedule))
+    if not able:
+        raise InputError(
+            "search.tensors: direct needs a schedule with one chunk for each stage; name one in training.schedule, "
+            "or leave tensors out."
+        )
+    return able
 
 
 def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None) -> tuple[Schedule, ...]:

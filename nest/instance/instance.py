@@ -107,6 +107,9 @@ class Space:
             docs/explanation/problem.md); else `exposed` says it all.
         synchronisation: seconds that what is sent once per batch takes, over those of the collective model.
         sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.
+        direct: whether a tensor that skips stages is sent straight from the stage that makes it to those that read it,
+            in place of through the stages between; then schedules have one chunk for each stage, and there is no
+            network but the cluster's levels.
         wishes: constraints that refuse no plan: of a plan that is already decided it is told which it does not satisfy.
     """
 
@@ -131,6 +134,7 @@ class Space:
     wishes: tuple[Constraint, ...] = ()
     exposed_often: float | None = None
     whole_gradients: bool = False
+    direct: bool = False
 
     @property
     def often_exposed(self) -> float:

@@ -14,6 +14,7 @@ from nest.instance import (
     StageDecision,
     chunks_of,
 )
+from nest.plan.direct import Sizes, received
 from nest.plan.layout import Boundary, boundaries, cut_bytes, downsets
 from nest.plan.zero import DataParallelGroup, ZeroCosts, data_parallel_groups, exposed, zero_costs
 from nest.spec import MemoryBreakdown
@@ -177,6 +178,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
             (around[index], around[index + 1]),
             groups[index],
             micro_batches,
+            received(instance, solution, index, around) if instance.space.direct else None,
         )
         for index in range(count)
     )
@@ -218,6 +220,7 @@ def _price_stage(
     around: tuple[Boundary, Boundary],
     groups: tuple[DataParallelGroup, ...],
     micro_batches: int,
+    direct: tuple[Sizes, Sizes] | None,
 ) -> PricedStage:
     stage = solution.stages[index]
     candidate = instance.candidates[stage.candidate]
@@ -229,12 +232,17 @@ def _price_stage(
     recompute = float(mode.extra[layers].sum())
     arriving = sum(around[0].arriving(each) for each in entering)
     returning = sum(around[1].returning(each) for each in leaving)
+    messages = [(around[0].level, arriving), (around[1].level, returning)]
+    if direct is not None:
+        entering, leaving = ([size for _, size in sizes] for sizes in direct)
+        messages = [(level, _message(instance, level, size)) for sizes in direct for level, size in sizes]
+        arriving = sum(seconds for _, seconds in messages[: len(entering)])
+        returning = sum(seconds for _, seconds in messages[len(entering) :])
     shared = zero_costs(instance, stage, groups)
     sharding = exposed(instance, shared.often, compute + recompute, instance.space.often_exposed)
     once = exposed(instance, shared.once, compute + recompute, instance.space.exposed)
     port_wait, ports = 0.0, None
     if candidate.busy is not None and solution.placement is None:
-        messages = (around[0].level, arriving), (around[1].level, returning)
         ports = _ports(candidate, mode, layers, shared, messages)
         without = compute + recompute + arriving + returning + sharding
         port_wait = max(0.0, *(each - without for each in ports))
@@ -265,6 +273,11 @@ def _price_stage(
         ports=ports,
         once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
     )
+
+
+def _message(instance: Instance, level: int, size: float) -> float:
+    """Seconds of a message of `size` bytes over a level (PROBLEM.md section 1)."""
+    return instance.cluster.levels[level].latency + size / instance.cluster.levels[level].bandwidth
 
 
 def stage_memory(

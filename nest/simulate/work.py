@@ -14,6 +14,7 @@ from nest.instance import Array, Candidate, Instance, ParameterGroup, RecomputeM
 from nest.plan.certificate import UNITS
 from nest.plan.layout import boundaries, chunk_layers, cut_bytes, downsets
 from nest.plan.zero import DataParallelGroup, data_parallel_groups, slowest_collective
+from nest.simulate.direct import received_directly
 
 COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
 """Kinds of pieces that a device computes; the others are communication, or wait for it."""
@@ -171,7 +172,10 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
             entering.append(cut_bytes(instance, candidate, front))
             arriving = around[index].arriving(entering[chunk])
             returning = around[index + 1].returning(cut_bytes(instance, candidate, behind))
-            messages += [(around[index].level, arriving), (around[index + 1].level, returning)]
+            sent = [(around[index].level, arriving), (around[index + 1].level, returning)]
+            if instance.space.direct:
+                entering, sent, (arriving, returning) = received_directly(instance, solution, index, around)
+            messages += sent
             pieces = _passes(candidate, mode, chunks[chunk], arriving, returning, shared, solution.chunks)
             passes |= {(kind, chunk): each for kind, each in pieces.items()}
         ports = _ports(candidate, mode, layers, messages, shared)

@@ -38,6 +38,8 @@ def solve(
         NoPlanYet: the deadline is over, and there is no plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
+    if instance.space.direct:
+        return _sent_directly(instance, deadline, progress, known=known, besides=besides)
     try:
         return dp.solve(
             instance,
@@ -67,6 +69,34 @@ def branched(
     """As `solve`, however many cuts there are; `met` is what the dynamic program met before it gave up."""
     first = _first_plan(instance, deadline, progress, known, besides, runner_up=runner_up)
     return _beyond(instance, deadline, progress, first, met, listed=bool(besides))
+
+
+def _sent_directly(
+    instance: Instance,
+    deadline: Deadline,
+    progress: Progress | None,
+    *,
+    known: tuple[Solution, float] | None,
+    besides: Sequence[Solution],
+) -> Result:
+    """The answer where tensors go straight to their readers, beginning at the best plan that relays them.
+
+    A stage then receives no more, so that where plans that relay them fit, they still do; how long they take is said
+    anew. `besides` are left out of the plans that relay.
+    """
+    from nest.solve.cpsat.graph_search import price
+    from nest.solve.cpsat.graph_search import solve as search
+
+    relayed = evolve(instance, space=evolve(instance.space, direct=False))
+    first = solve(relayed, deadline, progress, besides=besides, runner_up=False)
+    plans = [] if first.solution is None else [(first.solution, price(instance, first.solution))]
+    plans += [] if known is None else [known]
+    best = min(plans, key=lambda each: each[1], default=None)
+    if besides:
+        seconds = None if best is None else best[1]
+        return Result(first.status if best is None else "feasible", None if best is None else best[0], seconds)
+    result = search(instance, best, deadline, progress)
+    return evolve(result, diagnosis=first.diagnosis) if result.solution is None else result
 
 
 def _first_plan(

@@ -154,6 +154,8 @@ NO_TARGET = "none"
 
 PREFERENCES = ("fastest", "simplest")
 
+TENSORS = ("relayed", "direct")
+
 GRANULARITIES = ("layer", "block", "operator")
 
 
@@ -173,6 +175,8 @@ class Search:
             `training.stack`, where `nest solve` finds that it can run what the problem names.
         prefer: with a model, which plan is given: the `fastest`, and of those that are as fast one whose stages are
             alike, or the `simplest`, whose stages are alike if one takes at most 0.1 % longer.
+        tensors: how those that skip stages come to their readers: `relayed` through the stages between, or `direct`
+            from the stage that makes them. None: relayed.
     """
 
     rank_order: tuple[str, ...] = field(
@@ -192,6 +196,7 @@ class Search:
     )
     target: str | None = None
     prefer: str = field(default=PREFERENCES[0], validator=one_of(PREFERENCES))
+    tensors: str | None = field(default=None, validator=one_of(TENSORS))
 
     @property
     def framework(self) -> str | None:

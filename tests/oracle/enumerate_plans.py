@@ -7,7 +7,7 @@ from tests.oracle.brute_force import describe
 from tests.oracle.chunks import even_splits
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
-from tests.oracle.price import violations
+from tests.oracle.price import price, violations
 from tests.oracle.settings import given, settings
 
 
@@ -50,3 +50,19 @@ def every_plan(problem: dict, limit: int):
                 plan = describe(setting, partition, chosen, offsets, choice)
                 if not violations(problem, plan):
                     yield plan
+
+
+def best_time(problem: dict, limit: int) -> float | None:
+    """The least step time of all plans that fit; None: there is none.
+
+    Raises:
+        OverflowError: there are more plans than `limit`.
+    """
+    times = []
+    for plan in every_plan(problem, limit):
+        if plan is None:
+            raise OverflowError("too many plans to try")
+        numbers = price(problem, plan)
+        if numbers["fits"]:
+            times.append(numbers["batch_time"])
+    return min(times, default=None)

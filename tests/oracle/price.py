@@ -16,6 +16,7 @@ from tests.oracle.costs import (
     with_ports,
     zero_times,
 )
+from tests.oracle.direct import received, sends_directly
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets
 from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
@@ -66,10 +67,15 @@ def price(problem: dict, plan: dict) -> dict:
         cuts = [cuts_around(problem, candidate, sets, run) for run in range(i + 1, len(sets), count)]
         flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
         entering = sum(front for front, _ in cuts)
+        transfers = transfer_times(network, cuts, around)
+        messages = list(zip(around, transfers, strict=True))
+        if sends_directly(problem):
+            parts = received(problem, network, setting, candidate, plan, widths, i)
+            entering = sum(parts[0].values())
+            messages = [(level, network.point_to_point(size, level)) for part in parts for level, size in part.items()]
+            transfers = [seconds for _, seconds in messages]
         compute = compute_time(candidate, layers, recompute)
         shared = zero_times(problem, sent(problem, network, setting, candidate, layers), compute, zero)
-        transfers = transfer_times(network, cuts, around)
-        messages = zip(around, transfers, strict=True)
         alone = compute + sum(transfers) + shared.often
         time, sync = with_ports(problem, setting, candidate, layers, recompute, shared, messages, alone)
         stages.append(

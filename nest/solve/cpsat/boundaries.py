@@ -10,7 +10,7 @@ them takes too long, there is no such plan.
 from __future__ import annotations
 
 from itertools import accumulate
-from math import ceil, floor, inf
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 import numpy
@@ -67,9 +67,12 @@ class Limits:
     bound: float
 
 
-def limits_of(costs: LeastCosts, case: Case, target: float, least: Floats) -> Limits | None:
-    """The limits that follow from what crosses each boundary at least; None: no plan is below `target`."""
-    stages, total = case.stages, costs.total + 2 * float(least.sum())
+def limits_of(costs: LeastCosts, case: Case, target: float, least: Floats, *, relayed: bool = True) -> Limits | None:
+    """The limits that follow from what crosses each boundary at least; None: no plan is below `target`.
+
+    What is not `relayed` is paid for by its maker and a reader, however many boundaries it crosses.
+    """
+    stages, total = case.stages, costs.total + 2 * float(least.sum() if relayed else least.max())
     bound = costs.step_time(case, total)
     if bound > target:
         return None
@@ -77,10 +80,10 @@ def limits_of(costs: LeastCosts, case: Case, target: float, least: Floats) -> Li
     together = min(costs.total_limit(case, target, total), stages * slowest)
     # What is left over for all boundaries, each of which is paid for on both sides.
     spare = max((together - total) / 2, 0.0) * (1 + SUM_ERROR) + SUM_ERROR * total
-    most = numpy.where(least < inf, least + spare, inf)
+    most = least + spare if relayed else numpy.full(stages + 1, float(least.max()) + spare)
     most[0] = most[-1] = 0.0
     numbers = numpy.arange(stages + 1)
-    crossed = numpy.array([0.0, *accumulate(least.tolist())])
+    crossed = numpy.array([0.0, *accumulate(least.tolist() if relayed else [0.0] * (stages + 1))])
     # In front of boundary i are i stages, which pay for boundaries 1 to i - 1 twice and for boundary i once.
     front = numbers * slowest - 2 * crossed[numbers] - least
     behind = (stages - numbers) * slowest - 2 * (crossed[-1] - crossed[numbers + 1]) - least
@@ -115,8 +118,8 @@ class Boundaries:
         return known[1]
 
     def _tightened(self, costs: LeastCosts, case: Case, target: float) -> Limits | None:
-        least = numpy.zeros(case.stages + 1)
-        limits = limits_of(costs, case, target, least)
+        least, relayed = numpy.zeros(case.stages + 1), not self.instance.space.direct
+        limits = limits_of(costs, case, target, least, relayed=relayed)
         for _ in range(ROUNDS if case.stages > 1 else 0):
             if limits is None or self.effort.deadline.passed:
                 return limits
@@ -126,7 +129,7 @@ class Boundaries:
                 if crossing is None:
                     return None
                 least[boundary] = max(least[boundary], crossing)
-                limits = limits_of(costs, case, target, least)
+                limits = limits_of(costs, case, target, least, relayed=relayed)
                 if limits is None:
                     return None
             if limits.bound - before <= (target - before) * GROWTH:

@@ -25,7 +25,8 @@ from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.solve.cpsat.boundaries import Boundaries, Limits, restrict
 from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
-from nest.solve.cpsat.layer_model import LayerModel, LayerModels
+from nest.solve.cpsat.layer_model import LayerModel
+from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.least_costs import LeastCostsBook
 from nest.solve.cpsat.listed_model import ListedStages
 from nest.solve.cpsat.listing import Listing
@@ -77,6 +78,30 @@ def solve(
     if result.status == "feasible" and result.solution is None:
         raise deadline.no_plan_yet()
     return result
+
+
+def price(instance: Instance, solution: Solution) -> float:
+    """The step time in seconds of a plan that fits, whatever the case it belongs to."""
+    stages = solution.stages
+    schedule = next(each for each in instance.space.schedules if each.name == solution.schedule)
+    widths = [instance.candidates[stage.candidate].width for stage in stages]
+    micro_batches = instance.micro_batches(instance.candidates[stages[0].candidate], solution.replicas)
+    assert micro_batches is not None
+    weights = schedule.weights(micro_batches, len(stages))
+    used = tuple(sorted({stage.candidate for stage in stages}))
+    case = Case(
+        used,
+        tuple(() for _ in used),
+        max(widths),
+        solution.replicas,
+        solution.rank_order,
+        schedule,
+        len(stages),
+        micro_batches,
+        (float(weights[0]), float(weights[1])),
+        zero_degree=solution.zero_degree,
+    )
+    return exact_price(instance, case, solution).batch_time
 
 
 @define

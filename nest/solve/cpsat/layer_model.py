@@ -18,7 +18,7 @@ import numpy
 from attrs import frozen
 
 from nest.instance import Candidate, Instance, Solution, StageDecision
-from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
+from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.cuts import Floats, even_stages, inseparable_layers
 from nest.solve.cpsat.placement import place
 from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Limit, Scale, floors
@@ -45,44 +45,6 @@ class Choice:
     candidate: int
     recompute: str
     zero: int
-
-
-@frozen(eq=False)
-class LayerModels:
-    """Models of the cases of an instance whose stages are too many to list: of graphs with many branches."""
-
-    instance: Instance
-
-    @property
-    def most_stages(self) -> int:
-        """More stages than this no plan has."""
-        return len(self.instance.graph.layers)
-
-    def bound(self, case: Case, target: float) -> float:
-        """Nothing cheap is known."""
-        return 0.0
-
-    def model(
-        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
-    ) -> LayerModel:
-        """The model of a case without stages that are `overfull`.
-
-        Raises:
-            TooManyPlacesError: blocks of several widths have too many places.
-        """
-        model = LayerModel(self.instance, each.case, limit_of(each.case, self._terms(each.case)), ordered=ordered)
-        for choice in overfull:
-            model.forbid(*choice)
-        return model
-
-    def _terms(self, case: Case) -> int:
-        """Numbers that are rounded down on their own in one stage's time."""
-        instance = self.instance
-        states = [instance.candidates[each].state for each in case.candidates]
-        # Computation, what it hides, and what goes in pieces, layer by layer.
-        pieces = any(group.pieces is not None for state in states for group in state)
-        layers = len(instance.graph.layers) * (1 + instance.space.hiding + 3 * pieces)
-        return layers + 2 * len(instance.graph.tensors) + 4 * max(map(len, states)) + 2
 
 
 class LayerModel:
@@ -205,7 +167,7 @@ class LayerModel:
                 total = total + floors(numpy.array([used.gathered]), unit)[0]
             if mode.stash_inputs and stage > 0 and flying > 1:
                 stashed = floors((flying - 1) * used.tensor_bytes, unit)
-                total = total + sum(s * c for s, c in zip(stashed, self.crossing[stage - 1], strict=True))
+                total = total + sum(s * c for s, c in zip(stashed, self._entering(stage), strict=True))
             peaks = floors(mode.peak, unit)
             for peak in sorted({each for each in peaks if each > 0}, reverse=True):
                 here = self.model.new_bool_var("")
@@ -227,10 +189,7 @@ class LayerModel:
             model.add(own >= self._over(stage, [scale.ticks(t) for t in least.tolist()]))
             for choice, taken in self._taken[stage].items():
                 self._stage_counts(stage, choice, taken, scale, own, sync)
-        messages: list[dict[int, Term]] = [defaultdict(int) for _ in times]
-        for boundary, stage in [(i, j) for i in range(stages - 1) for j in (i, i + 1)]:
-            for level, spent in self._transfer(boundary, stage, scale, most).items():
-                messages[stage][level] += spent
+        messages = self._messages(scale, most)
         slowest = model.new_int_var(0, most, "slowest")
         whole = [model.new_int_var(0, most, f"time {stage}") for stage in range(stages)]
         for stage, variable in enumerate(whole):
@@ -353,6 +312,18 @@ class LayerModel:
             for level, busy in enumerate([] if used.busy is None else (used.busy + more).tolist()):
                 occupied = self._over(stage, [scale.ticks(seconds) for seconds in busy]) + messages[level]
                 self.model.add(time >= occupied).only_enforce_if(taken)
+
+    def _entering(self, stage: int) -> Sequence[Term]:
+        """Which tensors a stage that is not the first receives."""
+        return self.crossing[stage - 1]
+
+    def _messages(self, scale: Scale, most: int) -> list[dict[int, Term]]:
+        """For each stage and level, ticks of what it receives; without ports all levels count as one."""
+        messages: list[dict[int, Term]] = [defaultdict(int) for _ in range(self._case.stages)]
+        for boundary, stage in [(i, j) for i in range(self._case.stages - 1) for j in (i, i + 1)]:
+            for level, spent in self._transfer(boundary, stage, scale, most).items():
+                messages[stage][level] += spent
+        return messages
 
     def _transfer(self, boundary: int, stage: int, scale: Scale, most: int) -> dict[int, Term]:
         """Ticks a stage spends on a boundary of each level: every tensor across; without ports all count as one."""

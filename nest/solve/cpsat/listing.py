@@ -64,10 +64,12 @@ class Listing:
         self._order, self._before = _order(self._readers)
 
     def cuts(self, costs: LeastCosts, case: Case, limits: Limits) -> Cuts | None:
-        """The cuts and stages of all plans within the limits; None where they are too many to list.
+        """The cuts and stages of all plans within the limits; None where they are too many, or do not tell costs.
 
         Every boundary has its own cuts, those of boundary 0 first, also where they are the same as another's.
         """
+        if self.instance.space.direct:
+            return None
         layers = len(self.instance.graph.layers)
         rows: list[Booleans] = [numpy.ones((1, layers), dtype=bool)]
         for boundary in range(1, case.stages):

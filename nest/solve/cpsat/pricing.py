@@ -35,16 +35,48 @@ def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple
     for index, stage in enumerate(solution.stages):
         costs = book.costs(case, stage.candidate)
         row = costs.modes.index((stage.recompute, stage.zero))
+        crossing = [(levels[index + each], float(costs.bytes[index + each])) for each in range(2)]
+        if instance.space.direct:
+            crossing = _received(instance, solution, index, levels)
         messages = [
-            (level, float(point_to_point(instance.cluster, costs.bytes[cut], level)) if level >= 0 else 0.0)
-            for level, cut in ((levels[index], index), (levels[index + 1], index + 1))
+            (level, float(point_to_point(instance.cluster, size, level)) if level >= 0 else 0.0)
+            for level, size in crossing
         ]
         time, sync = _with_ports(costs, row, index, messages, case.micro_batches)
         times.append(time)
         syncs.append(sync)
-        memory.append(float(costs.one[row, index] + (case.in_flight(index + 1) - 1) * costs.more[row, index]))
+        further = float(costs.more[row, index])
+        if instance.space.direct and instance.candidates[stage.candidate].mode(stage.recompute).stash_inputs:
+            # A stage keeps what it reads, not what crosses the cut in front of it.
+            further += _entering(instance, solution, index) - float(costs.bytes[index])
+        memory.append(float(costs.one[row, index]) + (case.in_flight(index + 1) - 1) * further)
     slowest, total = case.weights
     return slowest * max(times) + total * sum(times) + max(syncs), memory
+
+
+def _received(instance: Instance, solution: Solution, index: int, levels: list[int]) -> list[tuple[int, float]]:
+    """By level, bytes of what a stage reads directly, then of what stages behind read of it; boundaries have levels."""
+    ends, sizes = _ends(instance, solution), instance.candidates[solution.stages[index].candidate].tensor_bytes
+    reading = [(maker, index) if index in readers else (0, 0) for maker, readers in ends]
+    sending = [(index, max(readers, default=0)) if maker == index else (0, 0) for maker, readers in ends]
+    every = []
+    for spans in (reading, sending):
+        far = numpy.array([max(levels[one + 1 : other + 1], default=-1) for one, other in spans], dtype=numpy.int64)
+        every += [(level, float(sizes[far == level].sum())) for level in sorted({*far.tolist()} - {-1})]
+    return every
+
+
+def _entering(instance: Instance, solution: Solution, index: int) -> float:
+    """Bytes of what a stage reads directly."""
+    sizes = instance.candidates[solution.stages[index].candidate].tensor_bytes
+    reads = [index in readers and maker < index for maker, readers in _ends(instance, solution)]
+    return float(sizes[numpy.array(reads, dtype=bool)].sum())
+
+
+def _ends(instance: Instance, solution: Solution) -> list[tuple[int, set[int]]]:
+    """For each tensor the stage that makes it, and the stages that read it."""
+    stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
+    return [(stage_of[maker], {stage_of[each] for each in readers}) for maker, readers in instance.graph.tensors]
 
 
 def _with_ports(

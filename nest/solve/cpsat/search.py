@@ -19,7 +19,8 @@ from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
 from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.interleaved_model import InterleavedModels
-from nest.solve.cpsat.layer_model import LayerModel, LayerModels
+from nest.solve.cpsat.layer_model import LayerModel
+from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
 from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
@@ -93,7 +94,8 @@ def verify(
     """
     started = time.monotonic()
     effort = Effort(workers, seed, Deadline.of(time_limit))
-    cuts = list_cuts(instance, MOST_CUTS)
+    # What stages receive directly does not depend on their cuts alone.
+    cuts = None if instance.space.direct else list_cuts(instance, MOST_CUTS)
     plain: PathModels | LayerModels | PlacedModels
     if instance.network is not None:
         plain = PlacedModels(instance, cuts)
@@ -105,7 +107,7 @@ def verify(
         instance, pricing, effort, best, plain, interleaved, progress, ordered=True, most_effort=most_effort
     )
     answer = search.run()
-    if free and instance.network is None:
+    if free and instance.network is None and not instance.space.direct:
         unordered = Search(instance, pricing, effort, search.best, plain, interleaved, progress, ordered=False)
         answer = evolve(answer, free=unordered.run())
     return evolve(answer, seconds=time.monotonic() - started)

@@ -1,0 +1,138 @@
+"""The model over layers where tensors go straight from the stage that makes them to those that read them.
+
+What a stage receives depends on which stage made it, so it is said for each stage and tensor (`search.tensors: direct`
+in docs/explanation/problem.md).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from typing import TYPE_CHECKING
+
+from nest.solve.cpsat.layer_model import LayerModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ortools.sat.python.cp_model import IntVar
+
+    from nest.solve.cpsat.placement import Literals, Term
+    from nest.solve.cpsat.scaling import Scale
+
+
+class DirectModel(LayerModel):
+    """One case as a stage for each layer, its tensors sent directly."""
+
+    def _entering(self, stage: int) -> Sequence[Term]:
+        """Which tensors a stage reads that a stage in front makes."""
+        return self._read(stage)
+
+    def _messages(self, scale: Scale, most: int) -> list[dict[int, Term]]:
+        """For each stage and level, ticks of what it receives."""
+        every: list[dict[int, Term]] = []
+        for stage in range(self._case.stages):
+            received: dict[int, Term] = defaultdict(int)
+            for level in self._levels if self._case.stages > 1 else ():
+                received[level] = self._spent(stage, self._read_over(stage, level), level, scale, most)
+                received[level] += self._spent(stage, self._sent_over(stage, level), level, scale, most)
+            every.append(received)
+        return every
+
+    @property
+    def _levels(self) -> list[int]:
+        """The levels that two stages can be apart."""
+        return sorted({level for near in self._placement.levels for level in near})
+
+    def _spent(self, stage: int, over: Sequence[Term], level: int, scale: Scale, most: int) -> Term:
+        """Ticks that a stage spends on one message with these tensors over a level."""
+        spent, link = self.model.new_int_var(0, most, ""), self._instance.cluster.levels[level]
+        for candidate in self._case.candidates:
+            sizes = self._instance.candidates[candidate].tensor_bytes.tolist()
+            used = sum(literal for choice, literal in self._taken[stage].items() if choice.candidate == candidate)
+            ticks = [scale.ticks(size / link.bandwidth) for size in sizes]
+            some, this = self.model.new_bool_var(""), self.model.new_bool_var("")
+            self.model.add(this >= used)
+            for size, each in zip(sizes, over, strict=True):
+                if size > 0:
+                    self.model.add(some >= each)
+            total = scale.ticks(link.latency) * some + sum(t * each for t, each in zip(ticks, over, strict=True))
+            self.model.add(spent >= total).only_enforce_if(this)
+        return spent
+
+    @cache  # noqa: B019 - a model lives as long as its case is asked
+    def _read(self, stage: int) -> list[IntVar]:
+        """Which tensors a stage reads that a stage in front makes."""
+        terms = []
+        for producer, consumers in self._instance.graph.tensors:
+            reads = self.model.new_bool_var("")
+            for consumer in consumers:
+                self.model.add(reads >= self._runs(stage, consumer) - self.behind[stage][producer])
+            terms.append(reads)
+        return terms
+
+    @cache  # noqa: B019
+    def _sent(self, stage: int) -> list[IntVar]:
+        """Which tensors a stage makes that a stage behind reads."""
+        terms, after = [], self.behind[stage + 1]
+        for producer, consumers in self._instance.graph.tensors:
+            sends = self.model.new_bool_var("")
+            for consumer in consumers:
+                self.model.add(sends >= after[consumer] + self._runs(stage, producer) - 1)
+            terms.append(sends)
+        return terms
+
+    def _read_over(self, stage: int, level: int) -> list[IntVar]:
+        """Which tensors a stage reads over a level: from makers that are so far apart."""
+        if len(self._levels) == 1:
+            return self._read(stage)
+        terms = []
+        for index, (producer, consumers) in enumerate(self._instance.graph.tensors):
+            comes = self.model.new_bool_var("")
+            for maker in range(stage) if consumers else ():
+                apart = self._apart(maker, stage).get(level, 0)
+                self.model.add(comes >= self._read(stage)[index] + self._runs(maker, producer) + apart - 2)
+            terms.append(comes)
+        return terms
+
+    def _sent_over(self, stage: int, level: int) -> list[IntVar]:
+        """Which tensors a stage makes whose last reader is apart by a level."""
+        if len(self._levels) == 1:
+            return self._sent(stage)
+        terms = []
+        for index, (producer, consumers) in enumerate(self._instance.graph.tensors):
+            goes = self.model.new_bool_var("")
+            for reader in range(stage + 1, self._case.stages) if consumers else ():
+                last = self._read_behind(index, reader) - self._read_behind(index, reader + 1)
+                apart = self._apart(stage, reader).get(level, 0)
+                self.model.add(goes >= self._runs(stage, producer) + last + apart - 2)
+            terms.append(goes)
+        return terms
+
+    @cache  # noqa: B019
+    def _read_behind(self, tensor: int, boundary: int) -> Term:
+        """Whether any reader of a tensor lies behind a boundary."""
+        row, (_, consumers) = self.behind[boundary], self._instance.graph.tensors[tensor]
+        if boundary == self._case.stages:
+            return 0
+        some = self.model.new_bool_var("")
+        self.model.add_max_equality(some, [row[consumer] for consumer in consumers])
+        return some
+
+    @cache  # noqa: B019
+    def _apart(self, one: int, other: int) -> Literals:
+        """By level, whether two stages are that far apart: as the outermost boundary between them."""
+        if other == one + 1:
+            return self._placement.levels[one]
+        within: list[Term] = []
+        for level in self._levels:
+            inside = self.model.new_bool_var("")
+            each = [
+                sum((literal for own, literal in self._placement.levels[boundary].items() if own <= level), start=0)
+                for boundary in range(one, other)
+            ]
+            for literal in each:
+                self.model.add(inside <= literal)
+            self.model.add(inside >= sum(each) - len(each) + 1)
+            within.append(inside)
+        return {level: within[place] - (within[place - 1] if place else 0) for place, level in enumerate(self._levels)}

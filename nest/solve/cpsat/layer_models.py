@@ -1,0 +1,52 @@
+"""Models over layers of all cases of an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from nest.instance import Instance
+from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
+from nest.solve.cpsat.direct_model import DirectModel
+from nest.solve.cpsat.layer_model import LayerModel
+
+
+@frozen(eq=False)
+class LayerModels:
+    """Models of the cases of an instance whose stages are too many to list: of graphs with many branches."""
+
+    instance: Instance
+
+    @property
+    def most_stages(self) -> int:
+        """More stages than this no plan has."""
+        return len(self.instance.graph.layers)
+
+    def bound(self, case: Case, target: float) -> float:
+        """Nothing cheap is known."""
+        return 0.0
+
+    def model(
+        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
+    ) -> LayerModel:
+        """The model of a case without stages that are `overfull`.
+
+        Raises:
+            TooManyPlacesError: blocks of several widths have too many places.
+        """
+        kind = DirectModel if self.instance.space.direct else LayerModel
+        model = kind(self.instance, each.case, limit_of(each.case, self._terms(each.case)), ordered=ordered)
+        for choice in overfull:
+            model.forbid(*choice)
+        return model
+
+    def _terms(self, case: Case) -> int:
+        """Numbers that are rounded down on their own in one stage's time."""
+        instance = self.instance
+        states = [instance.candidates[each].state for each in case.candidates]
+        # Computation, what it hides, and what goes in pieces, layer by layer.
+        pieces = any(group.pieces is not None for state in states for group in state)
+        layers = len(instance.graph.layers) * (1 + instance.space.hiding + 3 * pieces)
+        return layers + 2 * len(instance.graph.tensors) + 4 * max(map(len, states)) + 2
