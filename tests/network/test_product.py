@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, network_model
+from nest.network import product as module
 from nest.network.graph import grid, link_graph
 from tests.network.networks import as_networkx, random_graphs, shuffled
 
@@ -70,6 +71,19 @@ def test_what_is_found_is_a_product(graph: LinkGraph) -> None:
                 link = whole.edges[one, two]
                 assert link["bandwidth"] == found.bandwidth[dimension]
                 assert link["latency"] == pytest.approx(found.latency[dimension])
+
+
+def test_classes_that_are_no_dimensions_are_seen() -> None:
+    """Two halves of a ring of six are no dimensions; nor are rows and columns where a link is missing."""
+    ring = numpy.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 0]])
+    halves = [numpy.array([0, 0, 0, 1, 1, 1]), numpy.array([0, 1, 2, 2, 1, 0])]
+    assert not module._is_product(ring, numpy.array([0, 1, 0, 1, 0, 1]), halves)
+    corners = [numpy.array([0, 0, 1, 1]), numpy.array([0, 1, 0, 1])]
+    links = numpy.array([[0, 1], [2, 3], [0, 2], [1, 3]])
+    assert module._is_product(links, numpy.array([1, 1, 0, 0]), corners)
+    assert not module._is_product(links[:3], numpy.array([1, 1, 0]), corners)
+    assert not module._is_product(links, numpy.array([0, 1, 0, 0]), corners)
+    assert not module._is_product(links, numpy.array([1, 1, 0, 0]), [corners[0], numpy.array([0, 1, 0, 0])])
 
 
 def test_four_in_a_ring_are_two_by_two() -> None:

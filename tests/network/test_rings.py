@@ -234,6 +234,18 @@ def test_dimensions_of_different_sizes_are_as_slow_as_their_busiest_links() -> N
     assert ring.bandwidth < 4 * 50e9 * 0.99
 
 
+@pytest.mark.parametrize("size", [5, 16])
+def test_of_the_parts_the_slowest_counts(size: int) -> None:
+    """Between two there is one link, round a ring two: the part that begins between two ends last."""
+    network = network_model(grid((size, 2), [True, True], 50e9, 1e-6), all_ports=True)
+    ring = max(network.rings(range(2 * size)), key=lambda each: each.bandwidth)
+    round_it = (size - 1) / size
+    begins_between_two = (1 / 2 / 50e9 + round_it / 2 / 100e9) / 2
+    busiest_links = (round_it + round_it / 2) / 2 / 100e9
+    assert begins_between_two > busiest_links
+    assert ring.bandwidth == pytest.approx((2 * size - 1) / (2 * size) / begins_between_two)
+
+
 def test_one_device_makes_no_ring() -> None:
     network = network_model(grid((3, 3), [True, True], 50e9, 1e-6))
     with pytest.raises(ValueError, match="two devices or more"):
