@@ -1,6 +1,6 @@
 """Compare the planner with the oracle on many random networks that are no hierarchy.
 
-`python -m tests.agreement.networks --seed S --count N [--kind mixed|sharded] [--output FOLDER]`
+`python -m tests.agreement.networks --seed S --count N [--kind KIND] [--output FOLDER]`
 
 With a folder, every problem that they disagree about is written there.
 """
@@ -15,7 +15,7 @@ from random import Random
 from time import perf_counter
 
 from tests.agreement.compare import as_json, check_diagnosis, complaint, planner
-from tests.agreement.random_networks import random_network_problem, random_sharded_problem
+from tests.agreement.random_networks import random_network_problem, random_ported_problem, random_sharded_problem
 from tests.oracle.brute_force import FITS, Answer
 from tests.oracle.check import check_infeasible, differences, same
 from tests.oracle.network_plans import Search
@@ -29,8 +29,9 @@ KINDS = {
     "plain": random_network_problem,
     "mixed": partial(random_network_problem, mixed=True, most=6),
     "sharded": random_sharded_problem,
+    "ported": random_ported_problem,
 }
-"""Kinds of problems: one candidate for all stages, several, and ZeRO with shard groups."""
+"""Kinds of problems: one candidate for all stages, several, ZeRO with shard groups, and collectives on all ports."""
 
 
 def draw_network(seed: int, kind: str = "plain") -> dict:

@@ -84,6 +84,13 @@ def random_sharded_problem(random: Random) -> dict:
     return problem
 
 
+def random_ported_problem(random: Random) -> dict:
+    """The same on a torus or mesh, or on another product, where collectives drive all ports of a device at once."""
+    problem = random_network_problem(random, random.choice(["torus or mesh", "torus or mesh", None]))
+    problem["training"]["all_ports"] = True
+    return problem
+
+
 def hold_alike(random: Random, candidate: dict) -> None:
     """Let most groups be held by one rank of a block, by all, or by every other one, as strategies have it."""
     width = candidate["width"]

@@ -34,6 +34,11 @@ def test_the_planner_agrees_with_the_brute_force_where_shard_groups_are_chosen(s
     compared(seed, "sharded")
 
 
+@pytest.mark.parametrize("seed", seeds(6, 40))
+def test_the_planner_agrees_with_the_brute_force_where_all_ports_are_driven(seed):
+    compared(seed, "ported")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block", blocks(1000, 1200))

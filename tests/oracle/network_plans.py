@@ -126,7 +126,7 @@ class Search:
 
     def __init__(self, problem: dict, fits: float = FITS) -> None:
         self.problem = problem
-        self.machine = Machine(problem["cluster"])
+        self.machine = Machine(problem)
         self.rules = Rules(problem)
         self.capacity = problem["cluster"]["memory"] * fits
         network = self.machine.topology

@@ -29,9 +29,9 @@ from tests.oracle.topology import Topology
 class Machine:
     """A network with its rings."""
 
-    def __init__(self, cluster: dict) -> None:
-        self.topology = Topology(cluster["topology"])
-        self.rings = Rings(self.topology)
+    def __init__(self, problem: dict) -> None:
+        self.topology = Topology(problem["cluster"]["topology"])
+        self.rings = Rings(self.topology, all_ports=given(problem["training"], "all_ports", False))
         self.size = self.topology.size
 
     def admits(self, width: int) -> bool:
@@ -155,7 +155,7 @@ def waits(machine: Machine, own: list[Counter[int]], boundaries: list[Counter[in
 
 def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
     """The step time, `M`, whether memory suffices, and the numbers of every stage."""
-    machine = machine or Machine(problem["cluster"])
+    machine = machine or Machine(problem)
     setting = setting_of(problem, plan, machine)
     chosen, count = setting.candidates, len(plan["stages"])
     sets = downsets([stage["layers"] for stage in plan["stages"]])
@@ -195,7 +195,7 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
 
 def violations(problem: dict, plan: dict, machine: Machine | None = None) -> list[str]:
     """The rules of PROBLEM.md sections 2, 3 and 5 that a placed plan breaks, memory aside."""
-    machine = machine or Machine(problem["cluster"])
+    machine = machine or Machine(problem)
     setting = setting_of(problem, plan, machine)
     chosen, profile, rules = setting.candidates, problem["profile"], Rules(problem)
     partition = [stage["layers"] for stage in plan["stages"]]

@@ -31,13 +31,15 @@ class Ring:
 
 
 class Rings:
-    """The rings of a network, remembered."""
+    """The rings of a network, remembered. Collectives may drive all ports of a device at once."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, all_ports: bool = False) -> None:
         self.topology = topology
+        self.all_ports = all_ports
         self.points = places(topology)
         self.known: dict[tuple[int, ...], list[Ring]] = {}
         self.known_circuits: dict[tuple[int, ...], list[Ring]] = {}
+        self.orders: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def cheapest(self, members, size: float) -> Ring:
         """The cheapest ring over two devices or more for a buffer of this size; of several the first."""
@@ -62,7 +64,9 @@ class Rings:
                 known = figures.get((latency, bandwidth))
                 if known is None or hops < known[0]:
                     figures[latency, bandwidth] = (hops, (first, *rest))
-            self.known_circuits[members] = [self.circuit(figures[each][1], *each) for each in unbeaten(figures)]
+            kept = unbeaten(figures)
+            self.orders[members] = figures[kept[0]][1]
+            self.known_circuits[members] = [self.circuit(figures[each][1], *each) for each in kept]
         return self.known_circuits[members]
 
     def figures(self, order: tuple[int, ...]) -> tuple[float, float, int]:
@@ -82,23 +86,69 @@ class Rings:
         return Ring(count, latency, bandwidth, {link: n * (count - 1) / count for link, n in crossed.items()})
 
     def by_dimensions(self, members: tuple[int, ...]) -> list[Ring]:
-        """Rings one dimension after the other, where the members are a sub-grid of two dimensions or more."""
+        """Rings one dimension after the other, where the members are a sub-grid; those on all ports last."""
         if self.points is None:
             return []
         sides = [sorted({self.points[device][axis] for device in members}) for axis in range(len(self.points[0]))]
         along = [axis for axis, side in enumerate(sides) if len(side) > 1]
-        if len(along) < 2 or prod(map(len, sides)) != len(members):
+        if prod(map(len, sides)) != len(members):
             return []
-        parallel = {axis: self.lines(members, axis) for axis in along}
-        return [in_turn([parallel[axis] for axis in order]) for order in permutations(along)]
+        parallel = [self.lines(members, axis) for axis in along]
+        found = [in_turn(order) for order in permutations(parallel)] if len(along) > 1 else []
+        if self.all_ports:
+            back = [self.lines(members, axis, backwards=True) for axis in along]
+            both = [list(each) for each in zip(parallel, back, strict=True)]
+            found += [self.at_once(list(order)) for order in permutations(both)]
+        return found
 
-    def lines(self, members: tuple[int, ...], axis: int) -> list[Ring]:
+    def lines(self, members: tuple[int, ...], axis: int, *, backwards: bool = False) -> list[Ring]:
         """The rings along a dimension, one for each parallel line. All go round alike."""
         rows: dict[tuple[int, ...], list[int]] = {}
         for device in sorted(members, key=lambda device: self.points[device][axis]):
             point = self.points[device]
             rows.setdefault((*point[:axis], *point[axis + 1 :]), []).append(device)
-        return [self.circuits(tuple(row))[0] for row in rows.values()]
+        return [self.turned(tuple(row)) if backwards else self.circuits(tuple(row))[0] for row in rows.values()]
+
+    def turned(self, row: tuple[int, ...]) -> Ring:
+        """The circuit of a line the other way round."""
+        order = self.orders[row]
+        slow, wide, _ = self.figures(order[::-1])
+        return self.circuit(order[::-1], slow, wide)
+
+    def at_once(self, dimensions: list[list[list[Ring]]]) -> Ring:
+        """An even part of the buffer along each rotation of an order of dimensions, half of it in each direction.
+
+        `dimensions` are for each the rings of its lines in one direction and in the other. In the time of one direction
+        alone its half is sent if the two share no links; else a phase lasts until the link that both use most is done.
+        The slowest part counts, or the busiest links of a dimension where that is more.
+        """
+        count, members = len(dimensions), prod(there[0].members for there, _ in dimensions)
+        latency = sum((there[0].members - 1) * max(ring.latency for ring in there) for there, _ in dimensions)
+        per_byte, sent, part = [0.0] * count, [0.0] * count, [0.0] * count
+        for turn in range(count):
+            left = 1 / count
+            for axis in (*range(turn, count), *range(turn)):
+                there, back = dimensions[axis]
+                size = there[0].members
+                shared = busiest([*there, *back]) / 2 / busiest(there)
+                seconds = (size - 1) / size * left / min(ring.bandwidth for ring in there) * shared
+                per_byte[turn] += seconds
+                sent[axis] += seconds
+                part[axis] += left
+                left /= size
+        shares: Counter[int] = Counter()
+        for share, (there, back) in zip(part, dimensions, strict=True):
+            for ring in (*there, *back):
+                shares.update({link: each * share / 2 for link, each in ring.shares.items()})
+        return as_flat(members, latency, max(*per_byte, *sent), shares)
+
+
+def busiest(rings: list[Ring]) -> float:
+    """The largest share of a buffer that a link carries of all these rings together."""
+    carried: Counter[int] = Counter()
+    for ring in rings:
+        carried.update(ring.shares)
+    return max(carried.values())
 
 
 def places(topology: Topology) -> list[tuple[int, ...]] | None:
@@ -137,7 +187,14 @@ def in_turn(dimensions: list[list[Ring]]) -> Ring:
         for ring in lines:
             shares.update({link: share * left for link, share in ring.shares.items()})
         left /= count
-    # Rounded, so that orders whose figures are the same numbers in another order are seen to be equal.
+    return as_flat(members, seconds, seconds_per_byte, shares)
+
+
+def as_flat(members: int, seconds: float, seconds_per_byte: float, shares: Counter[int]) -> Ring:
+    """The flat ring that takes these seconds and as many more for each byte.
+
+    Its figures are rounded, so that orders in which they are the same numbers in another order are seen to be equal.
+    """
     latency, bandwidth = seconds / (members - 1), (members - 1) / members / seconds_per_byte
     return Ring(members, float(f"{latency:.12g}"), float(f"{bandwidth:.12g}"), dict(shares))
 

@@ -8,7 +8,7 @@ import pytest
 from tests.oracle.check import same
 from tests.oracle.network_price import Machine, price, translates
 from tests.oracle.products import coordinates
-from tests.oracle.rings import Rings
+from tests.oracle.rings import Ring, Rings
 from tests.oracle.topology import Topology
 
 
@@ -168,6 +168,32 @@ def test_no_dimensions_where_members_are_no_sub_grid():
     assert len(rings.by_dimensions((0, 2, 3, 5))) > 0
 
 
+def on_all_ports(topology: dict, members) -> Ring:
+    return min(Rings(Topology(topology), all_ports=True).ways(members), key=lambda ring: ring.phase(1000))
+
+
+def test_all_ports_send_half_in_each_direction_round_a_ring():
+    ring = on_all_ports(grid(5, closes=True, bandwidth=4, latency=1), range(5))
+    assert same(ring.phase(40), 4 * 1 + 4 / 5 * 40 / 2 / 4)
+    assert sorted(ring.shares.values()) == pytest.approx([4 / 5 / 2] * 10)
+
+
+def test_up_and_down_a_line_both_directions_take_the_same_links():
+    plain, ported = (
+        Rings(Topology(grid(5, bandwidth=4)), all_ports=ports).cheapest(range(5), 40) for ports in (False, True)
+    )
+    assert same(plain.phase(40), ported.phase(40))
+
+
+def test_all_ports_send_a_part_along_each_rotation_of_the_dimensions():
+    # Half of the buffer goes along the two first, then the three; of the other half it is the other way round. The
+    # three are a ring, half in each direction.
+    ring = on_all_ports(grid(3, 2, closes=True, bandwidth=4), range(6))
+    first = (1 / 2 * 20 + 2 / 3 * 10 / 2) / 4
+    second = (2 / 3 * 20 / 2 + 1 / 2 * (20 / 3)) / 4
+    assert same(ring.phase(40), max(first, second))
+
+
 def test_groups_are_moved_as_often_as_there_is_room():
     assert translates([0], 3) == [[0], [1], [2]]
     assert translates([0, 2], 4) == [[0, 2], [1, 3]]
@@ -281,5 +307,6 @@ def test_the_slowest_of_the_sets_that_hold_the_same_counts():
 
 
 def test_widths_divide_the_number_of_devices():
-    assert Machine({"topology": grid(2, 3)}).admits(3)
-    assert not Machine({"topology": grid(2, 3)}).admits(4)
+    machine = Machine(problem_of(grid(2, 3)))
+    assert machine.admits(3)
+    assert not machine.admits(4)
