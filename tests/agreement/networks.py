@@ -15,7 +15,12 @@ from random import Random
 from time import perf_counter
 
 from tests.agreement.compare import as_json, check_diagnosis, complaint, planner
-from tests.agreement.random_networks import random_network_problem, random_ported_problem, random_sharded_problem
+from tests.agreement.random_networks import (
+    random_network_problem,
+    random_ported_problem,
+    random_ruled_problem,
+    random_sharded_problem,
+)
 from tests.oracle.brute_force import FITS, Answer
 from tests.oracle.check import check_infeasible, differences, same
 from tests.oracle.network_plans import Search
@@ -30,8 +35,9 @@ KINDS = {
     "mixed": partial(random_network_problem, mixed=True, most=6),
     "sharded": random_sharded_problem,
     "ported": random_ported_problem,
+    "ruled": random_ruled_problem,
 }
-"""Kinds of problems: one candidate for all stages, several, ZeRO with shard groups, and collectives on all ports."""
+"""Kinds of problems: one candidate for all stages, several, shard groups, collectives on all ports, and rules."""
 
 
 def draw_network(seed: int, kind: str = "plain") -> dict:

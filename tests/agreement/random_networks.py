@@ -6,6 +6,7 @@ from tests.agreement.candidates import Numbers, random_candidates, relate, repea
 from tests.agreement.graphs import random_graph
 from tests.agreement.problems import send_more
 from tests.agreement.random_topologies import random_topology
+from tests.agreement.rules import random_constraints, random_fixed
 from tests.oracle.network_plans import Search
 from tests.oracle.topology import Topology
 
@@ -88,6 +89,20 @@ def random_ported_problem(random: Random) -> dict:
     """The same on a torus or mesh, or on another product, where collectives drive all ports of a device at once."""
     problem = random_network_problem(random, random.choice(["torus or mesh", "torus or mesh", None]))
     problem["training"]["all_ports"] = True
+    return problem
+
+
+def random_ruled_problem(random: Random) -> dict:
+    """The same with constraints of every kind or decisions taken. The rank order, which no network has, is left out."""
+    problem = random_network_problem(random, mixed=random.random() < 0.2, most=6)
+    levels = [{"fanout": Topology(problem["cluster"]["topology"]).size, "bandwidth": 1.0, "latency": 0.0}]
+    on_levels = {**problem, "cluster": {"memory": 1e9, "levels": levels}}
+    if random.random() < 0.75:
+        texts = [text for text in random_constraints(random, on_levels) if "rank_order" not in text]
+        problem["constraints"] = [*problem.get("constraints", []), *texts]
+    if random.random() < 0.4:
+        decisions = random_fixed(random, on_levels)
+        problem["fixed"] = {name: value for name, value in decisions.items() if name != "rank_order"}
     return problem
 
 
