@@ -104,8 +104,14 @@ class LeastRings:
         members: int | None = None,
     ) -> Array:
         """As `CollectiveModel.times`."""
-        seconds = [self.time(kind, float(each), shape, levels, members) if each else 0.0 for each in bytes.flat]
-        return numpy.array(seconds).reshape(bytes.shape)
+        count = prod(shape) if members is None else members
+        every = getattr(self.base, "times", None)
+        if every is None or count == 1 or kind == "point_to_point":
+            seconds = [self.time(kind, float(each), shape, levels, members) if each else 0.0 for each in bytes.flat]
+            return numpy.array(seconds).reshape(bytes.shape)
+        rows = [every(kind, bytes, (count,), (level,), count) for level in self._levels(count)]
+        fastest: Array = numpy.minimum.reduce(rows)
+        return fastest
 
     def _levels(self, count: int) -> tuple[Level, ...]:
         return tuple(Level("ring", count, bandwidth, latency) for latency, bandwidth in self.model.least_rings(count))

@@ -1,4 +1,4 @@
-"""Networks that are no hierarchy: which are, what candidates cost there, and that no plan beats the optimistic level."""
+"""Networks that are no hierarchy: which are, what candidates cost there, and that the optimistic level bounds all."""
 
 from random import Random
 from typing import Any
