@@ -61,6 +61,9 @@ class NetworkModel(Protocol):
     def path(self, source: int, target: int) -> Numbers:
         """The directed links of the path between two devices, in order."""
 
+    def paths(self, sources: Numbers, targets: Numbers) -> tuple[Numbers, Numbers]:
+        """The directed links of many paths, in no order: which of the paths, and the link."""
+
     def rings(self, members: Sequence[int]) -> tuple[Ring, ...]:
         """The ways to run a collective over two devices or more, none of which another beats in both figures."""
 

@@ -65,6 +65,10 @@ class PathNetwork:
         """The directed links of the path between two devices, in order."""
         return self._path(source, target)
 
+    def paths(self, sources: Numbers, targets: Numbers) -> tuple[Numbers, Numbers]:
+        """The directed links of many paths, in no order: which of the paths, and the link."""
+        return self._routes.paths(sources, targets)
+
     def rings(self, members: Sequence[int]) -> tuple[Ring, ...]:
         """The ways to run a collective over two devices or more, none of which another beats, by ascending latency."""
         return self._rings.over(members)

@@ -129,11 +129,11 @@ def _add_messages(instance: Instance, solution: Solution, carried: Array, used: 
             cut_bytes(instance, instance.candidates[there], front),
             cut_bytes(instance, instance.candidates[here], front),
         )
-        for one, two in zip(senders.tolist(), receivers.tolist(), strict=True):
-            for stage, links, size in ((there, model.path(one, two), sent[0]), (here, model.path(two, one), sent[1])):
-                if size:
-                    carried[stage, links] += size
-                    used[here, links] = used[there, links] = True
+        for stage, size, ways in ((there, sent[0], (senders, receivers)), (here, sent[1], (receivers, senders))):
+            if size:
+                _, links = model.paths(*ways)
+                carried[stage] += size * numpy.bincount(links, minlength=len(model.link_bandwidth))
+                used[here, links] = used[there, links] = True
 
 
 Load = tuple[NDArray[numpy.int64], Array]

@@ -12,11 +12,12 @@ from attrs import define, evolve, field
 
 from nest.instance import Instance, NetworkModel, Placement, Solution
 
-MOST_EXCHANGES = 400
-"""Exchanges tried for a plan that may become the best; a limit by the clock would make plans depend on the machine."""
+MOST_EXCHANGES = 2_000
+"""Exchanges tried in a search, a fifth of them at most for one plan; a limit by the clock would make plans depend on the
+machine. On a mesh of 64 devices one takes 5 ms."""
 
-HOPEFUL = 1.1
-"""Times the best step time, up to which a plan as arranged is worth exchanges."""
+HOPEFUL, CLOSE = 1.1, 1.001
+"""Times the best step time, up to which a plan as arranged is worth exchanges; and times its bound, from which on."""
 
 MESSAGE = 2.0**20
 """Bytes by which near devices are told: at 50 GB/s they take 21 us, so that bandwidth decides."""
@@ -87,10 +88,12 @@ class Arranger:
     Attributes:
         instance: with the network.
         best: the least step time met, seconds.
+        trials: exchanges left.
     """
 
     instance: Instance
     best: float = inf
+    trials: int = MOST_EXCHANGES
     _orders: tuple[tuple[int, ...], ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -115,7 +118,7 @@ class Arranger:
             if least <= bound * (1 + 1e-9):
                 break
         assert chosen is not None
-        if least <= self.best * HOPEFUL and least > bound * (1 + 1e-9):
+        if least <= self.best * HOPEFUL and least > bound * CLOSE:
             chosen, least = self._exchanged(solution, chosen, least, bound)
         self.best = min(self.best, least)
         return evolve(solution, placement=chosen), least
@@ -129,7 +132,8 @@ class Arranger:
         self, solution: Solution, placement: Placement, least: float, bound: float
     ) -> tuple[Placement, float]:
         """The placement, or what exchanges of two devices make of it: as long as one pays, or trials are left."""
-        trials, improving = MOST_EXCHANGES, True
+        trials, improving = min(MOST_EXCHANGES // 5, self.trials), True
+        self.trials -= trials
         while improving and trials > 0:
             improving = False
             for swapped in _swaps(placement, len(self._orders[0])):
@@ -140,8 +144,9 @@ class Arranger:
                     break
                 if trials <= 0:
                     break
-            if least <= bound * (1 + 1e-9):
+            if least <= bound * CLOSE:
                 break
+        self.trials += trials
         return placement, least
 
 
