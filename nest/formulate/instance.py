@@ -95,7 +95,8 @@ def formulate(
     if levels is not None:
         cluster = evolve(cluster, levels=levels)
     elif problem.cluster.topology is not None:
-        from nest.formulate.network import LeastRings, on_network, optimistic_level, placeable
+        from nest.formulate.network import LeastRings, on_network, placeable
+        from nest.network import optimistic_level
 
         network = placeable(problem, registry)
     collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")

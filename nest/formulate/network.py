@@ -26,7 +26,7 @@ from nest.instance import (
     Solution,
 )
 from nest.instance.pairs import Pairs
-from nest.network import LinkGraph, Reduced, network_model
+from nest.network import LinkGraph, Reduced, forwards, network_model
 from nest.plan.evaluate import evaluate
 from nest.spec import ClusterSpec, Problem
 from nest.tolerances import CONTENDING_MEMORY_SLACK
@@ -36,15 +36,25 @@ MOST_DEVICES = 1024
 
 
 def irregular(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pairs, Reduced] | None:
-    """A network that is no hierarchy, as written and as reduced to levels; None: it is one, or is too large."""
+    """A network that is no hierarchy, as written and as reduced to levels; None: it is one, or is too large.
+
+    Where devices forward, it is none although all pairs may be alike: what they pass on takes of what they have.
+    """
     if cluster.topology is None:
         return None
     reduced = topology(cluster.topology, registry, None)
-    if not isinstance(reduced, Reduced) or reduced.best.exact or reduced.pairs.size > MOST_DEVICES:
+    if not isinstance(reduced, Reduced) or reduced.pairs.size > MOST_DEVICES:
         return None
     network = loaded(cluster.topology, registry, None)
     assert not isinstance(network, Cluster)
+    if reduced.best.exact and not (isinstance(network, LinkGraph) and _forwards(network, reduced.pairs)):
+        return None
     return network, reduced
+
+
+def _forwards(network: LinkGraph, pairs: Pairs) -> bool:
+    assert pairs.hops is not None  # Of links they are known.
+    return forwards(network, pairs.hops.astype(numpy.int64))
 
 
 def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:
@@ -55,12 +65,6 @@ def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:
     network, reduced = found
     all_ports = bool(problem.training.all_ports)
     return network_model(network, reduced.best.order, all_ports=all_ports, slower=time_scale(problem.cluster))
-
-
-def optimistic_level(model: NetworkModel) -> Level:
-    """The single level on which every two devices are as near as the nearest two of the network."""
-    apart = ~numpy.eye(len(model.names), dtype=bool)
-    return Level("network", len(model.names), float(model.bandwidth[apart].max()), float(model.latency[apart].min()))
 
 
 @frozen

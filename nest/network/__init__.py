@@ -4,7 +4,7 @@ from nest.network.graph import LinkGraph
 from nest.network.least import optimistic_level
 from nest.network.linked import network_model
 from nest.network.model import PathNetwork
-from nest.network.paths import pairs
+from nest.network.paths import forwards, pairs
 from nest.network.reduction import REFERENCE_MESSAGE, LevelMatrix, Reduced, Reduction, Stretch, level_matrix, reduce
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Reduced",
     "Reduction",
     "Stretch",
+    "forwards",
     "level_matrix",
     "network_model",
     "optimistic_level",

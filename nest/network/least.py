@@ -160,4 +160,4 @@ def optimistic_level(network: NetworkModel, counts: Iterable[int] = ()) -> Level
     apart = ~numpy.eye(size, dtype=bool)
     figures = [(float(network.latency[apart].min()), float(network.bandwidth[apart].max()))]
     figures += [each for count in sorted(set(counts)) for each in network.least_rings(count)]
-    return Level("best", size, max(bandwidth for _, bandwidth in figures), min(latency for latency, _ in figures))
+    return Level("network", size, max(bandwidth for _, bandwidth in figures), min(latency for latency, _ in figures))

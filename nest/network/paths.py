@@ -294,3 +294,20 @@ def _along(
         worst.at(reached, step.reached, passed(value[step.origin], figure[step.taken]))
         value = reached
         yield far, value
+
+
+def forwards(graph: LinkGraph, hops: Numbers) -> bool:
+    """Whether a device lies on a shortest path between two others, and so may have to pass on what is not for it.
+
+    Args:
+        graph: the network.
+        hops: between every two devices, in the order of `graph.devices`.
+    """
+    neighbours = numpy.bincount(graph.ends.reshape(-1), minlength=len(graph.names))[graph.devices]
+    for device in numpy.flatnonzero(neighbours > 1).tolist():
+        others = numpy.arange(len(hops)) != device
+        through = hops[others, device][:, None] + hops[device, others][None, :]
+        between = hops[numpy.ix_(others, others)]
+        if ((through == between) & (between > 0)).any():
+            return True
+    return False

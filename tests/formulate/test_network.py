@@ -105,6 +105,7 @@ def test_a_model_is_planned_on_the_network() -> None:
     "topology",
     [
         {"mesh": {"shape": [4], "bandwidth": "50 GB/s"}},
+        {"torus": {"shape": [4, 4, 4], "bandwidth": "50 GB/s"}},
         {"matrix": {"bandwidth": [[0, 1e9, 1e9], [1e9, 0, 2e9], [1e9, 2e9, 0]], "latency": "1 us"}},
     ],
 )

@@ -13,8 +13,8 @@ from attrs import define, evolve, field
 from nest.instance import Instance, NetworkModel, Placement, Solution
 
 MOST_EXCHANGES = 2_000
-"""Exchanges tried in a search, a fifth of them at most for one plan; a limit by the clock would make plans depend on the
-machine. On a mesh of 64 devices one takes 5 ms."""
+"""Exchanges tried in a search, a fifth of them at most for one plan; a limit by the clock would make plans depend on
+the machine. On a mesh of 64 devices one takes 5 ms."""
 
 HOPEFUL, CLOSE = 1.1, 1.001
 """Times the best step time, up to which a plan as arranged is worth exchanges; and times its bound, from which on."""

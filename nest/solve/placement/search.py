@@ -52,7 +52,18 @@ def solve(
     result = evolve(result, runner_up=None)  # Those met on the way were hardly placed.
     if result.status != "feasible" or besides or deadline.passed or not instance.complete:
         return result
+    if not _provable(instance):
+        return result
     return _proved(instance, result, arranger, deadline, progress)
+
+
+def _provable(instance: Instance) -> bool:
+    """Whether CP-SAT can say more of some plans of the network than the optimistic level does."""
+    from nest.solve.cpsat.placed_model import MOST_CELLS
+    from nest.solve.cpsat.tier_model import tiers
+
+    assert instance.network is not None
+    return instance.cluster.size**2 <= MOST_CELLS or bool(tiers(instance.network.model))
 
 
 def _proved(
