@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from nest.instance.pairs import Pairs
 from nest.network.graph import Floats, LinkGraph, Numbers
@@ -100,6 +101,7 @@ class _Steps:
         reached: the place of its end among the states.
         states: `source * nodes + node`, each once.
         share: of what is sent to the end, the part that comes over this step: all paths count alike.
+        usual: the steps that messages alone take: to each end the one whose link is listed first.
     """
 
     origin: Numbers
@@ -107,6 +109,7 @@ class _Steps:
     reached: Numbers
     states: Numbers
     share: Floats
+    usual: NDArray[numpy.bool_]
 
 
 def _best_paths(walked: Directed, sources: Numbers, width: Floats) -> list[_Steps]:
@@ -140,7 +143,10 @@ def _best_paths(walked: Directed, sources: Numbers, width: Floats) -> list[_Step
         marks[front] = numpy.arange(len(front))
         reached = marks[states_reached]
         sums: Floats = numpy.bincount(reached, ways[origin]).astype(numpy.float64)
-        found.append(_Steps(origin, taken, reached, front, ways[origin] / sums[reached]))
+        listed = numpy.full(len(front), len(walked.link))
+        numpy.minimum.at(listed, reached, walked.link[taken])
+        usual = walked.link[taken] == listed[reached]
+        found.append(_Steps(origin, taken, reached, front, ways[origin] / sums[reached], usual))
         ways = sums
 
 
@@ -247,7 +253,7 @@ def pairs(graph: LinkGraph) -> Pairs:
     Of the paths with the fewest hops the widest count (widest-shortest paths, RFC 2676, "QoS Routing Mechanisms and
     OSPF Extensions"); messages spread over all of them. Every link counts as the share of a device when all send that
     far (`loads`), or less far if that is worse, and never as more than the link. The narrowest link of all those paths
-    counts, and the latency of the slowest of them, in the worse direction, so that no message fares worse.
+    counts, and the latency of the path that a message alone takes (`nest.network.linked`), in the worse direction.
     """
     walked = directed(graph)
     patterns = _patterns(list(numpy.maximum.accumulate(loads(graph))))
@@ -265,12 +271,13 @@ def pairs(graph: LinkGraph) -> Pairs:
             source, node = numpy.divmod(each.states, walked.nodes)
             arrived = numpy.flatnonzero(column[node] >= 0)
             places.append((arrived, first + source[arrived], column[node[arrived]]))
-        for far, slowest in _along(steps, len(sources), delay, numpy.add, numpy.maximum):
-            arrived, row, other = places[far]
-            latency[row, other], hops[row, other] = slowest[arrived], far + 1
+        for far, (delays, (arrived, row, other)) in enumerate(
+            zip(_delays(steps, len(sources), delay), places, strict=True)
+        ):
+            latency[row, other], hops[row, other] = delays[arrived], far + 1
         for pattern in patterns:
             width = (graph.bandwidth / numpy.maximum(pattern.loads, 1.0 / max(pattern.factors.values())))[walked.link]
-            for far, narrowest in _along(steps, len(sources), width, numpy.minimum, numpy.minimum):
+            for far, narrowest in enumerate(_narrowest(steps, len(sources), width)):
                 if far in pattern.factors:
                     arrived, row, other = places[far]
                     bandwidth[row, other] = narrowest[arrived] / pattern.factors[far]
@@ -283,17 +290,24 @@ def pairs(graph: LinkGraph) -> Pairs:
     return Pairs(tuple(graph.names[index] for index in graph.devices), bandwidth, latency, hops)
 
 
-def _along(
-    steps: list[_Steps], sources: int, figure: Floats, passed: numpy.ufunc, worst: numpy.ufunc
-) -> Iterator[tuple[int, Floats]]:
-    """Hop by hop (less 1) the worst over all best paths to each state of what `passed` makes of its links' figures."""
-    start = numpy.inf if worst is numpy.minimum else 0.0
-    value = numpy.full(sources, start)
-    for far, step in enumerate(steps):
-        reached = numpy.full(len(step.states), start)
-        worst.at(reached, step.reached, passed(value[step.origin], figure[step.taken]))
-        value = reached
-        yield far, value
+def _delays(steps: list[_Steps], sources: int, delay: Floats) -> Iterator[Floats]:
+    """Hop by hop the latency of the usual path to each state."""
+    total = numpy.zeros(sources)
+    for step in steps:
+        reached = numpy.empty(len(step.states))
+        reached[step.reached[step.usual]] = (total[step.origin] + delay[step.taken])[step.usual]
+        total = reached
+        yield total
+
+
+def _narrowest(steps: list[_Steps], sources: int, width: Floats) -> Iterator[Floats]:
+    """Hop by hop the smallest width of a link on any of the best paths to each state."""
+    least = numpy.full(sources, numpy.inf)
+    for step in steps:
+        reached = numpy.full(len(step.states), numpy.inf)
+        numpy.minimum.at(reached, step.reached, numpy.minimum(least[step.origin], width[step.taken]))
+        least = reached
+        yield least
 
 
 def forwards(graph: LinkGraph, hops: Numbers) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, PathNetwork, network_model, optimistic_level
-from nest.network.graph import grid
+from nest.network.graph import grid, link_graph
 from tests.network.networks import random_graphs
 
 MOST = 60
@@ -63,6 +63,20 @@ def test_few_thresholds_are_still_bounds(count: int, random: Random) -> None:
         patch.setattr("nest.network.least.MOST_BANDWIDTHS", 3)
         patch.setattr("nest.network.least.MOST_LATENCIES", 4)
         certify(network_model(measured(count, random, 6)), random)
+
+
+def test_a_circuit_may_be_quick_in_one_direction_alone() -> None:
+    """Between every two of three devices a quick and a slow switch, listed so that messages one way round are quick."""
+    links = []
+    for one in range(3):
+        two, quick, slow = (one + 1) % 3, 3 + 2 * one, 4 + 2 * one
+        delays = {quick: 1e-6, slow: 5e-6}
+        links += [(quick, two, 1e9, delays[quick]), (slow, two, 1e9, delays[slow])]
+        links += [(slow, one, 1e9, delays[slow]), (quick, one, 1e9, delays[quick])]
+    network = network_model(link_graph([str(index) for index in range(9)], [index < 3 for index in range(9)], links))
+    (ring,) = network.rings(range(3))
+    assert ring.latency == 2e-6
+    certify(network, Random(1))
 
 
 def test_bounds_are_met_where_the_network_is_regular() -> None:

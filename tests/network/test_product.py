@@ -83,7 +83,8 @@ def test_classes_that_are_no_dimensions_are_seen() -> None:
     assert module._is_product(links, numpy.array([1, 1, 0, 0]), corners)
     assert not module._is_product(links[:3], numpy.array([1, 1, 0]), corners)
     assert not module._is_product(links, numpy.array([0, 1, 0, 0]), corners)
-    assert not module._is_product(links, numpy.array([1, 1, 0, 0]), [corners[0], numpy.array([0, 1, 0, 0])])
+    twice = numpy.array([[0, 1], [1, 2], [0, 2], [0, 3]])
+    assert not module._is_product(twice, numpy.array([1, 1, 0, 0]), [corners[0], numpy.array([0, 1, 0, 0])])
 
 
 def test_four_in_a_ring_are_two_by_two() -> None:
