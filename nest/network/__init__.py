@@ -5,18 +5,16 @@ from nest.network.least import optimistic_level
 from nest.network.linked import network_model
 from nest.network.model import PathNetwork
 from nest.network.paths import forwards, pairs
-from nest.network.reduction import REFERENCE_MESSAGE, LevelMatrix, Reduced, Reduction, Stretch, level_matrix, reduce
+from nest.network.reduction import REFERENCE_MESSAGE, Reduced, Reduction, Stretch, reduce
 
 __all__ = [
     "REFERENCE_MESSAGE",
-    "LevelMatrix",
     "LinkGraph",
     "PathNetwork",
     "Reduced",
     "Reduction",
     "Stretch",
     "forwards",
-    "level_matrix",
     "network_model",
     "optimistic_level",
     "pairs",
