@@ -19,6 +19,7 @@ from nest.solve.cpsat.bounds import Choices, Relaxation
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Floats, Integers
 from nest.solve.cpsat.reduction_model import Call, Seats, calls, ring_seconds
+from nest.tolerances import SUM_ERROR
 
 MOST_PLACEMENTS = 50_000
 """Placements up to which all are tried: those of eight devices, each a stage of its own, are 40,320."""
@@ -160,7 +161,7 @@ class _Trial:
             stage = choices.stage[paths[:, index]]
             times.append(choices.time[paths[:, index]] + message[cuts.first[stage]] + message[cuts.last[stage]])
             syncs.append(choices.sync[paths[:, index]])
-        return self._steps(numpy.array(times), numpy.array(syncs)) * (1 - 1e-12)
+        return self._steps(numpy.array(times), numpy.array(syncs)) * (1 - SUM_ERROR)
 
     def _steps(self, times: Floats, syncs: Floats) -> Floats:
         """`A * max t + B * sum t + max y`; arguments of shape `(stages, any)`."""

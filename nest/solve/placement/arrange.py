@@ -11,6 +11,7 @@ import numpy
 from attrs import define, evolve, field
 
 from nest.instance import Instance, NetworkModel, Placement, Solution
+from nest.tolerances import AGREEMENT
 
 MOST_EXCHANGES = 2_000
 """Exchanges tried in a search, a fifth of them at most for one plan; a limit by the clock would make plans depend on
@@ -115,7 +116,7 @@ class Arranger:
             seconds = self.price(solution, placement)
             if seconds < least:
                 least, chosen = seconds, placement
-            if least <= bound * (1 + 1e-9):
+            if least <= bound * (1 + AGREEMENT):
                 break
         assert chosen is not None
         if least <= self.best * HOPEFUL and least > bound * CLOSE:
@@ -139,7 +140,7 @@ class Arranger:
             for swapped in _swaps(placement, len(self._orders[0])):
                 trials -= 1
                 seconds = self.price(solution, swapped)
-                if seconds < least * (1 - 1e-9):
+                if seconds < least * (1 - AGREEMENT):
                     placement, least, improving = swapped, seconds, True
                     break
                 if trials <= 0:
