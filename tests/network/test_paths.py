@@ -53,6 +53,16 @@ def test_both_directions_are_alike(graph: LinkGraph) -> None:
     assert (found.bandwidth > 0).all()
 
 
+def test_the_worse_direction_counts() -> None:
+    """Three devices behind a switch send to x over a wide and a narrow switch; x sends to them over the wide one."""
+    names = ["x", "a", "b", "c", "wide", "narrow", "hub"]
+    links = [(0, 4, 9e9, 0.0), (4, 6, 9e9, 0.0), (0, 5, 1e9, 0.0), (5, 6, 1e9, 0.0)]
+    links += [(device, 6, 1e9, 0.0) for device in (1, 2, 3)]
+    found = pairs(link_graph(names, [True] * 4 + [False] * 3, links))
+    assert found.bandwidth[0].tolist() == pytest.approx([numpy.inf, 1e9 / 1.5, 1e9 / 1.5, 1e9 / 1.5])
+    assert (found.bandwidth == found.bandwidth.T).all()
+
+
 @given(random_graphs(switches=True), st.randoms(use_true_random=False))
 def test_another_order_of_nodes_changes_nothing(graph: LinkGraph, random: "object") -> None:
     order = list(range(len(graph.names)))
