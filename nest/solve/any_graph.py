@@ -177,7 +177,8 @@ def _diagnosis(instance: Instance, plain: tuple[Schedule, ...], deadline: Deadli
     emptiest = least_memory(_with_schedules(instance, plain), deadline) if plain else None
     if emptiest is None:
         return None
-    order = order_of(instance, dp.inseparable_layers(instance), emptiest)
+    stages = [stage.layers for stage in emptiest.stages]
+    order = order_of(instance, dp.inseparable_layers(instance), stages)
     return dp.solve(along(instance, order), deadline, runner_up=False).diagnosis
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy
 from attrs import evolve
 
-from nest.instance import Instance, LayerGraph, Solution
+from nest.instance import Instance, LayerGraph
 from nest.solve.inseparable import homes
 
 MOST_CUTS = 800
@@ -38,18 +38,20 @@ def orders(instance: Instance, together: Sequence[Sequence[int]]) -> tuple[Order
     """Orders of the layers in which good plans may cut: the least waiting to be read first, and layer by layer.
 
     Args:
-        instance: the problem.
+        instance: the problem; where it decides what each stage holds, there is one order.
         together: groups of layers that no cut may part.
     """
+    if instance.space.partition is not None:
+        return (order_of(instance, together, instance.space.partition),)
     groups = _groups(instance.graph, together)
     home = {layer: index for index, group in enumerate(groups) for layer in group}
     found = [_ordered(instance, groups, home, by_bytes=by_bytes) for by_bytes in (True, False)]
     return tuple(dict.fromkeys(_coarse(instance, [groups[each] for each in order]) for order in found))
 
 
-def order_of(instance: Instance, together: Sequence[Sequence[int]], solution: Solution) -> Order:
-    """An order along which a plan is cut; `together` as in `orders`."""
-    stage_of = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
+def order_of(instance: Instance, together: Sequence[Sequence[int]], stages: Sequence[Sequence[int]]) -> Order:
+    """An order along which stages with these layers are cut; `together` as in `orders`."""
+    stage_of = {layer: index for index, layers in enumerate(stages) for layer in layers}
     place = {layer: index for index, layer in enumerate(instance.graph.topological_order())}
     groups = _groups(instance.graph, together)
     return tuple(sorted(groups, key=lambda group: (stage_of[group[0]], min(place[layer] for layer in group))))

@@ -198,23 +198,23 @@ def restrict(
         crossing: whether each tensor crosses it.
     """
     tick = (max(costs.total, float(limits.most[boundary])) or 1.0) / PRECISION
-    sends, work = floors(costs.sends, tick), floors(costs.work, tick)
+    sends, work = floors(costs.sends(boundary), tick), floors(costs.work, tick)
     spent: Term = sum((size * each for size, each in zip(sends, crossing, strict=True) if size), start=0)
-    late = floors(numpy.array([costs.latency]), tick)[0]
+    late = floors(costs.latency[[boundary]], tick)[0]
     if late and any(sends):
         some = model.new_bool_var("")
-        for size, each in zip(costs.sends.tolist(), crossing, strict=True):
+        for size, each in zip(costs.sizes.tolist(), crossing, strict=True):
             if size > 0:
                 model.add(some >= each)
         spent = spent + late * some
     model.add(spent <= ceiling(limits.most[boundary], tick))
     model.add(_over(work, row, 1) + spent <= ceiling(limits.behind[boundary] + limits.least[boundary], tick))
     model.add(_over(work, row, 0) + spent <= ceiling(limits.front[boundary] + limits.least[boundary], tick))
-    unit = (max(costs.room, 0.0) * case.stages or 1.0) / PRECISION
+    unit = (float(costs.rooms.sum()) or 1.0) / PRECISION
     held = floors(costs.held, unit)
-    if sum(held) > ceiling(min(boundary, case.stages - boundary) * costs.room, unit):
-        model.add(_over(held, row, 1) <= ceiling((case.stages - boundary) * costs.room, unit))
-        model.add(_over(held, row, 0) <= ceiling(boundary * costs.room, unit))
+    for side, room in enumerate((float(costs.rooms[:boundary].sum()), float(costs.rooms[boundary:].sum()))):
+        if sum(held) > ceiling(room, unit):
+            model.add(_over(held, row, side) <= ceiling(room, unit))
     return spent, tick
 
 

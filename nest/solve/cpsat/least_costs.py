@@ -12,11 +12,14 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance
-from nest.solve.cpsat.bounds import levels
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Floats
+from nest.solve.cpsat.placement import boundary_levels
 from nest.solve.cpsat.stages import data_parallel_groups, rows_of_state
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+
+BEYOND = 1e3
+"""Times the memory of a device that a layer counts as at most: enough that no stages hold it."""
 
 
 @frozen(eq=False)
@@ -25,19 +28,26 @@ class LeastCosts:
 
     Attributes:
         work: seconds each layer takes per micro-batch. Shape `(layers,)`.
-        sends: seconds each tensor takes over one boundary, latency aside. Shape `(tensors,)`.
-        latency: seconds more, once for each boundary that anything crosses.
-        held: bytes each layer holds on one device. Shape `(layers,)`.
+        sizes: bytes of each tensor. Shape `(tensors,)`.
+        latency: for each boundary, the ends included, seconds once that anything crosses. Shape `(stages + 1,)`.
+        bandwidth: for each boundary bytes per second. Shape `(stages + 1,)`.
+        held: bytes each layer holds on one device with one micro-batch in flight. Shape `(layers,)`.
         update: seconds of all layers' optimizer steps.
-        room: bytes of a device for all this.
+        rooms: for each stage, what `held` of its layers adds up to at most. Shape `(stages,)`.
     """
 
     work: Floats
-    sends: Floats
-    latency: float
+    sizes: Floats
+    latency: Floats
+    bandwidth: Floats
     held: Floats
     update: float
-    room: float
+    rooms: Floats
+
+    def sends(self, boundary: int) -> Floats:
+        """Seconds each tensor takes over a boundary, latency aside. Shape `(tensors,)`."""
+        seconds: Floats = self.sizes / self.bandwidth[boundary]
+        return seconds
 
     @property
     def total(self) -> float:
@@ -79,33 +89,42 @@ class LeastCosts:
 
 @define
 class LeastCostsBook:
-    """Least costs by case; cases that differ in their number of stages alone share them."""
+    """Least costs by case."""
 
     instance: Instance
-    _known: dict[object, LeastCosts] = field(factory=dict)
+    _known: dict[Case, LeastCosts] = field(factory=dict)
 
     def of(self, case: Case) -> LeastCosts:
         """The least costs of a case."""
-        key = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, case.zero_degree)
-        if key not in self._known:
-            self._known[key] = _least_costs(self.instance, case)
-        return self._known[key]
+        if case not in self._known:
+            self._known[case] = _least_costs(self.instance, case)
+        return self._known[case]
 
 
 def _least_costs(instance: Instance, case: Case) -> LeastCosts:
     cluster, used = instance.cluster, list(zip(case.candidates, case.modes, strict=True))
     each = [_held_and_update(instance, case, index, mode) for index, modes in used for mode in modes]
-    possible = [cluster.levels[level] for level in levels(instance, case)]
-    widest = max((level.bandwidth for level in possible), default=inf)
+    room = max(cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve, 0.0)
+    held = numpy.minimum.reduce([held for held, _ in each])
+    more = numpy.minimum.reduce([instance.candidates[index].mode(mode[0]).more for index, own in used for mode in own])
+    links = [[cluster.levels[level] for level in possible] for possible in boundary_levels(instance, case)]
     sizes = numpy.minimum.reduce([instance.candidates[index].tensor_bytes for index, _ in used])
     return LeastCosts(
         work=numpy.minimum.reduce([_work(instance.candidates[index], mode) for index, modes in used for mode in modes]),
-        sends=sizes / widest,
-        latency=min((level.latency for level in possible), default=0.0),
-        held=numpy.minimum.reduce([held for held, _ in each]),
+        sizes=sizes,
+        latency=numpy.array([min((level.latency for level in each), default=0.0) for each in links]),
+        bandwidth=numpy.array([max((level.bandwidth for level in each), default=inf) for each in links]),
+        held=numpy.minimum(held, room * BEYOND),
         update=min(update for _, update in each),
-        room=cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve,
+        rooms=numpy.array([room / _least_growth(case, stage, held, more) for stage in range(1, case.stages + 1)]),
     )
+
+
+def _least_growth(case: Case, stage: int, held: Floats, more: Floats) -> float:
+    """How many times as many bytes as with one micro-batch in flight any layer of a stage holds, at least."""
+    holding = (held > 0) & numpy.isfinite(held)
+    grown = held[holding] + (case.in_flight(stage) - 1) * more[holding]
+    return float((grown / held[holding]).min()) if holding.any() else 1.0
 
 
 def _work(candidate: Candidate, mode: Mode) -> Floats:

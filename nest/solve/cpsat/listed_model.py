@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 import numpy
-from attrs import define
+from attrs import define, field
 
 from nest.instance import Instance, Solution, StageDecision
 from nest.solve.cpsat.bounds import Choices, Relaxation, time_limit, value
 from nest.solve.cpsat.cases import Case, LimitOf, replica_devices
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
 from nest.solve.cpsat.path_model import PathModel
+from nest.solve.cpsat.placement import boundary_levels, point_to_point
 from nest.solve.cpsat.scaling import TERMS
 from nest.solve.cpsat.stages import StageBook, StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
@@ -39,6 +40,7 @@ class ListedStages:
     case: Case
     cuts: Cuts
     relaxation: Relaxation
+    _cheapest: dict[int, Floats] = field(init=False, factory=dict)
 
     @classmethod
     def of(cls, instance: Instance, case: Case, cuts: Cuts) -> ListedStages:
@@ -139,11 +141,7 @@ class ListedStages:
 
     def _stage_numbers(self) -> Integers:
         """For each listed stage, how many lie in front of it."""
-        numbers = numpy.full(self.cuts.count, -1, dtype=numpy.int64)
-        numbers[0] = 0
-        for number in range(self.case.stages):
-            numbers[self.cuts.last[numbers[self.cuts.first] == number]] = number + 1
-        return numbers[self.cuts.first]
+        return self._boundary_of[self.cuts.first]
 
     def _fitting(self, number: int, stage_of: Integers, overfull: Sequence[Overfull]) -> Choices:
         """The choices of a stage that fit its memory, without those that another makes needless."""
@@ -166,11 +164,32 @@ class ListedStages:
         time = choices.time.copy()
         for candidate in self.case.candidates:
             rows = choices.candidate == candidate
-            cheapest, stage = self.relaxation.transfers(self.case, candidate), choices.stage[rows]
+            cheapest, stage = self._transfers(candidate), choices.stage[rows]
             time[rows] += cheapest[self.cuts.first[stage]] + cheapest[self.cuts.last[stage]]
             busiest = self.relaxation.book.costs(self.case, candidate).busiest
             time[rows] = numpy.maximum(time[rows], busiest[choices.mode[rows], stage])
         return time
+
+    def _transfers(self, candidate: int) -> Floats:
+        """Seconds to bring what crosses each cut over the cheapest level that its boundary can have."""
+        if candidate not in self._cheapest:
+            crossing = self.relaxation.book.costs(self.case, candidate).bytes
+            cheapest = numpy.zeros(self.cuts.count)
+            for boundary, levels in enumerate(boundary_levels(self.instance, self.case)):
+                here = self._boundary_of == boundary
+                every = [point_to_point(self.instance.cluster, crossing[here], level) for level in levels]
+                cheapest[here] = numpy.minimum.reduce(every) if every else 0.0
+            self._cheapest[candidate] = cheapest
+        return self._cheapest[candidate]
+
+    @property
+    def _boundary_of(self) -> Integers:
+        """For each cut, how many stages lie in front of it; -1 where it is of no plan."""
+        numbers = numpy.full(self.cuts.count, -1, dtype=numpy.int64)
+        numbers[0] = 0
+        for number in range(self.case.stages):
+            numbers[self.cuts.last[numbers[self.cuts.first] == number]] = number + 1
+        return numbers
 
     def _sums(self, choices: Sequence[Choices], times: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
         """By number of stages in front and cut, the least sum of the stages up to that cut, and of those from it on."""

@@ -68,7 +68,8 @@ class Listing:
 
         Every boundary has its own cuts, those of boundary 0 first, also where they are the same as another's.
         """
-        if self.instance.space.direct:
+        space = self.instance.space
+        if space.direct or space.even or space.partition is not None:
             return None
         layers = len(self.instance.graph.layers)
         rows: list[Booleans] = [numpy.ones((1, layers), dtype=bool)]
@@ -86,30 +87,33 @@ class Listing:
         Layers are decided one after the other, whoever reads a layer before it.
         """
         count = len(self._groups)
-        work = numpy.array([costs.work[group].sum() for group in self._groups])
+        each = numpy.array([[values[group].sum() for group in self._groups] for values in (costs.work, costs.held)])
         slack = costs.total * LIMIT_SLACK
         behind_limit = limits.behind[boundary] + limits.least[boundary] + slack
         front_limit = limits.front[boundary] + limits.least[boundary] + slack
         most = limits.most[boundary] + slack
         behind, front = numpy.zeros((1, count), dtype=bool), numpy.zeros((1, count), dtype=bool)
-        # Seconds that cross, of the layers behind, and of those in front: rows of numbers for each cut begun.
-        seconds = numpy.zeros((3, 1))
-        limit = numpy.array([[most], [behind_limit], [front_limit]])
-        tensors, looked = self._tensors(costs), 0
+        rooms = numpy.array([costs.rooms[boundary:].sum(), costs.rooms[:boundary].sum()]) * (1 + LIMIT_SLACK)
+        # Rows of numbers for each cut begun: seconds that cross, that layers behind take, and those in front; and bytes
+        # of the layers behind, and of those in front.
+        sums = numpy.zeros((5, 1))
+        limit = numpy.array([[most], [behind_limit], [front_limit], [rooms[0]], [rooms[1]]])
+        pays = numpy.array([[0.0], [1.0], [1.0], [0.0], [0.0]])
+        tensors, looked = self._tensors(costs.sends(boundary)), 0
         for layer in self._order:
             free, ahead = numpy.flatnonzero(~front[:, layer]), numpy.flatnonzero(self._before[layer])
-            taken, left, added = behind[free], front[free], seconds[:, free]
+            taken, left, added = behind[free], front[free], sums[:, free]
             taken[:, layer] = True
-            added[1] += work[layer]
-            seconds[2] += ~front[:, ahead] @ work[ahead]
+            added[[1, 3]] += each[:, [layer]]
+            sums[[2, 4]] += each[:, ahead] @ ~front[:, ahead].T
             front[:, ahead] = True
             behind, front = numpy.concatenate([taken, behind]), numpy.concatenate([left, front])
-            seconds = numpy.concatenate([added, seconds], axis=1)
+            sums = numpy.concatenate([added, sums], axis=1)
             for size, readers in tensors[layer]:
                 out = numpy.flatnonzero(~behind[:, layer] & behind[:, readers].any(axis=1))
-                seconds[0, out] += size
-            within = (seconds + seconds[0] * [[0.0], [1.0], [1.0]] <= limit).all(axis=0)
-            behind, front, seconds = behind[within], front[within], seconds[:, within]
+                sums[0, out] += size
+            within = (sums + sums[0] * pays <= limit).all(axis=0)
+            behind, front, sums = behind[within], front[within], sums[:, within]
             looked += behind.size
             if looked > MOST_WORK:
                 return None
@@ -119,11 +123,11 @@ class Listing:
             rows[:, group] = behind[:, [index]]
         return rows
 
-    def _tensors(self, costs: LeastCosts) -> list[list[tuple[float, list[int]]]]:
+    def _tensors(self, sends: Floats) -> list[list[tuple[float, list[int]]]]:
         """For each group of layers, the tensors it makes: seconds to send each, and the groups that read it."""
         number = {layer: index for index, group in enumerate(self._groups) for layer in group}
         tensors: list[list[tuple[float, list[int]]]] = [[] for _ in self._groups]
-        for (producer, consumers), size in zip(self.instance.graph.tensors, costs.sends.tolist(), strict=True):
+        for (producer, consumers), size in zip(self.instance.graph.tensors, sends.tolist(), strict=True):
             readers = sorted({number[each] for each in consumers} - {number[producer]})
             if size > 0 and readers:
                 tensors[number[producer]].append((size, readers))
@@ -132,12 +136,12 @@ class Listing:
     def _crossing_seconds(self, costs: LeastCosts, rows: Sequence[Booleans]) -> list[Floats]:
         """Seconds that what crosses each cut takes at least over one side of it."""
         every = []
-        for behind in rows:
-            seconds = numpy.zeros(len(behind))
-            for (producer, consumers), size in zip(self.instance.graph.tensors, costs.sends.tolist(), strict=True):
+        for boundary, behind in enumerate(rows):
+            seconds, sends = numpy.zeros(len(behind)), costs.sends(boundary).tolist()
+            for (producer, consumers), size in zip(self.instance.graph.tensors, sends, strict=True):
                 if size > 0 and consumers:
                     seconds += size * (~behind[:, producer] & behind[:, list(consumers)].any(axis=1))
-            every.append(seconds + costs.latency * (seconds > 0))
+            every.append(seconds + costs.latency[boundary] * (seconds > 0))
         return every
 
 
@@ -154,13 +158,15 @@ def _stages_between(
 ) -> Cuts | None:
     """The stages between cuts of neighbouring boundaries that are no slower than any may be; None: too many."""
     pairs: list[_Pairs] = []
-    work = [behind @ costs.work for behind in rows]
+    work, held = ([behind @ values for behind in rows] for values in (costs.work, costs.held))
     limit = limits.slowest + costs.total * LIMIT_SLACK
     reached, stages = numpy.zeros(1, dtype=numpy.int64), 0
     for index in range(len(rows) - 1):
         ahead, after = rows[index][reached], rows[index + 1]
         if len(ahead) * after.size > MOST_COMPARED:
             return None
+        # Differences of sums have lost no more than a share of the whole.
+        room = costs.rooms[index] + float(held[0][0]) * LIMIT_SLACK
         longest = (work[index] + crossing[index])[reached]
         shortest = work[index + 1] - crossing[index + 1]
         inside = after.T.astype(numpy.float32)
@@ -168,9 +174,10 @@ def _stages_between(
         found = []
         for start in range(0, len(ahead), block):
             own = ahead[start : start + block]
-            held = (longest[start : start + block, None] - shortest[None, :]) <= limit
-            held &= (own.astype(numpy.float32) @ inside == size) & (own.sum(axis=1)[:, None] > size)
-            found.append(numpy.argwhere(held) + numpy.array([[start, 0]]))
+            bytes_held = held[index][reached[start : start + block], None] - held[index + 1][None, :]
+            inner = (longest[start : start + block, None] - shortest[None, :] <= limit) & (bytes_held <= room)
+            inner &= (own.astype(numpy.float32) @ inside == size) & (own.sum(axis=1)[:, None] > size)
+            found.append(numpy.argwhere(inner) + numpy.array([[start, 0]]))
             stages += len(found[-1])
             if stages * after.shape[1] > MOST_STAGE_LAYERS:
                 return None

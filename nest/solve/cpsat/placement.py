@@ -80,6 +80,23 @@ def slots(instance: Instance, case: Case, width: int) -> Slots:
     return Slots(count, numpy.array(groups, dtype=numpy.int64))
 
 
+def boundary_levels(instance: Instance, case: Case) -> list[list[int]]:
+    """For each boundary of a case, the ends included, the levels it can have; those of the ends are none.
+
+    Stage `i` leaves room for those in front of it and behind it, so that only some slots are left to it. Two slots are
+    apart as the outermost of the neighbours between them. What is sent directly comes over the level of two stages that
+    need not be neighbours: any.
+    """
+    widths, every = {instance.candidates[each].width for each in case.candidates}, range(len(instance.cluster.levels))
+    if len(widths) > 1 or instance.space.direct:
+        return [[], *([*every] for _ in range(case.stages - 1)), []]
+    own = slots(instance, case, widths.pop())
+    parted = numpy.array([group[1:] != group[:-1] for group in own.groups]).reshape(len(every), -1)
+    neighbours, spare = parted.sum(axis=0), own.count - case.stages
+    inner = [numpy.unique(neighbours[i : i + spare + 1]).tolist() for i in range(case.stages - 1)]
+    return [[], *inner, []]
+
+
 @frozen(eq=False)
 class Places:
     """Places of blocks of several widths.
