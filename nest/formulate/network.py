@@ -54,7 +54,7 @@ def irregular(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pai
 
 def _forwards(network: LinkGraph, pairs: Pairs) -> bool:
     assert pairs.hops is not None  # Of links they are known.
-    return forwards(network, pairs.hops.astype(numpy.int64))
+    return forwards(network, pairs.hops)
 
 
 def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:

@@ -13,7 +13,7 @@ import numpy
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from nest.instance.pairs import Pairs
+from nest.instance.pairs import Hops, Pairs
 from nest.network.graph import Floats, LinkGraph, Numbers
 
 STEPS_AT_ONCE = 2_000_000
@@ -310,18 +310,19 @@ def _narrowest(steps: list[_Steps], sources: int, width: Floats) -> Iterator[Flo
         yield least
 
 
-def forwards(graph: LinkGraph, hops: Numbers) -> bool:
+def forwards(graph: LinkGraph, hops: Hops) -> bool:
     """Whether a device lies on a shortest path between two others, and so may have to pass on what is not for it.
 
     Args:
         graph: the network.
         hops: between every two devices, in the order of `graph.devices`.
     """
+    count = len(hops)
+    short = hops.astype(numpy.int8) if hops.max() < 64 else hops  # Sums of two fit.
     neighbours = numpy.bincount(graph.ends.reshape(-1), minlength=len(graph.names))[graph.devices]
     for device in numpy.flatnonzero(neighbours > 1).tolist():
-        others = numpy.arange(len(hops)) != device
-        through = hops[others, device][:, None] + hops[device, others][None, :]
-        between = hops[numpy.ix_(others, others)]
-        if ((through == between) & (between > 0)).any():
+        through = short[:, device, None] + short[None, device, :]
+        # The device itself is at an end of `2 * count - 1` pairs.
+        if numpy.count_nonzero(through == short) > 2 * count - 1:
             return True
     return False

@@ -7,7 +7,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest.network import LinkGraph, network_model, pairs
+from nest.network import LinkGraph, forwards, network_model, pairs
 from nest.network.graph import grid, link_graph
 from tests.network.networks import all_sending, as_networkx, random_graphs, shuffled
 
@@ -51,6 +51,19 @@ def test_both_directions_are_alike(graph: LinkGraph) -> None:
     assert (found.bandwidth == found.bandwidth.T).all()
     assert (found.latency == found.latency.T).all()
     assert (found.bandwidth > 0).all()
+
+
+@given(random_graphs(switches=True))
+def test_devices_forward_where_one_is_on_a_shortest_path(graph: LinkGraph) -> None:
+    hops, whole, devices = pairs(graph).hops, as_networkx(graph), set(graph.devices.tolist())
+    assert hops is not None
+    between = [
+        set(path[1:-1]) & devices
+        for one in devices
+        for two in devices
+        for path in (networkx.all_shortest_paths(whole, one, two) if one != two else [])
+    ]
+    assert forwards(graph, hops) == any(between)
 
 
 def test_the_worse_direction_counts() -> None:
