@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.stages import StageBook
 
 MOST_TIERS = 4
-"""Tiers that are looked at, the fastest first: a node, a rack, a row; measured matrices may have one for every pair."""
+"""Tiers that are looked at, where bandwidths differ most: a node, a rack, a row; measured ones differ at every pair."""
 
 
 @frozen
@@ -54,10 +54,10 @@ def tiers(network: NetworkModel) -> tuple[Tier, ...]:
     bandwidth, latency = network.bandwidth, network.latency
     apart = ~numpy.eye(len(bandwidth), dtype=bool)
     found: list[Tier] = []
-    for least in numpy.unique(bandwidth[apart])[::-1].tolist():
+    for least in _steps(numpy.unique(bandwidth[apart])[::-1]):
         near = (bandwidth >= least) & (least <= bandwidth.T)
         islands = _islands(near)
-        if islands[0] == len(bandwidth) or len(found) == MOST_TIERS:
+        if islands[0] == len(bandwidth):
             break
         far = apart & (bandwidth < least)
         tier = Tier(islands, float(bandwidth[far].max()), float(latency[far].min()))
@@ -65,6 +65,14 @@ def tiers(network: NetworkModel) -> tuple[Tier, ...]:
             found.pop()  # The same islands, and what is far is slower.
         found.append(tier)
     return tuple(found)
+
+
+def _steps(values: Floats) -> list[float]:
+    """Of descending values those behind which the next is smaller by the largest factors, as many as tiers."""
+    ratios = values[:-1] / values[1:]
+    chosen = numpy.sort(numpy.argsort(-ratios, kind="stable")[:MOST_TIERS])
+    steps: list[float] = values[chosen].tolist()
+    return steps
 
 
 def _islands(near: Any) -> tuple[int, ...]:
