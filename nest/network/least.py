@@ -140,9 +140,19 @@ def _descending(values: Floats, most: int) -> _Steps:
 
 
 def _ascending(values: Floats, most: int) -> _Steps:
-    """Thresholds at or above which values lie; a value passes a threshold if it is no larger."""
+    """Thresholds at or above which values lie; a value passes a threshold if it is no larger.
+
+    Where there are too many, half of them stand where neighbouring values differ most, as those inside a node and
+    across do, whatever noise a measurement has; the others are spread evenly.
+    """
     distinct = numpy.unique(values)
-    last = numpy.unique(numpy.linspace(0, len(distinct) - 1, min(len(distinct), most)).astype(numpy.int64))
+    count = len(distinct)
+    if count <= most:
+        return _Steps(distinct, distinct)
+    size = numpy.log(numpy.maximum(numpy.abs(distinct), numpy.finfo(float).tiny))
+    apart = numpy.argsort(-numpy.abs(numpy.diff(size)), kind="stable")[: most // 2]
+    evenly = numpy.linspace(0, count - 1, most - most // 2).astype(numpy.int64)
+    last = numpy.unique(numpy.concatenate([apart, evenly]))
     first = numpy.append(0, last[:-1] + 1)
     return _Steps(distinct[last], distinct[first])
 
