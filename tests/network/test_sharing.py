@@ -63,6 +63,16 @@ def test_devices_that_pass_on_share_their_links() -> None:
 @settings(max_examples=1000)
 @given(random_graphs(switches=True))
 def test_no_level_is_faster_than_what_devices_get_when_all_send_that_far(graph: LinkGraph) -> None:
+    no_level_is_faster(graph)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (9,), (2, 3, 3), (6, 2)])
+@pytest.mark.parametrize("wrap", [True, False])
+def test_no_level_of_a_grid_is_faster(shape: tuple[int, ...], wrap: bool) -> None:
+    no_level_is_faster(grid(shape, [wrap] * len(shape), 50e9, 1e-6))
+
+
+def no_level_is_faster(graph: LinkGraph) -> None:
     """Every device sends evenly to all at one distance: each gets the rate at which its fullest link is full."""
     totals, each_sends = all_sending(graph)
     whole = as_networkx(graph)
