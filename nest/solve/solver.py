@@ -28,7 +28,7 @@ def solve(
         options: further ones of `nest.solve.dp.solve`.
 
     Raises:
-        InputError: a constraint cannot be computed, or the network's layer graph has too many cuts.
+        InputError: a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
     """
     if instance.network is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from nest.instance import Instance, Result, Solution
+from nest.solve.dp import TooManyCuts
 from nest.solve.dp import solve as solve_on_levels
 from nest.solve.effort import Deadline
 from nest.solve.placement.arrange import Arranger
@@ -38,7 +39,7 @@ def solve(
     """The plan of least step time on the network, proved where bounds meet or CP-SAT can; arguments as of `dp.solve`.
 
     Raises:
-        InputError: the layer graph has too many cuts, or a constraint cannot be computed.
+        InputError: a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
@@ -48,13 +49,37 @@ def solve(
         solution, seconds = arranger.place(plan.solution)
         return evolve(plan, solution=solution, value=seconds)
 
-    result = solve_on_levels(instance, deadline, progress, known=known, runner_up=False, besides=besides, placed=placed)
+    options: Any = {"known": known, "runner_up": False, "besides": besides, "placed": placed}
+    try:
+        result = solve_on_levels(instance, deadline, progress, **options)
+    except TooManyCuts:
+        return _branched(instance, arranger, deadline, progress, besides)
     result = evolve(result, runner_up=None)  # Those met on the way were hardly placed.
     if result.status != "feasible" or besides or deadline.passed or not instance.complete:
         return result
     if not _provable(instance):
         return result
     return _proved(instance, result, arranger, deadline, progress)
+
+
+def _branched(
+    instance: Instance,
+    arranger: Arranger,
+    deadline: Deadline,
+    progress: Progress | None,
+    besides: Sequence[Solution],
+) -> Result:
+    """Of a graph with too many cuts to list: the best plan on the optimistic level, placed, with its bound there."""
+    from nest.solve.any_graph import solve as solve_any_graph
+
+    relaxed = evolve(instance, network=None)
+    result = solve_any_graph(relaxed, deadline, progress, besides=besides, runner_up=False)
+    if result.solution is None:
+        return result
+    solution, seconds = arranger.place(result.solution)
+    bound = min(result.lower_bound or 0.0, seconds)
+    result = evolve(result, status="feasible", solution=solution, batch_time=seconds, lower_bound=bound, runner_up=None)
+    return evolve(result, status="optimal", lower_bound=seconds) if bound >= seconds * (1 - PROOF) else result
 
 
 def _provable(instance: Instance) -> bool:

@@ -1,0 +1,144 @@
+"""Branch and check on networks: bounds that are kept, graphs with many cuts, and networks as large as people have."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import nest
+
+
+def profile(edges: list[tuple[int, int]], layers: int, sent: float = 1e8) -> dict[str, Any]:
+    """Layers of some 10 ms, no two alike, with a gigabyte of state each."""
+    seconds = [0.01 * (1 + 0.3 * (index * 7 % 5) / 5) for index in range(layers)]
+    nothing, state = [0.0] * layers, [1e9] * layers
+    dense = {"ranks": [0], "weights": state, "gradients": state, "optimizer": state, "update": nothing}
+    saved = [1e8] * layers
+    candidate = {
+        "name": "c",
+        "degrees": {},
+        "width": 1,
+        "samples": 1,
+        "forward": seconds,
+        "backward": seconds,
+        "state": {"dense": dense},
+        "recompute": {"none": {"extra": nothing, "first": saved, "more": saved, "peak": nothing}},
+        "edge_bytes": [sent] * len(edges),
+    }
+    return {
+        "layers": [f"l{index}" for index in range(layers)],
+        "edges": [list(e) for e in edges],
+        "candidates": [candidate],
+    }
+
+
+def chain(layers: int) -> list[tuple[int, int]]:
+    return [(index, index + 1) for index in range(layers - 1)]
+
+
+def towers(count: int, height: int) -> list[tuple[int, int]]:
+    """Chains side by side between a first and a last layer."""
+    last = count * height + 1
+    edges = []
+    for tower in range(count):
+        rows = [1 + tower * height + step for step in range(height)]
+        edges += [(0, rows[0]), *pairwise(rows), (rows[-1], last)]
+    return edges
+
+
+RING = {"torus": {"shape": [4], "bandwidth": "10 GB/s", "latency": "2 us"}}
+
+
+def test_a_graph_with_many_cuts_is_placed_with_a_bound() -> None:
+    problem = {
+        "nest": 1,
+        "profile": profile(towers(5, 8), 42),
+        "training": {"global_batch": 8},
+        "constraints": ["pp == 4"],
+        "cluster": {"memory": "80 GB", "topology": RING},
+    }
+    plan = nest.solve(problem, time_limit=60)
+    assert plan.placement is not None
+    assert plan.batch_time is not None
+    assert plan.lower_bound is not None
+    assert plan.lower_bound <= plan.batch_time <= plan.lower_bound * 1.05
+    assert nest.check(plan).ok
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"torus": {"shape": [4, 4, 4], "bandwidth": "50 GB/s", "latency": "1 us"}},
+        {"mesh": {"shape": [8, 8], "bandwidth": "50 GB/s", "latency": "1 us"}},
+        {"dragonfly": {"p": 2, "a": 4, "h": 2, "bandwidth": "50 GB/s", "latency": "1 us"}},
+        {
+            "rail-optimised": {
+                "nodes": 8,
+                "gpus": 8,
+                "nvlink_bandwidth": "450 GB/s",
+                "bandwidth": "50 GB/s",
+                "nvlink_latency": "3 us",
+                "latency": "2 us",
+            }
+        },
+    ],
+    ids=["torus", "mesh", "dragonfly", "rails"],
+)
+def test_large_networks_have_a_small_gap(topology: dict[str, Any]) -> None:
+    problem = {
+        "nest": 1,
+        "profile": profile(chain(16), 16, sent=1e9),
+        "training": {"global_batch": 128},
+        "cluster": {"memory": "30 GB", "topology": topology},
+    }
+    plan = nest.solve(problem)
+    assert plan.batch_time is not None
+    assert plan.lower_bound is not None
+    assert plan.lower_bound <= plan.batch_time <= plan.lower_bound * 1.05
+    assert nest.check(plan).ok
+
+
+def test_the_same_mesh_with_and_without_routers_gets_the_same_plan() -> None:
+    nodes = [f"{row},{column}" for row in range(2) for column in range(4)]
+    pairs = [
+        (one, two)
+        for one in nodes
+        for two in nodes
+        if one < two and sum(abs(int(a) - int(b)) for a, b in zip(one.split(","), two.split(","), strict=True)) == 1
+    ]
+
+    def planned(routers: bool) -> Any:
+        link, prefix = {"bandwidth": "5 GB/s", "latency": "1 us"}, "router " if routers else ""
+        edges = [{"source": prefix + one, "target": prefix + two, **link} for one, two in pairs]
+        written = [{"id": name} for name in nodes]
+        if routers:
+            written += [{"id": f"router {name}", "kind": "switch"} for name in nodes]
+            own = {"bandwidth": "1 PB/s", "latency": 0}
+            edges = [{"source": name, "target": f"router {name}", **own} for name in nodes] + edges
+        problem = {
+            "nest": 1,
+            "profile": profile(chain(6), 6, sent=3e8),
+            "training": {"global_batch": 16},
+            "cluster": {"memory": "20 GB", "topology": {"nodes": written, "edges": edges}},
+        }
+        return nest.solve(problem)
+
+    one, two = planned(routers=False), planned(routers=True)
+    assert one.status == two.status == "optimal"
+    assert one.batch_time == pytest.approx(two.batch_time, rel=1e-9)
+    assert one.placement == two.placement
+    assert one.stages == two.stages
+
+
+def test_time_that_is_up_leaves_a_plan_with_its_bound() -> None:
+    problem = {
+        "nest": 1,
+        "profile": profile(chain(16), 16, sent=1e9),
+        "training": {"global_batch": 128},
+        "cluster": {"memory": "30 GB", "topology": {"mesh": {"shape": [6, 6], "bandwidth": "50 GB/s"}}},
+    }
+    plan = nest.solve(problem, time_limit=0.5)
+    assert plan.batch_time is not None
+    assert plan.lower_bound is not None
+    assert plan.lower_bound <= plan.batch_time
+    assert nest.check(plan).ok
