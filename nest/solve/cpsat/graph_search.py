@@ -50,6 +50,13 @@ WHOLE_EFFORT = 40.0
 PARTS = (1.0, 1 / 4, 1 / 16)
 """Parts of the way from the bound to the best, up to which cuts are tried to be listed."""
 
+REACH = 3
+"""Layers in a row that may change their side of a boundary where plans around the best one are looked for; fewer where
+that makes too many cuts, and where no plan so near is better."""
+
+IMPROVING = 0.5
+"""Deterministic seconds that one such look is counted as."""
+
 Progress = Callable[[SearchProgress], None]
 
 
@@ -188,6 +195,7 @@ class GraphSearch:
         while each.bound <= self.target and not self.spent:
             step = self._listed(each)
             if step is None:
+                self._improve(each)
                 return self._settled_by_model(each, effort)
             target, stages = step
             if stages is not None and not self._asked(each, target, stages, effort):
@@ -219,10 +227,7 @@ class GraphSearch:
     def _asked(self, each: OpenCase, target: float, stages: ListedStages, effort: float) -> bool:
         """Whether CP-SAT told whether the case has a plan below `target`; the best is taken, or the bound raised."""
         overfull: tuple[Any, ...] = ()
-        for plan in stages.plans(target, overfull):
-            price = exact_price(self.instance, each.case, plan)
-            if price.batch_time < self.best and not any(price.overfull):
-                self.known = plan, price.batch_time
+        self._walk(each, stages)
         while True:
             try:
                 model = stages.model(
@@ -259,6 +264,27 @@ class GraphSearch:
         if price.batch_time < self.best:
             self.known = solution, price.batch_time
         return overfull, True
+
+    def _improve(self, each: OpenCase) -> None:
+        """Better plans of a case around the best known, as long as there are any: all that cut nearby."""
+        reach, limits = REACH, self._boundaries.limits(self._costs.of(each.case), each.case, self.target)
+        while limits is not None and reach and not self.spent and self.known is not None:
+            before, known = self.best, self.known[0]
+            if len(known.stages) != each.case.stages or known.replicas != each.case.replicas:
+                return
+            cuts = self._listing.cuts(self._costs.of(each.case), each.case, limits, (known, reach))
+            self.effort.spent.append(IMPROVING)
+            if cuts is not None:
+                self._walk(each, ListedStages.of(self.instance, each.case, cuts))
+            if self.best >= before * (1 - PROOF):
+                reach -= 1
+
+    def _walk(self, each: OpenCase, stages: ListedStages) -> None:
+        """Take the best of some good plans between listed cuts."""
+        for plan in stages.plans(self.target, ()):
+            price = exact_price(self.instance, each.case, plan)
+            if price.batch_time < self.best and not any(price.overfull):
+                self.known = plan, price.batch_time
 
     def _settled_by_model(self, each: OpenCase, effort: float) -> bool:
         """Whether a model of the whole case, however many cuts there are, settles it."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Instance
+from nest.instance import Instance, Solution
 from nest.solve.cpsat.boundaries import Limits
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, inseparable_layers
@@ -63,10 +63,19 @@ class Listing:
         self._readers = [sorted(each) for each in readers]
         self._order, self._before = _order(self._readers)
 
-    def cuts(self, costs: LeastCosts, case: Case, limits: Limits) -> Cuts | None:
+    def cuts(
+        self, costs: LeastCosts, case: Case, limits: Limits, near: tuple[Solution, int] | None = None
+    ) -> Cuts | None:
         """The cuts and stages of all plans within the limits; None where they are too many, or do not tell costs.
 
         Every boundary has its own cuts, those of boundary 0 first, also where they are the same as another's.
+
+        Args:
+            costs: of the case.
+            case: the case.
+            limits: of its boundaries.
+            near: a plan of as many stages, and how many layers in a row may change their side of its boundaries; None:
+                all may.
         """
         space = self.instance.space
         if space.direct or space.even or space.partition is not None:
@@ -74,17 +83,39 @@ class Listing:
         layers = len(self.instance.graph.layers)
         rows: list[Booleans] = [numpy.ones((1, layers), dtype=bool)]
         for boundary in range(1, case.stages):
-            listed = self._boundary(costs, case, limits, boundary)
+            fixed = None if near is None else self._fixed(near[0], boundary, near[1])
+            listed = self._boundary(costs, limits, boundary, fixed)
             if listed is None or len(listed) > MOST_CUTS:
                 return None
             rows.append(listed)
         rows.append(numpy.zeros((1, layers), dtype=bool))
         return _stages_between(self._crossing_seconds(costs, rows), costs, rows, limits)
 
-    def _boundary(self, costs: LeastCosts, case: Case, limits: Limits, boundary: int) -> Booleans | None:
+    def _fixed(self, solution: Solution, boundary: int, reach: int) -> tuple[Booleans, Booleans]:
+        """Which groups of layers stay behind a boundary of a plan, and in front of it: those farther from it."""
+        after = {layer for stage in solution.stages[boundary:] for layer in stage.layers}
+        behind = numpy.array([group[0] in after for group in self._groups], dtype=bool)
+        makers: list[list[int]] = [[] for _ in self._groups]
+        for maker, readers in enumerate(self._readers):
+            for reader in readers:
+                makers[reader].append(maker)
+        stays = []
+        for side, neighbours in ((behind, makers), (~behind, self._readers)):
+            # Layers on this side from which so few steps lead across.
+            close = numpy.zeros(len(behind), dtype=bool)
+            for _ in range(reach):
+                crossing = close | ~side
+                close |= side & numpy.array([any(crossing[each] for each in own) for own in neighbours], dtype=bool)
+            stays.append(side & ~close)
+        return stays[0], stays[1]
+
+    def _boundary(
+        self, costs: LeastCosts, limits: Limits, boundary: int, fixed: tuple[Booleans, Booleans] | None
+    ) -> Booleans | None:
         """The cuts within the limits of a boundary, by layer; None where too many are begun at once.
 
-        Layers are decided one after the other, whoever reads a layer before it.
+        Layers are decided one after the other, whoever reads a layer before it; `fixed` are those that stay behind, and
+        those that stay in front.
         """
         count = len(self._groups)
         each = numpy.array([[values[group].sum() for group in self._groups] for values in (costs.work, costs.held)])
@@ -102,9 +133,12 @@ class Listing:
         tensors, looked = self._tensors(costs.sends(boundary)), 0
         for layer in self._order:
             free, ahead = numpy.flatnonzero(~front[:, layer]), numpy.flatnonzero(self._before[layer])
+            free = free[:0] if fixed is not None and fixed[1][layer] else free
             taken, left, added = behind[free], front[free], sums[:, free]
             taken[:, layer] = True
             added[[1, 3]] += each[:, [layer]]
+            if fixed is not None and fixed[0][layer]:
+                behind, front, sums = behind[:0], front[:0], sums[:, :0]
             sums[[2, 4]] += each[:, ahead] @ ~front[:, ahead].T
             front[:, ahead] = True
             behind, front = numpy.concatenate([taken, behind]), numpy.concatenate([left, front])
