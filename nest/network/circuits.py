@@ -67,13 +67,13 @@ def circuits(
     if all((table[apart] == table[0, 1]).all() for table in tables):
         return _fronts(numpy.arange(count)[None, :], tables)
     if count <= EXACT:
-        return _fronts(_all_orders(count), tables)
+        return _fronts(all_orders(count), tables)
     known = [list(range(count)), *map(list, guesses)]
     return _fronts(_canonical([*known, *_searched(bandwidth, latency, _fronts(_canonical(known), tables))]), tables)
 
 
 @cache
-def _all_orders(count: int) -> NDArray[numpy.int64]:
+def all_orders(count: int) -> NDArray[numpy.int64]:
     """Every circuit over so many members, in lexicographic order."""
     return numpy.array([(0, *rest) for rest in permutations(range(1, count))], dtype=numpy.int64)
 

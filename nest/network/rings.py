@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import permutations
+from itertools import product as product_of
 from math import prod
 
 import numpy
 from attrs import frozen
 
 from nest.instance.network import Numbers, Ring
-from nest.network.circuits import EXACT, circuits
+from nest.network.circuits import EXACT, all_orders, circuits
 from nest.network.product import Product
 from nest.network.routes import Routes
 from nest.tolerances import SUM_ERROR
@@ -112,6 +113,7 @@ class Rings:
         self._all_ports = all_ports
         self._found = lru_cache(maxsize=MOST_REMEMBERED)(self._best_over)
         self._along = cache(self._circuit_along)
+        self._both_ways = cache(self._circuits_both_ways)
 
     def over(self, members: Iterable[int]) -> tuple[Ring, ...]:
         """The ways none of which another beats in both figures, by ascending latency.
@@ -155,48 +157,46 @@ class Rings:
 
     def _dimensional(self, devices: Numbers) -> Iterator[Ring]:
         """One dimension after the other, where the devices are a sub-grid of a product."""
-        lines = self._lines(devices)
-        if not lines:
-            return
-        figures = Dimensions(
-            tuple(each.size for each in lines),
-            tuple(each.latency for each in lines),
-            tuple(each.bandwidth for each in lines),
-            tuple(self._ways(each) if self._all_ports else 1.0 for each in lines),
-        )
-        order, latency = figures.widest_first(), figures.flat_latency()
-        if len(lines) > 1:
-            sent = [
-                (line.sources, line.targets, share) for line, share in zip(lines, figures.shares(order), strict=True)
-            ]
-            yield self._ring(latency, figures.flat_bandwidth(figures.per_byte(order)), sent)
-        if self._all_ports:
-            per_byte, shares = figures.ported()
-            sent = []
-            for line, share in zip(lines, shares, strict=True):
-                sent.append((line.sources, line.targets, share / 2))
-                sent.append((line.targets, line.sources, share / 2))
-            yield self._ring(latency, figures.flat_bandwidth(per_byte), sent)
-
-    def _lines(self, devices: Numbers) -> list[_Dimension]:
-        """The parallel rings along each dimension; nothing where the devices are no sub-grid."""
         if self._product is None:
-            return []
+            return
         place = self._product.place[devices]
         used = [column for column in range(place.shape[1]) if (place[:, column] != place[0, column]).any()]
         values = [tuple(numpy.unique(place[:, column]).tolist()) for column in used]
         shape = [len(each) for each in values]
         if prod(shape) != len(devices):
-            return []
+            return
         whole = devices[numpy.lexsort([place[:, column] for column in reversed(used)])].reshape(shape)
-        lines = []
-        for axis, (column, along) in enumerate(zip(used, values, strict=True)):
-            circuit = whole.take(self._along(column, along), axis=axis)
-            sources, targets = circuit.reshape(-1), numpy.roll(circuit, -1, axis=axis).reshape(-1)
-            slowest = float(self._routes.latency[sources, targets].max())
-            narrowest = float(self._routes.bandwidth[sources, targets].min())
-            lines.append(_Dimension(shape[axis], slowest, narrowest, sources, targets))
-        return lines
+        if len(used) > 1:
+            orders = map(self._along, used, values)
+            yield self._in_turn([self._lines(whole, axis, order) for axis, order in enumerate(orders)])
+        if self._all_ports:
+            for chosen in product_of(*map(self._both_ways, used, values)):
+                yield self._at_once([self._lines(whole, axis, order) for axis, order in enumerate(chosen)])
+
+    def _in_turn(self, lines: Sequence[_Dimension]) -> Ring:
+        """One dimension after the other, the widest first."""
+        figures = _figures(lines, [1.0] * len(lines))
+        order = figures.widest_first()
+        sent = [(line.sources, line.targets, share) for line, share in zip(lines, figures.shares(order), strict=True)]
+        return self._ring(figures.flat_latency(), figures.flat_bandwidth(figures.per_byte(order)), sent)
+
+    def _at_once(self, lines: Sequence[_Dimension]) -> Ring:
+        """All ports at once."""
+        figures = _figures(lines, [self._ways(line) for line in lines])
+        per_byte, shares = figures.ported()
+        sent = []
+        for line, share in zip(lines, shares, strict=True):
+            sent.append((line.sources, line.targets, share / 2))
+            sent.append((line.targets, line.sources, share / 2))
+        return self._ring(figures.flat_latency(), figures.flat_bandwidth(per_byte), sent)
+
+    def _lines(self, whole: Numbers, axis: int, order: Numbers) -> _Dimension:
+        """The parallel rings along a dimension of a grid of devices, whose places there are visited in this order."""
+        circuit = whole.take(order, axis=axis)
+        sources, targets = circuit.reshape(-1), numpy.roll(circuit, -1, axis=axis).reshape(-1)
+        slowest = float(self._routes.latency[sources, targets].max())
+        narrowest = float(self._routes.bandwidth[sources, targets].min())
+        return _Dimension(whole.shape[axis], slowest, narrowest, sources, targets)
 
     def _ways(self, line: _Dimension) -> float:
         """How many times as fast rings are with half of what is sent in each direction."""
@@ -206,11 +206,48 @@ class Rings:
         return 2.0 * float(busiest.max()) / float(numpy.bincount(numpy.concatenate([there, back])).max())
 
     def _circuit_along(self, dimension: int, places: tuple[int, ...]) -> Numbers:
-        """The best order of these places of a dimension."""
+        """The best order of these places of a dimension: that of the shortest steps."""
         assert self._product is not None
         hops = self._product.hops[dimension][numpy.ix_(places, places)]
         walk = numpy.argsort(self._product.along[dimension][list(places)]).tolist()
         return circuits(numpy.ones(hops.shape), hops.astype(numpy.float64), hops, _round(walk))[0].order
+
+    def _circuits_both_ways(self, dimension: int, places: tuple[int, ...]) -> tuple[Numbers, ...]:
+        """Orders of these places none of which beats another in latency and in how few links both directions share.
+
+        A ring that is not complete has two good ones: to its end and back, with short steps over the same links in both
+        directions, or round, with one long step and no link shared. Up to `EXACT` places all are looked at.
+        """
+        assert self._product is not None
+        if len(places) > EXACT:
+            walk = numpy.argsort(self._product.along[dimension][list(places)])
+            orders = numpy.array([self._along(dimension, places), walk])
+        else:
+            orders = all_orders(len(places))
+        return tuple(self._unbeaten(dimension, places, orders))
+
+    def _unbeaten(self, dimension: int, places: tuple[int, ...], orders: Numbers) -> Iterator[Numbers]:
+        """Those of `orders` that none beats in both, by ascending latency, as seen on one line."""
+        assert self._product is not None
+        others = numpy.delete(self._product.place, dimension, axis=1)
+        line = numpy.flatnonzero((others == others[0]).all(axis=1))
+        line = line[numpy.argsort(self._product.place[line, dimension])][list(places)]
+        count, following = len(places), numpy.roll(orders, -1, axis=1)
+        which, links = self._routes.paths(numpy.repeat(line, count), numpy.tile(line, count))
+        used, column = numpy.unique(links, return_inverse=True)
+        pairs = numpy.zeros((count * count, len(used)), dtype=numpy.int16)
+        pairs[which, column] = 1
+        crossed = pairs.reshape(count, count, len(used))
+        there = crossed[orders, following].sum(axis=1, dtype=numpy.int16)
+        both = there + crossed[following, orders].sum(axis=1, dtype=numpy.int16)
+        ways = there.max(axis=1) / both.max(axis=1)
+        hops = self._product.hops[dimension][numpy.ix_(places, places)][orders, following]
+        longest = hops.max(axis=1) * self._product.latency[dimension]
+        most = 0.0
+        for row in numpy.lexsort((hops.sum(axis=1), -ways, longest)).tolist():
+            if ways[row] > most:
+                most = float(ways[row])
+                yield orders[row]
 
     def _ring(self, latency: float, bandwidth: float, sent: Sequence[Sent]) -> Ring:
         """A ring with what each directed link carries."""
@@ -220,6 +257,16 @@ class Rings:
         links, index = numpy.unique(every, return_inverse=True)
         shares = numpy.bincount(index.reshape(-1), weights).astype(numpy.float64)
         return Ring(latency, bandwidth, links, shares)
+
+
+def _figures(lines: Sequence[_Dimension], ways: Sequence[float]) -> Dimensions:
+    """The dimensions of these lines."""
+    return Dimensions(
+        tuple(each.size for each in lines),
+        tuple(each.latency for each in lines),
+        tuple(each.bandwidth for each in lines),
+        tuple(ways),
+    )
 
 
 def _round(walk: list[int]) -> tuple[list[int], list[int]]:

@@ -16,6 +16,7 @@ from time import perf_counter
 
 from tests.agreement.compare import as_json, check_diagnosis, complaint, planner
 from tests.agreement.random_networks import (
+    random_forwarding_problem,
     random_network_problem,
     random_ported_problem,
     random_ruled_problem,
@@ -36,8 +37,9 @@ KINDS = {
     "sharded": random_sharded_problem,
     "ported": random_ported_problem,
     "ruled": random_ruled_problem,
+    "forwarding": random_forwarding_problem,
 }
-"""Kinds of problems: one candidate for all stages, several, shard groups, collectives on all ports, and rules."""
+"""Kinds of problems: one candidate for all stages, several, shard groups, all ports, rules, and links all alike."""
 
 
 def draw_network(seed: int, kind: str = "plain") -> dict:

@@ -5,7 +5,7 @@ from random import Random
 from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
 from tests.agreement.graphs import random_graph
 from tests.agreement.problems import send_more
-from tests.agreement.random_topologies import random_topology
+from tests.agreement.random_topologies import random_forwarding, random_topology
 from tests.agreement.rules import random_constraints, random_fixed
 from tests.oracle.network_plans import Search
 from tests.oracle.topology import Topology
@@ -32,13 +32,25 @@ RULES = (
 
 
 def random_network_problem(random: Random, kind: str | None = None, *, mixed: bool = False, most: int = 8) -> dict:
-    """A problem of up to 6 layers and so many devices in which what is sent takes about as long as what is computed.
-
-    The network is one of `KINDS`, where one is named. Where candidates are mixed, layers are fewer.
-    """
+    """A problem of up to so many devices, of which the network is one of `KINDS`, where one is named."""
     topology = random_topology(random, kind)
     while Topology(topology).size > most:
         topology = random_topology(random, kind)
+    return random_problem_on(random, topology, mixed=mixed)
+
+
+def random_forwarding_problem(random: Random) -> dict:
+    """A problem on a network of devices alone whose links are alike; every other one drives all ports."""
+    problem = random_problem_on(random, random_forwarding(random))
+    problem["training"]["all_ports"] = random.random() < 0.5
+    return problem
+
+
+def random_problem_on(random: Random, topology: dict, *, mixed: bool = False) -> dict:
+    """A problem of up to 6 layers in which what is sent takes about as long as what is computed.
+
+    Where candidates are mixed, layers are fewer.
+    """
     count = Topology(topology).size
     graph = random_graph(random, 4 if mixed else random.choice([4, 5, 5, 6]))
     numbers = Numbers(random)

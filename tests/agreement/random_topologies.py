@@ -40,6 +40,24 @@ def random_topology(random: Random, kind: str | None = None) -> dict:
             return topology
 
 
+def forwards(network: Topology) -> bool:
+    """Whether some device passes on messages of others: then it is no hierarchy, although all pairs may be alike."""
+    own = set(network.devices)
+    return any(network.links[link].target in own for paths in network.path for path in paths for link in path[:-1])
+
+
+def random_forwarding(random: Random) -> dict:
+    """A torus, mesh, cube or other graph of devices with links all alike, mostly without latency."""
+    while True:
+        topology = random.choice([random_grid, random_grid, random_regular, random_connected])(random)
+        alike = {"bandwidth": random.choice([1.0, 4.0, 16.0]), "latency": random.choice([0.0, 0.0, 1 / 64])}
+        for part in [*topology.get("edges", topology.get("links", [])), *topology.values()]:
+            if "bandwidth" in part:
+                part.update(alike)
+        if forwards(Topology(topology)):
+            return topology
+
+
 def random_grid(random: Random) -> dict:
     """A torus or a mesh by its parameters."""
     figures = Figures(random)

@@ -10,7 +10,7 @@ from nest.hooks.placements import network_of
 from nest.io import structure
 from nest.network import LinkGraph, PathNetwork, network_model, pairs, reduce
 from nest.spec import ClusterSpec
-from tests.agreement.random_topologies import KINDS, random_topology
+from tests.agreement.random_topologies import KINDS, random_forwarding, random_topology
 from tests.oracle.rings import Rings
 from tests.oracle.topology import Topology
 
@@ -18,8 +18,12 @@ SIZES = (0.0123, 1.07, 10.3, 1000.1)
 """Bytes of a buffer; none at which two rings take exactly as long."""
 
 
+ALIKE = "links all alike"
+
+
 def drawn(kind: str, seed: int) -> dict:
-    return random_topology(Random(f"rings of {kind} {seed}"), kind)
+    random = Random(f"rings of {kind} {seed}")
+    return random_forwarding(random) if kind == ALIKE else random_topology(random, kind)
 
 
 def model_of(topology: dict, *, all_ports: bool = False) -> PathNetwork:
@@ -34,7 +38,7 @@ def ends_of(model: PathNetwork) -> Callable[[int], tuple[int, int]]:
     return lambda link: (int(model.routes.tails[link]), int(model.routes.heads[link]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, ALIKE])
 @pytest.mark.parametrize("seed", range(3))
 def test_paths_are_the_oracles(kind: str, seed: int) -> None:
     topology = drawn(kind, seed)
@@ -51,7 +55,7 @@ def test_paths_are_the_oracles(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("all_ports", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, ALIKE])
 @pytest.mark.parametrize("seed", range(3))
 def test_rings_take_as_long_and_carry_as_much_as_the_oracles(kind: str, seed: int, all_ports: bool) -> None:
     topology = drawn(kind, seed)

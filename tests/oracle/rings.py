@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 from math import inf, prod
 
 from tests.oracle.products import coordinates
@@ -39,7 +39,6 @@ class Rings:
         self.points = places(topology)
         self.known: dict[tuple[int, ...], list[Ring]] = {}
         self.known_circuits: dict[tuple[int, ...], list[Ring]] = {}
-        self.orders: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def cheapest(self, members, size: float) -> Ring:
         """The cheapest ring over two devices or more for a buffer of this size; of several the first."""
@@ -64,9 +63,7 @@ class Rings:
                 known = figures.get((latency, bandwidth))
                 if known is None or hops < known[0]:
                     figures[latency, bandwidth] = (hops, (first, *rest))
-            kept = unbeaten(figures)
-            self.orders[members] = figures[kept[0]][1]
-            self.known_circuits[members] = [self.circuit(figures[each][1], *each) for each in kept]
+            self.known_circuits[members] = [self.circuit(figures[each][1], *each) for each in unbeaten(figures)]
         return self.known_circuits[members]
 
     def figures(self, order: tuple[int, ...]) -> tuple[float, float, int]:
@@ -93,29 +90,44 @@ class Rings:
         along = [axis for axis, side in enumerate(sides) if len(side) > 1]
         if prod(map(len, sides)) != len(members):
             return []
-        parallel = [self.lines(members, axis) for axis in along]
+        rows = [self.rows(members, axis) for axis in along]
+        parallel = [[self.circuits(row)[0] for row in every] for every in rows]
         found = [in_turn(order) for order in permutations(parallel)] if len(along) > 1 else []
         if self.all_ports:
-            back = [self.lines(members, axis, backwards=True) for axis in along]
-            both = [list(each) for each in zip(parallel, back, strict=True)]
-            found += [self.at_once(list(order)) for order in permutations(both)]
+            for both in product(*map(self.both_ways, rows)):
+                found += [self.at_once(list(order)) for order in permutations(both)]
         return found
 
-    def lines(self, members: tuple[int, ...], axis: int, *, backwards: bool = False) -> list[Ring]:
-        """The rings along a dimension, one for each parallel line. All go round alike."""
-        rows: dict[tuple[int, ...], list[int]] = {}
+    def rows(self, members: tuple[int, ...], axis: int) -> list[tuple[int, ...]]:
+        """The members of each of the parallel lines along a dimension, by their places."""
+        found: dict[tuple[int, ...], list[int]] = {}
         for device in sorted(members, key=lambda device: self.points[device][axis]):
             point = self.points[device]
-            rows.setdefault((*point[:axis], *point[axis + 1 :]), []).append(device)
-        return [self.turned(tuple(row)) if backwards else self.circuits(tuple(row))[0] for row in rows.values()]
+            found.setdefault((*point[:axis], *point[axis + 1 :]), []).append(device)
+        return [tuple(row) for row in found.values()]
 
-    def turned(self, row: tuple[int, ...]) -> Ring:
-        """The circuit of a line the other way round."""
-        order = self.orders[row]
-        slow, wide, _ = self.figures(order[::-1])
-        return self.circuit(order[::-1], slow, wide)
+    def both_ways(self, rows: list[tuple[int, ...]]) -> list[tuple[list[Ring], list[Ring]]]:
+        """Rings of all parallel lines in both directions: for each circuit that is the best in some figure.
 
-    def at_once(self, dimensions: list[list[list[Ring]]]) -> Ring:
+        All lines go round alike. What counts of a circuit is its latency, and how many of its links the two directions
+        share; of equals the one with fewest hops, then the first by places.
+        """
+        figures: dict[tuple[float, float], tuple[int, list[list[Ring]]]] = {}
+        for rest in permutations(range(1, len(rows[0]))):
+            order = (0, *rest)
+            hops = self.figures(tuple(rows[0][place] for place in order))[2]
+            rings = [self.along(rows, turn) for turn in (order, order[::-1])]
+            key = (max(ring.latency for ring in rings[0]), 1 / shared(*rings))
+            if key not in figures or hops < figures[key][0]:
+                figures[key] = (hops, rings)
+        return [tuple(figures[each][1]) for each in unbeaten(figures)]
+
+    def along(self, rows: list[tuple[int, ...]], order: tuple[int, ...]) -> list[Ring]:
+        """The circuits of all parallel lines in this order of places."""
+        circuits = [tuple(row[place] for place in order) for row in rows]
+        return [self.circuit(circuit, *self.figures(circuit)[:2]) for circuit in circuits]
+
+    def at_once(self, dimensions: list[tuple[list[Ring], list[Ring]]]) -> Ring:
         """An even part of the buffer along each rotation of an order of dimensions, half of it in each direction.
 
         `dimensions` are for each the rings of its lines in one direction and in the other. In the time of one direction
@@ -130,8 +142,7 @@ class Rings:
             for axis in (*range(turn, count), *range(turn)):
                 there, back = dimensions[axis]
                 size = there[0].members
-                shared = busiest([*there, *back]) / 2 / busiest(there)
-                seconds = (size - 1) / size * left / min(ring.bandwidth for ring in there) * shared
+                seconds = (size - 1) / size * left / min(ring.bandwidth for ring in there) * shared(there, back)
                 per_byte[turn] += seconds
                 sent[axis] += seconds
                 part[axis] += left
@@ -141,6 +152,11 @@ class Rings:
             for ring in (*there, *back):
                 shares.update({link: each * share / 2 for link, each in ring.shares.items()})
         return as_flat(members, latency, max(*per_byte, *sent), shares)
+
+
+def shared(there: list[Ring], back: list[Ring]) -> float:
+    """How long half a buffer in each direction takes, over all of it in one: a half, or more where links are shared."""
+    return busiest([*there, *back]) / 2 / busiest(there)
 
 
 def busiest(rings: list[Ring]) -> float:

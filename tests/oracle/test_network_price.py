@@ -185,6 +185,13 @@ def test_up_and_down_a_line_both_directions_take_the_same_links():
     assert same(plain.phase(40), ported.phase(40))
 
 
+def test_part_of_a_ring_goes_round_for_large_buffers_and_to_its_end_and_back_for_small_ones():
+    rings = Rings(Topology(grid(8, closes=True, bandwidth=1, latency=1)), all_ports=True)
+    # 0 2 4 5 3 1 has steps of two hops, and its way back takes the same links; 0 1 2 3 4 5 has one of three hops.
+    assert same(rings.cheapest(range(6), 6).phase(6), 5 * 2 + 5 / 6 * 6)
+    assert same(rings.cheapest(range(6), 600).phase(600), 5 * 3 + 5 / 6 * 600 / 2)
+
+
 def test_all_ports_send_a_part_along_each_rotation_of_the_dimensions():
     # Half of the buffer goes along the two first, then the three; of the other half it is the other way round. The
     # three are a ring, half in each direction.
