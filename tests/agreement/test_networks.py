@@ -39,6 +39,11 @@ def test_the_planner_agrees_with_the_brute_force_where_all_ports_are_driven(seed
     compared(seed, "ported")
 
 
+@pytest.mark.parametrize("seed", seeds(5, 40))
+def test_the_planner_agrees_with_the_brute_force_where_links_are_alike(seed):
+    compared(seed, "forwarding")
+
+
 @pytest.mark.parametrize("seed", seeds(10, 60))
 def test_the_planner_agrees_with_the_brute_force_where_there_are_rules(seed):
     compared(seed, "ruled")
