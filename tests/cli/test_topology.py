@@ -110,8 +110,10 @@ def test_written_levels_are_read_back(topology: dict[str, Any], tmp_path: Path) 
     spec = structure(problem(topology)["cluster"], ClusterSpec)
     assert again == build_cluster(spec, registry())[0]
     one, two = api.solve(problem(topology)), api.solve({**problem(topology), "cluster": cluster})
-    assert (one.status, one.batch_time) == (two.status, two.batch_time)
-    assert one.stages == two.stages
+    if one.placement is None:
+        assert (one.status, one.batch_time, one.stages) == (two.status, two.batch_time, two.stages)
+    else:  # On the network itself no two devices are slower than the levels say.
+        assert one.batch_time <= two.batch_time
 
 
 def test_a_plan_holds_the_network_its_problem_names(tmp_path: Path) -> None:
