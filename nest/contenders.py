@@ -5,7 +5,9 @@ from typing import Any, cast
 
 from attrs import evolve
 
+from nest.errors import NoPlanYet
 from nest.formulate.cluster import accepted_risk, with_memory_risk
+from nest.formulate.partition import branched_regions
 from nest.formulate.price import Formulation, candidate
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, Solution
@@ -14,6 +16,7 @@ from nest.plan.check import CheckReport, check_contender
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.report.other_plans import decided_plan, decisions_of, describe_runner_up, label
+from nest.solve.effort import Deadline
 from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
 
@@ -41,6 +44,25 @@ def runner_up(instance: Instance, formulation: Formulation, result: Result, best
         return None
     plans = (best, result.runner_up[0])
     return describe_runner_up(instance, *(_with_slower_levels(instance, formulation, each) for each in plans))
+
+
+def block_batch_time(instance: Instance, result: Result, problem: Problem, deadline: Deadline) -> float | None:
+    """Seconds of the best plan that parts no branched region, where a search left a gap; None: it is not proved either.
+
+    What `search.granularity: block` gives: coarser, but few cuts.
+    """
+    space = instance.space
+    left_a_gap = result.status == "feasible" and "questions" in result.statistics and not deadline.passed
+    if not left_a_gap or problem.search.granularity != "layer" or space.direct:
+        return None
+    from nest.solve import dp
+
+    together = (*space.together, *branched_regions(instance.graph))
+    try:
+        coarser = dp.solve(evolve(instance, space=evolve(space, together=together)), deadline, runner_up=False)
+    except (dp.TooManyCuts, NoPlanYet):
+        return None
+    return coarser.batch_time if coarser.status == "optimal" else None
 
 
 def _with_slower_levels(

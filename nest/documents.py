@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from nest.contenders import contenders_report, other_risks, runner_up
+from nest.contenders import block_batch_time, contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.cost_breakdown import collectives_inside
 from nest.formulate.decisions import contributors, differences
@@ -153,6 +153,9 @@ def result_document(
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
     plan = solved_document(instance, formulation, result, problem, known)
+    coarser = block_batch_time(instance, result, problem, deadline)
+    if coarser is not None:
+        plan = evolve(plan, statistics={**plan.statistics, "block_batch_time": coarser})
     beyond = outside(plan, instance, result.solution, formulation, problem, known)
     at_risk = other_risks(
         instance, result, plan, problem, lambda each, best: search(each, deadline, known=best, runner_up=False)

@@ -10,15 +10,19 @@ import numpy
 import pytest
 from attrs import evolve
 
+import nest
 from nest.formulate.problem import formulated
 from nest.hooks.registry import registry
 from nest.instance import Instance, LayerGraph, Result
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
+from nest.report.text.layout import Screen
+from nest.report.text.summary import summary
 from nest.solve import dp
 from nest.solve.any_graph import branched, solve
 from nest.solve.cpsat import graph_search, listing
 from nest.solve.cpsat.graph_search import solve as search
+from nest.solve.dp import downsets
 from nest.solve.effort import Deadline
 from nest.tolerances import AGREEMENT, PROOF
 from tests import small_instances
@@ -165,3 +169,80 @@ def test_what_is_not_proved_in_time_says_so() -> None:
     assert result.batch_time is not None
     assert best is not None
     assert (result.lower_bound or 0.0) <= best <= result.batch_time * (1 + AGREEMENT)
+
+
+def small_problem() -> dict[str, Any]:
+    """Three branches of two layers, and two layers behind them: 10 layers, more than 30 cuts."""
+    edges = [[0, 1], [1, 2], [2, 7], [0, 3], [3, 4], [4, 7], [0, 5], [5, 6], [6, 7], [7, 8], [8, 9]]
+    zeros = [0.0] * 10
+    return {
+        "nest": 1,
+        "cluster": {"memory": 1e9, "levels": [{"fanout": 3, "bandwidth": 1.0, "latency": 0.0}]},
+        "training": {"global_batch": 8},
+        "search": {"zero": [0], "rank_order": ["pp-inner"]},
+        "constraints": ["dp == 1"],
+        "profile": {
+            "layers": [f"l{layer}" for layer in range(10)],
+            "edges": edges,
+            "candidates": [
+                {
+                    "name": "c",
+                    "degrees": {},
+                    "width": 1,
+                    "samples": 1,
+                    "forward": [float(1 + layer % 3) for layer in range(10)],
+                    "backward": zeros,
+                    "state": {},
+                    "recompute": {
+                        "none": {"extra": zeros, "first": zeros, "more": zeros, "peak": zeros, "stash_inputs": False}
+                    },
+                    "edge_bytes": [0.1] * len(edges),
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize("limit", [20_000, 12])
+def test_plans_of_branched_graphs_hold_and_are_proved_again(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downsets, "LIMIT", limit)
+    plan = nest.solve(small_problem(), verify=True)
+    assert plan.status == "optimal"
+    assert ("questions" in plan.statistics) == (limit == 12)
+    assert plan.verification is not None
+    assert plan.verification["status"] == "proved"
+    assert nest.check(plan).ok
+    shortfall = plan.batch_time - plan.lower_bound
+    assert 0 <= shortfall <= 2 * PROOF * plan.batch_time
+    assert (shortfall > 0) == (limit == 12)
+
+
+def test_a_gap_says_what_coarser_cuts_would_prove(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downsets, "LIMIT", 12)
+    monkeypatch.setattr(graph_search, "WHOLE_EFFORT", -1.0)
+    plan = nest.solve(small_problem())
+    assert plan.status == "feasible"
+    coarser = nest.solve(small_problem(), changes={"search": {"granularity": "block"}})
+    assert coarser.status == "optimal"
+    assert plan.statistics["block_batch_time"] == pytest.approx(coarser.batch_time)
+    assert "search.granularity: block" in summary(plan, Screen(200))
+
+
+@pytest.mark.parametrize("fixed", [{}, {"pp": 4}])
+def test_an_operator_graph_of_a_model_is_planned(fixed: dict[str, Any]) -> None:
+    instance = instance_of(
+        {
+            "nest": 1,
+            "model": "gpt2",
+            "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 4, "link": "nvlink3"}]},
+            "training": {"global_batch": 8, "sequence_length": 1024, "micro_batch": [1], "schedule": ["1f1b"]},
+            "search": {"granularity": "operator", "target": "none"},
+            "fixed": fixed,
+        }
+    )
+    assert len(instance.graph.layers) > 100
+    result = branched(instance, Deadline())
+    agrees(instance, result, proved=False)
+    assert result.lower_bound is not None
+    assert result.batch_time is not None
+    assert result.lower_bound >= 0.95 * result.batch_time

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 EFFORTS = (1.0, 4.0, 16.0)
 """CP-SAT's deterministic seconds for one question, in rounds: what is left open is taken up again with more."""
 
-WHOLE_EFFORT = 40.0
+WHOLE_EFFORT = 25.0
 """CP-SAT's deterministic seconds for all questions together; a deterministic second takes about one of a core."""
 
 PARTS = (1.0, 1 / 4, 1 / 16)
@@ -360,6 +360,7 @@ class GraphSearch:
         statistics = {
             "candidates": len(self.instance.candidates),
             "combinations": self._cases,
+            "questions": len(self.effort.spent),
             "settled_by": dict(sorted(self._settled_by.items())),
         }
         bound = max(min([self.target, *(each.bound for each in waiting)]), min(known_bound, self.target), 0.0)
