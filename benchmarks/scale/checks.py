@@ -43,12 +43,26 @@ def branched(least: float | None, may_refuse: bool) -> Check:
         (answer,) = answers
         if answer["status"] == "refused":
             return Finding(statuses(answers), may_refuse and states_a_size(answer["message"]))
-        searched = f"{statuses(answers)}, {answer['statistics'].get('downsets', '?')} downsets searched"
+        listed = answer["statistics"].get("downsets")
+        searched = f"{statuses(answers)}, {'by CP-SAT' if listed is None else f'{listed} downsets searched'}"
         if answer["status"] != "optimal" or least is None:
             return Finding(searched, answer["status"] == "optimal")
         slowest = max(stage["time"] for stage in answer["stages"])
         right = slowest >= least - PUBLISHED_DIGITS
         return Finding(f"{searched}, slowest stage {slowest:.4f}, published bound {least:.4f}", right)
+
+    return check
+
+
+def within(gap: float) -> Check:
+    """There is a plan, above what no plan is faster than by this share at most."""
+
+    def check(answers: Sequence[Answer]) -> Finding:
+        (answer,) = answers
+        time, bound = answer.get("batch_time"), answer.get("lower_bound")
+        if not time or not bound:
+            return Finding(statuses(answers), False)
+        return Finding(f"{statuses(answers)}, gap {time / bound - 1:.2%}", time <= bound * (1 + gap))
 
     return check
 

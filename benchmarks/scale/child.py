@@ -36,6 +36,7 @@ def answer(path: Path, known: Registry) -> dict[str, Any]:
     return {
         "status": result.status,
         "batch_time": result.batch_time,
+        "lower_bound": result.lower_bound,
         "stages": [] if result.solution is None else _stages(instance, result.solution),
         "statistics": dict(result.statistics),
         **_spent(clock),

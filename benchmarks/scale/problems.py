@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,6 +59,44 @@ def heterogeneous(layers: int, fanouts: Sequence[int], global_batch: int, seed: 
             "layers": [f"layer{index}" for index in range(layers)],
             "edges": [[index, index + 1] for index in range(layers - 1)],
             "candidates": [_candidate(base, width) for width in (1, 2, 4, 8)],
+        },
+    }
+
+
+def towers(count: int, length: int, devices: int, seed: int = 1) -> Problem:
+    """Chains side by side between a source and a sink, one device a stage: too many cuts for a dynamic program.
+
+    Layers take 0.5 to 2 s forward and twice as much backward; what a layer sends takes a tenth of that forward.
+    """
+    draw = Random(seed)
+    layers = count * length + 2
+    chains = [[0, *range(1 + each * length, 1 + (each + 1) * length), layers - 1] for each in range(count)]
+    forward = [draw.uniform(0.5, 2.0) for _ in range(layers)]
+    sent, zeros = [draw.uniform(0.05, 0.2) for _ in range(layers)], [0.0] * layers
+    edges = [[one, other] for chain in chains for one, other in pairwise(chain)]
+    mode = {"extra": zeros, "first": zeros, "more": zeros, "peak": zeros, "stash_inputs": False}
+    return {
+        "nest": 1,
+        "training": {"global_batch": 64, "schedule": "1f1b"},
+        "cluster": {"memory": 1e9, "levels": [{"fanout": devices, "bandwidth": 1.0, "latency": 0.0}]},
+        "search": {"rank_order": ["pp-inner"], "zero": [0]},
+        "constraints": ["dp == 1"],
+        "profile": {
+            "layers": [f"layer{index}" for index in range(layers)],
+            "edges": edges,
+            "candidates": [
+                {
+                    "name": "device",
+                    "degrees": {},
+                    "width": 1,
+                    "samples": 1,
+                    "forward": forward,
+                    "backward": [2 * seconds for seconds in forward],
+                    "state": {},
+                    "recompute": {"none": mode},
+                    "edge_bytes": [sent[one] for one, _ in edges],
+                }
+            ],
         },
     }
 

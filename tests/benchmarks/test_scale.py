@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.scale.__main__ import wanted
-from benchmarks.scale.checks import branched, equal_to, settled, states_a_size
+from benchmarks.scale.checks import branched, equal_to, settled, states_a_size, within
 from benchmarks.scale.growth import grown, slope
 from benchmarks.scale.measure import Limit, Measure, Series
 from benchmarks.scale.outcome import carried_out
@@ -53,7 +53,7 @@ def test_absent_data_is_skipped_with_a_line(tmp_path: Path) -> None:
     measures, skipped = suite(tmp_path)
     assert len(skipped) == 4
     assert all(str(tmp_path) in told for told in skipped)
-    assert {each.name.partition("-")[0] for each in measures} == {"joint", "scale", "growth"}
+    assert {each.name.partition("-")[0] for each in measures} == {"joint", "scale", "growth", "towers"}
 
 
 def test_names_are_chosen_by_beginning_or_pattern() -> None:
@@ -71,6 +71,13 @@ def test_refusals_and_published_bounds_of_branched_graphs() -> None:
     assert not branched(3.1, False)([refused]).right
     assert not states_a_size("there are too many downsets")
     assert not settled([solved, refused]).right
+
+
+def test_a_gap_is_within_what_it_may_be() -> None:
+    answer = {"status": "feasible", "batch_time": 1.04, "lower_bound": 1.0}
+    assert within(0.05)([answer]).right
+    assert not within(0.03)([answer]).right
+    assert not within(0.05)([{"status": "infeasible"}]).right
 
 
 def test_optima_are_equal_to_a_billionth_and_infeasible_is_none() -> None:

@@ -121,26 +121,51 @@ def test_a_chain_has_nothing_to_relay() -> None:
     assert direct.batch_time == pytest.approx(relayed.batch_time, rel=2 * PROOF)
 
 
-def test_a_stage_between_does_not_pay_for_what_it_does_not_read() -> None:
-    def priced(tensors: str) -> list[float]:
-        drawn = chain(4, tensors)
-        drawn["profile"]["layers"] = ["a", "b", "c"]
-        drawn["profile"]["edges"] = [[0, 1], [1, 2], [0, 2]]
-        used = drawn["profile"]["candidates"][0]
-        for name in ("forward", "backward"):
-            used[name] = [1.0] * 3
-        for row in (used["state"]["dense"], *used["recompute"].values()):
-            row.update(
-                {name: values[:3] for name, values in row.items() if isinstance(values, list) and name != "ranks"}
-            )
-        used["edge_bytes"] = [1.0, 1.0, 5.0]
-        drawn["cluster"] = {"memory": 1e6, "levels": [{"fanout": 3, "bandwidth": 1.0, "latency": 0.0}]}
-        drawn["fixed"] = {"stages": [["a"], ["b"], ["c"]], "zero": 0, "recompute": "none"}
-        return [stage.time for stage in nest.evaluate(drawn).stages]
+def three_stages(tensors: str, levels: list[dict[str, Any]]) -> list[float]:
+    """Times of `a`, `b` and `c`, of two seconds each, where `a` sends five bytes to `c` and one of them to `b`."""
+    zeros = [0.0] * 3
+    mode = {"extra": zeros, "first": zeros, "more": zeros, "peak": zeros, "stash_inputs": False}
+    used = {
+        "name": "c",
+        "degrees": {},
+        "width": 1,
+        "samples": 1,
+        "forward": [1.0] * 3,
+        "backward": [1.0] * 3,
+        "state": {},
+        "recompute": {"none": mode},
+        "edge_bytes": [1.0, 1.0, 5.0],
+    }
+    plan = nest.evaluate(
+        {
+            "nest": 1,
+            "training": {"global_batch": 4},
+            "cluster": {"memory": 1e6, "levels": levels},
+            "search": {"tensors": tensors},
+            "fixed": {"stages": [["a"], ["b"], ["c"]], "zero": 0, "recompute": "none", "replicas": 1},
+            "profile": {"layers": ["a", "b", "c"], "edges": [[0, 1], [1, 2], [0, 2]], "candidates": [used]},
+        }
+    )
+    assert nest.check(plan).ok
+    return [stage.time for stage in plan.stages]
 
-    assert priced("relayed") == pytest.approx([2 + 5, 2 + 5 + 6, 2 + 6])
-    # The tensor of `a` has five bytes, of which `b` reads one.
-    assert priced("direct") == pytest.approx([2 + 5, 2 + 1 + 1, 2 + 6])
+
+def test_a_stage_between_does_not_pay_for_what_it_does_not_read() -> None:
+    levels = [{"fanout": 3, "bandwidth": 1.0, "latency": 0.0}]
+    assert three_stages("relayed", levels) == pytest.approx([2 + 5, 2 + 5 + 6, 2 + 6])
+    assert three_stages("direct", levels) == pytest.approx([2 + 5, 2 + 1 + 1, 2 + 6])
+
+
+def test_what_is_sent_directly_goes_over_the_level_of_both_ends() -> None:
+    levels = [
+        {"fanout": 2, "bandwidth": 2.0, "latency": 0.1},
+        {"fanout": 2, "bandwidth": 0.5, "latency": 0.3},
+    ]
+    inner, outer = (lambda size: 0.1 + size / 2), (lambda size: 0.3 + size / 0.5)
+    # `b` lies beside `a`, `c` beyond. Of the tensor of `a`, one byte is read by both, so that its gradient comes from
+    # the farther one, and four by `c` alone.
+    times = three_stages("direct", levels)
+    assert times == pytest.approx([2 + outer(5), 2 + inner(1) + outer(1), 2 + outer(6)])
 
 
 def test_verify_proves_it() -> None:
