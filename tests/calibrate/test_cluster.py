@@ -59,8 +59,7 @@ def test_all_takes_as_much_longer_and_the_best_plan_stays(problem: dict[str, Any
     assert [stage.memory for stage in slower.stages] == [stage.memory for stage in plan.stages]
     utilisation = slower.summary["model_flops_utilisation"] * factor
     assert utilisation == pytest.approx(plan.summary["model_flops_utilisation"])
-    if plan.placement is not None and slower.placement is not None:
-        assert slower.placement.batch_time == pytest.approx(factor * plan.placement.batch_time, rel=1e-6)
+    assert slower.placement == plan.placement
     report = nest.check(slower)
     assert report.ok, report.disagreements
 
