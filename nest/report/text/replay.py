@@ -61,7 +61,11 @@ def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> s
     ]
     if traffic and whole > 0:
         seconds, number, level = max(traffic, key=lambda each: each[0])
-        rows.append(("busiest port", f"{seconds / whole:.1%} of the batch, at level {level} on stage {number}"))
+        share = f"{seconds / whole:.1%} of the batch"
+        if plan.placement is None:
+            rows.append(("busiest port", f"{share}, at level {level} on stage {number}"))
+        else:
+            rows.append(("busiest link", f"{share}, used by stage {number}"))
     return figures(rows, screen)
 
 
