@@ -44,12 +44,25 @@ def irregular(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pai
         return None
     reduced = topology(cluster.topology, registry, None)
     if not isinstance(reduced, Reduced) or reduced.pairs.size > MOST_DEVICES:
-        return None
+        return None  # `by_levels_notice` tells of the latter.
     network = loaded(cluster.topology, registry, None)
     assert not isinstance(network, Cluster)
     if reduced.best.exact and not (isinstance(network, LinkGraph) and _forwards(network, reduced.pairs)):
         return None
     return network, reduced
+
+
+def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:
+    """That a network is too large to be planned on as it is; None: it is not, or its levels are exact."""
+    if cluster.topology is None:
+        return None
+    reduced = topology(cluster.topology, registry, None)
+    if not isinstance(reduced, Reduced) or reduced.pairs.size <= MOST_DEVICES or reduced.best.exact:
+        return None
+    return (
+        f"cluster.topology: the network has {reduced.pairs.size} devices, and those of more than {MOST_DEVICES} are "
+        "planned by levels, each as slow as its slowest pair when all devices send; what is proved is said of these."
+    )
 
 
 def _forwards(network: LinkGraph, pairs: Pairs) -> bool:

@@ -178,11 +178,21 @@ def formulated(
         if notify is not None:
             levels = None if whole.model is None else level_order_notice(whole.cluster)
             length = sequence_length_notice(whole, known)
-            for sentence in (None if target is None else target.sentence, stack, levels, length):
+            large = _by_levels(whole, known)
+            for sentence in (None if target is None else target.sentence, stack, levels, large, length):
                 if sentence is not None:
                     notify(sentence)
         refuse_contradictions(whole, written, known)
         return whole, *formulate(whole, known, progress=progress, deadline=deadline)
+
+
+def _by_levels(problem: Problem, known: Registry) -> str | None:
+    """That a network is planned by levels though it has none; None: it is not."""
+    if problem.cluster.topology is None:
+        return None
+    from nest.formulate.network import by_levels_notice
+
+    return by_levels_notice(problem.cluster, known)
 
 
 def decided_problem(

@@ -131,3 +131,6 @@ def test_a_network_too_large_is_planned_on_levels(monkeypatch: pytest.MonkeyPatc
     instance = instance_of(LLAMA)
     assert instance.network is None
     assert instance.cluster.size == 8
+    told: list[str] = []
+    assert nest.solve(LLAMA, message=told.append).placement is None
+    assert [each for each in told if "planned by levels" in each]
