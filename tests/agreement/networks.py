@@ -16,6 +16,7 @@ from time import perf_counter
 
 from tests.agreement.compare import as_json, check_diagnosis, complaint, planner
 from tests.agreement.random_networks import (
+    random_chunked_problem,
     random_forwarding_problem,
     random_network_problem,
     random_ported_problem,
@@ -38,8 +39,9 @@ KINDS = {
     "ported": random_ported_problem,
     "ruled": random_ruled_problem,
     "forwarding": random_forwarding_problem,
+    "chunked": random_chunked_problem,
 }
-"""Kinds of problems: one candidate for all stages, several, shard groups, all ports, rules, and links all alike."""
+"""Kinds of problems: one candidate for all stages, several, shard groups, all ports, rules, links all alike, chunks."""
 
 
 def draw_network(seed: int, kind: str = "plain") -> dict:
@@ -55,6 +57,7 @@ def placed_plan(document: dict, machine: Machine) -> dict:
         "replicas": document["data_parallel"],
         "rank_order": document["rank_order"],
         "schedule": document["schedule"],
+        "chunks": document.get("chunks", 1),
         "zero_degree": document.get("zero_degree"),
         "stages": [
             {

@@ -3,8 +3,8 @@
 from random import Random
 
 from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
-from tests.agreement.graphs import random_graph
-from tests.agreement.problems import send_more
+from tests.agreement.graphs import Graph, random_graph
+from tests.agreement.problems import CHUNKED_SCHEDULES, random_even_graph, send_more
 from tests.agreement.random_topologies import random_forwarding, random_topology
 from tests.agreement.rules import random_constraints, random_fixed
 from tests.oracle.network_plans import Search
@@ -46,13 +46,25 @@ def random_forwarding_problem(random: Random) -> dict:
     return problem
 
 
-def random_problem_on(random: Random, topology: dict, *, mixed: bool = False) -> dict:
+def random_chunked_problem(random: Random) -> dict:
+    """The same with schedules that deal several chunks to a stage, on layers that most often come out even."""
+    topology = random_topology(random)
+    while Topology(topology).size > 6:
+        topology = random_topology(random)
+    problem = random_problem_on(random, topology, graph=random_even_graph(random, 0))
+    problem["training"] |= {"schedule": random.choice(CHUNKED_SCHEDULES), "global_batch": random.choice([4, 6, 8, 12])}
+    problem["constraints"] = random.choice([["pp > 1"], ["pp == 2"], ["pp > 1", "replicas <= 2"], ["chunks >= 2"]])
+    return problem
+
+
+def random_problem_on(random: Random, topology: dict, *, mixed: bool = False, graph: Graph | None = None) -> dict:
     """A problem of up to 6 layers in which what is sent takes about as long as what is computed.
 
-    Where candidates are mixed, layers are fewer.
+    Where candidates are mixed, layers are fewer; a `graph` may be given.
     """
     count = Topology(topology).size
-    graph = random_graph(random, 4 if mixed else random.choice([4, 5, 5, 6]))
+    if graph is None:
+        graph = random_graph(random, 4 if mixed else random.choice([4, 5, 5, 6]))
     numbers = Numbers(random)
     numbers.traffic = random.choice([0.3, 3.0, 3.0, 10.0])
     widths = [width for width in (1, 1, 1, 2, 2, 3, 4) if count % width == 0]

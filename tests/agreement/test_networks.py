@@ -44,6 +44,11 @@ def test_the_planner_agrees_with_the_brute_force_where_links_are_alike(seed):
     compared(seed, "forwarding")
 
 
+@pytest.mark.parametrize("seed", seeds(8, 60))
+def test_the_planner_agrees_with_the_brute_force_where_chunks_are_dealt(seed):
+    compared(seed, "chunked")
+
+
 @pytest.mark.parametrize("seed", seeds(10, 60))
 def test_the_planner_agrees_with_the_brute_force_where_there_are_rules(seed):
     compared(seed, "ruled")

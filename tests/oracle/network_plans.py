@@ -25,8 +25,9 @@ import numpy
 
 from tests.oracle import brute_force
 from tests.oracle.brute_force import FITS, Answer, batch_time
-from tests.oracle.costs import can_run, compute_time, cuts_around, hides, in_flight, memory, weights, zero_times
-from tests.oracle.network_price import Machine, counterparts, inside, price, sent, translates
+from tests.oracle.chunks import even_splits
+from tests.oracle.costs import can_run, compute_time, hides, in_flight, memory, weights, zero_times
+from tests.oracle.network_price import Boundary, Machine, boundaries_of, counterparts, inside, price, sent, translates
 from tests.oracle.partitions import downsets, partitions
 from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, settings
 
@@ -48,9 +49,9 @@ class Places:
     group: list[numpy.ndarray]
     blocks: list[list[list[list[int]]]]
 
-    def pairs(self, boundary: int, rows=slice(None)) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """Who sends to whom at a boundary, counted from 1: placements by replicas by messages."""
-        here, there = self.devices[boundary - 1][rows], self.devices[boundary][rows]
+    def pairs(self, one: int, two: int, rows=slice(None)) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """Who sends to whom from one stage to another: placements by replicas by messages."""
+        here, there = self.devices[one][rows], self.devices[two][rows]
         sent = numpy.array(counterparts(range(here.shape[2]), range(there.shape[2])))
         return here[:, :, sent[:, 0]], there[:, :, sent[:, 1]]
 
@@ -60,8 +61,11 @@ class Places:
 
 
 @lru_cache(maxsize=64)
-def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int | None) -> Places:
-    """Every placement, replicas in the order of their first devices unless shard groups tell them apart."""
+def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int | None, *, closed: bool) -> Places:
+    """Every placement, replicas in the order of their first devices unless shard groups tell them apart.
+
+    Where pipelines are `closed`, the last stage sends to the first.
+    """
     starts = [0, *accumulate(width for width, _ in stages)]
     every = numpy.array(list(permutations(range(size), replicas * starts[-1])), dtype=numpy.int64)
     every = every.reshape(-1, replicas, starts[-1])
@@ -76,8 +80,8 @@ def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int 
         blocks.append(own[first].tolist())
     places = Places(devices, group, blocks)
     crossing = []
-    for boundary in range(1, len(stages)):
-        senders, receivers = places.pairs(boundary)
+    for stage in range(len(stages) if closed else len(stages) - 1):
+        senders, receivers = places.pairs(stage, (stage + 1) % len(stages))
         bits = numpy.uint64(1) << (size * senders + receivers).astype(numpy.uint64)
         crossing.append(numpy.bitwise_or.reduce(bits, axis=(1, 2)))
     _, kept = numpy.unique(numpy.stack([*crossing, *group], axis=-1), axis=0, return_index=True)
@@ -143,12 +147,13 @@ class Search:
         every = partitions(len(self.problem["profile"]["layers"]), self.problem["profile"]["edges"])
         allowed = [partition for partition in every if self.rules.allow_partition(partition)]
         found = [
-            (self.bound(setting, options, cuts), setting, partition, chosen, options, cuts)
+            (self.bound(setting, options, around), setting, partition, chosen, options, around)
             for setting in own_settings(self.problem, self.machine)
-            for partition in allowed
+            for partition, runs in ([(p, p) for p in allowed] if setting.chunks == 1 else self.dealt(setting))
             for chosen in setting.choices(len(partition))
             if any(True for _ in setting.placements([candidate["width"] for candidate in chosen]))
-            for options, cuts in self.stages(setting, partition, chosen)
+            for around in [boundaries_of(self.problem, chosen, downsets(runs))]
+            for options in self.stages(setting, partition, chosen, around)
         ]
         for bound, *stages in sorted(found, key=lambda each: each[0]):
             if bound < self.best[0]:
@@ -157,6 +162,11 @@ class Search:
         if plan is None:
             return Answer(None, None, None if self.reachable == inf else self.reachable)
         return Answer(time, plan, None)
+
+    def dealt(self, setting: Setting) -> list:
+        """The stages of several chunks that are allowed, and the chunks."""
+        every = even_splits(self.problem, setting.chunks, setting.micro_batches)
+        return [(stages, chunks) for stages, chunks in every if self.rules.allow_partition(stages)]
 
     def priced(self, plan: dict) -> dict:
         """Every number of a plan of the problem."""
@@ -168,13 +178,13 @@ class Search:
             (candidate["width"], tuple(tuple(group["ranks"]) for group in candidate["state"].values()) or ((0,),))
             for candidate in chosen
         ]
-        return placements(self.machine.size, setting.replicas, tuple(shapes), setting.zero_degree)
+        closed = setting.chunks > 1
+        return placements(self.machine.size, setting.replicas, tuple(shapes), setting.zero_degree, closed=closed)
 
-    def stages(self, setting: Setting, partition, chosen) -> Iterator[tuple[list[list[Option]], list]]:
-        """The options of each stage from which it chooses freely, with the bytes in front of and behind every stage."""
+    def stages(self, setting: Setting, partition, chosen, around: list[Boundary]) -> Iterator[list[list[Option]]]:
+        """The options of each stage from which it chooses freely."""
         count, devices = len(partition), setting.devices(chosen)
-        sets = downsets(partition)
-        cuts = [cuts_around(self.problem, candidate, sets, stage) for stage, candidate in enumerate(chosen, start=1)]
+        entering = [sum(each.activations for each in around if each.there == stage) for stage in range(count)]
         modes = [self.rules.modes(setting, candidate, count, devices) for candidate in chosen]
         if not all(modes):
             return
@@ -182,7 +192,7 @@ class Search:
         for kept in joint:
             options = [
                 [
-                    self.option(setting, chosen, partition, stage, mode, cuts)
+                    self.option(setting, chosen, partition, stage, mode, entering[stage])
                     for mode in modes[stage]
                     if (kept is None or mode in kept) and can_run(chosen[stage], partition[stage], mode[0])
                 ]
@@ -192,17 +202,17 @@ class Search:
                 self.reachable = min(self.reachable, max(min(o.memory for o in stage) for stage in options))
                 fitting = [self.worthwhile(setting, *each) for each in zip(chosen, options, strict=True)]
                 if all(fitting):
-                    yield fitting, cuts
+                    yield fitting
 
-    def option(self, setting: Setting, chosen, partition, stage: int, mode, cuts) -> Option:
+    def option(self, setting: Setting, chosen, partition, stage: int, mode, entering: float) -> Option:
         """A stage in a mode, whether it fits or not."""
         candidate, layers, (recompute, zero) = chosen[stage], partition[stage], mode
-        flying = in_flight(setting.schedule, setting.micro_batches, len(chosen), stage + 1)
-        need = memory(self.problem, candidate, setting, layers, recompute, zero, flying, cuts[stage][0])
+        flying = in_flight(setting.schedule, setting.micro_batches, len(chosen), stage + 1, setting.chunks)
+        need = memory(self.problem, candidate, setting, layers, recompute, zero, flying, entering)
         compute = compute_time(candidate, layers, recompute)
         blocks = self.places(setting, chosen).blocks[stage]
         names = tuple(each["name"] for each in chosen)
-        key = (names, stage, setting.replicas, setting.zero_degree, layers, mode)
+        key = (names, stage, setting.replicas, setting.zero_degree, setting.chunks > 1, layers, mode)
         if key not in self.tables:
             shared = [
                 zero_times(self.problem, sent(self.machine, setting, candidate, each, layers), compute, zero)
@@ -238,42 +248,39 @@ class Search:
         """Seconds of a message between the two devices that are fastest for it."""
         return float(self.messages(size)[~numpy.eye(self.machine.size, dtype=bool)].min())
 
-    def bound(self, setting: Setting, options: list[list[Option]], cuts) -> float:
+    def bound(self, setting: Setting, options: list[list[Option]], around: list[Boundary]) -> float:
         """No plan with one of these options on each stage takes less."""
-        last = len(options) - 1
-        times = [
-            min(float(option.time.min()) for option in stage)
-            + (self.quickest(cuts[i][0]) if i else 0.0)
-            + (self.quickest(cuts[i][1]) if i < last else 0.0)
-            for i, stage in enumerate(options)
-        ]
+        times = [min(float(option.time.min()) for option in stage) for stage in options]
+        for each in around:
+            times[each.there] += self.quickest(each.activations)
+            times[each.here] += self.quickest(each.gradients)
         sync = max(min(float(option.sync.min()) for option in stage) for stage in options)
-        return batch_time(weights(setting.schedule, setting.micro_batches, len(options)), times, sync)
+        return batch_time(weights(setting.schedule, setting.micro_batches, len(options), setting.chunks), times, sync)
 
-    def try_modes(self, setting: Setting, partition, chosen, options: list[list[Option]], cuts) -> None:
+    def try_modes(self, setting: Setting, partition, chosen, options: list[list[Option]], around) -> None:
         """Every choice of modes, the least bound first."""
         choices = [list(choice) for choice in product(*options)]
-        bounds = [self.bound(setting, [[option] for option in choice], cuts) for choice in choices]
+        bounds = [self.bound(setting, [[option] for option in choice], around) for choice in choices]
         for index in numpy.argsort(bounds, kind="stable"):
             if bounds[index] < self.best[0]:
-                self.try_places(setting, partition, chosen, choices[index], cuts)
+                self.try_places(setting, partition, chosen, choices[index], around)
 
-    def try_places(self, setting: Setting, partition, chosen, options: list[Option], cuts) -> None:
+    def try_places(self, setting: Setting, partition, chosen, options: list[Option], around: list[Boundary]) -> None:
         """Every placement of stages in these modes."""
         places, count = self.places(setting, chosen), len(chosen)
         times = [option.time[own] for option, own in zip(options, places.group, strict=True)]
-        for boundary in range(1, count):
-            senders, receivers = places.pairs(boundary)
-            forward, backward = self.messages(cuts[boundary][0]), self.messages(cuts[boundary - 1][1])
-            times[boundary - 1] = times[boundary - 1] + backward[receivers, senders].max(axis=(1, 2))
-            times[boundary] = times[boundary] + forward[senders, receivers].max(axis=(1, 2))
+        for each in around:
+            senders, receivers = places.pairs(each.here, each.there)
+            forward, backward = self.messages(each.activations), self.messages(each.gradients)
+            times[each.here] = times[each.here] + backward[receivers, senders].max(axis=(1, 2))
+            times[each.there] = times[each.there] + forward[senders, receivers].max(axis=(1, 2))
         sync = numpy.max([option.sync[own] for option, own in zip(options, places.group, strict=True)], axis=0)
-        a, b = weights(setting.schedule, setting.micro_batches, count)
+        a, b = weights(setting.schedule, setting.micro_batches, count, setting.chunks)
         unshared = a * numpy.max(times, axis=0) + b * numpy.sum(times, axis=0) + sync
         (near,) = numpy.nonzero(unshared < self.best[0])
         if not len(near):
             return
-        held = self.waits(places, near, options, cuts)
+        held = self.waits(places, near, options, around)
         times = [numpy.maximum(time[near], wait) for time, wait in zip(times, held, strict=True)]
         total = a * numpy.max(times, axis=0) + b * numpy.sum(times, axis=0) + sync[near]
         least = int(numpy.argmin(total))
@@ -282,26 +289,25 @@ class Search:
             modes = [option.mode for option in options]
             self.best = (float(total[least]), describe(setting, partition, chosen, devices, modes))
 
-    def waits(self, places: Places, rows, options: list[Option], cuts) -> list[numpy.ndarray]:
+    def waits(self, places: Places, rows, options: list[Option], around: list[Boundary]) -> list[numpy.ndarray]:
         """For each stage, the seconds per micro-batch of the fullest link it uses, in these placements."""
         own = [option.sent[group[rows]] for option, group in zip(options, places.group, strict=True)]
-        around = [numpy.zeros_like(own[0])]
-        for boundary in range(1, len(options)):
-            senders, receivers = places.pairs(boundary, rows)
-            forward = cuts[boundary][0] * self.crosses[senders, receivers].sum(axis=(1, 2))
-            backward = cuts[boundary - 1][1] * self.crosses[receivers, senders].sum(axis=(1, 2))
-            around.append(forward + backward)
-        around.append(numpy.zeros_like(own[0]))
-        seconds = (sum(own) + sum(around)) / self.share
-        used = [each + around[i] + around[i + 1] > 0 for i, each in enumerate(own)]
-        return [numpy.where(each, seconds, 0.0).max(axis=1) for each in used]
+        used, carried = [each > 0 for each in own], sum(own)
+        for each in around:
+            senders, receivers = places.pairs(each.here, each.there, rows)
+            forward = each.activations * self.crosses[senders, receivers].sum(axis=(1, 2))
+            backward = each.gradients * self.crosses[receivers, senders].sum(axis=(1, 2))
+            carried = carried + forward + backward
+            for stage in (each.here, each.there):
+                used[stage] = used[stage] | (forward + backward > 0)
+        return [numpy.where(each, carried / self.share, 0.0).max(axis=1) for each in used]
 
 
 def own_settings(problem: dict, machine: Machine) -> Iterator[Setting]:
-    """Every setting with one run of layers a stage. Where blocks lie anywhere, the order of ranks says nothing."""
+    """Every setting. Where blocks lie anywhere, the order of ranks says nothing: one stands for both."""
     order = given(problem.get("search"), "rank_order", RANK_ORDERS)[0]
     for setting in settings(problem, machine):
-        if setting.chunks == 1 and setting.rank_order == order:
+        if setting.rank_order == order:
             yield setting
 
 

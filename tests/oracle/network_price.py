@@ -5,9 +5,11 @@ and stage, the devices of the block in the order of its ranks, by their place in
 """
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import chain
 
 from tests.oracle.brute_force import FITS
+from tests.oracle.chunks import CHUNKED, stages_of
 from tests.oracle.costs import (
     Sent,
     can_run,
@@ -20,7 +22,7 @@ from tests.oracle.costs import (
     zero_times,
 )
 from tests.oracle.partitions import closed_under_successors, downsets
-from tests.oracle.price import candidates_of
+from tests.oracle.price import candidates_of, runs_of
 from tests.oracle.rings import Rings
 from tests.oracle.settings import Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
 from tests.oracle.topology import Topology
@@ -46,7 +48,8 @@ def setting_of(problem: dict, plan: dict, machine: Machine) -> Setting:
     count = -(-problem["training"]["global_batch"] // (replicas * chosen[0]["samples"]))
     own = width * (machine.size // (replicas * width))
     order, degree = plan.get("rank_order", "pp-inner"), plan.get("zero_degree")
-    return Setting(chosen, width, replicas, order, plan["schedule"], count, own, zero_degree=degree)
+    more = {"chunks": plan.get("chunks", 1), "zero_degree": degree}
+    return Setting(chosen, width, replicas, order, plan["schedule"], count, own, **more)
 
 
 def counterparts(here, there) -> list[tuple[int, int]]:
@@ -55,9 +58,32 @@ def counterparts(here, there) -> list[tuple[int, int]]:
     return [(here[q * len(here) // widest], there[q * len(there) // widest]) for q in range(widest)]
 
 
-def ends(plan: dict, boundary: int) -> list[tuple[int, int]]:
-    """Who sends activations to whom from stage `boundary`, counted from 1, to the next."""
-    return [pair for blocks in plan["devices"] for pair in counterparts(blocks[boundary - 1], blocks[boundary])]
+@dataclass(frozen=True)
+class Boundary:
+    """Between two runs of layers that follow each other: their stages, counted from 0, and what crosses it.
+
+    Each end takes in the bytes of its own candidate.
+    """
+
+    here: int
+    there: int
+    activations: float
+    gradients: float
+
+    def ends(self, plan: dict) -> list[tuple[int, int]]:
+        """Who sends activations to whom."""
+        return [pair for blocks in plan["devices"] for pair in counterparts(blocks[self.here], blocks[self.there])]
+
+
+def boundaries_of(problem: dict, chosen, sets) -> list[Boundary]:
+    """All boundaries of a pipeline; `sets` are the downsets between the runs of layers, which go round the stages."""
+    found = []
+    for run in range(1, len(sets) - 1):
+        here, there = (run - 1) % len(chosen), run % len(chosen)
+        activations, _ = cuts_around(problem, chosen[there], sets, run + 1)
+        _, gradients = cuts_around(problem, chosen[here], sets, run)
+        found.append(Boundary(here, there, activations, gradients))
+    return found
 
 
 def translates(ranks: list[int], width: int) -> list[list[int]]:
@@ -127,28 +153,29 @@ def inside(machine: Machine, setting: Setting, candidate: dict, blocks, layers, 
     return found
 
 
-def across(machine: Machine, pairs, activations: float, gradients: float) -> Counter[int]:
+def across(machine: Machine, plan: dict, boundary: Boundary) -> Counter[int]:
     """Bytes per micro-batch over each link at a boundary: activations to and gradients from every counterpart."""
     path, found = machine.topology.path, Counter()
-    for sender, receiver in pairs:
-        for link in path[sender][receiver] if activations else ():
-            found[link] += activations
-        for link in path[receiver][sender] if gradients else ():
-            found[link] += gradients
+    for sender, receiver in boundary.ends(plan):
+        for link in path[sender][receiver] if boundary.activations else ():
+            found[link] += boundary.activations
+        for link in path[receiver][sender] if boundary.gradients else ():
+            found[link] += boundary.gradients
     return found
 
 
-def waits(machine: Machine, own: list[Counter[int]], boundaries: list[Counter[int]]) -> list[float]:
+def waits(machine: Machine, own: list[Counter[int]], crossing: list[tuple[Boundary, Counter[int]]]) -> list[float]:
     """Seconds per micro-batch that the fullest link each stage uses needs for all that all stages send over it.
 
     What crosses a boundary is sent once, and both its stages use its links.
     """
     total: Counter[int] = Counter()
-    for source in (*own, *boundaries):
+    for source in (*own, *(sent for _, sent in crossing)):
         total.update(source)
     found = []
     for stage in range(len(own)):
-        used = {link for source in (own[stage], *boundaries[max(stage - 1, 0) : stage + 1]) for link in source}
+        around = [sent for boundary, sent in crossing if stage in (boundary.here, boundary.there)]
+        used = {link for source in (own[stage], *around) for link in source}
         found.append(max((total[link] / machine.topology.links[link].capacity for link in used), default=0.0))
     return found
 
@@ -158,32 +185,30 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
     machine = machine or Machine(problem)
     setting = setting_of(problem, plan, machine)
     chosen, count = setting.candidates, len(plan["stages"])
-    sets = downsets([stage["layers"] for stage in plan["stages"]])
-    cuts = [cuts_around(problem, candidate, sets, stage) for stage, candidate in enumerate(chosen, start=1)]
+    boundaries = boundaries_of(problem, chosen, downsets(runs_of(problem, plan)))
     blocks = [[replica[stage] for replica in plan["devices"]] for stage in range(count)]
-    # Each end takes in the bytes of its own candidate.
-    boundaries = [across(machine, ends(plan, i), cuts[i][0], cuts[i - 1][1]) for i in range(1, count)]
     own = [inside(machine, setting, chosen[i], blocks[i], s["layers"], s["zero"]) for i, s in enumerate(plan["stages"])]
-    held_up = waits(machine, own, boundaries)
+    held_up = waits(machine, own, [(each, across(machine, plan, each)) for each in boundaries])
     message = machine.topology.message
     stages = []
     for i, stage in enumerate(plan["stages"]):
         layers, recompute, zero, candidate = stage["layers"], stage["recompute"], stage["zero"], chosen[i]
         compute = compute_time(candidate, layers, recompute)
         shared = zero_times(problem, sent(machine, setting, candidate, blocks[i], layers), compute, zero)
-        front, behind = cuts[i]
-        arriving = max(message(front, one, two) for one, two in ends(plan, i)) if i else 0.0
-        returning = max(message(behind, two, one) for one, two in ends(plan, i + 1)) if i + 1 < count else 0.0
-        flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1)
+        front, behind = [b for b in boundaries if b.there == i], [b for b in boundaries if b.here == i]
+        arriving = sum(max(message(each.activations, *pair) for pair in each.ends(plan)) for each in front)
+        returning = sum(max(message(each.gradients, *pair[::-1]) for pair in each.ends(plan)) for each in behind)
+        flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
+        entering = sum(each.activations for each in front)
         stages.append(
             {
                 "time": max(compute + arriving + returning + shared.often, held_up[i]),
                 "sync_time": shared.once,
-                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, front),
+                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, entering),
                 "in_flight": flying,
             }
         )
-    a, b = weights(setting.schedule, setting.micro_batches, count)
+    a, b = weights(setting.schedule, setting.micro_batches, count, setting.chunks)
     times = [stage["time"] for stage in stages]
     return {
         "batch_time": a * max(times) + b * sum(times) + max(stage["sync_time"] for stage in stages),
@@ -203,7 +228,7 @@ def violations(problem: dict, plan: dict, machine: Machine | None = None) -> lis
     modes = [(stage["recompute"], stage["zero"]) for stage in plan["stages"]]
     used = [device for blocks in plan["devices"] for block in blocks for device in block]
     shape = [[len(block) for block in blocks] for blocks in plan["devices"]]
-    devices = setting.devices(chosen)
+    devices, runs = setting.devices(chosen), runs_of(problem, plan)
     usable = [rules.modes(setting, candidate, len(partition), devices) for candidate in chosen]
     mixed = given(problem.get("search"), "mixed", False)
     kept = {
@@ -211,6 +236,10 @@ def violations(problem: dict, plan: dict, machine: Machine | None = None) -> lis
         "candidates may be mixed": mixed or len({candidate["name"] for candidate in chosen}) == 1,
         "micro-batches are of one size": len({candidate["samples"] for candidate in chosen}) == 1,
         "the batch can be dealt": micro_batches(problem, setting.samples, setting.replicas) == setting.micro_batches,
+        "several chunks come with a schedule that deals them": (setting.chunks > 1) == (setting.schedule == CHUNKED),
+        "chunks are an even split": runs is not None
+        and (setting.chunks == 1 or setting.micro_batches % len(partition) == 0)
+        and [sorted(stage) for stage in partition] == [sorted(stage) for stage in stages_of(runs, len(partition))],
         "the schedule may be used": setting.schedule in schedules_of(problem),
         "the shard group may be used": setting.zero_degree in zero_degrees_of(problem)
         and all(map(setting.shards_evenly, chosen)),
@@ -218,7 +247,7 @@ def violations(problem: dict, plan: dict, machine: Machine | None = None) -> lis
         "devices have one rank": len(set(used)) == len(used) and set(used) <= set(range(machine.size)),
         "every layer is in one stage": sorted(chain(*partition)) == list(range(len(profile["layers"]))),
         "no stage is empty": all(partition),
-        "downsets are closed": all(closed_under_successors(d, profile["edges"]) for d in downsets(partition)),
+        "downsets are closed": all(closed_under_successors(d, profile["edges"]) for d in downsets(runs or partition)),
         "modes may be used": all(mode in of_stage for mode, of_stage in zip(modes, usable, strict=True)),
         "layers can run in their modes": all(map(can_run, chosen, partition, (recompute for recompute, _ in modes))),
         "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
