@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 EFFORTS = (1.0, 4.0, 16.0)
 """CP-SAT's deterministic seconds for one question, in rounds: what is left open is taken up again with more."""
 
-WHOLE_EFFORT = 25.0
+WHOLE_EFFORT = 20.0
 """CP-SAT's deterministic seconds for all questions together; a deterministic second takes about one of a core."""
 
 PARTS = (1.0, 1 / 4, 1 / 16)
