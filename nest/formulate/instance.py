@@ -39,6 +39,7 @@ from nest.instance import (
     Instance,
     LayerGraph,
     Level,
+    OnRings,
     Result,
     SearchProgress,
 )
@@ -95,7 +96,7 @@ def formulate(
     if levels is not None:
         cluster = evolve(cluster, levels=levels)
     elif problem.cluster.topology is not None:
-        from nest.formulate.network import LeastRings, on_network, placeable
+        from nest.formulate.network import on_network, placeable
         from nest.network import optimistic_level
 
         network = placeable(problem, registry)
@@ -103,7 +104,7 @@ def formulate(
     pricing_collectives = collectives
     if network is not None:
         cluster = evolve(cluster, levels=(optimistic_level(network),))
-        pricing_collectives = LeastRings(collectives, network)
+        pricing_collectives = OnRings(collectives, network.least_rings)
     if problem.profile is not None:
         formulation = _from_profile(problem, registry, cluster)
     else:

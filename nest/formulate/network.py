@@ -1,13 +1,11 @@
 """Networks that are no hierarchy, for plans placed on them: paths and rings, and candidates priced on any devices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from math import prod
 from operator import mul
 
-import numpy
-from attrs import evolve, frozen
+from attrs import evolve
 
 from nest.formulate.cluster import time_scale
 from nest.formulate.price import Formulation, candidate
@@ -15,13 +13,13 @@ from nest.formulate.topology import loaded, topology
 from nest.graph import Block
 from nest.hooks.registry import Registry
 from nest.instance import (
-    Array,
     Candidate,
     Cluster,
     CollectiveModel,
     Instance,
     Level,
     NetworkModel,
+    OnRings,
     PlacedNetwork,
     Solution,
 )
@@ -80,60 +78,6 @@ def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:
     return network_model(network, reduced.best.order, all_ports=all_ports, slower=time_scale(problem.cluster))
 
 
-@frozen
-class LeastRings:
-    """Collectives on a single level, at what no ring of a network over so many devices is below.
-
-    Attributes:
-        base: the model that prices a collective on one ring.
-        model: the network.
-    """
-
-    base: CollectiveModel
-    model: NetworkModel
-
-    @property
-    def name(self) -> str:
-        """That of the model that prices the rings."""
-        return self.base.name
-
-    def time(
-        self,
-        kind: str,
-        bytes: float,  # noqa: A002
-        shape: Sequence[int],
-        levels: Sequence[Level],
-        members: int | None = None,
-    ) -> float:
-        """As `CollectiveModel.time`."""
-        count = prod(shape) if members is None else members
-        if count == 1 or kind == "point_to_point":
-            return self.base.time(kind, bytes, shape, levels, members)
-        rings = self._levels(count)
-        return min(self.base.time(kind, bytes, (count,), (level,), count) for level in rings)
-
-    def times(
-        self,
-        kind: str,
-        bytes: Array,  # noqa: A002
-        shape: Sequence[int],
-        levels: Sequence[Level],
-        members: int | None = None,
-    ) -> Array:
-        """As `CollectiveModel.times`."""
-        count = prod(shape) if members is None else members
-        every = getattr(self.base, "times", None)
-        if every is None or count == 1 or kind == "point_to_point":
-            seconds = [self.time(kind, float(each), shape, levels, members) if each else 0.0 for each in bytes.flat]
-            return numpy.array(seconds).reshape(bytes.shape)
-        rows = [every(kind, bytes, (count,), (level,), count) for level in self._levels(count)]
-        fastest: Array = numpy.minimum.reduce(rows)
-        return fastest
-
-    def _levels(self, count: int) -> tuple[Level, ...]:
-        return tuple(Level("ring", count, bandwidth, latency) for latency, bandwidth in self.model.least_rings(count))
-
-
 def on_network(instance: Instance, formulation: Formulation, model: NetworkModel) -> Instance:
     """`instance`, priced on the optimistic level of a network, with what its plans are placed and priced with there.
 
@@ -151,7 +95,7 @@ def on_network(instance: Instance, formulation: Formulation, model: NetworkModel
     return evolve(
         instance,
         candidates=tuple(map(_without_ports, instance.candidates)),
-        collectives=LeastRings(collectives, model),
+        collectives=OnRings(collectives, model.least_rings),
         network=network,
     )
 

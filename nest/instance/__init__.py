@@ -3,7 +3,7 @@
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Level
 from nest.instance.instance import Instance, LayerGraph, Space
-from nest.instance.network import NetworkModel, PlacedNetwork, Ring
+from nest.instance.network import NetworkModel, OnRings, PlacedNetwork, Ring
 from nest.instance.protocols import (
     ChunkedSchedule,
     CollectiveModel,
@@ -30,6 +30,7 @@ __all__ = [
     "LayerGraph",
     "Level",
     "NetworkModel",
+    "OnRings",
     "OrderedSchedule",
     "Overheads",
     "ParameterGroup",

@@ -1,15 +1,18 @@
 """The instance: PROBLEM.md sections 1 to 3 in numbers, all that a solver sees."""
 
 import heapq
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from nest.errors import InputError
 from nest.instance.candidate import Candidate
 from nest.instance.cluster import Cluster
-from nest.instance.network import PlacedNetwork
 from nest.instance.protocols import CollectiveModel, Schedule
 from nest.spec.constraints import Constraint
+
+if TYPE_CHECKING:
+    from nest.instance.network import PlacedNetwork
 
 
 @frozen
@@ -170,7 +173,7 @@ class Instance:
     space: Space
     collectives: CollectiveModel
     complete: bool = True
-    network: PlacedNetwork | None = None
+    network: "PlacedNetwork | None" = None
 
     def __attrs_post_init__(self) -> None:
         if not self.candidates:

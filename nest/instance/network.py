@@ -1,6 +1,7 @@
 """A network that is no hierarchy, as solvers and pricing see it (PROBLEM.md section 1, "Arbitrary network")."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 import numpy
@@ -8,11 +9,11 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance.candidate import Array, Candidate
+from nest.instance.cluster import Level
+from nest.instance.protocols import CollectiveModel
 
 if TYPE_CHECKING:
-    from nest.instance.cluster import Level
     from nest.instance.instance import Instance
-    from nest.instance.protocols import CollectiveModel
     from nest.instance.solution import Solution
 
 Numbers = NDArray[numpy.int64]
@@ -71,6 +72,59 @@ class NetworkModel(Protocol):
         """Latencies and bandwidths such that no ring over any `count` devices beats all of them for any buffer."""
 
 
+@frozen
+class OnRings:
+    """Collectives on rings over so many devices, whatever the levels: the best of them counts.
+
+    Attributes:
+        base: the model that prices a collective on one ring.
+        rings: latencies and bandwidths of the rings over a number of devices.
+    """
+
+    base: CollectiveModel
+    rings: Callable[[int], tuple[tuple[float, float], ...]]
+
+    @property
+    def name(self) -> str:
+        """That of the model that prices the rings."""
+        return self.base.name
+
+    def time(
+        self,
+        kind: str,
+        bytes: float,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> float:
+        """As `CollectiveModel.time`."""
+        count = prod(shape) if members is None else members
+        if count == 1 or kind == "point_to_point":
+            return self.base.time(kind, bytes, shape, levels, members)
+        return min(self.base.time(kind, bytes, (count,), (ring,), count) for ring in self._levels(count))
+
+    def times(
+        self,
+        kind: str,
+        bytes: Array,  # noqa: A002
+        shape: Sequence[int],
+        levels: Sequence[Level],
+        members: int | None = None,
+    ) -> Array:
+        """As `CollectiveModel.times`."""
+        count = prod(shape) if members is None else members
+        every = getattr(self.base, "times", None)
+        if every is None or count == 1 or kind == "point_to_point":
+            seconds = [self.time(kind, float(each), shape, levels, members) if each else 0.0 for each in bytes.flat]
+            return numpy.array(seconds).reshape(bytes.shape)
+        rows = [every(kind, bytes, (count,), (ring,), count) for ring in self._levels(count)]
+        fastest: Array = numpy.minimum.reduce(rows)
+        return fastest
+
+    def _levels(self, count: int) -> tuple[Level, ...]:
+        return tuple(Level("ring", count, bandwidth, latency) for latency, bandwidth in self.rings(count))
+
+
 @frozen(eq=False)
 class PlacedNetwork:
     """A network with what plans placed on it are priced with.
@@ -86,6 +140,6 @@ class PlacedNetwork:
 
     model: NetworkModel
     factors: tuple[tuple[int, ...], ...]
-    repriced: "Callable[[int, tuple[Level, ...]], Candidate]"
-    collectives: "CollectiveModel"
+    repriced: Callable[[int, tuple[Level, ...]], Candidate]
+    collectives: CollectiveModel
     price: "Callable[[Instance, Solution], tuple[float, tuple[bool, ...]]]"

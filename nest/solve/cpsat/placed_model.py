@@ -7,12 +7,12 @@ whatever is left out: what links carry, and what `PlacedModel.inexact` says.
 from __future__ import annotations
 
 from itertools import pairwise
-from math import inf, prod
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
-from nest.instance import CollectiveModel, Instance, Level, NetworkModel, Solution, chunks_of
+from nest.instance import Instance, NetworkModel, OnRings, Solution, chunks_of
 from nest.solve.cpsat.bounds import Relaxation, narrow
 from nest.solve.cpsat.every_placement import Found, best_of_all
 from nest.solve.cpsat.interleaved_model import InterleavedModels
@@ -34,39 +34,6 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 600
 """Devices times ranks of all blocks, up to which every rank of a block gets a variable for each device."""
-
-
-@frozen
-class OnRing:
-    """Collectives on a ring of some latency and bandwidth, whatever the levels.
-
-    Attributes:
-        base: prices a collective on a level.
-        latency: seconds of a step.
-        bandwidth: bytes per second.
-    """
-
-    base: CollectiveModel
-    latency: float
-    bandwidth: float
-
-    @property
-    def name(self) -> str:
-        """That of the model that prices the ring."""
-        return self.base.name
-
-    def time(
-        self,
-        kind: str,
-        bytes: float,  # noqa: A002
-        shape: Sequence[int],
-        levels: Sequence[Level],
-        members: int | None = None,
-    ) -> float:
-        """As `CollectiveModel.time`."""
-        count = prod(shape) if members is None else members
-        ring = Level("ring", count, self.bandwidth, self.latency)
-        return self.base.time(kind, bytes, (count,), (ring,), count) if count > 1 else 0.0
 
 
 @define(eq=False)
@@ -150,7 +117,7 @@ class PlacedModels:
             assert instance.network is not None
             there = instance
             if ring is not None:
-                there = evolve(instance, collectives=OnRing(instance.network.collectives, *ring))
+                there = evolve(instance, collectives=OnRings(instance.network.collectives, lambda _: (ring,)))
             self._others[key] = instance, StageBook(there, self.cuts)
         return self._others[key][1]
 
