@@ -21,18 +21,25 @@ from nest.spec import ClusterSpec
 from tests.agreement.networks import placed_plan
 from tests.agreement.random_networks import random_network_problem
 from tests.oracle.network_plans import Search
-from tests.oracle.network_price import Machine, price
+from tests.oracle.network_price import price
 
 EARLIER = """
 import json, sys, nest
+from nest.hooks.placements import network_of
+from nest.io import structure
+from nest.network import LinkGraph, pairs, reduce
+from nest.spec import ClusterSpec
 for line in sys.stdin:
+    problem = json.loads(line)
+    network = network_of(structure(problem["cluster"], ClusterSpec))
+    names = reduce(pairs(network) if isinstance(network, LinkGraph) else network).names
     try:
-        plan = nest.solve(json.loads(line)).to_dict()
+        plan = nest.solve(problem).to_dict()
     except nest.errors.InputError:
         plan = None
-    print(json.dumps(plan), flush=True)
+    print(json.dumps([plan, names]), flush=True)
 """
-"""What a process of another checkout runs: a problem a line, and a plan a line."""
+"""What a process of another checkout runs: a problem a line, and a plan and the devices along its levels a line."""
 
 
 @frozen
@@ -41,8 +48,9 @@ class Losses:
 
     Attributes:
         kind: of the network.
-        levels: the best plan on levels, where these place it; None: no candidate fits the levels.
-        moved: the plan of another checkout with its blocks as it places them; None: it has none, or nobody asked.
+        levels: the best plan on levels, where these place it; None: no candidate fits the levels. Of the other checkout
+            where there is one, else of this nest on the levels that it reduces the network to.
+        moved: the plan of the other checkout with its blocks as that places them; None: it has none, or nobody asked.
         here: the plan of this nest.
         proved: whether this nest proves its own.
     """
@@ -64,8 +72,8 @@ class OtherCheckout:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def solve(self, problem: dict[str, Any]) -> dict[str, Any] | None:
-        """The plan's document; None where the problem is refused.
+    def solve(self, problem: dict[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
+        """The plan's document, None where the problem is refused, and the names of the devices along the levels.
 
         Raises:
             ChildProcessError: the process ended.
@@ -77,8 +85,8 @@ class OtherCheckout:
         line = self._process.stdout.readline()
         if not line:
             raise ChildProcessError("the other checkout's nest ended; what it wrote is above.")
-        plan: dict[str, Any] | None = json.loads(line)
-        return plan
+        plan, names = json.loads(line)
+        return plan, names
 
     def close(self) -> None:
         """End the process."""
@@ -95,7 +103,8 @@ def measured(seed: int, kind: str, other: OtherCheckout | None) -> Losses | None
     if least is None:
         return None
     here = nest.solve(problem).to_dict()
-    moved = None if other is None else other.solve(problem)
+    levels, names = on_levels(problem) if other is None else other.solve(problem)
+    moved = None if other is None else levels
 
     def loss(document: dict[str, Any] | None) -> float | None:
         if document is None or document["status"] == "infeasible":
@@ -105,11 +114,12 @@ def measured(seed: int, kind: str, other: OtherCheckout | None) -> Losses | None
 
     lost = loss(here)
     assert lost is not None
-    return Losses(kind, loss(on_levels(problem, search.machine)), loss(moved), lost, here["status"] == "optimal")
+    by_levels = loss(placed_by_levels(levels, names))
+    return Losses(kind, by_levels, loss(moved), lost, here["status"] == "optimal")
 
 
-def on_levels(problem: dict[str, Any], machine: Machine) -> dict[str, Any] | None:
-    """The best plan on the levels of `nest topology show`, with the places that these give its blocks.
+def on_levels(problem: dict[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
+    """The best plan on the levels of `nest topology show`, and the devices along them.
 
     None where no candidate is as wide as the levels allow.
     """
@@ -120,20 +130,24 @@ def on_levels(problem: dict[str, Any], machine: Machine) -> dict[str, Any] | Non
         {"fanout": each.fanout, "bandwidth": each.bandwidth, "latency": each.latency} for each in levels.best.levels
     ]
     try:
-        document = nest.solve(flat).to_dict()
+        return nest.solve(flat).to_dict(), list(levels.names)
     except InputError:
-        return None
-    if document["status"] == "infeasible":
+        return None, list(levels.names)
+
+
+def placed_by_levels(document: dict[str, Any] | None, names: list[str]) -> dict[str, Any] | None:
+    """A plan with the places that levels give its blocks (PROBLEM.md section 3); `names` of the devices along them."""
+    if document is None or document["status"] == "infeasible":
         return document
     replicas, widest = document["data_parallel"], document["candidate"]["width"]
-    size = widest * (machine.size // (replicas * widest))
+    size = widest * (len(names) // (replicas * widest))
     blocks = []
     for replica in range(replicas):
         firsts = [
             (first + replica * (size if document["rank_order"] == "pp-inner" else width), width)
             for first, width in (stage["devices"] for stage in document["stages"])
         ]
-        blocks.append([list(levels.names[first : first + width]) for first, width in firsts])
+        blocks.append([names[first : first + width] for first, width in firsts])
     return {**document, "placement": {"replicas": blocks}}
 
 
