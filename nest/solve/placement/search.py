@@ -59,7 +59,15 @@ def solve(
         return result
     if not _provable(instance):
         return result
-    return _proved(instance, result, arranger, deadline, progress)
+    if not instance.space.mixed:
+        return _proved(instance, result, arranger, deadline, progress)
+    # Plans of several candidates are not placed by CP-SAT, but those of one are, which may be better than what was met.
+    alone = evolve(instance, space=evolve(instance.space, mixed=False))
+    best = _proved(alone, result, arranger, deadline, progress)
+    assert best.batch_time is not None
+    if (result.lower_bound or 0.0) >= best.batch_time * (1 - PROOF):
+        return evolve(best, status="optimal", lower_bound=best.batch_time)
+    return evolve(best, status="feasible", lower_bound=result.lower_bound)
 
 
 def _branched(
