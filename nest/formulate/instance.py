@@ -96,7 +96,7 @@ def formulate(
     if levels is not None:
         cluster = evolve(cluster, levels=levels)
     elif problem.cluster.topology is not None:
-        from nest.formulate.network import on_network, placeable
+        from nest.formulate.network import placeable, with_network
         from nest.network import optimistic_level
 
         network = placeable(problem, registry)
@@ -121,7 +121,7 @@ def formulate(
         complete=formulation.complete,
     )
     if network is not None:
-        instance = on_network(instance, formulation, network)
+        instance = with_network(instance, formulation, network)
     return instance, formulation
 
 
@@ -147,7 +147,7 @@ def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], kn
     there = build_instance(problem_there, known, levels=tuple(levels))
     priced = {each.name: each for each in there.candidates}
     candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
-    return evolve(instance, cluster=there.cluster, candidates=candidates)
+    return evolve(instance, cluster=there.cluster, candidates=candidates, collectives=there.collectives, network=None)
 
 
 def planner_context(

@@ -78,7 +78,7 @@ def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:
     return network_model(network, reduced.best.order, all_ports=all_ports, slower=time_scale(problem.cluster))
 
 
-def on_network(instance: Instance, formulation: Formulation, model: NetworkModel) -> Instance:
+def with_network(instance: Instance, formulation: Formulation, model: NetworkModel) -> Instance:
     """`instance`, priced on the optimistic level of a network, with what its plans are placed and priced with there.
 
     What occupies a port on a single level may take several links of the network: candidates have no `busy` in it.
