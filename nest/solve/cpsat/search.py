@@ -86,7 +86,7 @@ def verify(
         workers: threads of CP-SAT; the answer is the same from run to run for each number of them.
         seed: of CP-SAT.
         progress: called now and then with how far the proof is.
-        most_effort: CP-SAT's deterministic seconds for a case, after which it is left open.
+        most_effort: CP-SAT's deterministic seconds in all, after which what is not settled is left open.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -126,7 +126,7 @@ class Search:
         interleaved: models of cases of several chunks.
         progress: called now and then with how far the search is.
         ordered: whether blocks lie in pipeline order (monotone placement).
-        most_effort: CP-SAT's deterministic seconds after which a case is left open.
+        most_effort: CP-SAT's deterministic seconds in all, after which what is not settled is left open.
         better: the best plan found.
     """
 
@@ -146,6 +146,7 @@ class Search:
     _pruned: int = field(init=False, default=0)
     _cases: int = field(init=False, default=0)
     _error: float = field(init=False, default=0.0)
+    _spent: float = field(init=False, default=0.0)
 
     def __attrs_post_init__(self) -> None:
         self._given = self.best
@@ -176,12 +177,12 @@ class Search:
         self._pruned = self._cases - len(waiting)
         waiting = self._best_first(waiting)
         effort = FIRST_EFFORT
-        while any(each.stuck is None for each in waiting) and not deadline.passed and effort <= self.most_effort:
+        while any(each.stuck is None for each in waiting) and not self._over:
             left: list[OpenCase] = []
             for index, each in enumerate(waiting):
                 if each.bound > self.target * each.margin:
                     self._pruned += 1
-                elif each.stuck is not None or deadline.passed or not self._settles(each, effort):
+                elif each.stuck is not None or self._over or not self._settles(each, effort):
                     left.append(each)
                 self._report([*left, *waiting[index + 1 :]])
             waiting, effort = left, effort * 4
@@ -189,6 +190,11 @@ class Search:
         left = [each for each in waiting if each.bound <= self.target]
         self._pruned += len(waiting) - len(left)
         return self._answer(left)
+
+    @property
+    def _over(self) -> bool:
+        """Whether no more is to be asked."""
+        return self.effort.deadline.passed or self._spent > self.most_effort
 
     def _models_of(self, case: Case) -> PathModels | LayerModels | PlacedModels | InterleavedModels:
         on_levels = not isinstance(self.plain, PlacedModels)
@@ -296,6 +302,7 @@ class Search:
         """CP-SAT's answer on a model of the case; notes the bound it gives, and what keeps it from an answer."""
         self._models += 1
         solver, status = self.effort.ask(model, effort)
+        self._spent += solver.deterministic_time
         if status == "MODEL_INVALID":
             each.stuck = f"CP-SAT refuses the model: {model.validate()}"
         elif status == "UNKNOWN":

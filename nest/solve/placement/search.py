@@ -23,9 +23,9 @@ from nest.tolerances import PROOF
 if TYPE_CHECKING:
     from nest.solve.cpsat import Verification
 
-MOST_EFFORT = 64.0
-"""CP-SAT's deterministic seconds for a case, after which it is left open; a limit by the clock would make plans depend
-on the machine."""
+MOST_EFFORT = 30.0
+"""CP-SAT's deterministic seconds for a proof without a time limit, a minute or so by the clock. A limit by the clock
+would make plans depend on the machine."""
 
 
 def solve(
@@ -105,7 +105,12 @@ def _proved(
     """The result, or a better one that CP-SAT finds, with what it proves."""
     assert result.batch_time is not None
     proof = prove(
-        instance, result.batch_time, arranger, time_limit=deadline, progress=progress, most_effort=MOST_EFFORT
+        instance,
+        result.batch_time,
+        arranger,
+        time_limit=deadline,
+        progress=progress,
+        most_effort=MOST_EFFORT if deadline.left == inf else inf,
     )
     if proof.better is not None:
         result = evolve(result, solution=proof.better, batch_time=proof.better_batch_time)

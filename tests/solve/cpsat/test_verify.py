@@ -387,7 +387,7 @@ def test_where_cp_sat_has_no_answer_the_bounds_decide(memory: float, monkeypatch
     assert best is not None
 
     def silent(*_: Any) -> tuple[Any, str]:
-        return SimpleNamespace(best_objective_bound=0.0), "UNKNOWN"
+        return SimpleNamespace(best_objective_bound=0.0, deterministic_time=0.0), "UNKNOWN"
 
     monkeypatch.setattr(search.Effort, "ask", silent)
     # Nothing takes time now, and it would ask for ever.
