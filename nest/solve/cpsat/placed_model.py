@@ -80,7 +80,7 @@ class PlacedModels:
 
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
-    ) -> PlacedModel | TierModel | None:
+    ) -> PlacedModel | TierModel | PathModel | None:
         """The model of a case without choices that are `overfull`; None: no plan is below the target.
 
         Blocks lie anywhere, whether `ordered` or not.
@@ -104,7 +104,8 @@ class PlacedModels:
         each.bound = max(each.bound, narrowed.bound)
         called = 6 * len(self.instance.candidates[case.candidates[0]].state)
         limit = limit_of(case, TERMS + (0 if large else called))
-        assert limit is not None
+        if limit is None:  # Any plan will do, and where its blocks lie decides nothing.
+            return PathModel(self._relaxation, case, narrowed.choices, None, ordered=ordered)
         if large:
             return TierModel(self._relaxation, case, narrowed.choices, limit, self._tiers, self._book_of)
         return PlacedModel(self._relaxation, case, narrowed.choices, limit)

@@ -6,6 +6,12 @@ from typing import Any
 import pytest
 
 import nest
+from nest.formulate.instance import formulate
+from nest.hooks.registry import registry
+from nest.io import structure
+from nest.plan.evaluate import evaluate
+from nest.solve.placement.search import prove
+from nest.spec import Problem
 
 
 def profile(edges: list[tuple[int, int]], layers: int, sent: float = 1e8) -> dict[str, Any]:
@@ -142,3 +148,17 @@ def test_time_that_is_up_leaves_a_plan_with_its_bound() -> None:
     assert plan.lower_bound is not None
     assert plan.lower_bound <= plan.batch_time
     assert nest.check(plan).ok
+
+
+def test_a_claim_that_there_is_no_plan_is_refuted() -> None:
+    problem = {
+        "nest": 1,
+        "profile": profile(chain(4), 4),
+        "training": {"global_batch": 8},
+        "cluster": {"memory": "80 GB", "topology": RING},
+    }
+    instance = formulate(structure(problem, Problem), registry())[0]
+    proof = prove(instance, None)
+    assert proof.status == "refuted"
+    assert proof.better is not None
+    assert proof.better_batch_time == pytest.approx(evaluate(instance, proof.better).batch_time)
