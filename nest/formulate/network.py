@@ -9,7 +9,7 @@ from attrs import evolve
 
 from nest.formulate.cluster import time_scale
 from nest.formulate.price import Formulation, candidate
-from nest.formulate.topology import loaded, topology
+from nest.formulate.topology import loaded, reduced_network
 from nest.graph import Block
 from nest.hooks.registry import Registry
 from nest.instance import (
@@ -33,46 +33,39 @@ MOST_DEVICES = 1024
 """Devices up to which plans are placed on the network itself; those of a larger one are planned on its levels."""
 
 
-def irregular(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pairs, Reduced] | None:
-    """A network that is no hierarchy, as written and as reduced to levels; None: it is one, or is too large.
+def no_hierarchy(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | Pairs, Reduced] | None:
+    """A network that is no hierarchy, as written and as reduced to levels; None: it is one.
 
     Where devices forward, it is none although all pairs may be alike: what they pass on takes of what they have.
     """
     if cluster.topology is None:
         return None
-    reduced = topology(cluster.topology, registry, None)
-    if not isinstance(reduced, Reduced) or reduced.pairs.size > MOST_DEVICES:
-        return None  # `by_levels_notice` tells of the latter.
     network = loaded(cluster.topology, registry, None)
-    assert not isinstance(network, Cluster)
-    if reduced.best.exact and not (isinstance(network, LinkGraph) and _forwards(network, reduced.pairs)):
+    if isinstance(network, Cluster):
         return None
-    return network, reduced
+    reduced = reduced_network(network)
+    hops = reduced.pairs.hops
+    # Of links hops are known, of measured pairs they are not, and nobody forwards.
+    forwarding = isinstance(network, LinkGraph) and hops is not None and forwards(network, hops)
+    return None if reduced.best.exact and not forwarding else (network, reduced)
 
 
 def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:
-    """That a network is too large to be planned on as it is; None: it is not, or its levels are exact."""
-    if cluster.topology is None:
-        return None
-    reduced = topology(cluster.topology, registry, None)
-    if not isinstance(reduced, Reduced) or reduced.pairs.size <= MOST_DEVICES or reduced.best.exact:
+    """That a network is no hierarchy and too large to be planned on as it is; None: it is not."""
+    found = no_hierarchy(cluster, registry)
+    if found is None or found[1].pairs.size <= MOST_DEVICES:
         return None
     return (
-        f"cluster.topology: the network has {reduced.pairs.size} devices, and those of more than {MOST_DEVICES} are "
+        f"cluster.topology: the network has {found[1].pairs.size} devices, and those of more than {MOST_DEVICES} are "
         "planned by levels, each as slow as its slowest pair when all devices send; what is proved is said of these."
     )
 
 
-def _forwards(network: LinkGraph, pairs: Pairs) -> bool:
-    assert pairs.hops is not None  # Of links they are known.
-    return forwards(network, pairs.hops)
-
-
 def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:
-    """The network that plans are placed on, devices in the order of its levels; None: levels say it all."""
-    found = irregular(problem.cluster, registry)
-    if found is None:
-        return None
+    """The network that plans are placed on, devices in the order of its levels; None: they are planned on levels."""
+    found = no_hierarchy(problem.cluster, registry)
+    if found is None or found[1].pairs.size > MOST_DEVICES:
+        return None  # `by_levels_notice` tells of the latter.
     network, reduced = found
     all_ports = bool(problem.training.all_ports)
     return network_model(network, reduced.best.order, all_ports=all_ports, slower=time_scale(problem.cluster))

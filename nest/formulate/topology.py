@@ -38,7 +38,7 @@ def topology(
 ) -> Cluster | Reduced:
     """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
     reduced = loaded(source, registry, base)
-    return reduced if isinstance(reduced, Cluster) else _reduced(reduced, message)
+    return reduced if isinstance(reduced, Cluster) else reduced_network(reduced, message)
 
 
 def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | LinkGraph | Pairs:
@@ -72,7 +72,7 @@ def read_in(
         network = network.network
     if isinstance(network, tuple):
         return cluster, None
-    return cluster, network if isinstance(network, Cluster) else _reduced(network, message)
+    return cluster, network if isinstance(network, Cluster) else reduced_network(network, message)
 
 
 def in_place(cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None) -> ClusterSpec:
@@ -114,7 +114,7 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
 
 
 def with_imported(cluster: ClusterSpec, network: Imported, registry: Registry) -> ClusterSpec:
-    """`cluster` with what an importer network in its file."""
+    """`cluster` with what an importer read in its file."""
     hosts, per_host = network.hosts, cluster.devices_per_host or network.devices_per_host
     section = evolve(cluster, link_profile=None, **_written(network.network, cluster))
     if not hosts and network.devices_per_host is not None and isinstance(network.network, LinkGraph):
@@ -156,7 +156,7 @@ def _written(network: Network, cluster: ClusterSpec) -> dict[str, Any]:
     return {"topology": None, "levels": levels, "memory": memory}
 
 
-def _reduced(network: LinkGraph | Pairs, message: float) -> Reduced:
+def reduced_network(network: LinkGraph | Pairs, message: float = REFERENCE_MESSAGE) -> Reduced:
     """The network reduced to levels, once for the same content: reading, planning and describing ask for the same."""
     key = _digest(network), message
     if key not in _REDUCED:

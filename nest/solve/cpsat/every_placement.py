@@ -18,7 +18,7 @@ from nest.instance import Instance, NetworkModel, Solution, StageDecision
 from nest.solve.cpsat.bounds import Choices, Relaxation
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Floats, Integers
-from nest.solve.cpsat.reduction_model import Call, Seats, calls, ring_seconds
+from nest.solve.cpsat.reduction_model import Call, Seats, calls, own_seconds, ring_seconds
 from nest.tolerances import SUM_ERROR
 
 MOST_PLACEMENTS = 50_000
@@ -115,6 +115,7 @@ class _Trial:
     placements: Integers
     _alone: dict[tuple[int, int], tuple[Floats, Floats]] = field(factory=dict)
     _sent: dict[tuple[int, int], tuple[Floats, Floats]] = field(factory=dict)
+    _own: dict[int, tuple[Floats, Floats]] = field(factory=dict)
     _calls: dict[int, list[Call]] = field(factory=dict)
     _sets: dict[tuple[int, Seats], tuple[list[tuple[int, ...]], Integers]] = field(factory=dict)
     _known: dict[tuple[str, tuple[int, ...], float], Floats] = field(factory=dict)
@@ -196,29 +197,21 @@ class _Trial:
     def _stage(self, index: int, choice: int) -> tuple[Floats, Floats]:
         """Seconds per micro-batch without messages, and per batch, of a stage with one of its choices."""
         if (index, choice) not in self._alone:
-            choices, book, space = self.choices[index], self.relaxation.book, self._instance.space
-            parts, stage = book.parts(self.case.candidates[0]), int(choices.stage[choice])
-            recompute, zero = book.costs(self.case, self.case.candidates[0]).modes[int(choices.mode[choice])]
-            work = float(parts.compute[stage] + parts.recompute[recompute]["extra"][stage])
+            work, update = (float(each[choice]) for each in self._own_of(index))
             raw, shown = numpy.zeros((2, 2, len(self.placements)))
             for call in self._calls_of(index):
                 seconds = self._seconds(call, index, choice)
                 raw[int(call.often)] += seconds * call.waited[choice]
                 shown[int(call.often)] += seconds * call.waited[choice] * call.exposed
-            if space.hiding:
+            if self._instance.space.hiding:
                 shown = numpy.maximum(shown, raw - work)
-            sharded = space.effective_zero(zero) > 0
-            self._alone[index, choice] = work + shown[1], self._update(stage, sharded=sharded) + shown[0]
+            self._alone[index, choice] = work + shown[1], update + shown[0]
         return self._alone[index, choice]
 
-    def _update(self, stage: int, *, sharded: bool) -> float:
-        """Seconds of the optimizer step."""
-        candidate, case = self._instance.candidates[self.case.candidates[0]], self.case
-        total = 0.0
-        for group, sums in zip(candidate.state, self.relaxation.book.parts(case.candidates[0]).state, strict=True):
-            count = len(group.ranks) * case.replicas
-            total += float(sums["update"][stage]) / (min(count, case.zero_degree or count) if sharded else 1)
-        return total
+    def _own_of(self, index: int) -> tuple[Floats, Floats]:
+        if index not in self._own:
+            self._own[index] = own_seconds(self._instance, self.case, self.relaxation.book, self.choices[index])
+        return self._own[index]
 
     def _calls_of(self, index: int) -> list[Call]:
         if index not in self._calls:

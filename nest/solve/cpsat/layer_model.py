@@ -81,14 +81,15 @@ class LayerModel:
             self._times_count(*limit)
 
     @property
-    def exact(self) -> bool:
-        """Whether collectives cost nothing, so that a solution of the model is priced as the model says."""
+    def inexact(self) -> str:
+        """Why a plan may take longer than the model says; empty: collectives cost nothing, so that it does not."""
         space = self._instance.space
         hidden = space.exposed == space.often_exposed == 0 and not space.hiding
         if hidden and not has_ports(self._instance, self._case):
-            return True
+            return ""
         groups = [each for candidate in self._case.candidates for each in self._groups_of(candidate)]
-        return all(each.shard_size == 1 and not each.replicates for each in groups)
+        alone = all(each.shard_size == 1 and not each.replicates for each in groups)
+        return "" if alone else "collectives are bounded from below only, in a graph with too many cuts to list"
 
     def _boundaries(self) -> list[list[Term]]:
         """For each boundary, the outer ends included, which layers lie behind it."""

@@ -213,6 +213,10 @@ class PathModel:
             self.model.add(slowest >= variable)
         for i, each in enumerate(self._choices):
             self.model.add(sync >= self._weighed(i, [scale.sync_ticks(y) for y in each.sync.tolist()]))
+        self._minimise(slowest, taken, sync, scale, limit)
+
+    def _minimise(self, slowest: IntVar, taken: Sequence[IntVar], sync: IntVar, scale: Scale, limit: int) -> None:
+        """The step time from what the slowest stage, each stage and the slowest of what is sent once per batch take."""
         batch = self.model.new_int_var(0, limit, "batch")
         self.model.add(batch == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
         if self._alone:

@@ -18,13 +18,13 @@ from nest.solve.cpsat.every_placement import Found, best_of_all
 from nest.solve.cpsat.interleaved_model import InterleavedModels
 from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError
-from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls
+from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls, own_seconds
 from nest.solve.cpsat.scaling import TERMS, Scale
-from nest.solve.cpsat.stages import Parts, StageBook
+from nest.solve.cpsat.stages import StageBook
 from nest.solve.cpsat.tier_model import Tier, TierModel, tiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ortools.sat.python.cp_model import IntVar
 
@@ -201,9 +201,7 @@ class PlacedModel(PathModel):
             time, once = self._reductions(index, transfers[index], largest, longest, scale)
             model.add(variable >= time)
             model.add(sync >= once)
-        batch = model.new_int_var(0, limit, "batch")
-        model.add(batch == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
-        model.minimize(batch)
+        self._minimise(slowest, taken, sync, scale, limit)
 
     def _messages(self, boundary: int, arriving: IntVar, returning: IntVar, scale: Scale) -> None:
         """The slowest of the paths between counterparts, there and back, for what crosses the cut."""
@@ -234,7 +232,7 @@ class PlacedModel(PathModel):
         case, space, choices = self._case, self._instance.space, self._choices[index]
         cells = [replica[index] for replica in self._cells]
         reductions = ReductionModel(self.model, self._instance, cells, self._taken[index], scale)
-        work, update = self._own(index)
+        work, update = own_seconds(self._instance, case, self._relaxation.book, choices)
         shown: dict[bool, Term] = {True: 0, False: 0}
         whole: dict[bool, Term] = {True: 0, False: 0}
         try:
@@ -246,36 +244,16 @@ class PlacedModel(PathModel):
         except TooManySetsError:
             self.inexact = "gradient reductions are bounded from below only"
             shown, whole = {True: 0, False: 0}, {True: 0, False: 0}
-        working = self._weighed(index, [scale.ticks(each) for each in work])
-        updating = self._weighed(index, [scale.sync_ticks(each) for each in update])
+        working = self._weighed(index, [scale.ticks(each) for each in work.tolist()])
+        updating = self._weighed(index, [scale.sync_ticks(each) for each in update.tolist()])
         time, once = self.model.new_int_var(0, largest, ""), self.model.new_int_var(0, longest, "")
         self.model.add(time >= working + shown[True] + transfers)
         self.model.add(once >= updating + shown[False])
         if space.hiding:  # What is above the work shows.
             self.model.add(time >= whole[True] + transfers)
-            covered = self._weighed(index, [scale.covering_ticks(each) for each in work])
+            covered = self._weighed(index, [scale.covering_ticks(each) for each in work.tolist()])
             self.model.add(once >= updating + whole[False] - covered)
         return time, once
-
-    def _own(self, index: int) -> tuple[list[float], list[float]]:
-        """Seconds that each choice of a stage computes per micro-batch, and in its optimizer step."""
-        choices, case = self._choices[index], self._case
-        parts = self._relaxation.book.parts(case.candidates[0])
-        modes = self._relaxation.book.costs(case, case.candidates[0]).modes
-        work, update = [], []
-        for mode, stage in zip(choices.mode.tolist(), choices.stage.tolist(), strict=True):
-            recompute, zero = modes[mode]
-            work.append(float(parts.compute[stage] + parts.recompute[recompute]["extra"][stage]))
-            effective = self._instance.space.effective_zero(zero)
-            update.append(sum(self._updates(parts, stage, sharded=effective > 0)))
-        return work, update
-
-    def _updates(self, parts: Parts, stage: int, *, sharded: bool) -> Iterator[float]:
-        """Seconds of the optimizer step of each parameter group."""
-        for group, sums in zip(self._candidate.state, parts.state, strict=True):
-            count = len(group.ranks) * self._case.replicas
-            size = min(count, self._case.zero_degree or count)
-            yield float(sums["update"][stage]) / (size if sharded else 1)
 
     def solution(
         self, value: Callable[[IntVar], int]

@@ -88,6 +88,19 @@ def calls(instance: Instance, case: Case, book: StageBook, choices: Choices) -> 
         yield Call("all_gather", shards, gathered, 2 * pieces, single, space.often_exposed, often=True)
 
 
+def own_seconds(instance: Instance, case: Case, book: StageBook, choices: Choices) -> tuple[Floats, Floats]:
+    """Seconds that each choice of a stage computes per micro-batch, and in its optimizer step."""
+    candidate, parts, stage = case.candidates[0], book.parts(case.candidates[0]), choices.stage
+    chosen = [book.costs(case, candidate).modes[mode] for mode in choices.mode.tolist()]
+    extra = [parts.recompute[recompute]["extra"][each] for (recompute, _), each in zip(chosen, stage, strict=True)]
+    sharded = numpy.array([instance.space.effective_zero(zero) > 0 for _, zero in chosen], dtype=bool)
+    update = numpy.zeros(len(choices))
+    for group, sums in zip(instance.candidates[candidate].state, parts.state, strict=True):
+        count = len(group.ranks) * case.replicas
+        update += sums["update"][stage] / numpy.where(sharded, min(count, case.zero_degree or count), 1)
+    return parts.compute[stage] + numpy.array(extra), update
+
+
 def _groups(
     group: ParameterGroup, width: int, replicas: int, degree: int | None
 ) -> tuple[tuple[Seats, ...], tuple[Seats, ...], tuple[Seats, ...]]:

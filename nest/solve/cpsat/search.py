@@ -55,8 +55,6 @@ for CP-SAT, unless that does not answer with its first effort."""
 
 UNLISTED = "the time was up before all cases were listed"
 
-INEXACT = "collectives are bounded from below only, in a graph with too many cuts to list"
-
 LOWER = (LayerModel, PlacedModel, TierModel)
 """Models whose best plan may take longer than they say."""
 
@@ -264,9 +262,8 @@ class Search:
                 above = price.batch_time > scaled.seconds(solver.objective_value) + scaled.error
                 if above and isinstance(model, PlacedModel) and not model.inexact:
                     return self._tries_all(each, overfull)
-                inexact = model.inexact if not isinstance(model, LayerModel) else "" if model.exact else INEXACT
-                if not better and inexact:
-                    each.stuck = inexact
+                if not better and model.inexact:
+                    each.stuck = model.inexact
                     return False
                 if above:
                     # The model's best is not the case's best: collectives cost more.

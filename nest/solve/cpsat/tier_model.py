@@ -97,7 +97,6 @@ class TierModel(PathModel):
         inexact: why a plan may take longer than the model says.
     """
 
-    exact = False
     inexact = "placements on a network so large are bounded from below only"
 
     def __init__(
@@ -158,9 +157,7 @@ class TierModel(PathModel):
                 waiting = self._weighed(index, [scale.sync_ticks(each) for each in once.tolist()])
                 model.add(variable >= working + transfers[index]).only_enforce_if([each.negated() for each in unless])
                 model.add(sync >= waiting).only_enforce_if([each.negated() for each in unless])
-        batch = model.new_int_var(0, limit, "batch")
-        model.add(batch == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
-        model.minimize(batch)
+        self._minimise(slowest, taken, sync, scale, limit)
 
     def _costs(
         self, index: int, choices: Choices, near: dict[Tier, _Near]

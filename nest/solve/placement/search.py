@@ -64,10 +64,7 @@ def solve(
     # Plans of several candidates are not placed by CP-SAT, but those of one are, which may be better than what was met.
     alone = evolve(instance, space=evolve(instance.space, mixed=False))
     best = _proved(alone, result, arranger, deadline, progress)
-    assert best.batch_time is not None
-    if (result.lower_bound or 0.0) >= best.batch_time * (1 - PROOF):
-        return evolve(best, status="optimal", lower_bound=best.batch_time)
-    return evolve(best, status="feasible", lower_bound=result.lower_bound)
+    return _bounded(best, result.lower_bound or 0.0)
 
 
 def _branched(
@@ -85,9 +82,16 @@ def _branched(
     if result.solution is None:
         return result
     solution, seconds = arranger.place(result.solution)
-    bound = min(result.lower_bound or 0.0, seconds)
-    result = evolve(result, status="feasible", solution=solution, batch_time=seconds, lower_bound=bound, runner_up=None)
-    return evolve(result, status="optimal", lower_bound=seconds) if bound >= seconds * (1 - PROOF) else result
+    placed = evolve(result, solution=solution, batch_time=seconds, runner_up=None)
+    return _bounded(placed, result.lower_bound or 0.0)
+
+
+def _bounded(result: Result, bound: float) -> Result:
+    """The result with a bound on all plans: optimal where the two meet (PROBLEM.md section 5)."""
+    assert result.batch_time is not None
+    if bound >= result.batch_time * (1 - PROOF):
+        return evolve(result, status="optimal", lower_bound=result.batch_time)
+    return evolve(result, status="feasible", lower_bound=bound)
 
 
 def _provable(instance: Instance) -> bool:
@@ -114,11 +118,7 @@ def _proved(
     )
     if proof.better is not None:
         result = evolve(result, solution=proof.better, batch_time=proof.better_batch_time)
-    assert result.batch_time is not None
-    bound = max(result.lower_bound or 0.0, proof.bound or 0.0)
-    if proof.settled or bound >= result.batch_time * (1 - PROOF):
-        return evolve(result, status="optimal", lower_bound=result.batch_time)
-    return evolve(result, lower_bound=min(bound, result.batch_time))
+    return _bounded(result, inf if proof.settled else max(result.lower_bound or 0.0, proof.bound or 0.0))
 
 
 def prove(
