@@ -25,7 +25,8 @@ from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.plan.certificate import certify_plan
 from nest.plan.check import CheckReport, certified, check
 from nest.plan.document import document, infeasible, solution_of
-from nest.plan.evaluate import PricedPlan, evaluate, schedule_of
+from nest.plan.evaluate import PricedPlan, evaluate
+from nest.plan.layout import schedule_of
 from nest.report.plan_summary import ModelFacts, figures, whole_training
 from nest.report.text.summary import Verdict
 from nest.solve.effort import Deadline

@@ -136,7 +136,7 @@ class Runs:
             exposed = evaluate(_exposing(breakdown, 1.0), breakdown.solution)
             overlapped = evaluate(_exposing(breakdown, 0.0), breakdown.solution)
             priced = evaluate(breakdown.instance, breakdown.solution)
-            self._schedule.append(exposed.weights)
+            self._schedule.append((exposed.weights.slowest, exposed.weights.forward))
             for own, alone, under, full in zip(
                 breakdown.stages, exposed.stages, overlapped.stages, priced.stages, strict=True
             ):

@@ -10,7 +10,8 @@ from nest.hooks.planning import PlannerContext, Proposal
 from nest.instance import Instance
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
-from nest.instance.protocols import ChunkedSchedule, CollectiveModel, OrderedSchedule, Pass, Schedule
+from nest.instance.protocols import CollectiveModel
+from nest.instance.schedule import ChunkedSchedule, OrderedSchedule, Pass, Schedule, moments_of_order
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import DeviceSpec, LinkProfile, PlanDocument, StackDefaults, Training
@@ -32,6 +33,7 @@ __all__ = [
     "Strategy",
     "StrategyContext",
     "TopologyImporter",
+    "moments_of_order",
 ]
 
 

@@ -1,5 +1,7 @@
 """What the objects of plug-ins may return, by kind and member: each check returns the value, or says what is wrong."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
@@ -17,7 +19,7 @@ from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import OperatorCost
 from nest.instance import Array, Instance, Level, Solution, StageDecision
-from nest.instance.protocols import PASSES, Pass
+from nest.instance.schedule import PASSES, ROUND, Held, Pass, V, Weighted
 from nest.spec import StackDefaults
 from nest.tolerances import AGREEMENT
 from nest.units import LARGEST
@@ -126,18 +128,58 @@ class _Rising:
         return now[1]
 
 
-def sound_weights(result: Any, micro_batches: int, stages: int) -> tuple[float, float]:
-    """`result`, the weights `A` and `B` of a schedule."""
-    if len(_sequence(result, "weights")) != 2:
-        raise InvalidResult(f"{one_line(result)} is no pair of weights")
-    return amount(result[0], "a weight"), amount(result[1], "a weight")
+def sound_weights(result: Any, micro_batches: int, stages: int) -> Weighted:
+    """`result`, the weights `A` and `B` of a schedule, or `A`, `Bf`, `Bb` and `Bw`."""
+    count = len(_sequence(result, "weights"))
+    if count not in (2, 4):
+        raise InvalidResult(f"{one_line(result)} is no pair of weights, nor `A`, `Bf`, `Bb` and `Bw`")
+    if count == 2:
+        return amount(result[0], "a weight"), amount(result[1], "a weight")
+    slowest, forward, inputs = (amount(each, "a weight") for each in result[:3])
+    if isinstance(result[3], bool) or not isinstance(result[3], Real) or not math.isfinite(result[3]):
+        raise InvalidResult(f"{one_line(result[3])} is no weight of the gradients of weights")
+    weights = float(result[3])
+    if min(forward, inputs) + weights < 0:
+        raise InvalidResult(
+            f"the gradients of weights, weighed {weights:g}, make up for more than forward passes ({forward:g}) or "
+            f"gradients of inputs ({inputs:g}) add"
+        )
+    return slowest, forward, inputs, weights
 
 
-def sound_in_flight(result: Any, stage: int, stages: int, micro_batches: int) -> float:
-    """`result`, from 1 to all micro-batches."""
-    if isinstance(result, bool) or not isinstance(result, Real) or not 1 <= result <= micro_batches:  # type: ignore[operator]
-        raise InvalidResult(f"{one_line(result)} micro-batches are in flight; there are {micro_batches}")
-    return int(result) if isinstance(result, Integral) else float(result)
+def sound_in_flight(result: Any, stage: int, stages: int, micro_batches: int) -> Held:
+    """`result`: from 1 to all micro-batches, or rows of what each chunk holds of them."""
+    if not isinstance(result, Sequence) or isinstance(result, str):
+        if isinstance(result, bool) or not isinstance(result, Real) or not 1 <= result <= micro_batches:  # type: ignore[operator]
+            raise InvalidResult(f"{one_line(result)} micro-batches are in flight; there are {micro_batches}")
+        return int(result) if isinstance(result, Integral) else float(result)
+    rows = result if result and isinstance(result[0], Sequence) else (result,)
+    for row in rows:
+        for each in _sequence(row, "micro-batches in flight"):
+            if amount(each, "what a chunk holds in flight") > micro_batches:
+                raise InvalidResult(f"{one_line(each)} micro-batches are in flight; there are {micro_batches}")
+        if len(row) != len(rows[0]) or not row:
+            raise InvalidResult(f"{one_line(result)} is no row of micro-batches in flight for each chunk")
+    return tuple(tuple(row) for row in rows)
+
+
+def _placement(result: Any, stages: int | None = None) -> str | tuple[int, ...]:
+    """`result`, the name of a placement, or the stages of the chunks of so many stages."""
+    if stages is None:
+        if result not in (ROUND, V):
+            raise InvalidResult(f"{one_line(result)} is no placement; it is {ROUND!r}, {V!r}, or a method")
+        return str(result)
+    rows = tuple(whole(each, "the stage of a chunk", 1) for each in _sequence(result, "stages"))
+    counts = Counter(rows)
+    if sorted(counts) != list(range(1, stages + 1)) or len(set(counts.values())) > 1:
+        raise InvalidResult(f"{one_line(result)} does not give each of {stages} stages as many chunks")
+    return rows
+
+
+def _copies(result: Any) -> int:
+    if whole(result, "the number of copies", 1) > 2:
+        raise InvalidResult(f"{one_line(result)} copies are held; there are one or two")
+    return int(result)
 
 
 def _order(result: Any, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
@@ -184,6 +226,8 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("schedules", "chunks"): partial(whole, what="the number of chunks"),
     ("schedules", "with_chunks"): instance_of(protocols.Schedule, "schedule"),
     ("schedules", "staggered"): truth,
+    ("schedules", "copies"): _copies,
+    ("schedules", "placement"): _placement,
     ("planners", "summary"): _word,
     ("exporters", "summary"): _word,
     ("exporters", "limits"): instance_of(Limits),
@@ -207,6 +251,8 @@ CHECKS_WITH_ARGUMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("schedules", "weights"): sound_weights,
     ("schedules", "in_flight"): sound_in_flight,
     ("schedules", "order"): _order,
+    ("schedules", "placement"): _placement,
+    ("schedules", "admits"): lambda result, *_: truth(result),
     ("planners", "plan"): lambda result, instance, context: sound_proposal(result, instance),
 }
 """Each takes what was returned and what the member was given."""

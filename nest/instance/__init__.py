@@ -4,14 +4,20 @@ from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup,
 from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Level
 from nest.instance.instance import Instance, LayerGraph, Space
 from nest.instance.network import NetworkModel, OnRings, PlacedNetwork, Ring
-from nest.instance.protocols import (
+from nest.instance.protocols import CollectiveModel, port_seconds
+from nest.instance.schedule import (
     ChunkedSchedule,
-    CollectiveModel,
     OrderedSchedule,
     Pass,
     Schedule,
+    Weights,
+    admits,
     chunks_of,
-    port_seconds,
+    copies_of,
+    fullest_moments,
+    in_flight,
+    route,
+    weights_of,
 )
 from nest.instance.solution import Placement, Result, SearchProgress, Solution, StageDecision
 
@@ -46,7 +52,14 @@ __all__ = [
     "Space",
     "StageDecision",
     "Standing",
+    "Weights",
+    "admits",
     "chunks_of",
+    "copies_of",
+    "fullest_moments",
+    "in_flight",
     "port_seconds",
     "read_only",
+    "route",
+    "weights_of",
 ]

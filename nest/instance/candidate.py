@@ -8,6 +8,7 @@ from attrs.converters import optional
 from numpy.typing import NDArray
 
 from nest.errors import InputError
+from nest.tolerances import SUM_ERROR
 from nest.units import LARGEST
 
 Array = NDArray[numpy.float64]
@@ -108,6 +109,10 @@ class Candidate:
         busy: seconds per micro-batch for which a layer's collectives keep a device's port at each level occupied,
             hidden or not, shape `(levels, layers)` (PROBLEM.md section 4, Ports); None: the candidate does not say,
             and its stages have no ports.
+        weight_gradients: seconds per micro-batch of `backward` that find the gradients of weights, which no other stage
+            waits for, shape `(layers,)`: at most half of `forward` and `backward` together, as schedules fill with them
+            what those leave. None: half of `backward`, as a matrix product takes as many FLOP for either gradient
+            (arXiv 2401.10241, table 1, but for the attention core).
         collectives: seconds per micro-batch, of `forward` and `backward` together, that the collectives inside a layer
             add, shape `(layers,)`; for reports only. None: layers were measured whole.
 
@@ -129,6 +134,7 @@ class Candidate:
     gathered: float = field(default=0.0, validator=[validators.ge(0), validators.le(LARGEST)])
     busy: Array | None = field(default=None, converter=optional(read_only), repr=False)
     collectives: Array | None = field(default=None, converter=optional(read_only), repr=False)
+    weight_gradients: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.width < 1 or self.samples < 1:
@@ -137,6 +143,7 @@ class Candidate:
             raise InputError(f"candidate {self.name!r} has no recompute mode.")
         layers = len(self.forward)
         self._check_busy(layers)
+        self._check_weight_gradients(layers)
         if self._sound(layers):
             return
         for place, array in self.arrays():
@@ -148,6 +155,27 @@ class Candidate:
                 raise InputError(f"candidate {self.name!r}: {place} has a number that is negative or not finite.")
             if (finite > LARGEST).any():
                 raise InputError(f"candidate {self.name!r}: {place} has a number above {LARGEST:g}.")
+
+    def _check_weight_gradients(self, layers: int) -> None:
+        row = self.weight_gradients
+        if row is None:
+            return
+        if row.shape != (layers,) or not (row >= 0).all():
+            raise InputError(
+                f"candidate {self.name!r}: weight_gradients must have a number from 0 for each of {layers} layers."
+            )
+        most = numpy.minimum(self.backward, (self.forward + self.backward) / 2)
+        if (row > most * (1 + SUM_ERROR)).any():
+            layer = int((row - most).argmax())
+            raise InputError(
+                f"candidate {self.name!r}: weight_gradients[{layer}] is {row[layer]:g} s, more than `backward` or than "
+                "half of `forward` and `backward` together, for which no schedule here is priced."
+            )
+
+    @property
+    def finding_weight_gradients(self) -> Array:
+        """Seconds per micro-batch that find the gradients of weights, a part of `backward`. Shape `(layers,)`."""
+        return self.backward / 2 if self.weight_gradients is None else self.weight_gradients
 
     def _check_busy(self, layers: int) -> None:
         levels = None if self.busy is None else len(self.busy)

@@ -8,7 +8,8 @@ from attrs import field, frozen
 from nest.errors import InputError
 from nest.instance.candidate import Candidate
 from nest.instance.cluster import Cluster
-from nest.instance.protocols import CollectiveModel, Schedule
+from nest.instance.protocols import CollectiveModel
+from nest.instance.schedule import Schedule
 from nest.spec.constraints import Constraint
 
 if TYPE_CHECKING:
@@ -98,11 +99,15 @@ class Space:
         partition: when given, the layers of each stage.
         mixed: whether stages of one plan may use different candidates with the same samples.
         together: groups of layers that no cut may part, beside those of `constraints`.
-        blocks: what schedules of several chunks split evenly: the layers of each transformer block, in order, the
-            embedding with the first and the head with the last. None: no plan has several chunks.
-        blocks_and_ends: the same where embedding and head count as blocks of their own, which they do for chunks that
-            come out even only so. None: they never do.
-        even: whether other schedules split them evenly too: stage `i` of `s` holds the `i`-th of `s` equal runs.
+        blocks: what schedules of several chunks split: the layers of each transformer block, in order, the embedding
+            with the first and the head with the last. None: no plan has several chunks.
+        blocks_and_ends: the same where embedding and head count as blocks of their own: the first chunk may hold the
+            embedding alone, the last the head alone. With `even` they count so where chunks come out even only so.
+            None: they never do.
+        even: whether the framework splits them evenly: stage `i` of `s` holds the `i`-th of `s` equal runs, and of
+            schedules of several chunks only even splits are allowed.
+        hidden_messages: names of the schedules with which messages between stages hide under the compute of the steady
+            state, as far as that lasts (section "Messages that hide" of docs/explanation/problem.md).
         zero_degrees: ranks over which ZeRO may shard at most, to choose from, preferred first; None among them: all
             that hold the same parameters. One that divides the ranks of a parameter group into no equal shard groups
             is no choice.
@@ -138,6 +143,7 @@ class Space:
     exposed_often: float | None = None
     whole_gradients: bool = False
     direct: bool = False
+    hidden_messages: tuple[str, ...] = ()
 
     @property
     def often_exposed(self) -> float:

@@ -18,6 +18,8 @@ class StageDecision:
         recompute: name of its recompute mode.
         zero: ZeRO stage.
         offset: first device relative to the replica (`o_i` of PROBLEM.md section 3).
+        chunks: layer indices of each of its chunks in pipeline order, ascending; none: it has one chunk, or those of
+            the even split.
     """
 
     layers: tuple[int, ...]
@@ -25,6 +27,7 @@ class StageDecision:
     recompute: str
     zero: int
     offset: int
+    chunks: tuple[tuple[int, ...], ...] = ()
 
 
 @frozen

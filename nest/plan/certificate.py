@@ -10,8 +10,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from nest.instance import OrderedSchedule, Pass, Schedule, chunks_of
-from nest.instance.protocols import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
+from nest.instance import OrderedSchedule, Pass, Schedule, Weights, chunks_of, fullest_moments, in_flight, weights_of
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
 from nest.spec import PlanDocument, Training
 from nest.tolerances import AGREEMENT
 
@@ -121,7 +121,8 @@ def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
 
 
 def _time_faults(schedule: Schedule, micro_batches: int, stages: int, equal_stages: float) -> list[str]:
-    largest, total = schedule.weights(micro_batches, stages)
+    weights = weights_of(schedule, micro_batches, stages)
+    largest, total = weights.slowest, weights.forward
     counts = f"({micro_batches} micro-batches, {stages} stages)"
     faults = []
     if not isclose(largest + total * stages, equal_stages, rel_tol=AGREEMENT):
@@ -140,7 +141,7 @@ def _time_faults(schedule: Schedule, micro_batches: int, stages: int, equal_stag
 def _count_faults(schedule: Schedule, blank: Certificate, held: Sequence[float]) -> list[str]:
     faults = []
     for stage, most in enumerate(held, start=1):
-        counted = schedule.in_flight(stage, blank.stages, blank.micro_batches)
+        counted = in_flight(fullest_moments(schedule, stage, blank.stages, blank.micro_batches))
         if not isclose(counted, most, rel_tol=AGREEMENT):
             faults.append(
                 f"counts {counted:g} micro-batches in flight in stage {stage} of {blank.stages}, but its order holds "
@@ -228,7 +229,7 @@ def batch_length(
 
 
 def longest_pipeline(
-    weights: tuple[float, float],
+    weights: Weights,
     orders: Sequence[Sequence[Pass]],
     micro_batches: int,
     chunks: int,
@@ -248,4 +249,4 @@ def longest_pipeline(
         equal = [equal_passes(chunks)] * len(orders)
         together, apart = (batch_length(orders, micro_batches, chunks, equal, each) for each in (False, True))
         earlier = together - apart
-    return unit * ((weights[0] + weights[1] * len(orders)) * chunks * CYCLE + earlier)
+    return unit * ((weights.slowest + weights.forward * len(orders)) * chunks * CYCLE + earlier)

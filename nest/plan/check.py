@@ -11,7 +11,8 @@ from nest.errors import InputError
 from nest.instance import Instance, Solution
 from nest.plan.certificate import Certificate, certify_plan
 from nest.plan.document import document, solution_of
-from nest.plan.evaluate import PricedPlan, evaluate, schedule_of
+from nest.plan.evaluate import PricedPlan, evaluate
+from nest.plan.layout import schedule_of
 from nest.plan.legality import permission_violations, structure_violations
 from nest.spec import CandidateSummary, PlanDocument, StageRecord, Training
 from nest.tolerances import AGREEMENT, PROOF

@@ -1,6 +1,7 @@
 """Prices decisions: PROBLEM.md section 4, written down once more and without any solver's tables."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from attrs import evolve, frozen
 
@@ -9,13 +10,17 @@ from nest.instance import (
     EstimateError,
     Instance,
     RecomputeMode,
-    Schedule,
     Solution,
     StageDecision,
-    chunks_of,
+    Weights,
+    copies_of,
+    fullest_moments,
+    in_flight,
+    weights_of,
 )
+from nest.instance.schedule import Moment
 from nest.plan.direct import Sizes, received
-from nest.plan.layout import Boundary, boundaries, cut_bytes, downsets
+from nest.plan.layout import Boundary, boundaries, chunk_layers, cut_bytes, downsets, schedule_of, stages_of_chunks
 from nest.plan.zero import DataParallelGroup, ZeroCosts, data_parallel_groups, exposed, zero_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
@@ -32,6 +37,9 @@ class PricedStage:
         arriving: seconds per micro-batch to receive activations.
         returning: seconds per micro-batch to receive gradients.
         sharding: seconds per micro-batch of ZeRO communication.
+        hidden: seconds per micro-batch of what it receives that hide under its compute while the pipeline is full.
+        forward: seconds per micro-batch of forward passes, with what they receive and gather (`f_i`).
+        weight_gradients: seconds per micro-batch that find the gradients of weights (`w_i`).
         port_wait: seconds per micro-batch that the busiest port needs beyond all this (PROBLEM.md section 4, Ports); on
             a network, the fullest of the links that it uses (section 1).
         sync: seconds once per batch: gradient reduction, parameter gathering and optimizer step.
@@ -40,8 +48,8 @@ class PricedStage:
         peak: transient bytes.
         reserve: bytes kept free.
         in_flight: micro-batches in flight; a fraction where a stage has several chunks.
-        level_in: level of the boundary in front, -1 for none.
-        level_out: level of the boundary behind, -1 for none.
+        level_in: level of the boundary in front, of several chunks the outermost; -1 for none.
+        level_out: the same behind.
         first_device: first device in replica 0.
         width: devices of the block.
         parts: what its memory is made of.
@@ -58,6 +66,9 @@ class PricedStage:
     arriving: float
     returning: float
     sharding: float
+    hidden: float
+    forward: float
+    weight_gradients: float
     port_wait: float
     sync: float
     state: float
@@ -77,8 +88,21 @@ class PricedStage:
 
     @property
     def time(self) -> float:
-        """Seconds per micro-batch (`t_i`)."""
+        """Seconds per micro-batch while the pipeline is full (`t_i`)."""
+        return self.whole_time - self.hidden
+
+    @property
+    def whole_time(self) -> float:
+        """Seconds per micro-batch with nothing hidden, as while the pipeline fills and drains."""
         return self.compute + self.recompute + self.arriving + self.returning + self.sharding + self.port_wait
+
+    def weighed(self, weights: Weights) -> float:
+        """Its part of the sum in the step time: `Bf f + Bb b + Bw w`, of what fills and drains the pipeline."""
+        if weights.uniform:
+            return weights.forward * self.whole_time
+        inputs = self.whole_time - self.port_wait - self.forward - self.weight_gradients
+        weighed: float = weights.of_parts(self.forward, inputs, self.weight_gradients)
+        return weighed + weights.waiting * self.port_wait
 
     @property
     def memory(self) -> float:
@@ -92,7 +116,7 @@ class PricedPlan:
 
     Attributes:
         micro_batches: micro-batches per replica (`M`).
-        weights: `(A, B)` of the schedule.
+        weights: of the schedule.
         stages: in pipeline order.
         capacity: bytes per device that stages may be estimated to need (`H`): there is room for the margin beside it.
         device_memory: bytes per device.
@@ -101,7 +125,7 @@ class PricedPlan:
     """
 
     micro_batches: int
-    weights: tuple[float, float]
+    weights: Weights
     stages: tuple[PricedStage, ...]
     capacity: float
     device_memory: float
@@ -121,8 +145,12 @@ class PricedPlan:
     @property
     def batch_time(self) -> float:
         """Seconds per optimizer step (`T`)."""
-        slowest, total = self.weights
-        return slowest * self.slowest + total * sum(stage.time for stage in self.stages) + self.sync
+        weights = self.weights
+        if weights.uniform:
+            filling = weights.forward * sum(stage.whole_time for stage in self.stages)
+        else:
+            filling = sum(stage.weighed(weights) for stage in self.stages)
+        return weights.slowest * self.slowest + filling + self.sync
 
     @property
     def fits(self) -> bool:
@@ -164,18 +192,18 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         from nest.plan.on_network import link_loads, on_devices
 
         instance, solution = on_devices(instance, solution)
-    count = len(solution.stages)
-    around = boundaries(instance, solution)
-    runs = downsets(instance, solution)
+    count, around = len(solution.stages), boundaries(instance, solution)
+    chunks = list(zip(chunk_layers(instance, solution), downsets(instance, solution), pairwise(around), strict=True))
+    homes = stages_of_chunks(instance, solution)
     groups = data_parallel_groups(instance, solution)
     stages = tuple(
         _price_stage(
             instance,
             solution,
             index,
-            schedule.in_flight(index + 1, count, micro_batches),
-            runs[index::count],
-            (around[index], around[index + 1]),
+            [Chunk(*chunk) for chunk, home in zip(chunks, homes, strict=True) if home == index],
+            fullest_moments(schedule, index + 1, count, micro_batches),
+            copies_of(schedule),
             groups[index],
             micro_batches,
             received(instance, solution, index, around) if instance.space.direct else None,
@@ -186,11 +214,10 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         loads = link_loads(instance, solution, groups)
         waits = [max(0.0, loads.least_time(index) - stage.time) for index, stage in enumerate(stages)]
         stages = tuple(evolve(stage, port_wait=wait) for stage, wait in zip(stages, waits, strict=True))
-    weights = schedule.weights(micro_batches, len(stages))
     cluster = instance.cluster
     return PricedPlan(
         micro_batches,
-        (float(weights[0]), float(weights[1])),
+        weights_of(schedule, micro_batches, len(stages)),
         stages,
         cluster.memory,
         cluster.device_memory,
@@ -199,25 +226,28 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     )
 
 
-def schedule_of(instance: Instance, solution: Solution) -> Schedule:
-    """The schedule of a plan.
+@frozen
+class Chunk:
+    """A chunk of a stage.
 
-    Raises:
-        ValueError: it is not among those allowed.
+    Attributes:
+        layers: of the chunk.
+        cuts: the downsets in front and behind.
+        around: the boundaries in front and behind.
     """
-    for schedule in instance.space.schedules:
-        if schedule.name == solution.schedule and chunks_of(schedule) == solution.chunks:
-            return schedule
-    raise ValueError(f"the schedule {solution.schedule!r} with {solution.chunks} chunks is not among those allowed")
+
+    layers: tuple[int, ...]
+    cuts: tuple[frozenset[int], frozenset[int]]
+    around: tuple[Boundary, Boundary]
 
 
 def _price_stage(
     instance: Instance,
     solution: Solution,
     index: int,
-    in_flight: float,
-    runs: Sequence[tuple[frozenset[int], frozenset[int]]],
-    around: tuple[Boundary, Boundary],
+    chunks: Sequence[Chunk],
+    moments: Sequence[Moment],
+    copies: int,
     groups: tuple[DataParallelGroup, ...],
     micro_batches: int,
     direct: tuple[Sizes, Sizes] | None,
@@ -226,13 +256,16 @@ def _price_stage(
     candidate = instance.candidates[stage.candidate]
     mode = candidate.mode(stage.recompute)
     layers = list(stage.layers)
-    entering = [cut_bytes(instance, candidate, front) for front, _ in runs]
-    leaving = [cut_bytes(instance, candidate, behind) for _, behind in runs]
+    entering = [cut_bytes(instance, candidate, chunk.cuts[0]) for chunk in chunks]
+    leaving = [cut_bytes(instance, candidate, chunk.cuts[1]) for chunk in chunks]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
     recompute = float(mode.extra[layers].sum())
-    arriving = sum(around[0].arriving(each) for each in entering)
-    returning = sum(around[1].returning(each) for each in leaving)
-    messages = [(around[0].level, arriving), (around[1].level, returning)]
+    received_over = [(chunk.around[0], size) for chunk, size in zip(chunks, entering, strict=True)]
+    returned_over = [(chunk.around[1], size) for chunk, size in zip(chunks, leaving, strict=True)]
+    messages = [(front.level, front.arriving(size)) for front, size in received_over]
+    arriving = sum(seconds for _, seconds in messages)
+    messages += [(behind.level, behind.returning(size)) for behind, size in returned_over]
+    returning = sum(seconds for _, seconds in messages[len(chunks) :])
     if direct is not None:
         entering, leaving = ([size for _, size in sizes] for sizes in direct)
         messages = [(level, _message(instance, level, size)) for sizes in direct for level, size in sizes]
@@ -241,13 +274,20 @@ def _price_stage(
     shared = zero_costs(instance, stage, groups)
     sharding = exposed(instance, shared.often, compute + recompute, instance.space.often_exposed)
     once = exposed(instance, shared.once, compute + recompute, instance.space.exposed)
+    hides = solution.schedule in instance.space.hidden_messages
+    hidden = min(arriving + returning, compute + recompute) if hides else 0.0
     port_wait, ports = 0.0, None
     if candidate.busy is not None and solution.placement is None:
         ports = _ports(candidate, mode, layers, shared, messages)
-        without = compute + recompute + arriving + returning + sharding
+        without = compute + recompute + arriving + returning + sharding - hidden
         port_wait = max(0.0, *(each - without for each in ports))
         once = max(once, _exposed_by_ports(instance, shared, ports, without + port_wait, micro_batches))
-    activations, peak, upper, parts = stage_memory(instance, stage, shared.held, in_flight, sum(entering))
+    weights, gradients, optimizer = (copies * each for each in shared.held)
+    held = (weights, gradients, optimizer)
+    activations, peak, upper, parts = stage_memory(
+        instance, stage, held, [chunk.layers for chunk in chunks], moments, entering
+    )
+    gathering = sharding * shared.often_forward / shared.often if shared.often else 0.0
     return PricedStage(
         compute=compute,
         # Rounding may make more of collectives than there is.
@@ -256,15 +296,18 @@ def _price_stage(
         arriving=arriving,
         returning=returning,
         sharding=sharding,
+        hidden=hidden,
+        forward=float(candidate.forward[layers].sum()) + arriving + gathering,
+        weight_gradients=float(candidate.finding_weight_gradients[layers].sum()),
         port_wait=port_wait,
         sync=once + shared.update,
-        state=sum(shared.held),
+        state=sum(held),
         activations=activations,
         peak=peak,
         reserve=instance.cluster.reserve,
-        in_flight=in_flight,
-        level_in=around[0].level,
-        level_out=around[1].level,
+        in_flight=in_flight(moments),
+        level_in=max(chunk.around[0].level for chunk in chunks),
+        level_out=max(chunk.around[1].level for chunk in chunks),
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
         parts=parts,
@@ -281,7 +324,12 @@ def _message(instance: Instance, level: int, size: float) -> float:
 
 
 def stage_memory(
-    instance: Instance, stage: StageDecision, state: tuple[float, float, float], in_flight: float, entering: float
+    instance: Instance,
+    stage: StageDecision,
+    state: tuple[float, float, float],
+    chunks: Sequence[tuple[int, ...]],
+    moments: Iterable[Moment],
+    entering: Sequence[float],
 ) -> tuple[float, float, float, MemoryBreakdown]:
     """The memory of a stage beside its state, bytes: activations, transient, the most of all; and its parts.
 
@@ -289,14 +337,20 @@ def stage_memory(
         instance: of the plan.
         stage: the stage.
         state: bytes of weights, gradients and optimizer.
-        in_flight: micro-batches in flight.
-        entering: bytes of its inputs per micro-batch.
+        chunks: the layers of each chunk.
+        moments: micro-batches in flight of each chunk, at the moments that may be the fullest.
+        entering: bytes of each chunk's inputs per micro-batch.
     """
     candidate, layers, reserve = instance.candidates[stage.candidate], list(stage.layers), instance.cluster.reserve
     mode = candidate.mode(stage.recompute)
-    further = (in_flight - 1) * float(mode.more[layers].sum())
+    more = [float(mode.more[list(chunk)].sum()) for chunk in chunks]
+    stashing = [each if mode.stash_inputs else 0.0 for each in entering]
+    # With as many micro-batches of every chunk this is what PROBLEM.md has for a stage of one run of layers.
+    further, stashed = max(
+        ((_beyond_first(moment, more), _beyond_first(moment, stashing)) for moment in moments),
+        key=sum,
+    )
     saved = float(mode.first[layers].sum()) + further
-    stashed = (in_flight - 1) * entering if mode.stash_inputs else 0.0
     gathered = candidate.gathered if stage.zero >= 3 else 0.0
     peak = float(mode.peak[layers].max()) + gathered
     overheads, unused = mode.overheads, further * mode.overheads.fragmentation
@@ -312,6 +366,13 @@ def stage_memory(
         reserve=reserve,
     )
     return saved + stashed, peak, instance.cluster.upper(sum(state) + saved + stashed + peak + reserve), parts
+
+
+def _beyond_first(moment: Moment, sizes: Sequence[float]) -> float:
+    """Bytes of the micro-batches in flight beyond one of each chunk, whose micro-batches take so many each."""
+    if len(set(moment)) == 1:
+        return (moment[0] - 1) * sum(sizes)
+    return sum((count - 1) * size for count, size in zip(moment, sizes, strict=True))
 
 
 def _ports(

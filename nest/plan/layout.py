@@ -7,7 +7,7 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, Placement, Solution
+from nest.instance import Candidate, Cluster, Instance, Placement, Schedule, Solution, chunks_of, route
 
 
 def widest(instance: Instance, solution: Solution) -> int:
@@ -39,17 +39,21 @@ def in_order(instance: Instance, solution: Solution) -> Placement:
     return tuple(zip(*columns, strict=True))
 
 
-def boundary_levels(instance: Instance, solution: Solution) -> list[int]:
-    """Level of the boundary in front of each stage, then of that behind the last; -1 for none.
-
-    With several chunks the last stage sends back to the first.
+def schedule_of(instance: Instance, solution: Solution) -> Schedule:
+    """The schedule of a plan.
 
     Raises:
-        ValueError: a block is not in the cluster.
+        ValueError: it is not among those allowed.
     """
-    last = len(solution.stages) - 1
-    back = _boundary_level(instance, solution, 0, last) if solution.chunks > 1 else -1
-    return [back, *(_boundary_level(instance, solution, index, index + 1) for index in range(last)), back]
+    for schedule in instance.space.schedules:
+        if schedule.name == solution.schedule and chunks_of(schedule) == solution.chunks:
+            return schedule
+    raise ValueError(f"the schedule {solution.schedule!r} with {solution.chunks} chunks is not among those allowed")
+
+
+def stages_of_chunks(instance: Instance, solution: Solution) -> tuple[int, ...]:
+    """The stage, from 0, of each chunk of a plan in pipeline order."""
+    return route(schedule_of(instance, solution), len(solution.stages))
 
 
 def _boundary_level(instance: Instance, solution: Solution, first: int, second: int) -> int:
@@ -97,25 +101,28 @@ def _slowest(paths: Iterable[Path], size: float) -> float:
 
 
 def boundaries(instance: Instance, solution: Solution) -> list[Boundary]:
-    """The boundary in front of each stage, then that behind the last.
+    """The boundary in front of each chunk in pipeline order, then that behind the last.
 
-    With several chunks the last stage sends back to the first.
+    Between two chunks of one stage there is none.
 
     Raises:
         ValueError: a block is not in the cluster.
     """
-    levels = boundary_levels(instance, solution)
-    if solution.placement is None:
-        figures = [(level.latency, level.bandwidth) for level in instance.cluster.levels]
-        paths = [(figures[level],) if level >= 0 else () for level in levels]
-        return [Boundary(level, each, each) for level, each in zip(levels, paths, strict=True)]
-    last = len(solution.stages) - 1
-    return [
-        Boundary()
-        if level < 0
-        else Boundary(level, *_paths(instance, solution, (index - 1) % (last + 1), index % (last + 1)))
-        for index, level in enumerate(levels)
-    ]
+    known: dict[tuple[int, int], Boundary] = {}
+    between = list(pairwise(stages_of_chunks(instance, solution)))
+    for here, there in between:
+        if here != there and (here, there) not in known:
+            known[here, there] = _boundary(instance, solution, here, there)
+    return [Boundary(), *(known.get(each, Boundary()) for each in between), Boundary()]
+
+
+def _boundary(instance: Instance, solution: Solution, here: int, there: int) -> Boundary:
+    """What stage `here`, from 0, sends activations to `there` over, and gradients back."""
+    level = _boundary_level(instance, solution, min(here, there), max(here, there))
+    if solution.placement is not None:
+        return Boundary(level, *_paths(instance, solution, here, there))
+    path = (instance.cluster.levels[level].latency, instance.cluster.levels[level].bandwidth)
+    return Boundary(level, (path,), (path,))
 
 
 def _paths(instance: Instance, solution: Solution, here: int, there: int) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -155,7 +162,7 @@ def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int])
 
 
 def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
-    """The layers of each of `stages * chunks` chunks in pipeline order; chunk `j` is of stage `j mod stages`.
+    """The layers of each of `stages * chunks` chunks in pipeline order, where they are split evenly.
 
     Raises:
         ValueError: the blocks cannot be split evenly.
@@ -179,10 +186,19 @@ def even_blocks(instance: Instance, parts: int) -> tuple[tuple[int, ...], ...]:
 
 
 def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]]:
-    """The layers of each chunk of the pipeline, in order; a stage without chunks is one."""
-    if solution.chunks > 1:
+    """The layers of each chunk of the pipeline, in order; of stages that do not say, those of the even split.
+
+    Raises:
+        ValueError: stages say, but not all of so many chunks.
+    """
+    if solution.chunks == 1:
+        return [stage.layers for stage in solution.stages]
+    if not any(stage.chunks for stage in solution.stages):
         return list(even_chunks(instance, len(solution.stages), solution.chunks))
-    return [stage.layers for stage in solution.stages]
+    if any(len(stage.chunks) != solution.chunks for stage in solution.stages):
+        raise ValueError(f"not every stage says which layers its {solution.chunks} chunks hold")
+    following = [iter(stage.chunks) for stage in solution.stages]
+    return [next(following[stage]) for stage in stages_of_chunks(instance, solution)]
 
 
 def downsets(instance: Instance, solution: Solution) -> list[tuple[frozenset[int], frozenset[int]]]:

@@ -5,7 +5,7 @@ PROBLEM.md section 1, "Arbitrary network". What one message and one collective t
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
 
 import numpy
@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Level, NetworkModel, Ring, Solution
-from nest.plan.layout import counterparts, cut_bytes, downsets, in_order
+from nest.plan.layout import counterparts, cut_bytes, downsets, in_order, stages_of_chunks
 from nest.plan.zero import DataParallelGroup, ring_seconds
 
 REFERENCE_MESSAGE = 2.0**20
@@ -119,11 +119,11 @@ def link_loads(instance: Instance, solution: Solution, groups: Sequence[Sequence
 def _add_messages(instance: Instance, solution: Solution, carried: Array, used: NDArray[numpy.bool_]) -> None:
     """Add activations and gradients between neighbouring stages; both of them use the links on the way."""
     assert instance.network is not None
-    model, count = instance.network.model, len(solution.stages)
-    for chunk, (front, _) in enumerate(downsets(instance, solution)):
-        if chunk == 0:
+    model = instance.network.model
+    between = pairwise(stages_of_chunks(instance, solution))
+    for (here, there), (front, _) in zip(between, downsets(instance, solution)[1:], strict=True):
+        if here == there:
             continue
-        here, there = (chunk - 1) % count, chunk % count
         senders, receivers = counterparts(solution, here, there)
         sent = (
             cut_bytes(instance, instance.candidates[there], front),

@@ -122,6 +122,7 @@ class ZeroCosts:
 
     Attributes:
         often: seconds of communication per micro-batch.
+        often_forward: those of them in forward passes, in which ZeRO 3 gathers weights.
         once: seconds of communication once per batch, waiting for other ranks included.
         update: seconds of the optimizer step.
         held: bytes of weights, gradients and optimizer.
@@ -130,6 +131,7 @@ class ZeroCosts:
     """
 
     often: float
+    often_forward: float
     once: float
     update: float
     held: tuple[float, float, float]
@@ -141,7 +143,7 @@ def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParal
     """The table of ZeRO stages: what a stage's parameters cost; `groups` are those of its candidate."""
     candidate, layers = instance.candidates[stage.candidate], list(stage.layers)
     zero = instance.space.effective_zero(stage.zero)
-    updating = 0.0
+    updating = gathering = 0.0
     often, once = numpy.zeros((2, 1 + len(instance.cluster.levels)))
     held = [0.0, 0.0, 0.0]
     for parameters, group in zip(candidate.state, groups, strict=True):
@@ -163,17 +165,16 @@ def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParal
             if zero < 3:
                 once += slowest_collective(instance, "all_gather", weights, group.shards, group.shard_size)
             else:
-                often += (
-                    2
-                    * pieces
-                    * slowest_collective(instance, "all_gather", weights / pieces, group.shards, group.shard_size)
-                )
+                gather = slowest_collective(instance, "all_gather", weights / pieces, group.shards, group.shard_size)
+                often += 2 * pieces * gather
+                gathering += pieces * float(gather[0])
         updating += update / (group.shard_size if zero else 1)
         for index, (size, sharded_from) in enumerate(((weights, 3), (gradients, 2), (optimizer, 1))):
             held[index] += size / (group.shard_size if zero >= sharded_from else 1)
     waited = instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
     return ZeroCosts(
         often=float(often[0]),
+        often_forward=gathering,
         once=waited * float(once[0]),
         update=updating,
         held=(held[0], held[1], held[2]),

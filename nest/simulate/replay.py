@@ -6,9 +6,9 @@ from typing import Any
 from attrs import asdict, evolve, field, frozen
 
 from nest.hooks.guard import attribute
-from nest.instance import Instance, Pass, Solution
+from nest.instance import Instance, Pass, Solution, Weights, weights_of
 from nest.plan.certificate import Stuck, batch_length, certify, is_staggered, longest_pipeline
-from nest.plan.evaluate import schedule_of
+from nest.plan.layout import schedule_of
 from nest.simulate.disturbance import Disturbance, Disturbed, disturb
 from nest.simulate.timeline import Orders, Progress, Timeline, batch_time, orders_of, run, timeline
 from nest.simulate.work import StageWork, stage_works
@@ -142,7 +142,7 @@ def replay(
     except Stuck as stuck:
         attribute(schedule, f"orders passes so that {stuck}")
         raise AssertionError(f"{schedule.name}: {stuck}") from None
-    staggered, weights = is_staggered(schedule), schedule.weights(micro_batches, stages)
+    staggered, weights = is_staggered(schedule), weights_of(schedule, micro_batches, stages)
     whole = batch_time(spans, [work.sync for work in works], staggered)
     planned = timeline(works, spans)
     pipeline = batch_time(spans, [0.0] * stages, staggered)
@@ -182,16 +182,16 @@ def _stages(works: Sequence[StageWork], planned: Timeline, whole: float, micro_b
     )
 
 
-def closed_form(works: Sequence[StageWork], weights: tuple[float, float]) -> float:
+def closed_form(works: Sequence[StageWork], weights: Weights) -> float:
     """`A max t + B sum t + max y` of these stages (PROBLEM.md section 4)."""
     times = [work.time for work in works]
-    return weights[0] * max(times) + weights[1] * sum(times) + max(work.sync for work in works)
+    return weights.slowest * max(times) + weights.forward * sum(times) + max(work.sync for work in works)
 
 
 def _difference(
     works: Sequence[StageWork],
     orders: Orders,
-    weights: tuple[float, float],
+    weights: Weights,
     whole: float,
     pipeline: float,
     staggered: bool,
@@ -206,7 +206,7 @@ def _difference(
         pipeline: the same without gradient reduction and optimizer step.
         staggered: of the schedule.
     """
-    slowest, total = weights
+    slowest, total = weights.slowest, weights.forward
     longest = max(works, key=lambda work: work.time)
     form = slowest * longest.time + total * longest.time * len(works)
     mean = _uniform(longest, orders, staggered, alike=True)
@@ -253,7 +253,7 @@ def contradiction(instance: Instance, solution: Solution) -> str | None:
         staggered = is_staggered(schedule)
         pipeline = batch_length(orders, micro_batches, chunks, lengths, staggered)
         most = longest_pipeline(
-            schedule.weights(micro_batches, count), orders, micro_batches, chunks, lengths, staggered
+            weights_of(schedule, micro_batches, count), orders, micro_batches, chunks, lengths, staggered
         )
         if pipeline > most * (1 + AGREEMENT):
             run = replay(instance, solution)

@@ -8,7 +8,7 @@ from attrs import frozen
 from nest.errors import InputError
 from nest.hooks.guard import attribute
 from nest.instance import OrderedSchedule, Pass, Schedule
-from nest.instance.protocols import order_fault
+from nest.instance.schedule import order_fault
 from nest.plan.certificate import Stuck
 from nest.simulate.work import StageWork
 

@@ -6,13 +6,14 @@ boundaries and what single collectives take is read as pricing reads it (`nest.p
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy
 from attrs import evolve, frozen
 
 from nest.instance import Array, Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
 from nest.plan.certificate import UNITS
-from nest.plan.layout import boundaries, chunk_layers, cut_bytes, downsets
+from nest.plan.layout import boundaries, chunk_layers, cut_bytes, downsets, stages_of_chunks
 from nest.plan.zero import DataParallelGroup, data_parallel_groups, slowest_collective
 from nest.simulate.direct import received_directly
 
@@ -153,8 +154,10 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         from nest.plan.on_network import link_loads, on_devices
 
         instance, solution = on_devices(instance, solution)
-    runs, cuts = chunk_layers(instance, solution), downsets(instance, solution)
-    around, count = boundaries(instance, solution), len(solution.stages)
+    around, homes = boundaries(instance, solution), stages_of_chunks(instance, solution)
+    runs = list(
+        zip(homes, chunk_layers(instance, solution), downsets(instance, solution), pairwise(around), strict=True)
+    )
     groups = data_parallel_groups(instance, solution)
     links = link_loads(instance, solution, groups) if solution.placement is not None else None
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
@@ -166,13 +169,14 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
         shared = data_parallelism(instance, groups[index], stage, compute)
         passes: dict[tuple[str, int], tuple[Piece, ...]] = {}
-        chunks = [list(chunk) for chunk in runs[index::count]]
+        own = [(list(chunk), cuts, sides) for home, chunk, cuts, sides in runs if home == index]
+        chunks = [chunk for chunk, *_ in own]
         entering, messages = [], []
-        for chunk, (front, behind) in enumerate(cuts[index::count]):
-            entering.append(cut_bytes(instance, candidate, front))
-            arriving = around[index].arriving(entering[chunk])
-            returning = around[index + 1].returning(cut_bytes(instance, candidate, behind))
-            sent = [(around[index].level, arriving), (around[index + 1].level, returning)]
+        for chunk, (_, cuts, sides) in enumerate(own):
+            entering.append(cut_bytes(instance, candidate, cuts[0]))
+            arriving = sides[0].arriving(entering[chunk])
+            returning = sides[1].returning(cut_bytes(instance, candidate, cuts[1]))
+            sent = [(sides[0].level, arriving), (sides[1].level, returning)]
             if instance.space.direct:
                 entering, sent, (arriving, returning) = received_directly(instance, solution, index, around)
             messages += sent

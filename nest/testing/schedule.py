@@ -7,8 +7,8 @@ from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.hooks.results import sound_in_flight, sound_weights
-from nest.instance import chunks_of
-from nest.instance.protocols import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
+from nest.instance import chunks_of, weights_of
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
 from nest.plan.certificate import Stuck, batch_length, certify, equal_passes, is_staggered, longest_pipeline
 from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.tolerances import AGREEMENT
@@ -74,7 +74,8 @@ def _bad_weights(schedule: Schedule, count: int, stages: int) -> None:
 
 def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:
     """`A max t + B sum t` is at least `M max t` for every division of work if it is for one stage that has it all."""
-    largest, total = schedule.weights(count, stages)
+    weights = weights_of(schedule, count, stages)
+    largest, total = weights.slowest, weights.forward
     if largest + total < count * (1 - AGREEMENT):
         yield (
             f"A + B is {largest + total:g}, so that a pipeline with nearly all its work in one stage would run {count} "
@@ -83,7 +84,8 @@ def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:
 
 
 def _one_stage(schedule: Schedule, count: int) -> Problems:
-    largest, total = schedule.weights(count, 1)
+    weights = weights_of(schedule, count, 1)
+    largest, total = weights.slowest, weights.forward
     if not isclose(largest + total, count, rel_tol=AGREEMENT):
         yield f"A + B is {largest + total:g}, but one stage has nobody to wait for and runs {count} micro-batches"
 
@@ -127,12 +129,12 @@ UNEQUAL: tuple[tuple[str, Callable[[int, int], tuple[float, float]]], ...] = (
 def _beyond_bound(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
     """Unequal stages take at least the work of the slowest, and at most what equal ones like the longest passes do."""
     chunks, orders = chunks_of(schedule), _orders(schedule, count, stages)
-    staggered, weights = is_staggered(schedule), schedule.weights(count, stages)
+    staggered, weights = is_staggered(schedule), weights_of(schedule, count, stages)
     for case, seconds in UNEQUAL:
         times = [seconds(stage, stages) for stage in range(stages)]
         lengths = [_passes(forward / chunks, backward / chunks, chunks) for forward, backward in times]
         slowest = max(sum(each) for each in times)
-        price = weights[0] * slowest + weights[1] * sum(sum(each) for each in times)
+        price = weights.slowest * slowest + weights.forward * sum(sum(each) for each in times)
         replayed = batch_length(orders, count, chunks, lengths, staggered)
         most = longest_pipeline(weights, orders, count, chunks, lengths, staggered)
         for what, length in (("its weights give", price), ("its order takes", replayed)):

@@ -7,7 +7,7 @@ import pytest
 from nest.exporters.pipeline_actions import ORDERS, actions
 from nest.hooks.registry import registry
 from nest.instance import ChunkedSchedule, OrderedSchedule, chunks_of
-from nest.instance.protocols import order_fault
+from nest.instance.schedule import order_fault
 
 SIZES = [(micro_batches, stages) for micro_batches in (1, 2, 3, 5, 8, 12, 24) for stages in (1, 2, 3, 4, 8)]
 LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}

@@ -12,7 +12,7 @@ from nest import api
 from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.registry import Registry
-from nest.instance import Pass
+from nest.instance import Pass, weights_of
 from nest.io import structure
 from nest.plan.certificate import batch_length, longest_pipeline
 from nest.schedules.gpipe import GPipe
@@ -157,7 +157,7 @@ def test_no_pipeline_takes_longer_than_the_bound(schedule: Any) -> None:
         lengths = [{(step.kind, 0): random.random() ** 4 for step in order} for order in orders]
         staggered = bool(getattr(schedule, "staggered", False))
         taken = batch_length(orders, micro_batches, 1, lengths, staggered)
-        weights = schedule.weights(micro_batches, stages)
+        weights = weights_of(schedule, micro_batches, stages)
         assert taken <= longest_pipeline(weights, orders, micro_batches, 1, lengths, staggered) * (1 + 1e-9)
 
 

@@ -10,7 +10,17 @@ from itertools import product
 
 from attrs import define, evolve, field, frozen
 
-from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.instance import (
+    Candidate,
+    Instance,
+    Schedule,
+    Solution,
+    StageDecision,
+    chunks_of,
+    fullest_moments,
+    in_flight,
+    weights_of,
+)
 from nest.solve.cpsat.cuts import even_chunks
 from nest.solve.cpsat.scaling import Limit
 from nest.spec.constraints import Constraint, Value
@@ -51,7 +61,7 @@ class Case:
 
     def in_flight(self, stage: int) -> float:
         """Micro-batches in flight on a stage, counted from 1."""
-        return self.schedule.in_flight(stage, self.stages, self.micro_batches)
+        return in_flight(fullest_moments(self.schedule, stage, self.stages, self.micro_batches))
 
     def replicas_alike(self, instance: Instance) -> bool:
         """Whether replicas may change places: unless ZeRO shards over some of them alone (shard groups)."""
@@ -123,7 +133,8 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
     def setting(
         candidates: tuple[int, ...], widest: int, replicas: int, order: str, schedule: Schedule, stages: int, count: int
     ) -> Case:
-        slowest, total = (float(weight) for weight in schedule.weights(count, stages))
+        weights = weights_of(schedule, count, stages)
+        slowest, total = weights.slowest, weights.forward
         return Case(candidates, (), widest, replicas, order, schedule, stages, count, (slowest, total))
 
     space, size = instance.space, instance.cluster.size

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import define, field
 
-from nest.instance import Instance, Result, SearchProgress, Solution
+from nest.instance import Instance, Result, SearchProgress, Solution, weights_of
 from nest.solve.cpsat.boundaries import Boundaries, Limits, restrict
 from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
@@ -94,7 +94,7 @@ def price(instance: Instance, solution: Solution) -> float:
     widths = [instance.candidates[stage.candidate].width for stage in stages]
     micro_batches = instance.micro_batches(instance.candidates[stages[0].candidate], solution.replicas)
     assert micro_batches is not None
-    weights = schedule.weights(micro_batches, len(stages))
+    weights = weights_of(schedule, micro_batches, len(stages))
     used = tuple(sorted({stage.candidate for stage in stages}))
     case = Case(
         used,
@@ -105,7 +105,7 @@ def price(instance: Instance, solution: Solution) -> float:
         schedule,
         len(stages),
         micro_batches,
-        (float(weights[0]), float(weights[1])),
+        (weights.slowest, weights.forward),
         zero_degree=solution.zero_degree,
     )
     return exact_price(instance, case, solution).batch_time

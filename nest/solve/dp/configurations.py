@@ -7,7 +7,7 @@ from math import inf
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Array, Candidate, Instance, Schedule, chunks_of
+from nest.instance import Array, Candidate, Instance, Schedule, chunks_of, weights_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.placement import replica_size
 from nest.solve.dp.rules import Exclusions, Members, MixedRules, PlainRules, plan_values, stage_choices
@@ -155,7 +155,8 @@ class ComputeBounds:
             if candidate not in self._compute:
                 self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
             if weighted not in self._weights:
-                rows = [schedule.weights(micro_batches, count) for count in counts]
+                said = [weights_of(schedule, micro_batches, count) for count in counts]
+                rows = [(each.slowest, each.forward) for each in said]
                 self._weights[weighted] = numpy.array(rows, dtype=numpy.float64).reshape(-1, 2)
             (longest, total), weights = self._compute[candidate], self._weights[weighted]
             slowest = numpy.maximum(total / numpy.array(counts, dtype=numpy.float64), longest)

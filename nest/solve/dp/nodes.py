@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from attrs import define, field, frozen
 
-from nest.instance import Array, Instance, Solution, StageDecision, chunks_of
+from nest.instance import Array, Instance, Solution, StageDecision, chunks_of, fullest_moments, in_flight, weights_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
@@ -163,14 +163,20 @@ class PlanSearch(ABC):
         """Weights of the schedule for `stages` stages."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("objective", schedule.name, chunks_of(schedule), micro_batches, stages)
-        return self.once(key, lambda: Objective(*schedule.weights(micro_batches, stages)))
+
+        def made() -> Objective:
+            weights = weights_of(schedule, micro_batches, stages)
+            return Objective(weights.slowest, weights.forward)
+
+        return self.once(key, made)
 
     def in_flight(self, configuration: Configuration, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
 
         def made() -> tuple[float, ...]:
-            return tuple(schedule.in_flight(stages - j + 1, stages, micro_batches) for j in range(1, stages + 1))
+            behind = range(stages, 0, -1)
+            return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
 
         return self.once(("in flight", schedule.name, chunks_of(schedule), micro_batches, stages), made)
 

@@ -1,0 +1,238 @@
+"""Pipeline schedules (PROBLEM.md section 4): what plug-ins say of one, and what solvers, pricing and replays read.
+
+A schedule must have `name`, `weights` and `in_flight`. All else is optional; what it leaves out is as in one forward,
+one backward. Nothing but the functions below reads the optional members.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from attrs import frozen
+
+FORWARD, BACKWARD = "forward", "backward"
+INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
+
+PASSES = (FORWARD, BACKWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
+"""Kinds of passes. A backward pass is whole, or runs in two parts: the gradients of inputs, which the stage in front
+waits for, and those of weights, which nobody does (arXiv 2401.10241, section 2)."""
+
+WHOLE, PARTS = (FORWARD, BACKWARD), (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
+"""What a schedule may run of a micro-batch in a chunk, in this order."""
+
+ROUND, V = "round", "v"
+"""Placements with a name. Round: chunk `j` of `0, 1, ...` is on stage `j mod s`, so that the last stage sends back to
+the first. V: chunks go down the stages and up again, down, ..., so that a turn stays on its stage."""
+
+
+@frozen
+class Pass:
+    """One run of a chunk of layers over a micro-batch.
+
+    Attributes:
+        kind: one of `PASSES`.
+        micro_batch: which of the replica's, from 0.
+        chunk: which of the stage's, from 0.
+    """
+
+    kind: str
+    micro_batch: int
+    chunk: int = 0
+
+
+Weighted = tuple[float, float] | tuple[float, float, float, float]
+"""`(A, B)` or `(A, Bf, Bb, Bw)`."""
+
+Held = float | Sequence[float] | Sequence[Sequence[float]]
+"""Micro-batches in flight: of every chunk, of each chunk, or of each chunk at each of the fullest moments."""
+
+
+@runtime_checkable
+class Schedule(Protocol):
+    """A pipeline schedule (PROBLEM.md section 4).
+
+    Optional:
+        chunks: chunks of consecutive layers of each stage (`v`); left out, 1. Every chunk has at least one transformer
+            block, and those of a stage are numbered in pipeline order, from 0.
+        with_chunks: `with_chunks(chunks)`: the same schedule with so many chunks for each stage, 2 or more. The search
+            then decides how many; what a problem names is one object, from which the others are made.
+        placement: `"round"` (left out) or `"v"`, see `ROUND`; or a method `placement(stages)` that returns the stage,
+            from 1, of each of the `s v` chunks in pipeline order. Every stage has `v` of them.
+        copies: how many times a device holds its stages' parameters, 1 (left out) or 2. With 2 a second pipeline runs
+            against the first: the device of stage `i` also holds stage `s + 1 - i`, for the second half of the
+            micro-batches. State in memory is multiplied by it.
+        admits: `admits(stages, micro_batches, chunks)`: whether there is such a plan; left out, there is.
+        order: `order(stage, stages, micro_batches)`, see `OrderedSchedule`.
+        staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
+            the stage that is at it for longest, from its first pass to its step; only replays read it.
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind; what people write to choose it."""
+
+    def weights(self, micro_batches: int, stages: int) -> Weighted:
+        """`(A, B)` or `(A, Bf, Bb, Bw)`.
+
+        The batch takes `A max t + sum (Bf f + Bb b + Bw w) + max y`, with `f`, `b` and `w` a stage's seconds per
+        micro-batch of forward passes, gradients of inputs and gradients of weights. A pair weighs all three with `B`.
+        `Bw` may be below 0, as gradients of weights fill what others leave: `Bf + Bw` and `Bb + Bw` may not.
+        """
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> Held:
+        """Micro-batches whose activations stage `stage` (1 is the first) of `stages` holds at its fullest.
+
+        One number: so many in every chunk, at least 1. With several chunks also a number for each chunk, or several
+        such rows, one for each moment that may be the fullest: the memory of the stage is the most of them.
+        """
+
+
+@runtime_checkable
+class ChunkedSchedule(Schedule, Protocol):
+    """A schedule of which others with several chunks a stage are made (`Schedule.with_chunks`)."""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of each stage (`v`)."""
+
+    def with_chunks(self, chunks: int) -> "ChunkedSchedule":
+        """The same schedule with so many chunks for each stage, 2 or more."""
+
+
+@runtime_checkable
+class OrderedSchedule(Schedule, Protocol):
+    """A schedule that says in which order every stage works, so that its plans can be replayed pass by pass.
+
+    The member is optional: plans of a schedule without it are priced, but `nest simulate` refuses them.
+    """
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> Sequence[Pass]:
+        """Passes of the device of stage `stage` (1 is the first) of `stages`, one after the other.
+
+        Each micro-batch runs forward once through each of the stage's chunks, then backward, whole or in two parts.
+        With two copies, the second half of the micro-batches run through the stage that is mirrored.
+        """
+
+
+@frozen
+class Weights:
+    """What a batch's time is made of (PROBLEM.md section 4).
+
+    Attributes:
+        slowest: `A`, of the slowest stage.
+        forward: `Bf`, of the sum of forward passes.
+        input_gradients: `Bb`, of the sum of gradients of inputs.
+        weight_gradients: `Bw`, of the sum of gradients of weights.
+    """
+
+    slowest: float
+    forward: float
+    input_gradients: float
+    weight_gradients: float
+
+    @property
+    def uniform(self) -> bool:
+        """Whether the parts of a stage's time weigh the same, so that only its sum counts."""
+        return self.forward == self.input_gradients == self.weight_gradients
+
+    @property
+    def waiting(self) -> float:
+        """Weight of what ports make a stage wait for: half of it in forward passes, half in gradients of inputs."""
+        return (self.forward + self.input_gradients) / 2
+
+    def of_parts(self, forward: Any, input_gradients: Any, weight_gradients: Any) -> Any:
+        """`Bf f + Bb b + Bw w`, of numbers or arrays of seconds."""
+        return (
+            self.forward * forward + self.input_gradients * input_gradients + self.weight_gradients * weight_gradients
+        )
+
+
+def weights_of(schedule: Schedule, micro_batches: int, stages: int) -> Weights:
+    """The weights of a schedule."""
+    slowest, *parts = (float(each) for each in schedule.weights(micro_batches, stages))
+    return Weights(slowest, *(parts * 3 if len(parts) == 1 else parts))
+
+
+def chunks_of(schedule: Schedule) -> int:
+    """Chunks of each stage; 1 for one that knows no chunks."""
+    return int(getattr(schedule, "chunks", 1))
+
+
+def copies_of(schedule: Schedule) -> int:
+    """How many times a device holds the parameters of its stages."""
+    return int(getattr(schedule, "copies", 1))
+
+
+def admits(schedule: Schedule, stages: int, micro_batches: int) -> bool:
+    """Whether the schedule has plans of so many stages and micro-batches."""
+    chunks = chunks_of(schedule)
+    if chunks > 1 and stages < 2:
+        return False
+    admitting = getattr(schedule, "admits", None)
+    return admitting is None or bool(admitting(stages, micro_batches, chunks))
+
+
+def route(schedule: Schedule, stages: int) -> tuple[int, ...]:
+    """The stage, from 0, of each chunk in pipeline order. Shape `(s v,)`."""
+    chunks, placement = chunks_of(schedule), getattr(schedule, "placement", ROUND)
+    if callable(placement):
+        return tuple(stage - 1 for stage in placement(stages))
+    down = range(stages)
+    turns = [down if placement == ROUND or turn % 2 == 0 else reversed(down) for turn in range(chunks)]
+    return tuple(stage for turn in turns for stage in turn)
+
+
+Moment = tuple[float, ...]
+"""Micro-batches that each chunk of a stage holds at one time."""
+
+
+def fullest_moments(schedule: Schedule, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+    """What the chunks of a stage (1 is the first) hold at the moments that may be the fullest. Shape `(moments, v)`."""
+    held, chunks = schedule.in_flight(stage, stages, micro_batches), chunks_of(schedule)
+    if not isinstance(held, Sequence):
+        return ((float(held),) * chunks,)
+    rows: Any = held if isinstance(held[0], Sequence) else (held,)
+    return tuple(tuple(float(each) for each in row) for row in rows)
+
+
+def in_flight(moments: Iterable[Moment]) -> float:
+    """Micro-batches in flight at the fullest moment, a chunk of one counted as its share."""
+    return max(sum(moment) / len(moment) for moment in moments)
+
+
+def moments_of_order(order: Iterable[Pass], chunks: int) -> tuple[Moment, ...]:
+    """The fullest moments of an order of passes: no other holds as many micro-batches in every chunk.
+
+    A micro-batch is held from its forward pass to the end of its backward pass, the gradients of weights included.
+    """
+    now, seen = [0] * chunks, set()
+    for step in order:
+        if step.kind == FORWARD:
+            now[step.chunk] += 1
+            seen.add(tuple(now))
+        elif step.kind != INPUT_GRADIENTS:
+            now[step.chunk] -= 1
+    most: list[tuple[int, ...]] = []
+    for moment in sorted(seen, key=lambda each: (-sum(each), each)):
+        if not any(all(mine <= other for mine, other in zip(moment, each, strict=True)) for each in most):
+            most.append(moment)
+    return tuple(tuple(float(count) for count in moment) for moment in most)
+
+
+def order_fault(order: Sequence[Pass], micro_batches: int, chunks: int) -> str | None:
+    """What is wrong with one stage's order, in words; None: nothing."""
+    ran: dict[tuple[int, int], list[str]] = {}
+    for step in order:
+        ran.setdefault((step.micro_batch, step.chunk), []).append(step.kind)
+    wanted = {(index, chunk) for index in range(micro_batches) for chunk in range(chunks)}
+    for micro_batch, chunk in sorted(wanted ^ ran.keys()):
+        verb = "never runs" if (micro_batch, chunk) in wanted else "runs a"
+        return f"it {verb} micro-batch {micro_batch} of chunk {chunk}, counted from 0"
+    for (micro_batch, chunk), kinds in ran.items():
+        if tuple(kinds) not in (WHOLE, PARTS):
+            runs = ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
+            return (
+                f"of micro-batch {micro_batch} in chunk {chunk}, counted from 0, it runs {runs}; a forward pass comes "
+                "first, then one backward pass, or input-gradients and weight-gradients"
+            )
+    return None
