@@ -6,10 +6,8 @@ from itertools import pairwise
 from attrs import evolve, frozen
 
 from nest.instance import (
-    Candidate,
     EstimateError,
     Instance,
-    RecomputeMode,
     Solution,
     StageDecision,
     Weights,
@@ -21,7 +19,8 @@ from nest.instance import (
 from nest.instance.schedule import Moment
 from nest.plan.direct import Sizes, received
 from nest.plan.layout import Boundary, boundaries, chunk_layers, cut_bytes, downsets, schedule_of, stages_of_chunks
-from nest.plan.zero import DataParallelGroup, ZeroCosts, data_parallel_groups, exposed, zero_costs
+from nest.plan.ports import exposed_by_ports, message, often_by_level
+from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, zero_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
 
@@ -268,7 +267,7 @@ def _price_stage(
     returning = sum(seconds for _, seconds in messages[len(chunks) :])
     if direct is not None:
         entering, leaving = ([size for _, size in sizes] for sizes in direct)
-        messages = [(level, _message(instance, level, size)) for sizes in direct for level, size in sizes]
+        messages = [(level, message(instance, level, size)) for sizes in direct for level, size in sizes]
         arriving = sum(seconds for _, seconds in messages[: len(entering)])
         returning = sum(seconds for _, seconds in messages[len(entering) :])
     shared = zero_costs(instance, stage, groups)
@@ -278,10 +277,12 @@ def _price_stage(
     hidden = min(arriving + returning, compute + recompute) if hides else 0.0
     port_wait, ports = 0.0, None
     if candidate.busy is not None and solution.placement is None:
-        ports = _ports(candidate, mode, layers, shared, messages)
+        ports = often_by_level(candidate, mode, layers, shared.often_ports, messages)
         without = compute + recompute + arriving + returning + sharding - hidden
         port_wait = max(0.0, *(each - without for each in ports))
-        once = max(once, _exposed_by_ports(instance, shared, ports, without + port_wait, micro_batches))
+        once = max(
+            once, exposed_by_ports(instance, shared.once, shared.once_ports, ports, without + port_wait, micro_batches)
+        )
     weights, gradients, optimizer = (copies * each for each in shared.held)
     held = (weights, gradients, optimizer)
     activations, peak, upper, parts = stage_memory(
@@ -316,11 +317,6 @@ def _price_stage(
         ports=ports,
         once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
     )
-
-
-def _message(instance: Instance, level: int, size: float) -> float:
-    """Seconds of a message of `size` bytes over a level (PROBLEM.md section 1)."""
-    return instance.cluster.levels[level].latency + size / instance.cluster.levels[level].bandwidth
 
 
 def stage_memory(
@@ -373,37 +369,3 @@ def _beyond_first(moment: Moment, sizes: Sequence[float]) -> float:
     if len(set(moment)) == 1:
         return (moment[0] - 1) * sum(sizes)
     return sum((count - 1) * size for count, size in zip(moment, sizes, strict=True))
-
-
-def _ports(
-    candidate: Candidate,
-    mode: RecomputeMode,
-    layers: list[int],
-    shared: ZeroCosts,
-    messages: Iterable[tuple[int, float]],
-) -> tuple[float, ...]:
-    """Seconds per micro-batch that a stage keeps a device's port at each level occupied (`b_i`), hidden or not.
-
-    `messages` are levels of boundaries and the seconds of what the stage receives over them.
-    """
-    assert candidate.busy is not None
-    busy = candidate.busy[:, layers].sum(axis=1) + shared.often_ports
-    if mode.busy is not None:
-        busy = busy + mode.busy[:, layers].sum(axis=1)
-    for level, seconds in messages:
-        if level >= 0:
-            busy[level] += seconds
-    return tuple(busy.tolist())
-
-
-def _exposed_by_ports(
-    instance: Instance, shared: ZeroCosts, ports: tuple[float, ...], time: float, micro_batches: int
-) -> float:
-    """Seconds of what is sent once per batch that are exposed because ports leave too little free; 0: none overlaps.
-
-    It overlaps with what is left of `time`, in all micro-batches, at the fullest of the levels it uses.
-    """
-    free = [time - busy for busy, used in zip(ports, shared.once_ports > 0, strict=True) if used]
-    if instance.space.exposed >= 1 or not free:
-        return 0.0
-    return shared.once - micro_batches * min(free)
