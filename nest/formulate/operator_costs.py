@@ -114,6 +114,7 @@ class PricedOperator:
         coefficient: the one that says which share of its communication is exposed where it overlaps with the
             layer's computation; empty: it hides none.
         exposed: that share.
+        weight_gradients: communication in the backward pass that serves nothing but gradients of weights.
         ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
             shape `(levels,)` each; None: it has none.
         kept: the operator with what it really saves for its backward pass (`nest.formulate.recompute`).
@@ -126,6 +127,7 @@ class PricedOperator:
     hidden: tuple[float, float] = (0.0, 0.0)
     coefficient: str = ""
     exposed: float = 1.0
+    weight_gradients: float = 0.0
     ports: tuple[Array, Array] | None = None
     kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
 
@@ -135,6 +137,23 @@ class PricedOperator:
         own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
         exposed = self.exposed * sent
         return own, exposed, sent - exposed
+
+    @property
+    def finding_weight_gradients(self) -> float:
+        """Seconds of computation and exposed communication that find gradients of weights.
+
+        A cost model may say so of computation. Else a product with parameters takes half of its backward pass for them,
+        as many FLOP as for its other operand (arXiv 2401.10241, table 1), and all where that has no gradient; of what
+        has parameters beside products, such as norms, they are next to nothing.
+        """
+        operator, own = self.operator, self.cost.weight_gradients
+        if own is None:
+            share = 0.0
+            if operator.parameters:
+                learns = any(tensor.differentiable for tensor in operator.inputs)
+                share = 0.5 * bool(operator.contracted) if learns else 1.0
+            own = share * self.cost.backward
+        return own + self.exposed * self.weight_gradients
 
     def under_another(self, direction: Direction) -> float:
         """Seconds of `hidden` in one direction."""
@@ -203,6 +222,12 @@ class PricedLayer:
     def collectives(self, timing: Timing) -> list[float]:
         """Seconds that collectives add to each part, in both directions: none where all that they take hides."""
         return self.once("collectives", lambda: self._collectives(timing))
+
+    def weight_gradients(self) -> list[float]:
+        """Seconds of each part that find gradients of weights, one operator after the other."""
+        return self.once(
+            "weight gradients", lambda: [sum(row.finding_weight_gradients for row in part) for part in self.parts]
+        )
 
     def _collectives(self, timing: Timing) -> list[float]:
         result = [0.0] * len(self.parts)

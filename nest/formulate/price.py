@@ -152,14 +152,19 @@ def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -
         return numpy.array(parts, dtype=numpy.float64).take(index)
 
     extra = extra_memory(block, priced, pricing)
+    forward = spread(lambda layer: layer.seconds(Direction.FORWARD, timing))
+    backward = spread(lambda layer: layer.seconds(Direction.BACKWARD, timing))
+    # Engines that work at the same time, and costs of a model of one's own, may leave less than operators have alone.
+    most = numpy.minimum(backward, (forward + backward) / 2)
     return Candidate(
         name=name,
         degrees=dict(block.degrees),
         width=block.width,
         samples=block.samples,
         micro_batch=block.micro_batch,
-        forward=spread(lambda layer: layer.seconds(Direction.FORWARD, timing)),
-        backward=spread(lambda layer: layer.seconds(Direction.BACKWARD, timing)),
+        forward=forward,
+        backward=backward,
+        weight_gradients=numpy.minimum(spread(PricedLayer.weight_gradients), most),
         busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
         collectives=spread(lambda layer: layer.collectives(timing)),
         state=tuple(_group(group, block, spread, pricing) for group in _groups(block)),
@@ -242,9 +247,19 @@ def _priced(operators: Sequence[Operator], block: Block, pricing: Pricing) -> li
         ports = None
         if operator.collective is not None:
             ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
+        of_weights = min(seconds(made.backward[: made.weight_gradients], 0.0)[0], backward)
         rows.append(
             PricedOperator(
-                operator, costs[operator.name], forward, backward, hidden, coefficient, exposed, ports, keeping
+                operator,
+                costs[operator.name],
+                forward,
+                backward,
+                hidden,
+                coefficient,
+                exposed,
+                of_weights,
+                ports,
+                keeping,
             )
         )
     return rows

@@ -156,6 +156,8 @@ class Collective:
         share: the part of that computation under which the calls can run, 0 to 1.
         overlap: which key of `training.overlap` says that the framework hides the calls under the layer's computation;
             empty: none does.
+        weight_gradients: how many of the calls of the backward pass, from the first, serve nothing but gradients of
+            weights.
     """
 
     forward: tuple[Communication, ...] = ()
@@ -163,6 +165,7 @@ class Collective:
     under: str = ""
     share: float = 1.0
     overlap: str = "tensor"
+    weight_gradients: int = 0
 
     def divided(self, degree: int) -> "Collective":
         """The calls for one of `degree` shares of the tensors they handle."""

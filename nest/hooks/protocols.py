@@ -61,6 +61,8 @@ class OperatorCost:
         saved: bytes kept for the backward pass beyond the tensors the operator `saves`.
         transient: bytes needed only while it runs.
         host: seconds the host takes to launch it, in each direction; a layer takes no less than its operators together.
+        weight_gradients: seconds of `backward` that find the gradients of its parameters; None: all where nothing it
+            reads has a gradient, half of a product with parameters, else none.
     """
 
     forward: float
@@ -69,6 +71,7 @@ class OperatorCost:
     saved: float = 0.0
     transient: float = 0.0
     host: float = 0.0
+    weight_gradients: float | None = None
 
 
 class Named(Protocol):

@@ -70,7 +70,10 @@ def operator_cost(result: Any) -> OperatorCost:
     """`result`, an `OperatorCost` of plain numbers."""
     instance_of(OperatorCost)(result)
     names = ("forward", "backward", "update", "saved", "transient", "host")
-    return OperatorCost(**{name: amount(getattr(result, name), name) for name in names})
+    weights = result.weight_gradients
+    if weights is not None and amount(weights, "weight_gradients") > result.backward:
+        raise InvalidResult(f"weight_gradients is {weights:g}, more than backward, {result.backward:g}")
+    return OperatorCost(**{name: amount(getattr(result, name), name) for name in names}, weight_gradients=weights)
 
 
 def _times(result: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:

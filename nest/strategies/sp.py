@@ -51,7 +51,7 @@ class _Rewriter:
 
     Attributes:
         gathered: by layer and name, the shared tensors that split operators of the layer read whole.
-        saved: those of them that the backward pass needs.
+        saved: those of them that the backward pass needs, and whether it needs them for gradients of weights only.
     """
 
     def __init__(self, graph: OperatorGraph, degree: int) -> None:
@@ -59,7 +59,7 @@ class _Rewriter:
         self.degree = degree
         made = {t.name for op in graph.operators if RANKS not in op.split for t in op.outputs}
         self.gathered: dict[tuple[str, str], Tensor] = {}
-        self.saved: set[tuple[str, str]] = set()
+        self.saved: dict[tuple[str, str], bool] = {}
         for operator in graph.operators:
             for tensor in operator.inputs:
                 place = operator.layer, tensor.name
@@ -70,7 +70,8 @@ class _Rewriter:
                 if whole and has_axis(tensor.shape, "sequence"):
                     self.gathered.setdefault(place, tensor)
                 if place in self.gathered and tensor.name in operator.saves and RANKS in operator.split:
-                    self.saved.add(place)
+                    # What a product saved of its input it multiplies with gradients of its output, for its weights.
+                    self.saved[place] = self.saved.get(place, True) and bool(operator.parameters)
 
     def rewritten(self) -> OperatorGraph:
         done: set[tuple[str, str]] = set()
@@ -116,7 +117,8 @@ class _Rewriter:
 
     def _gather(self, reader: Operator, tensor: Tensor) -> Operator:
         """The all-gather of `tensor` for `reader`'s layer; its gradient is a reduce-scatter."""
-        saved = (reader.layer, tensor.name) in self.saved
+        place = reader.layer, tensor.name
+        saved = place in self.saved
         gather = Communication("all_gather", tensor.bytes, RANKS)
         again = (gather,) if saved else ()
         gradient = (Communication("reduce_scatter", tensor.bytes, RANKS),) if tensor.differentiable else ()
@@ -127,7 +129,11 @@ class _Rewriter:
             inputs=(self._tensor_share(tensor),),
             outputs=(_gathered(tensor, reader.layer),),
             saves=(tensor.name,) if saved else (),
-            collective=Collective(forward=(gather,), backward=again + gradient),
+            collective=Collective(
+                forward=(gather,),
+                backward=again + gradient,
+                weight_gradients=len(again) if self.saved.get(place) else 0,
+            ),
         )
 
     def _reading_gathered(self, operator: Operator) -> Operator:

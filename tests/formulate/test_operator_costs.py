@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing
-from nest.graph import Collective, Communication, Operator, Routing
+from nest.graph import Collective, Communication, Operator, Parameter, Routing, Tensor
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
@@ -80,6 +80,32 @@ def test_parts_share_what_the_host_takes() -> None:
     found = fine.seconds(Direction.FORWARD, timing(host_launch=14.0))
     assert sum(found) == pytest.approx(16.0)
     assert found == pytest.approx([16.0 * 3 / 8, 16.0 * 4 / 8, 16.0 * 1 / 8])
+
+
+TOKEN_IDS = Tensor("ids", (("sequence", 4),), differentiable=False)
+STREAM = Tensor("stream", (("sequence", 4), ("hidden", 8)))
+WEIGHT = Parameter("w", (("hidden", 8),))
+
+
+@pytest.mark.parametrize(
+    ("operator", "share"),
+    [
+        (Operator("l/a", "l", "matmul", inputs=(STREAM,), parameters=(WEIGHT,), contracted=("hidden",)), 0.5),
+        (Operator("l/a", "l", "matmul", inputs=(STREAM, STREAM), contracted=("hidden",)), 0.0),
+        (Operator("l/a", "l", "norm", inputs=(STREAM,), parameters=(WEIGHT,)), 0.0),
+        (Operator("l/a", "l", "embedding", inputs=(TOKEN_IDS,), parameters=(WEIGHT,)), 1.0),
+    ],
+    ids=["product with a weight", "product of two inputs", "norm", "look-up"],
+)
+def test_which_operators_find_gradients_of_weights(operator: Operator, share: float) -> None:
+    row = PricedOperator(operator, OperatorCost(3.0, 6.0), 0.0, 0.0)
+    assert row.finding_weight_gradients == 6.0 * share
+    assert evolve(row, cost=OperatorCost(3.0, 6.0, weight_gradients=2.5)).finding_weight_gradients == 2.5
+
+
+def test_calls_that_serve_gradients_of_weights_count_as_far_as_they_are_exposed() -> None:
+    sent = evolve(ROWS[1], weight_gradients=1.5)
+    assert [evolve(sent, exposed=share).finding_weight_gradients for share in (1.0, 0.5, 0.0)] == [1.5, 0.75, 0.0]
 
 
 @given(SECONDS, SECONDS, SECONDS, st.floats(0, 1), SECONDS)

@@ -8,7 +8,7 @@ from nest.errors import InputError
 from nest.formulate.layer_classes import CrossingTensors, layer_classes
 from nest.formulate.price import Pricing, candidate
 from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
-from nest.hooks.protocols import OperatorCost
+from nest.hooks.protocols import CostModel, OperatorCost
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Level
 from nest.spec import DeviceSpec, MatrixPeaks, Overlap, Training
@@ -55,7 +55,7 @@ def graph() -> OperatorGraph:
     return OperatorGraph(operators, ("l0", "l1", "head"), blocks=("l0", "l1"))
 
 
-def priced(training: Training | None = None, block: Block | None = None) -> Candidate:
+def priced(training: Training | None = None, block: Block | None = None, costs: CostModel | None = None) -> Candidate:
     layers = layer_classes(graph())
     pricing = Pricing(
         Cluster((NODE,), memory=1e3),
@@ -63,7 +63,7 @@ def priced(training: Training | None = None, block: Block | None = None) -> Cand
         training or Training(1, selective=("core",)),
         precision("bf16"),
         optimizer("adam"),
-        PerOperator(),
+        costs or PerOperator(),
         registry().collective_models()["alpha-beta"],
         registry().layer_times()["sequential"],
     )
@@ -79,6 +79,27 @@ def test_times_are_sums_over_operators() -> None:
     found = priced()
     assert found.forward.tolist() == [11 + 2 * GATHER, 11 + 2 * GATHER, 10]
     assert found.backward.tolist() == [22 + 2 * GATHER, 22 + 2 * GATHER, 20]
+
+
+def test_gradients_of_weights_are_no_more_than_schedules_are_priced_for() -> None:
+    """A cost model may say more: then half of the layer's forward and backward pass counts, or all of the latter."""
+    assert said(1.0, 20.0, 19.0) == 10.5
+    assert said(10.0, 5.0, 5.0) == 5.0
+    assert said(10.0, 20.0, 3.0) == 3.0
+
+
+def said(forward: float, backward: float, weights: float) -> float:
+    """Those of the head, whose only operator takes so long, as a cost model says it."""
+
+    class Saying:
+        name = "saying"
+
+        def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
+            return OperatorCost(forward, backward, weight_gradients=weights)
+
+    found = priced(costs=Saying()).weight_gradients
+    assert found is not None
+    return float(found[-1])
 
 
 def test_overlap_lets_the_longer_hide_the_other() -> None:

@@ -221,3 +221,33 @@ def test_llama_3_8b_keeps_its_parameters_and_a_share_of_its_activations(degree: 
     assert found.mode("none").first[1:-1].tolist() == [tokens / degree * token] * 32
     assert found.mode("full").first[1:-1].tolist() == [tokens / degree * 2 * h] * 32
     assert found.tensor_bytes.tolist() == [tokens / degree * 2 * h] * 33
+
+
+@pytest.mark.parametrize("tokens", [512, 8192])
+def test_gradients_of_weights_take_as_long_as_products_with_weights(tokens: int, shard: Shard) -> None:
+    """Table 1 of arXiv 2401.10241: of a layer `sh(24h + 4s)` FLOP forward, `sh(24h + 8s)` and `24sh^2` backward.
+
+    `s` tokens, `h` channels; the first are gradients of inputs, the second those of weights.
+    """
+    training, hidden = Training(1, sequence_length=tokens, attention="unfused"), 1024
+    found = priced(MULTI_HEAD, training, shard(MULTI_HEAD, training))
+    assert found.weight_gradients is not None
+    forward, weights = found.forward[1] * FLOP_RATE, found.weight_gradients[1] * FLOP_RATE
+    assert forward == pytest.approx(tokens * hidden * (24 * hidden + 4 * tokens))
+    assert found.backward[1] * FLOP_RATE - weights == pytest.approx(tokens * hidden * (24 * hidden + 8 * tokens))
+    assert weights == pytest.approx(24 * tokens * hidden**2)
+
+
+def test_inputs_gathered_again_serve_gradients_of_weights(shard: Shard) -> None:
+    """Section 4.2.2 of arXiv 2205.05198: of the gathers and scatters of a backward pass, those of saved inputs.
+
+    Two of a layer, of what attention and the feed-forward network read, beside the gathers and scatters of gradients.
+    """
+    training, degree = Training(1, sequence_length=4096), 8
+    alone, split = (shard(MULTI_HEAD, training, tp=degree, sp=each) for each in (1, degree))
+    gather = (degree - 1) / degree * 2 * 4096 * 1024 / BANDWIDTH
+    one, two = (priced(MULTI_HEAD, training, each) for each in (alone, split))
+    assert one.weight_gradients is not None
+    assert two.weight_gradients is not None
+    assert two.weight_gradients[1] - one.weight_gradients[1] == pytest.approx(2 * gather)
+    assert two.backward[1] - one.backward[1] == pytest.approx(2 * gather)
