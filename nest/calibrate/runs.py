@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy
-from attrs import evolve, frozen
+from attrs import astuple, evolve, frozen
 from numpy.typing import NDArray
 
 from nest.formulate.cost_breakdown import CostBreakdown
-from nest.formulate.operator_costs import Direction, PricedOperator
+from nest.formulate.operator_costs import Direction, PricedOperator, computing_weight_gradients
 from nest.formulate.stack import data_parallel_exposure
 from nest.graph import Operator
 from nest.hooks.protocols import CostModel
-from nest.instance import Array
+from nest.instance import Array, Weights
 from nest.plan.evaluate import evaluate
 from nest.spec import DeviceSpec, Training
 
@@ -34,6 +34,7 @@ class Prices:
     backward: Array
     update: Array
     host: Array
+    weight_gradients: Array
 
 
 class Operators:
@@ -56,8 +57,11 @@ class Operators:
     def prices(self, devices: Mapping[str, DeviceSpec]) -> Prices:
         """What the cost model says of all, on devices by name."""
         prices = [self._costs.price(operator, devices[name], training) for operator, name, training in self._rows]
-        rows = numpy.array([(each.forward, each.backward, each.update, each.host) for each in prices]).reshape(-1, 4)
-        return Prices(*rows.T)
+        rows = [
+            (each.forward, each.backward, each.update, each.host, computing_weight_gradients(row[0], each))
+            for row, each in zip(self._rows, prices, strict=True)
+        ]
+        return Prices(*numpy.array(rows).reshape(-1, 5).T)
 
 
 def _content(operator: Operator) -> tuple[object, ...]:
@@ -77,6 +81,7 @@ class _Calls:
     Attributes:
         layer: whose they are.
         seconds: of each, hidden or not.
+        weight_gradients: of these, what serves nothing but gradients of weights.
         under: the operator that hides it, by place; where there is none, any, with `share` 0.
         share: of that operator's time under which it hides.
         launches: calls the host makes.
@@ -90,6 +95,7 @@ class _Calls:
     share: Array
     launches: Array
     hides: Indices
+    weight_gradients: Array
 
 
 @frozen(eq=False)
@@ -131,28 +137,34 @@ class Runs:
         counts: list[tuple[int, int, int]] = []
         stages: list[tuple[float, ...]] = []
         sharded: list[bool] = []
-        self._schedule: list[tuple[float, float]] = []
+        schedules: list[tuple[float, ...]] = []
         for run, breakdown in enumerate(self.breakdowns):
             exposed = evaluate(_exposing(breakdown, 1.0), breakdown.solution)
             overlapped = evaluate(_exposing(breakdown, 0.0), breakdown.solution)
             priced = evaluate(breakdown.instance, breakdown.solution)
-            self._schedule.append((exposed.weights.slowest, exposed.weights.forward))
+            schedules.append(astuple(priced.weights))
+            hides = breakdown.solution.schedule in breakdown.instance.space.hidden_messages
             for own, alone, under, full in zip(
                 breakdown.stages, exposed.stages, overlapped.stages, priced.stages, strict=True
             ):
                 counts += [(len(stages), int(first[run]) + kind, count) for kind, count in own.items()]
-                between = alone.arriving + alone.returning
+                # Of what ZeRO sends in every micro-batch, what it does in forward passes.
+                ahead = (alone.forward - alone.arriving - under.forward + under.arriving) / (alone.sharding or 1.0)
                 ports = [*zip(full.ports or (), full.once_ports or (), strict=True)]
                 busiest = max((often for often, _ in ports), default=0.0)
                 used = max((often for often, once in ports if once > 0), default=-numpy.inf)
                 synced = (alone.sync - under.sync, under.sync)
-                stages.append((run, between, alone.sharding, *synced, busiest, used, priced.micro_batches))
+                received = (alone.arriving, alone.returning, hides)
+                stages.append((run, *received, alone.sharding, ahead, *synced, busiest, used, priced.micro_batches))
             sharded += [stage.zero > 0 for stage in breakdown.solution.stages]
         self._counts = numpy.array(counts, dtype=numpy.int64)
         self._sharded = numpy.array(sharded)
         self._run_of_stage = numpy.array([row[0] for row in stages], dtype=numpy.int64)
-        self._between, self._sharding, self._sync, self._update, *ports = numpy.array([row[1:] for row in stages]).T
-        self._busiest, self._busiest_used, self._micro_batches = ports
+        columns = numpy.array([row[1:] for row in stages], dtype=numpy.float64).T
+        self._arriving, self._returning, self._hiding_messages = columns[:3]
+        self._sharding, self._ahead_share, self._sync, self._update = columns[3:7]
+        self._busiest, self._busiest_used, self._micro_batches = columns[7:]
+        self._weights = Weights(*numpy.array(schedules).T[:, self._run_of_stage])
         measured_on = {each.pricing.device.name: each.pricing.device for each in self.breakdowns}
         hosts = [each.pricing.host for each in self.breakdowns]
         here = numpy.array([host is None or not host.holds_optimizer for host in hosts])[self._run_of_stage]
@@ -171,7 +183,7 @@ class Runs:
         )
         ring = self._per_layer([each.ring_exposed for each in terms])
         launch = self._per_layer([each.host_launch for each in terms])
-        layers = sum(
+        forward, backward, again = (
             self._seconds(direction, seconds, prices.host, (exposed, ring), launch)
             for direction, seconds in (
                 (self._ahead, prices.forward),
@@ -179,7 +191,12 @@ class Runs:
                 (self._again, prices.forward),
             )
         )
-        return self._batch_times(self._of_stages(numpy.asarray(layers)), devices, prices)
+        calls = self._behind.calls
+        weights = self._of_layers(self._behind, prices.weight_gradients)
+        weights += self._add(calls.layer, exposed[calls.hides, calls.layer] * calls.weight_gradients)
+        weights = numpy.minimum(weights, numpy.minimum(backward, (forward + backward) / 2))
+        compute = self._of_stages(forward + backward + again)
+        return self._batch_times(compute, self._of_stages(forward), self._of_stages(weights), devices, prices)
 
     def _seconds(
         self, direction: _Direction, seconds: Array, host: Array, exposed: tuple[Array, Array], launch: Array
@@ -200,8 +217,14 @@ class Runs:
         communication = self._add(calls.layer, calls.seconds)
         return numpy.maximum(numpy.maximum(computation + beside, communication), launching)
 
-    def _batch_times(self, compute: Array, devices: Mapping[str, DeviceSpec], prices: Prices) -> Array:
-        """PROBLEM.md section 4, for all runs; `compute` are the seconds of stages per micro-batch."""
+    def _batch_times(
+        self, compute: Array, forward: Array, weights: Array, devices: Mapping[str, DeviceSpec], prices: Prices
+    ) -> Array:
+        """PROBLEM.md section 4, for all runs.
+
+        `compute` are the seconds of stages per micro-batch, `forward` and `weights` those of them that run forward and
+        that find gradients of weights.
+        """
         predicted = [
             data_parallel_exposure(breakdown.problem, devices[name])
             for breakdown, name in zip(self.breakdowns, self._devices, strict=True)
@@ -220,15 +243,18 @@ class Runs:
         before = self._updates
         now = self._of_stages(self._of_layers(self._ahead, prices.update))
         ratio = numpy.divide(now, before, out=numpy.ones_like(now), where=before > 0)
-        times = numpy.maximum(compute + self._between + exposed(self._sharding, often), self._busiest)
+        between, sharding = self._arriving + self._returning, exposed(self._sharding, often)
+        whole = compute + between + sharding
+        unhindered = whole - numpy.where(self._hiding_messages, numpy.minimum(between, compute), 0.0)
+        times = numpy.maximum(unhindered, self._busiest)
         # What hides does so under what ports leave free (PROBLEM.md section 4, Ports).
         held_up = numpy.where(share < 1, once - self._micro_batches * (times - self._busiest_used), 0.0)
-        slowest = self._most(times)
-        total = numpy.bincount(self._run_of_stage, times, minlength=len(self.breakdowns))
-        first, second = numpy.array(self._schedule).T
+        ahead = forward + self._arriving + self._ahead_share * sharding
+        filling = self._weights.of_parts(ahead, whole - ahead - weights, weights)
+        filling += self._weights.waiting * (times - unhindered)
         return numpy.asarray(
-            first * slowest
-            + second * total
+            self._most(self._weights.slowest * times)
+            + numpy.bincount(self._run_of_stage, filling, minlength=len(self.breakdowns))
             + self._most(numpy.maximum(exposed(once, share), held_up) + ratio * self._update)
         )
 
@@ -285,17 +311,24 @@ class _Collector:
         seconds = sum(row.times(direction)[1:]) + row.under_another(direction)
         under, share = (place[made.under], made.share) if made.under in place else (0, 0.0)
         hides = EXPOSED.index(row.coefficient) if row.coefficient else len(EXPOSED)
-        self._calls.append((layer, seconds, under, share, len(calls), hides))
+        of_weights = 0.0 if direction is Direction.FORWARD else row.weight_gradients
+        self._calls.append((layer, seconds, under, share, len(calls), hides, of_weights))
 
     def done(self) -> _Direction:
         """All that was added."""
         computing = numpy.array(self._computing, dtype=numpy.int64).reshape(-1, 2).T
-        layer, seconds, under, share, launches, hides = _columns(self._calls)
+        layer, seconds, under, share, launches, hides, of_weights = _columns(self._calls)
         calls = _Calls(
-            layer.astype(numpy.int64), seconds, under.astype(numpy.int64), share, launches, hides.astype(numpy.int64)
+            layer.astype(numpy.int64),
+            seconds,
+            under.astype(numpy.int64),
+            share,
+            launches,
+            hides.astype(numpy.int64),
+            of_weights,
         )
         return _Direction(computing[0], computing[1], calls)
 
 
 def _columns(rows: Sequence[tuple[float, ...]]) -> Array:
-    return numpy.asarray(numpy.array(rows, dtype=numpy.float64).reshape(-1, 6).T)
+    return numpy.asarray(numpy.array(rows, dtype=numpy.float64).reshape(-1, 7).T)

@@ -98,6 +98,22 @@ def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
+def computing_weight_gradients(operator: Operator, cost: OperatorCost) -> float:
+    """Seconds of an operator's backward pass that find the gradients of its parameters.
+
+    Its cost model may say so. Else a product with parameters takes half of its backward pass for them, as many FLOP as
+    for its other operand (arXiv 2401.10241, table 1), and all where that has no gradient; of what has parameters beside
+    products, such as norms, they are next to nothing.
+    """
+    if cost.weight_gradients is not None:
+        return cost.weight_gradients
+    if not operator.parameters:
+        return 0.0
+    if not any(tensor.differentiable for tensor in operator.inputs):
+        return cost.backward
+    return cost.backward / 2 if operator.contracted else 0.0
+
+
 T = TypeVar("T")
 
 
@@ -140,20 +156,8 @@ class PricedOperator:
 
     @property
     def finding_weight_gradients(self) -> float:
-        """Seconds of computation and exposed communication that find gradients of weights.
-
-        A cost model may say so of computation. Else a product with parameters takes half of its backward pass for them,
-        as many FLOP as for its other operand (arXiv 2401.10241, table 1), and all where that has no gradient; of what
-        has parameters beside products, such as norms, they are next to nothing.
-        """
-        operator, own = self.operator, self.cost.weight_gradients
-        if own is None:
-            share = 0.0
-            if operator.parameters:
-                learns = any(tensor.differentiable for tensor in operator.inputs)
-                share = 0.5 * bool(operator.contracted) if learns else 1.0
-            own = share * self.cost.backward
-        return own + self.exposed * self.weight_gradients
+        """Seconds of computation and exposed communication that find gradients of weights."""
+        return computing_weight_gradients(self.operator, self.cost) + self.exposed * self.weight_gradients
 
     def under_another(self, direction: Direction) -> float:
         """Seconds of `hidden` in one direction."""

@@ -1,6 +1,6 @@
 """`training.stack`: what a problem leaves out, filled in by what its software does (docs/reference/stacks.md)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,7 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
     stack = described(written, known, base, place)
     if isinstance(written, str) and is_file_name(written):
         written = stack
-    decided = problem.decided.get("schedule")
-    schedules = problem.training.schedule if decided is None else (str(decided),)
-    return evolve(problem, training=evolve(_filled(problem.training, stack, schedules), stack=written))
+    return evolve(problem, training=evolve(_filled(problem.training, stack, known.schedules()), stack=written))
 
 
 def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
@@ -93,12 +91,12 @@ def described(name: str | StackSpec, known: Registry, base: Path | None = None, 
     return StackSpec(**{key: getattr(offered, key) for key in fields_dict(StackSpec) if hasattr(offered, key)})
 
 
-def _filled(training: Training, stack: StackSpec, schedules: Iterable[str]) -> Training:
-    """`training` with what it leaves out as `stack` has it."""
+def _filled(training: Training, stack: StackSpec, schedules: Collection[str]) -> Training:
+    """`training` with what it leaves out as `stack` has it; `schedules` are those that are known."""
     usual = stack.training
     overlap = usual.overlap
     if overlap.pipeline is None and stack.pipeline_overlap:
-        overlap = evolve(overlap, pipeline=all(name in stack.pipeline_overlap for name in schedules))
+        overlap = evolve(overlap, pipeline=tuple(name for name in stack.pipeline_overlap if name in schedules))
     keys = [each.name for each in fields(StackDefaults) if each.name != "overlap"]
     left_out = {key: getattr(usual, key) for key in keys if getattr(training, key) is None}
     return evolve(training, overlap=_over(training.overlap, overlap), **left_out)
@@ -121,7 +119,7 @@ def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
 
 
 HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "experts": "expert-parallel"}
-"""Communication by the keys of `overlap`; what `pipeline` says changes no price yet."""
+"""Communication by the keys of `overlap`, but for `pipeline`, which depends on the schedule."""
 
 
 def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
@@ -181,3 +179,20 @@ def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Expos
         sharded if training.sharded_synchronisation is None else training.sharded_synchronisation,
         often,
     )
+
+
+def hidden_messages(problem: Problem, known: Registry) -> tuple[str, ...]:
+    """The schedules of those allowed with which messages between stages hide under compute (`overlap.pipeline`).
+
+    Raises:
+        InputError: one that is listed is no schedule.
+    """
+    hiding, decided = problem.training.overlap.pipeline, problem.decided.get("schedule")
+    allowed = dict.fromkeys(problem.training.schedule if decided is None else (str(decided),))
+    if not isinstance(hiding, tuple):
+        return tuple(allowed) if hiding else ()
+    schedules = {*known.schedules(), *known.missing("schedules")}
+    unknown = next((name for name in hiding if name not in schedules), None)
+    if unknown is not None:
+        raise unknown_name("training.overlap.pipeline", "schedule", unknown, schedules)
+    return tuple(name for name in allowed if name in hiding)

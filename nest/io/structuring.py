@@ -191,7 +191,8 @@ def _may_stand_for(value: Any, member: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return get_origin(member) is tuple
     if isinstance(value, str):
-        return member in QUANTITIES or member in COUNTS or member is str
+        # A list of one may be written without brackets, as where there is no union.
+        return member in QUANTITIES or member in COUNTS or member is str or get_args(member)[1:] == (...,)
     if isinstance(value, bool) or value is None:
         return False
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())

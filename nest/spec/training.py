@@ -27,13 +27,14 @@ class Overlap:
     Attributes:
         data: data-parallel communication.
         tensor: communication inside blocks, but for the exchange of tokens between experts.
-        pipeline: communication between stages.
+        pipeline: communication between stages: with all schedules that the problem allows, with none, or with those
+            listed.
         experts: the exchange of tokens between experts.
     """
 
     data: bool | None = None
     tensor: bool | None = None
-    pipeline: bool | None = None
+    pipeline: bool | tuple[str, ...] | None = None
     experts: bool | None = None
 
 
@@ -96,8 +97,7 @@ class StackSpec:
         targets: exporters whose files it runs: their names as `search.target` imply it.
         precisions: training precisions that imply it, in place of a device's usual stack.
         training: what it fills in.
-        pipeline_overlap: schedules with which it hides communication between stages; `overlap.pipeline` is filled in by
-            them, true where they are all that the problem allows.
+        pipeline_overlap: schedules with which it hides communication between stages; they fill in `overlap.pipeline`.
         notes: what else it does, which no key of a problem expresses, by subject.
         sources: where each statement was read, beginning with its key or subject.
     """

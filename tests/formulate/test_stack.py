@@ -13,7 +13,7 @@ from nest import api
 from nest.catalogue import device
 from nest.errors import InputError
 from nest.formulate.problem import carried_problem, self_contained
-from nest.formulate.stack import Exposure, data_parallel_exposure, with_stack
+from nest.formulate.stack import Exposure, data_parallel_exposure, hidden_messages, with_stack
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.io import structure
@@ -71,7 +71,7 @@ def filled(asked: Problem, known: Registry | None = None, base: Path | None = No
 def test_what_is_left_out_is_as_the_stack_has_it() -> None:
     found = filled(problem({"stack": "megatron-core"}))
     assert found.stack == "megatron-core"
-    assert found.overlap == Overlap(data=True, tensor=True, pipeline=False, experts=False)
+    assert found.overlap == Overlap(data=True, tensor=True, pipeline=("interleaved",), experts=False)
     assert (found.overlap_reach, found.dispatch, found.accumulation) == ("domain", "per-node", "sharded")
     assert (found.attention, found.key_exchange) == (None, "ring")
     assert (found.expert_imbalance, found.gradients) == (None, None)
@@ -80,7 +80,7 @@ def test_what_is_left_out_is_as_the_stack_has_it() -> None:
 def test_each_key_that_is_written_wins() -> None:
     written = {"overlap": {"data": False, "experts": True}, "dispatch": "all-to-all", "context_exchange": "all_gather"}
     found = filled(problem({"stack": "megatron-core", **written}))
-    assert found.overlap == Overlap(data=False, tensor=True, pipeline=False, experts=True)
+    assert found.overlap == Overlap(data=False, tensor=True, pipeline=("interleaved",), experts=True)
     assert (found.dispatch, found.key_exchange, found.attention) == ("all-to-all", "all_gather", None)
 
 
@@ -95,17 +95,26 @@ def test_all_keys_that_a_stack_fills_in_are_keys_of_training_that_may_be_left_ou
 @pytest.mark.parametrize(
     ("training", "fixed", "hides"),
     [
-        ({"schedule": ["interleaved"]}, None, True),
-        ({"schedule": ["1f1b", "interleaved"]}, None, False),
-        ({"schedule": ["1f1b", "interleaved"]}, {"schedule": "interleaved"}, True),
-        ({"schedule": ["interleaved"], "overlap": {"pipeline": False}}, None, False),
+        ({"schedule": ["interleaved"]}, None, ("interleaved",)),
+        ({"schedule": ["1f1b", "interleaved"]}, None, ("interleaved",)),
+        ({"schedule": ["1f1b", "interleaved"]}, {"schedule": "1f1b"}, ()),
+        ({"schedule": ["interleaved"], "overlap": {"pipeline": False}}, None, ()),
+        ({"schedule": ["1f1b", "interleaved"], "overlap": {"pipeline": True}}, None, ("1f1b", "interleaved")),
+        ({"schedule": ["1f1b", "gpipe"], "overlap": {"pipeline": ["gpipe", "interleaved"]}}, None, ("gpipe",)),
+        ({"schedule": ["1f1b", "gpipe"], "overlap": {"pipeline": "gpipe"}}, None, ("gpipe",)),
     ],
 )
-def test_messages_between_stages_hide_with_all_schedules_or_not(
-    training: dict[str, Any], fixed: dict[str, Any] | None, hides: bool
+def test_messages_between_stages_hide_with_the_schedules_of_the_stack_or_of_the_problem(
+    training: dict[str, Any], fixed: dict[str, Any] | None, hides: tuple[str, ...]
 ) -> None:
-    found = filled(problem({"stack": "megatron-core", **training}, **({"fixed": fixed} if fixed else {})))
-    assert found.overlap.pipeline is hides
+    asked = problem({"stack": "megatron-core", **training}, **({"fixed": fixed} if fixed else {}))
+    assert hidden_messages(self_contained(asked, None, registry()), registry()) == hides
+
+
+def test_an_unknown_schedule_with_which_messages_hide_is_refused() -> None:
+    asked = problem({"overlap": {"pipeline": ["interleavd"]}})
+    with pytest.raises(InputError, match=r"training\.overlap\.pipeline: .*'interleaved'"):
+        hidden_messages(asked, registry())
 
 
 def test_a_target_implies_the_stack_that_runs_its_files() -> None:
@@ -134,7 +143,7 @@ def test_built_in_stacks_come_first_where_several_run_a_target() -> None:
 def test_a_plug_in_brings_one_and_is_told_of_in_the_plan() -> None:
     known = bringing(MINE)
     plan = api.solve(problem({"stack": "mine"}), plugins=known)
-    assert plan.problem["training"]["overlap"] == {"data": True, "tensor": False, "pipeline": True}
+    assert plan.problem["training"]["overlap"] == {"data": True, "tensor": False, "pipeline": ["interleaved", "1f1b"]}
     assert "brings_stacks" in plan.plugins
     assert api.check(plan, plugins=known).ok
 
