@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 import nest
 from nest import api
 from nest.errors import InputError
+from nest.formulate.fixed_plan import as_fixed
 from nest.hooks.registry import Registry, registry
 from nest.hooks.spec import hook
 from nest.report.text.summary import summary
@@ -86,28 +87,28 @@ def test_the_fewest_chunks_that_come_out_even_are_taken() -> None:
 @pytest.mark.parametrize(
     ("fix", "words"),
     [
-        ({"chunks": 3}, "8 transformer blocks cannot be split evenly into 12 chunks, 3 for each of 4 stages"),
+        ({"chunks": 3}, "10 transformer blocks, embedding and head are too few for 12 chunks, 3 for each of 4 stages"),
         ({"pp": 1}, "needs at least 2 stages"),
         ({"micro_batches": 6, "pp": 4, "replicas": 1, "micro_batch": 1}, "micro_batches == 6"),
-        ({"micro_batch": 4, "pp": 4}, "must be a multiple of 4, but there are 2"),
+        ({"micro_batch": 4, "pp": 4}, "'interleaved' does not run 2 micro-batches over 4 stages of 2 chunks"),
         ({"chunks": 1}, "chunks == 1"),
         ({"schedule": "1f1b", "chunks": 2}, "chunks == 2"),
-        ({"stages": [2, 2, 2, 2]}, "does not hold the layers of its 2 chunks"),
+        ({"stages": [2, 2, 2, 2]}, "the chunks of schedule 'interleaved' on stages 1, 2, 3, 4, 1, 2, 3, 4; give each"),
     ],
 )
-def test_what_is_no_even_split_is_told(fix: dict[str, Any], words: str) -> None:
+def test_what_is_no_split_is_told(fix: dict[str, Any], words: str) -> None:
     assert words in told(**fix)
 
 
-def test_a_problem_without_even_split_says_so() -> None:
-    five = {"transformer": {**MODEL, "layers": 5}}
+def test_a_problem_without_any_split_says_so() -> None:
+    one = {"transformer": {**MODEL, "layers": 1}}
     plan = nest.solve(
-        {**PROBLEM, "model": five, "training": {**PROBLEM["training"], "schedule": "interleaved"}, "constraints": []}
+        {**PROBLEM, "model": one, "training": {**PROBLEM["training"], "schedule": "interleaved"}, "constraints": []}
     )
     assert plan.status == "infeasible"
     assert plan.chunks is None
     assert plan.diagnosis is not None
-    told = "interleaved with 2 chunks for each stage divides 5 transformer blocks (7 with embedding and head) evenly"
+    told = "interleaved with 2 chunks for each stage divides 1 transformer block"
     assert told in plan.diagnosis
 
 
@@ -125,7 +126,40 @@ def test_check_sees_chunks() -> None:
     assert not nest.check(evolve(plan, schedule="1f1b")).ok
     first, second, *rest = plan.stages
     swapped = (evolve(first, layers=second.layers), evolve(second, layers=first.layers), *rest)
-    assert any("even split" in each for each in nest.check(evolve(plan, stages=swapped)).disagreements)
+    told = nest.check(evolve(plan, stages=swapped)).disagreements
+    assert any("which of its layers each of its 2 chunks holds" in each for each in told)
+    unsaid = tuple(evolve(stage, chunks=None) for stage in swapped)
+    assert any("even split" in each for each in nest.check(evolve(plan, stages=unsaid)).disagreements)
+
+
+def test_a_plan_says_its_chunks_and_one_that_does_not_has_the_even_split() -> None:
+    plan = evaluated()
+    assert plan.stages[0].chunks is not None
+    assert [[name.rpartition(".")[2] for name in chunk] for chunk in plan.stages[0].chunks] == [
+        ["embedding", "0"],
+        ["4"],
+    ]
+    unsaid = evolve(plan, stages=tuple(evolve(stage, chunks=None) for stage in plan.stages))
+    assert nest.check(unsaid).ok
+    assert "chunks" not in evaluated(schedule="1f1b").to_dict()["stages"][0]
+
+
+def test_blocks_that_do_not_divide_make_earlier_chunks_longer() -> None:
+    ten = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 10}}}
+    plan = evaluated(ten, chunks=2)
+    assert [[len(chunk) for chunk in stage.chunks or ()] for stage in plan.stages] == [[3, 1], [2, 1], [1, 1], [1, 2]]
+    assert nest.check(plan).ok
+
+
+def test_stages_may_be_given_the_layers_of_chunks_that_differ() -> None:
+    names = [name for stage in evaluated(schedule="1f1b", stages=[2, 2, 2, 2]).stages for name in stage.layers]
+    held = [names[:1] + names[4:6], names[1:2] + names[6:7], names[2:3] + names[7:8], names[3:4] + names[8:]]
+    plan = evaluated(stages=held)
+    chunks = [[list(chunk) for chunk in stage.chunks or ()] for stage in plan.stages]
+    assert chunks == [[mine[:1], mine[1:]] for mine in held]
+    assert nest.check(plan).ok
+    assert nest.evaluate(plan.problem, fix=as_fixed(plan)).to_dict()["stages"] == plan.to_dict()["stages"]
+    assert "reads from" in told(schedule="1f1b", stages=held)
 
 
 def test_mixed_plans_and_chunks_can_be_asked_for_together() -> None:
@@ -230,8 +264,7 @@ def test_ends_count_as_blocks_where_only_so_chunks_come_out_even() -> None:
     ]
     assert nest.check(plan).ok
     assert evaluated(fourteen).chunks == 2
-    with pytest.raises(InputError, match="14 transformer blocks cannot be split evenly into 12 chunks"):
-        evaluated(fourteen, chunks=3)
+    assert evaluated(fourteen, chunks=3).chunks == 3
 
 
 def test_the_search_knows_the_splits_that_decisions_allow() -> None:

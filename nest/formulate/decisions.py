@@ -54,12 +54,13 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
     devices = shape.replicas * sum(stage.devices[1] for stage in plan.stages)
     result += [_fixed("micro_batch", shape.micro_batch), _fixed("pp", shape.stages), _fixed("devices", devices)]
     result.append(_fixed("replicas", shape.replicas))
-    if shape.chunks == 1:  # Several chunks are divided evenly, in one way for each number of stages.
-        layers = tuple(stage.layers for stage in plan.stages)
-        counts = tuple(str(len(each)) for each in layers)
-        text = f"{', '.join(counts)} layers"
-        result.append(Decision("stages", text, lambda problem: _with_fixed(problem, {}, layers), counts))
-    result += [_fixed("schedule", shape.schedule), _fixed("chunks", shape.chunks)]
+    layers = tuple(stage.layers for stage in plan.stages)
+    counts = tuple(str(len(each)) for each in layers)
+    text = f"{', '.join(counts)} layers"
+    stages = Decision("stages", text, lambda problem: _with_fixed(problem, {}, layers), counts)
+    schedule = [_fixed("schedule", shape.schedule), _fixed("chunks", shape.chunks)]
+    # Which layers stages of several chunks can hold depends on the schedule and on how many there are.
+    result += [stages, *schedule] if shape.chunks == 1 else [*schedule, stages]
     result.append(_listed("rank_order", (shape.rank_order,)))
     result += [_listed("recompute", shape.recompute), _listed("zero", shape.zero)]
     result.append(_listed("zero_degree", (ALL_RANKS if shape.zero_degree is None else shape.zero_degree,)))

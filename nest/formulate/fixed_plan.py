@@ -1,7 +1,8 @@
 """Plans that are already decided: `fixed` of a problem, or the decisions a plan document states."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import groupby, pairwise
 from typing import Any, cast
 
 from attrs import evolve
@@ -13,9 +14,9 @@ from nest.formulate.shard import micro_batches, participating
 from nest.formulate.space import check_modes, profile_modes
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of, route
 from nest.io import structure, unstructure
-from nest.plan.layout import even_chunks
+from nest.plan.layout import chunk_units, even_blocks, even_chunks
 from nest.plan.legality import chunk_violations, permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
@@ -65,7 +66,7 @@ def as_fixed(plan: PlanDocument) -> dict[str, Any]:
     if shape.zero_degree is not None:
         decisions["zero_degree"] = shape.zero_degree
     if shape.chunks > 1:
-        return {**decisions, "chunks": shape.chunks}
+        decisions["chunks"] = shape.chunks
     return {**decisions, "stages": [list(each.layers) for each in plan.stages]}
 
 
@@ -101,17 +102,28 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     candidate = instance.candidates[index]
     count = len(instance.space.partition or ()) or decided.get("pp", 1)
     schedule = _schedule(instance, count)
-    chunks = chunks_of(schedule)
-    partition = instance.space.partition or _even_partition(instance, count, chunks)
-    replicas = _replicas(instance, candidate, decided, len(partition))
+    held = _stages(instance, count, schedule)
+    replicas = _replicas(instance, candidate, decided, count)
     choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
     stages = tuple(
-        StageDecision(tuple(sorted(layers)), index, choices[0], instance.space.zero[0], place * candidate.width)
-        for place, layers in enumerate(partition)
+        StageDecision(
+            tuple(sorted(layers)),
+            index,
+            choices[0],
+            instance.space.zero[0],
+            place * candidate.width,
+            tuple(tuple(sorted(run)) for run in runs),
+        )
+        for place, (layers, runs) in enumerate(held)
     )
     space = instance.space
     solution = Solution(
-        replicas, space.rank_orders[0], schedule.name, stages, chunks, zero_degree=space.zero_degrees[0]
+        replicas,
+        space.rank_orders[0],
+        schedule.name,
+        stages,
+        chunks_of(schedule),
+        zero_degree=space.zero_degrees[0],
     )
     broken = structure_violations(instance, solution) or permission_violations(instance, solution)
     if broken:
@@ -252,38 +264,92 @@ def _replicas_of(candidate: Candidate, data_parallel: int) -> int:
 
 
 def _schedule(instance: Instance, stages: int) -> Schedule:
-    """The schedule decided; of one with several chunks the fewest that divide evenly over so many stages."""
-    fitting = (
-        each
-        for each in instance.space.schedules
-        if chunks_of(each) == 1 or not chunk_violations(instance, stages, chunks_of(each), None)
-    )
-    return next(fitting, instance.space.schedules[0])
+    """The schedule decided; of one with several chunks the fewest that divide evenly over so many stages, else any."""
+
+    def rank(schedule: Schedule) -> int:
+        if chunks_of(schedule) == 1:
+            return 0
+        if chunk_violations(instance, schedule, stages, None):
+            return 2
+        return 0 if even_blocks(instance, stages * chunks_of(schedule)) else 1
+
+    return min(instance.space.schedules, key=rank)
 
 
-def _even_partition(instance: Instance, count: int, chunks: int) -> tuple[tuple[int, ...], ...]:
-    """Blocks divided evenly in order; the embedding goes with the first stage, the head with the last.
+Runs = tuple[tuple[int, ...], ...]
 
-    Where blocks do not divide, earlier stages take one more; several chunks for each stage must come out even.
+
+def _stages(instance: Instance, count: int, schedule: Schedule) -> list[tuple[tuple[int, ...], Runs]]:
+    """The layers of each stage and, of several chunks, those of each of its chunks.
+
+    Raises:
+        InputError: so many stages have no such chunks, or those that are fixed follow no pipeline of the schedule.
     """
-    if chunks > 1:
-        faults = chunk_violations(instance, count, chunks, None)
-        if faults:
-            raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
-        runs = even_chunks(instance, count, chunks)
-        return tuple(tuple(layer for chunk in runs[stage::count] for layer in chunk) for stage in range(count))
+    partition, chunks = instance.space.partition, chunks_of(schedule)
+    if chunks == 1:
+        return [(layers, ()) for layers in partition or near_even(instance, count)]
+    faults = chunk_violations(instance, schedule, count, None)
+    if faults:
+        raise InputError("fixed does not describe a plan: " + "; ".join(faults) + ".")
+    homes = route(schedule, count)
+    if partition is None:
+        runs = even_chunks(instance, count, chunks) if even_blocks(instance, count * chunks) else None
+        runs = runs or near_even(instance, count * chunks)
+    else:
+        runs = _runs_of_stages(instance, partition, homes, schedule.name)
+    held = [tuple(run for run, home in zip(runs, homes, strict=True) if home == stage) for stage in range(count)]
+    return [(tuple(layer for run in mine for layer in run), mine) for mine in held]
+
+
+def _runs_of_stages(instance: Instance, partition: Runs, homes: Sequence[int], name: str) -> Runs:
+    """The layers of each chunk in pipeline order, of stages whose layers are given.
+
+    Chunks that follow each other on one stage, as at the turn of a V, share what it holds there as evenly as they can.
+    """
+    home = {layer: stage for stage, layers in enumerate(partition) for layer in layers}
+    runs: list[tuple[int, ...]] = []
+    there = [(stage, list(units)) for stage, units in groupby(chunk_units(instance), key=lambda unit: home[unit[0]])]
+    wanted = [(stage, len(list(chunks))) for stage, chunks in groupby(homes)]
+    if [stage for stage, _ in there] != [stage for stage, _ in wanted]:
+        raise InputError(
+            f"fixed.stages: runs of consecutive blocks lie on stages {_listed(there)}, but the chunks of schedule "
+            f"{name!r} on stages {_listed(wanted)}; give each stage the blocks of its chunks."
+        )
+    for (stage, units), (_, count) in zip(there, wanted, strict=True):
+        if len(units) < count:
+            raise InputError(f"fixed.stages[{stage}]: {count} chunks in a row need as many blocks, not {len(units)}.")
+        runs += _shares(units, count)
+    return tuple(runs)
+
+
+def _listed(runs: Iterable[tuple[int, object]]) -> str:
+    return ", ".join(str(stage + 1) for stage, _ in runs)
+
+
+def near_even(instance: Instance, count: int) -> Runs:
+    """Blocks divided over so many stages or chunks in order; embedding with the first, head with the last.
+
+    Where blocks do not divide, the earlier ones take one more, as in torchtitan. Where there are too few blocks, chunks
+    count embedding and head as blocks of their own.
+
+    Raises:
+        InputError: there are too few of both.
+    """
     blocks = _blocks_of_one_stage(instance)
+    if count > len(blocks) and count <= len(instance.space.blocks_and_ends):
+        blocks = list(instance.space.blocks_and_ends)
     if count > len(blocks):
         raise InputError(
             f"fixed.pp is {count}, but there are only {len(blocks)} transformer blocks to divide over stages."
         )
+    return _shares(blocks, count)
+
+
+def _shares(blocks: Sequence[tuple[int, ...]], count: int) -> Runs:
+    """The layers of each of so many runs of blocks; earlier ones have one block more where they do not divide."""
     size, longer = divmod(len(blocks), count)
-    stages, start = [], 0
-    for index in range(count):
-        end = start + size + (index < longer)
-        stages.append(tuple(layer for block in blocks[start:end] for layer in block))
-        start = end
-    return tuple(stages)
+    starts = [index * size + min(index, longer) for index in range(count + 1)]
+    return tuple(tuple(layer for block in blocks[one:two] for layer in block) for one, two in pairwise(starts))
 
 
 def _blocks_of_one_stage(instance: Instance) -> list[tuple[int, ...]]:

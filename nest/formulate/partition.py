@@ -79,8 +79,7 @@ def partition(
         operators: names of what each layer of the model is planned as, where that is not the layer itself. The layer's
             name stands for all of them.
 
-    Raises: InputError: a layer is unknown, missing or in two stages, counts do not add up, a stage is empty,
-        or a stage reads from a later one.
+    Raises: InputError: a layer is unknown, missing or in two stages, counts do not add up, or a stage is empty.
     """
     if pipeline is not None and pipeline != len(stages):
         raise InputError(f"fixed.stages lists {len(stages)} stages, but fixed.pp is {pipeline}; let them agree.")
@@ -93,7 +92,6 @@ def partition(
         result = _by_names([stage for stage in stages if not isinstance(stage, int)], graph, operators or {})
     else:
         raise InputError("fixed.stages mixes counts and layer names; use one of them for all stages.")
-    _check_order(result, graph)
     return result
 
 
@@ -159,7 +157,8 @@ def _by_names(
     return tuple(tuple(sorted(position[name] for name in names)) for names in planned)
 
 
-def _check_order(stages: tuple[tuple[int, ...], ...], graph: LayerGraph) -> None:
+def check_order(stages: tuple[tuple[int, ...], ...], graph: LayerGraph) -> None:
+    """Refuse a partition whose stages read from later ones, as only stages of several chunks may."""
     home = {layer: index for index, layers in enumerate(stages) for layer in layers}
     for producer, consumers in graph.tensors:
         for consumer in consumers:

@@ -83,6 +83,8 @@ def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, lev
         ("backward", written.backward, layers, "layers"),
         ("edge_bytes", written.edge_bytes, edges, "edges"),
     ]
+    if written.weight_gradients is not None:
+        arrays.append(("weight_gradients", written.weight_gradients, layers, "layers"))
     for name, group in written.state.items():
         for part in ("weights", "gradients", "optimizer", "update"):
             arrays.append((f"state.{name}.{part}", getattr(group, part), layers, "layers"))
@@ -160,6 +162,7 @@ def _candidate(
             ),
             tensor_bytes=tensor_bytes,
             busy=written.busy,
+            weight_gradients=written.weight_gradients,
         )
     except InputError as error:
         problems.append(f"{place}: {error}")

@@ -7,14 +7,14 @@ from attrs import asdict, evolve
 from nest.catalogue import unknown_name
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors, InternalError
-from nest.formulate.partition import check_even, check_together, partition, unknown_layer
+from nest.formulate.partition import check_even, check_order, check_together, partition, unknown_layer
 from nest.formulate.price import Formulation
 from nest.formulate.shard import FORESEEN
 from nest.formulate.stack import data_parallel_exposure
 from nest.formulate.target import beyond
 from nest.hooks.guard import attribute
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, ChunkedSchedule, Schedule, Space, chunks_of
+from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
 from nest.spec import DeviceSpec, Problem, ProfileSpec
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
@@ -175,12 +175,18 @@ def build_space(
         if layer not in known
     ]
     try:
+        schedules = _with_chunks(
+            _sending(problem, allowed_schedules(problem, registry)),
+            (len(even_blocks), len(blocks_and_ends)),
+            fixed.get("chunks"),
+            even,
+        )
         stages = problem.fixed.stages if problem.fixed is not None else None
         layers = None
         if stages is not None:
             layers = partition(stages, fixed.get("pp"), graph, formulation.blocks, parts)
             check_together(layers, together, graph, problem.search.granularity)
-            if even:
+            if even and all(chunks_of(each) == 1 for each in schedules):
                 check_even(layers, even_blocks, str(problem.search.target))
         names = {*PLAN_NAMES, *STAGE_NAMES, *strategy_names(registry, degrees)}
         demanded += [
@@ -189,12 +195,11 @@ def build_space(
         ]
         compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
         wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
-        schedules = _sending(problem, allowed_schedules(problem, registry))
         space = Space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
             whole_gradients=problem.training.accumulation == "whole",
-            schedules=_with_chunks(schedules, (len(even_blocks), len(blocks_and_ends)), fixed.get("chunks")),
+            schedules=schedules if layers is None else _following(schedules, layers, graph),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
             recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
@@ -242,14 +247,25 @@ def _sending(problem: Problem, schedules: Sequence[Schedule]) -> tuple[Schedule,
     return able
 
 
-def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None) -> tuple[Schedule, ...]:
-    """The schedules as listed, interleaved ones once for every number of chunks that divides the blocks evenly.
+FEW_CHUNKS = 4
+"""Up to so many chunks for each stage are tried where they come out even or not, more only where they can be even.
 
-    Where there is no such number the fewest chunks stand for it, so that the search can say that it has no plan.
-    `counts` are the numbers of blocks, in each way of counting them.
+More chunks make more messages for less and less bubble, and all sizes of their runs of blocks are searched."""
+
+
+def _with_chunks(
+    schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None, even: bool
+) -> tuple[Schedule, ...]:
+    """The schedules as listed, those made with any number of chunks once for each number that is tried.
+
+    These are the numbers that divide the blocks evenly for some number of stages and, unless chunks must be `even`,
+    those up to `FEW_CHUNKS` of which two stages have a block for each. Where there is none the fewest chunks stand for
+    it, so that the search can say that it has no plan. `counts` are the numbers of blocks, in each way of counting.
     """
-    even = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
-    possible = sorted(even) or [2]
+    numbers = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
+    if not even:
+        numbers.update(range(2, min(FEW_CHUNKS, max(counts) // 2) + 1))
+    possible = sorted(numbers) or [2]
     if isinstance(fixed, int) and fixed > 1:
         possible = [fixed]
     result: list[Schedule] = []
@@ -265,6 +281,24 @@ def _with_chunks(schedules: Sequence[Schedule], counts: Sequence[int], fixed: Va
         else:
             result.append(schedule)
     return tuple(result)
+
+
+def _following(
+    schedules: tuple[Schedule, ...], stages: tuple[tuple[int, ...], ...], graph: LayerGraph
+) -> tuple[Schedule, ...]:
+    """The schedules with which stages may hold these layers: several chunks of each where one reads from a later one.
+
+    Raises:
+        InputError: one does, and every schedule has one chunk for each stage.
+    """
+    several = tuple(each for each in schedules if chunks_of(each) > 1)
+    try:
+        check_order(stages, graph)
+    except InputError:
+        if not several:
+            raise
+        return several
+    return schedules
 
 
 def _recompute(

@@ -308,7 +308,10 @@ def sound_proposal(result: Any, instance: Instance) -> Proposal:
 
 def _sound_stage(stage: Any, instance: Instance) -> StageDecision:
     instance_of(StageDecision)(stage)
-    layers = tuple(sorted(whole(layer, "a layer", 0) for layer in _sequence(stage.layers, "layers")))
+    layers, *chunks = (
+        tuple(sorted(whole(layer, "a layer", 0) for layer in _sequence(each, "layers")))
+        for each in (stage.layers, *_sequence(stage.chunks, "chunks"))
+    )
     if layers and layers[-1] >= len(instance.graph.layers):
         raise InvalidResult(f"a stage names layer {layers[-1]}, and there are {len(instance.graph.layers)}")
     candidate = whole(stage.candidate, "a candidate", 0)
@@ -318,4 +321,5 @@ def _sound_stage(stage: Any, instance: Instance) -> StageDecision:
         raise InvalidResult(f"a stage names the recompute mode {stage.recompute!r}, which its candidate lacks")
     if (zero := whole(stage.zero, "the ZeRO stage", 0)) > 3:
         raise InvalidResult(f"a stage has ZeRO stage {zero}, which is none from 0 to 3")
-    return StageDecision(layers, candidate, stage.recompute, zero, whole(stage.offset, "the offset of a stage", 0))
+    offset = whole(stage.offset, "the offset of a stage", 0)
+    return StageDecision(layers, candidate, stage.recompute, zero, offset, tuple(chunks))

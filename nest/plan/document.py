@@ -5,7 +5,7 @@ from typing import Any
 from nest.errors import InputError
 from nest.instance import EstimateError, Instance, Placement, Solution, StageDecision
 from nest.plan.evaluate import PricedPlan
-from nest.plan.layout import in_order
+from nest.plan.layout import chunk_layers, in_order, stages_of_chunks
 from nest.plan.legality import unsatisfied
 from nest.spec import CandidateSummary, PlacementRecord, PlanDocument, StageRecord, TimeRange
 from nest.spec.problem import RANK_ORDERS
@@ -47,8 +47,11 @@ def document(
             upper_memory=stage.upper_memory,
             memory_breakdown=stage.parts,
             bytes_out=stage.bytes_out,
+            chunks=chunks,
         )
-        for decision, stage in zip(solution.stages, priced.stages, strict=True)
+        for decision, stage, chunks in zip(
+            solution.stages, priced.stages, _names_of_chunks(instance, solution), strict=True
+        )
     )
     batch_time = priced.batch_time
     return PlanDocument(
@@ -80,6 +83,18 @@ def document(
         violates=unsatisfied(instance, solution),
         **extra,
     )
+
+
+def _names_of_chunks(instance: Instance, solution: Solution) -> list[tuple[tuple[str, ...], ...] | None]:
+    """The names of the layers of each stage's chunks, in pipeline order; None: stages have one chunk."""
+    if solution.chunks == 1:
+        return [None] * len(solution.stages)
+    runs, homes = chunk_layers(instance, solution), stages_of_chunks(instance, solution)
+    names = [tuple(instance.graph.layers[layer] for layer in layers) for layers in runs]
+    return [
+        tuple(run for run, home in zip(names, homes, strict=True) if home == index)
+        for index in range(len(solution.stages))
+    ]
 
 
 def placement_record(instance: Instance, solution: Solution) -> PlacementRecord | None:
@@ -145,9 +160,14 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
     stages = []
     for number, stage in enumerate(plan.stages):
         place = f"stages[{number}]"
-        for name in stage.layers:
-            if name not in layers:
-                raise InputError(f"{place}.layers names {name!r}, which the problem does not have.")
+        named = [
+            ("layers", stage.layers),
+            *((f"chunks[{index}]", each) for index, each in enumerate(stage.chunks or ())),
+        ]
+        for key, names in named:
+            for name in names:
+                if name not in layers:
+                    raise InputError(f"{place}.{key} names {name!r}, which the problem does not have.")
         if stage.candidate not in candidates:
             raise InputError(f"{place}.candidate is {stage.candidate!r}, which the problem does not offer.")
         candidate = candidates[stage.candidate]
@@ -160,7 +180,8 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
         if first < 0 or first % stride:
             raise InputError(f"{place}.devices starts at {first}, which is no place for a block in replica 0.")
         decided = tuple(sorted(layers[name] for name in stage.layers))
-        stages.append(StageDecision(decided, candidate, stage.recompute, stage.zero, first // stride))
+        chunks = tuple(tuple(sorted(layers[name] for name in chunk)) for chunk in stage.chunks or ())
+        stages.append(StageDecision(decided, candidate, stage.recompute, stage.zero, first // stride, chunks))
     return Solution(
         plan.data_parallel,
         plan.rank_order,

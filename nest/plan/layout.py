@@ -185,6 +185,11 @@ def even_blocks(instance: Instance, parts: int) -> tuple[tuple[int, ...], ...]:
     return ()
 
 
+def chunk_units(instance: Instance) -> tuple[tuple[int, ...], ...]:
+    """What chunks of any size are made of, in order: transformer blocks, and where they count so embedding and head."""
+    return instance.space.blocks_and_ends or instance.space.blocks
+
+
 def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]]:
     """The layers of each chunk of the pipeline, in order; of stages that do not say, those of the even split.
 

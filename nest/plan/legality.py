@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy
 
 from nest.errors import InputError
-from nest.instance import Instance, Solution, StageDecision, chunks_of
-from nest.plan.layout import even_blocks, even_chunks, replica_size
+from nest.instance import Instance, Schedule, Solution, StageDecision, admits, chunks_of, route
+from nest.plan.layout import chunk_layers, chunk_units, even_blocks, even_chunks, replica_size, schedule_of
 from nest.spec.constraints import Constraint, Value
 
 
@@ -35,6 +35,8 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
     for index, stage in enumerate(solution.stages):
         if not stage.layers:
             violations.append(f"stage {index + 1} is empty")
+        if stage.chunks not in ((), (stage.layers,)):
+            violations.append(f"stage {index + 1} says chunks, but the plan has one for each stage")
     for producer, consumers in instance.graph.tensors:
         for consumer in consumers:
             if stage_of[producer] > stage_of[consumer]:
@@ -45,53 +47,115 @@ def _layers(instance: Instance, solution: Solution) -> list[str]:
     return violations
 
 
-def chunk_violations(instance: Instance, stages: int, chunks: int, micro_batches: int | None) -> list[str]:
-    """Why no plan has `chunks` chunks on each of `stages` stages, in words.
+def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -> list[str]:
+    """What keeps the chunks of a plan from being a split of the model over its stages, in words."""
+    schedule = _schedule(instance, solution)
+    if schedule is None:
+        return []  # That is told with the devices.
+    stages, chunks = len(solution.stages), solution.chunks
+    violations = chunk_violations(instance, schedule, stages, micro_batches)
+    said = any(stage.chunks for stage in solution.stages)
+    if not violations and not said and not even_blocks(instance, stages * chunks):
+        violations.append(_no_even_split(instance, stages, chunks))
+    for index, stage in enumerate(solution.stages) if said else ():
+        held = sorted(layer for chunk in stage.chunks for layer in chunk)
+        if len(stage.chunks) != chunks or held != sorted(stage.layers):
+            violations.append(f"stage {index + 1} does not say which of its layers each of its {chunks} chunks holds")
+    if violations:
+        return violations
+    runs = [tuple(sorted(run)) for run in chunk_layers(instance, solution)]
+    for index, stage in enumerate(solution.stages):
+        mine = [run for run, home in zip(runs, route(schedule, stages), strict=True) if home == index]
+        if sorted(stage.layers) != sorted(layer for run in mine for layer in run):
+            violations.append(f"stage {index + 1} does not hold the layers of its {chunks} chunks of the even split")
+    if instance.space.even and runs != list(even_chunks(instance, stages, chunks)):
+        violations.append("the chunks are not those of the even split, which search.target demands")
+    return violations or [*_uncut(instance, runs), *_units(instance, runs)]
+
+
+def _uncut(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
+    """Layers in front of one they read from, or parted from those they must stay with, by chunks in pipeline order."""
+    names, home = instance.graph.layers, {layer: index for index, run in enumerate(runs) for layer in run}
+    violations = [
+        f"layer {names[consumer]!r} is in an earlier chunk than {names[producer]!r}"
+        for producer, consumers in instance.graph.tensors
+        for consumer in consumers
+        if home[producer] > home[consumer]
+    ]
+    return violations + [
+        f"layers from {names[group[0]]!r} to {names[group[-1]]!r}, kept together, are in two chunks"
+        for group in instance.space.together
+        if len({home[layer] for layer in group}) > 1
+    ]
+
+
+def _units(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
+    """Chunks that are no run of whole blocks, embedding and head among them where they count as such, or empty."""
+    units, taken = chunk_units(instance), 0
+    violations: list[str] = []
+    for index, run in enumerate(runs):
+        first, held = taken, set[int]()
+        while taken < len(units) and held < set(run):
+            held.update(units[taken])
+            taken += 1
+        place = f"chunk {index + 1} of {len(runs)}"
+        if held != set(run):
+            return [*violations, f"{place} is no run of whole transformer blocks behind those of the chunk before"]
+        # What holds a unit holds a block, or an embedding or head alone, which are at the ends, as no chunk is empty.
+        if taken == first:
+            violations.append(f"{place} holds no transformer block")
+    return violations
+
+
+def chunk_violations(instance: Instance, schedule: Schedule, stages: int, micro_batches: int | None) -> list[str]:
+    """Why no plan has the chunks of a schedule on each of so many stages, in words.
 
     Args:
         instance: the problem.
+        schedule: of several chunks (`v`).
         stages: `s`.
-        chunks: `v`, 2 or more.
         micro_batches: `M`; None: not known.
     """
-    blocks, violations = len(instance.space.blocks), []
+    chunks, violations = chunks_of(schedule), []
     if stages < 2:
-        violations.append(f"a schedule of {chunks} chunks needs at least 2 stages")
-    if micro_batches is not None and micro_batches % stages:
+        return [f"a schedule of {chunks} chunks needs at least 2 stages"]
+    if micro_batches is not None and not admits(schedule, stages, micro_batches):
+        violations.append(_not_admitted(schedule, stages, micro_batches))
+    units = len(chunk_units(instance))
+    if stages * chunks > units:
         violations.append(
-            f"with {chunks} chunks for each of {stages} stages the micro-batches must be a multiple of {stages}, "
-            f"but there are {micro_batches}"
-        )
-    if not even_blocks(instance, stages * chunks):
-        violations.append(
-            f"{blocks} transformer blocks cannot be split evenly into {stages * chunks} chunks, "
+            f"{units} {_counted(instance)} are too few for {stages * chunks} chunks, "
             f"{chunks} for each of {stages} stages"
         )
+    elif instance.space.even and not even_blocks(instance, stages * chunks):
+        violations.append(_no_even_split(instance, stages, chunks))
     return violations
 
 
-def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -> list[str]:
-    """What keeps the stages of a plan of several chunks from being the even split there is, in words."""
-    stages, chunks = len(solution.stages), solution.chunks
-    violations = chunk_violations(instance, stages, chunks, micro_batches)
-    if violations:
-        return violations
-    split = even_chunks(instance, stages, chunks)
-    names = instance.graph.layers
-    for index, stage in enumerate(solution.stages):
-        if sorted(stage.layers) != sorted(layer for chunk in split[index::stages] for layer in chunk):
-            violations.append(f"stage {index + 1} does not hold the layers of its {chunks} chunks of the even split")
-    home = {layer: index for index, chunk in enumerate(split) for layer in chunk}
-    for producer, consumers in instance.graph.tensors:
-        for consumer in consumers:
-            if home[producer] > home[consumer]:
-                violations.append(f"layer {names[consumer]!r} is in an earlier chunk than {names[producer]!r}")
-    for group in instance.space.together:
-        if len({home[layer] for layer in group}) > 1:
-            violations.append(
-                f"layers from {names[group[0]]!r} to {names[group[-1]]!r}, kept together, are in two chunks"
-            )
-    return violations
+def _counted(instance: Instance) -> str:
+    """What chunks are counted in."""
+    return "transformer blocks, embedding and head" if instance.space.blocks_and_ends else "transformer blocks"
+
+
+def _no_even_split(instance: Instance, stages: int, chunks: int) -> str:
+    return (
+        f"{len(instance.space.blocks)} transformer blocks cannot be split evenly into {stages * chunks} chunks, "
+        f"{chunks} for each of {stages} stages"
+    )
+
+
+def _not_admitted(schedule: Schedule, stages: int, micro_batches: int) -> str:
+    chunks = chunks_of(schedule)
+    each = f" of {chunks} chunks" if chunks > 1 else ""
+    return f"the schedule {schedule.name!r} does not run {micro_batches} micro-batches over {stages} stages{each}"
+
+
+def _schedule(instance: Instance, solution: Solution) -> Schedule | None:
+    """The schedule of a plan; None: it is not among those allowed."""
+    try:
+        return schedule_of(instance, solution)
+    except ValueError:
+        return None
 
 
 def _modes(instance: Instance, solution: Solution) -> list[str]:
@@ -125,9 +189,13 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
             f"a batch of {instance.space.global_batch} cannot be divided among {solution.replicas} replicas "
             f"in micro-batches of {first.samples}"
         )
-    if (solution.schedule, solution.chunks) not in [(each.name, chunks_of(each)) for each in instance.space.schedules]:
+    schedule, micro_batches = _schedule(instance, solution), instance.micro_batches(first, solution.replicas)
+    if schedule is None:
         chunks = f" with {solution.chunks} chunks" if solution.chunks > 1 else ""
         violations.append(f"schedule {solution.schedule!r}{chunks} is not among those allowed")
+    elif solution.chunks == 1 and micro_batches is not None:  # Of several chunks, that is told with the layers.
+        count = len(solution.stages)
+        violations += [] if admits(schedule, count, micro_batches) else [_not_admitted(schedule, count, micro_batches)]
     widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
     if solution.replicas * max(widths) > instance.cluster.size:
         violations.append(

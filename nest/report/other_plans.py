@@ -163,7 +163,7 @@ def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> 
     """What is decided of a plan, as documents state it of another than their own."""
     plan = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
     stages = tuple(
-        StageDecisions(stage.layers, stage.candidate, stage.recompute, stage.zero, stage.devices)
+        StageDecisions(stage.layers, stage.candidate, stage.recompute, stage.zero, stage.devices, stage.chunks)
         for stage in plan.stages
     )
     assert isinstance(plan.candidate, CandidateSummary)
@@ -196,7 +196,15 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
     except InputErrors as error:
         raise InputErrors(f"{place}.{problem}" for problem in error.problems) from None
     stages = (
-        StageRecord(each.layers, each.candidate, each.recompute, each.zero, each.devices, 0.0, 0.0, 0.0, 0.0, -1, -1)
+        StageRecord(
+            each.layers,
+            each.candidate,
+            each.recompute,
+            each.zero,
+            each.devices,
+            *(0.0, 0.0, 0.0, 0.0, -1, -1),
+            chunks=each.chunks,
+        )
         for each in decisions.stages
     )
     return evolve(

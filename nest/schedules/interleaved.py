@@ -21,6 +21,10 @@ class Interleaved:
         """The same with `chunks` chunks for each stage."""
         return evolve(self, chunks=chunks)
 
+    def admits(self, stages: int, micro_batches: int, chunks: int) -> bool:
+        """Whether `M` is a multiple of `s`: micro-batches run in rounds of `s` (PROBLEM.md section 4)."""
+        return micro_batches % stages == 0
+
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
         """`A = M - 1/v`, `B = 1/v` (PROBLEM.md section 4), a bubble of `(s - 1) t / v` (the paper's section 2.2)."""
         return micro_batches - 1 / self.chunks, 1 / self.chunks

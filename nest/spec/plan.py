@@ -71,15 +71,15 @@ class StageRecord:
         sync_time: seconds once per batch (`y_i`).
         memory: bytes as estimated, the reserve included.
         in_flight: micro-batches in flight; a fraction where a stage has several chunks.
-        level_in: level of the boundary in front, -1 for none; with several chunks that of the first stage leads to the
-            last one.
-        level_out: level of the boundary behind, -1 for none; with several chunks that of the last stage leads to the
-            first one.
+        level_in: level of the boundary in front, -1 for none; of several chunks the outermost.
+        level_out: level of the boundary behind, -1 for none; of several chunks the outermost.
         upper_memory: bytes that are compared with a device's: what the estimate, the reserve apart, is taken to come to
             at most, at `training.memory_risk` or with `training.memory_margin` of it on top; None: `memory`.
         memory_breakdown: what `memory` is made of; None: not told.
         bytes_out: bytes that each device sends to its counterpart in the next stage per micro-batch, in all chunks
             together; None: not told.
+        chunks: names of the layers of each of its chunks, in pipeline order; None: it has one chunk, or those of the
+            even split.
     """
 
     layers: tuple[str, ...]
@@ -96,6 +96,7 @@ class StageRecord:
     upper_memory: float | None = None
     memory_breakdown: MemoryBreakdown | None = None
     bytes_out: float | None = None
+    chunks: tuple[tuple[str, ...], ...] | None = None
 
 
 @frozen
@@ -108,6 +109,8 @@ class StageDecisions:
         recompute: recompute mode.
         zero: ZeRO stage.
         devices: first device and number of devices in replica 0.
+        chunks: names of the layers of each of its chunks, in pipeline order; None: it has one chunk, or those of the
+            even split.
     """
 
     layers: tuple[str, ...]
@@ -115,6 +118,7 @@ class StageDecisions:
     recompute: str
     zero: int
     devices: tuple[int, int]
+    chunks: tuple[tuple[str, ...], ...] | None = None
 
 
 @frozen

@@ -79,6 +79,8 @@ class ProfileCandidate:
         busy: seconds per micro-batch for which a layer's collectives keep a device's port occupied, hidden or not: a
             row of layers for each level of the network, innermost first (PROBLEM.md section 4, Ports); None: stages of
             this candidate have no ports.
+        weight_gradients: seconds per micro-batch that find the gradients of weights, a part of `backward`; None: half
+            of it.
     """
 
     name: str
@@ -92,6 +94,7 @@ class ProfileCandidate:
     degrees: dict[str, int] = field(factory=dict, validator=each(at_least(1)))
     micro_batch: int | None = field(default=None, validator=at_least(1))
     busy: tuple[tuple[Seconds, ...], ...] | None = field(default=None, validator=_ROWS_NON_NEGATIVE)
+    weight_gradients: tuple[Seconds, ...] | None = field(default=None, validator=_EACH_NON_NEGATIVE)
 
 
 @frozen

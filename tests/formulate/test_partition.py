@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.errors import InputError
-from nest.formulate.partition import branched_regions, partition
+from nest.formulate.partition import branched_regions, check_order, partition
 from nest.instance import LayerGraph
 from tests.small_instances import downsets_of
 
@@ -50,7 +50,6 @@ def test_without_blocks_every_layer_counts() -> None:
         ((("embedding", "a", "b"), ("b", "c", "d", "head")), None, "'b' is listed twice"),
         ((("embedding", "a"), ("c", "d", "head")), None, "leaves out these layers: b"),
         ((LAYERS, ()), None, r"fixed.stages\[1\] has no layer"),
-        ((("embedding", "b"), ("a", "c", "d", "head")), None, "'b' in stage 0 reads from 'a' in the later stage 1"),
     ],
 )
 def test_what_is_no_partition_is_refused(
@@ -58,6 +57,12 @@ def test_what_is_no_partition_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=told):
         partition(stages, pipeline, CHAIN, BLOCKS)
+
+
+def test_stages_that_read_from_later_ones_are_refused() -> None:
+    stages = partition((("embedding", "b"), ("a", "c", "d", "head")), None, CHAIN, BLOCKS)
+    with pytest.raises(InputError, match="'b' in stage 0 reads from 'a' in the later stage 1"):
+        check_order(stages, CHAIN)
 
 
 def graph_of(count: int, edges: list[tuple[int, int]]) -> LayerGraph:

@@ -72,6 +72,8 @@ def test_numbers_go_through() -> None:
         ({"width": 16}, r"profile.candidates\[0\].width is 16, but the cluster has 8"),
         ({"samples": 5}, r"profile.candidates\[0\].samples is 5, more than training.global_batch \(4\)"),
         ({"forward": (1.0,)}, r"profile.candidates\[0\].forward has 1 numbers for 2 layers"),
+        ({"weight_gradients": (1.0,)}, r"profile.candidates\[0\].weight_gradients has 1 numbers for 2 layers"),
+        ({"weight_gradients": (1.0, 3.5)}, r"profile.candidates\[0\]: .*weight_gradients\[1\] is 3.5 s"),
         ({"edge_bytes": ()}, r"profile.candidates\[0\].edge_bytes has 0 numbers for 1 edges"),
         (
             {"state": {"e": ProfileGroup((0, 2), (1.0, 2.0), (3.0,), (5.0, 6.0), (7.0, 8.0))}},  # type: ignore[arg-type]
@@ -89,6 +91,13 @@ def test_null_is_a_layer_that_cannot_run() -> None:
     mode = ProfileRecompute((0.0, 0.0), (3.0, None), (5.0, 6.0), (7.0, 8.0))
     (found,) = profile_candidates(profile(candidate(recompute={"none": mode})), CLUSTER, 4)
     assert found.recompute[0].first.tolist() == [3.0, inf]
+
+
+def test_gradients_of_weights_are_those_given_or_half_the_backward_pass() -> None:
+    (found,) = profile_candidates(profile(candidate(weight_gradients=(0.0, 2.5))), CLUSTER, 4)
+    assert found.finding_weight_gradients.tolist() == [0.0, 2.5]
+    (found,) = profile_candidates(profile(candidate()), CLUSTER, 4)
+    assert found.finding_weight_gradients.tolist() == [1.5, 2.0]
 
 
 def test_all_mistakes_are_told_at_once() -> None:
