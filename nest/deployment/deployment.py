@@ -7,6 +7,7 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.errors import InputError
+from nest.instance import Schedule, route
 from nest.spec import PlanDocument
 
 BLOCK = re.compile(r"layers\.(\d+)")
@@ -60,7 +61,8 @@ class Deployment:
         zero: ZeRO stage of each pipeline stage.
         recompute: recompute mode of each pipeline stage.
         zero_degree: ranks over which ZeRO shards at most; None: all that hold the same parameters.
-        runs: in the order in which a micro-batch passes them: run `k` is on stage `k % stages`.
+        runs: in the order in which a micro-batch passes them; empty: stages have several chunks, and nobody said which
+            schedule has placed them (see `deployment`).
         mixed: whether stages differ in their candidates.
     """
 
@@ -136,8 +138,13 @@ class Deployment:
         return sum(len(run.blocks) for run in self.runs)
 
 
-def deployment(plan: PlanDocument) -> Deployment:
+def deployment(plan: PlanDocument, schedule: Schedule | None = None) -> Deployment:
     """`plan` in the terms frameworks use.
+
+    Args:
+        plan: feasible.
+        schedule: the plan's (`nest.hooks.pipelines.deployed` finds it), which says where the chunks of `runs` lie;
+            without several chunks it may be left out, and so it may where nothing asks for `runs`.
 
     Raises:
         InputError: the plan is infeasible, or lacks decisions.
@@ -161,25 +168,40 @@ def deployment(plan: PlanDocument) -> Deployment:
         zero=tuple(stage.zero for stage in plan.stages),
         recompute=tuple(stage.recompute for stage in plan.stages),
         zero_degree=plan.zero_degree,
-        runs=_runs(plan),
+        runs=_runs(plan, schedule),
         mixed=len({stage.candidate for stage in plan.stages}) > 1,
     )
 
 
-def _runs(plan: PlanDocument) -> tuple[Run, ...]:
+def _runs(plan: PlanDocument, schedule: Schedule | None) -> tuple[Run, ...]:
     """The runs of layers in the order in which a micro-batch passes them."""
-    chunks = plan.chunks or 1
-    of_stages = [[stage.layers] for stage in plan.stages] if chunks == 1 else _model_chunks(plan, chunks)
-    return tuple(_run(stage, chunk, runs[chunk]) for chunk in range(chunks) for stage, runs in enumerate(of_stages))
+    if (plan.chunks or 1) == 1:
+        return tuple(_run(stage, 0, record.layers) for stage, record in enumerate(plan.stages))
+    if schedule is None:
+        return ()
+    following = [enumerate(chunks) for chunks in chunks_of_stages(plan)]
+    return tuple(_run(stage, *next(following[stage])) for stage in route(schedule, len(plan.stages)))
 
 
-def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]]:
-    """For each stage the layers of each of its chunks: as many blocks in each (docs/explanation/problem.md, 4).
-
-    Embedding and head come along with the first and the last chunk, unless blocks come out even only with them.
+def chunks_of_stages(plan: PlanDocument) -> list[tuple[tuple[str, ...], ...]]:
+    """For each stage the layers of each of its chunks, in pipeline order; of plans that do not say, the even split.
 
     Raises:
-        InputError: there is no such even split.
+        InputError: stages do not say, and there is no even split.
+    """
+    chunks = plan.chunks or 1
+    if chunks == 1:
+        return [(stage.layers,) for stage in plan.stages]
+    said = [stage.chunks or () for stage in plan.stages]
+    if all(len(each) == chunks for each in said):
+        return said
+    return _even_chunks(plan, chunks)
+
+
+def _even_chunks(plan: PlanDocument, chunks: int) -> list[tuple[tuple[str, ...], ...]]:
+    """As many blocks in each chunk (docs/explanation/problem.md, 4).
+
+    Embedding and head come along with the first and the last chunk, unless blocks come out even only with them.
     """
     total = [name for stage in plan.stages for name in stage.layers]
     beside = {name for name in ENDS if name in total}
@@ -187,7 +209,7 @@ def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]
     if (len(total) - len(beside)) % parts:
         beside = set()
     size, left = divmod(len(total) - len(beside), parts)
-    chunks_of_stages: list[list[tuple[str, ...]]] = []
+    even: list[tuple[tuple[str, ...], ...]] = []
     for stage in plan.stages:
         runs: list[list[str]] = [[] for _ in range(chunks)]
         counted = 0
@@ -197,8 +219,8 @@ def _model_chunks(plan: PlanDocument, chunks: int) -> list[list[tuple[str, ...]]
             place = counted // size - (name in beside and counted == size * chunks)
             runs[place].append(name)
             counted += name not in beside
-        chunks_of_stages.append([tuple(run) for run in runs])
-    return chunks_of_stages
+        even.append(tuple(tuple(run) for run in runs))
+    return even
 
 
 def _run(stage: int, chunk: int, layers: tuple[str, ...]) -> Run:

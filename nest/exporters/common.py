@@ -6,10 +6,11 @@ from math import prod
 from typing import Any
 
 from nest.catalogue import network_levels, scale_up_levels
-from nest.deployment import Deployment, Limits, deployment, violations
+from nest.deployment import Deployment, Limits, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.hooks.architectures import architecture_of
+from nest.hooks.pipelines import deployed
 from nest.hooks.placements import cluster_spec, network_of, placement
 from nest.instance import Level
 from nest.instance.pairs import Pairs
@@ -32,7 +33,7 @@ def checked(plan: PlanDocument, limits: Limits, framework: str) -> Deployment:
             model has.
         InputErrors: it is beyond the limits; a sentence for each.
     """
-    shape = deployment(plan)
+    shape = deployed(plan)
     beyond = violations(plan, limits, framework)
     if beyond:
         raise InputErrors(f"{sentence}." for sentence in beyond)

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 
-from nest.deployment import Deployment, deployment
+from nest.deployment import Deployment
 from nest.deployment.ranks import first_devices
 from nest.exporters.common import plan_levels
+from nest.hooks.pipelines import deployed
 from nest.instance import Level
 from nest.spec import PlanDocument, StageRecord
 from nest.units import format_bytes, format_seconds
@@ -26,7 +27,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     Raises:
         InputError: the plan is infeasible, or nobody knows its cluster.
     """
-    shape = deployment(plan)
+    shape = deployed(plan)
     return {FILE: "\n".join(_lines(plan, shape, plan_levels(plan))) + "\n"}
 
 

@@ -1,36 +1,57 @@
-"""What every stage runs, and in which order: pipeline schedules as PyTorch writes them.
+"""What every stage runs, and in which order: pipeline schedules as PyTorch writes and names them.
 
 A row is one pipeline rank, an entry `{stage}{F|B|I|W}{micro-batch}`: forward, whole backward, backward of the inputs,
 backward of the weights (torch/distributed/pipelining/schedules.py, `_Action.from_str` and `_load_csv`). A stage here
-is one run of layers: chunk `c` of rank `r` among `s` ranks is stage `c s + r`.
+is one run of layers, numbered in the order in which a micro-batch passes them: run `k` of a plan.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from nest.deployment import Deployment
 from nest.errors import InputError
+from nest.hooks.pipelines import orders
+from nest.hooks.protocols import Pass
+from nest.spec import PlanDocument
 
-Step = TypeVar("Step")
+CLASSES = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved1F1B",
+    "interleaved-zero-bubble": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+"""The schedules that PyTorch has classes of, with its names of them (`get_schedule_class` of that file); a class has
+`Schedule` in front of its name."""
+
+FROM_FILE = ("zero-bubble",)
+"""Schedules that PyTorch has no class of, but runs when it is given every rank's actions."""
+
+RUNS = (*CLASSES, *FROM_FILE)
+
+ONLY_THESE = f"pp == 1 or schedule in {list(RUNS)}"
+"""The constraint on plans for PyTorch's pipelines."""
+
+PIPELINES = f"PyTorch's pipelines run {', '.join(RUNS[:-1])} and {RUNS[-1]} only"
+"""The reason for it."""
+
+KINDS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
+"""PyTorch's letter of each kind of pass."""
 
 Order = tuple[tuple[str, ...], ...]
 """For each rank its actions."""
 
 
-def actions(schedule: str, ranks: int, chunks: int, micro_batches: int) -> Order:
+def actions(shape: Deployment, passes: Sequence[Sequence[Pass]]) -> Order:
     """For each rank its actions in order. Shape `(ranks, actions)`.
 
-    `chunks`: runs of layers of each rank.
-
-    Raises:
-        InputError: nobody here knows the order of that schedule.
+    `passes`: what each stage runs, one after the other.
     """
-    if ranks == 1:
-        return (tuple(f"0{kind}{index}" for index in range(micro_batches) for kind in "FB"),)
-    if schedule not in ORDERS:
-        raise InputError(f"there is no order of actions for the pipeline schedule {schedule!r}.")
-    order = ORDERS[schedule]
-    return tuple(tuple(order(rank, ranks, chunks, micro_batches)) for rank in range(ranks))
+    numbers = {(run.stage, run.chunk): number for number, run in enumerate(shape.runs)}
+    return tuple(
+        tuple(f"{numbers[rank, step.chunk]}{KINDS[step.kind]}{step.micro_batch}" for step in row)
+        for rank, row in enumerate(passes)
+    )
 
 
 def csv_text(order: Order) -> str:
@@ -41,67 +62,15 @@ def csv_text(order: Order) -> str:
 SCHEDULE_FILE = "pipeline_schedule.csv"
 
 
-def schedule_file(shape: Deployment) -> dict[str, str]:
+def schedule_file(plan: PlanDocument, shape: Deployment) -> dict[str, str]:
     """The file of a plan's schedule; none without a pipeline.
 
     Raises:
-        InputError: nobody here knows the order of its schedule.
+        InputError: the schedule does not say in which order stages work.
     """
     if shape.stages == 1:
         return {}
-    return {SCHEDULE_FILE: csv_text(actions(shape.schedule, shape.stages, shape.chunks, shape.micro_batches))}
-
-
-def _one_forward_one_backward(rank: int, ranks: int, chunks: int, micro_batches: int) -> list[str]:
-    """Each stage holds no more micro-batches than stages follow (arXiv 1806.03377, section 3.2)."""
-    forward = [f"{rank}F{index}" for index in range(micro_batches)]
-    backward = [f"{rank}B{index}" for index in range(micro_batches)]
-    return _alternating(forward, backward, warm_up=ranks - rank)
-
-
-def _gpipe(rank: int, ranks: int, chunks: int, micro_batches: int) -> list[str]:
-    """All forward passes, then all backward passes (arXiv 1811.06965, section 2.3)."""
-    return [f"{rank}{kind}{index}" for kind in "FB" for index in range(micro_batches)]
-
-
-def _interleaved(rank: int, ranks: int, chunks: int, micro_batches: int) -> list[str]:
-    """Megatron-LM's interleaved order (arXiv 2104.04473, section 2.2): `ranks` micro-batches of a chunk, then the next.
-
-    A rank begins with `2 (s - 1 - r) + (v - 1) s` forward passes and the one that runs.
-    """
-    rounds = [range(first, first + ranks) for first in range(0, micro_batches, ranks)]
-    places = [(chunk, index) for indices in rounds for chunk in range(chunks) for index in indices]
-    back = [(chunks - 1 - chunk, index) for chunk, index in places]
-    forward = [f"{chunk * ranks + rank}F{index}" for chunk, index in places]
-    backward = [f"{chunk * ranks + rank}B{index}" for chunk, index in back]
-    return _alternating(forward, backward, warm_up=2 * (ranks - 1 - rank) + (chunks - 1) * ranks + 1)
-
-
-def _zero_bubble(rank: int, ranks: int, chunks: int, micro_batches: int) -> list[str]:
-    """ZB-H1 (arXiv 2401.10241, section 2.1): rank `r` puts the backward of weights off by `r` micro-batches."""
-    backward = [
-        [f"{rank}I{index}", *([f"{rank}W{index - rank}"] if index >= rank else [])] for index in range(micro_batches)
-    ]
-    late = range(max(micro_batches - rank, 0), micro_batches)
-    forward = [[f"{rank}F{index}"] for index in range(micro_batches)]
-    done = _alternating(forward, backward, warm_up=ranks - rank)
-    return [action for step in done for action in step] + [f"{rank}W{index}" for index in late]
-
-
-def _alternating(forward: Sequence[Step], backward: Sequence[Step], warm_up: int) -> list[Step]:
-    """`warm_up` forward passes, then a backward and a forward pass in turn, then the rest."""
-    first = min(warm_up, len(forward))
-    passes = [*forward[:first]]
-    for index, step in enumerate(backward):
-        passes.append(step)
-        passes += forward[first + index : first + index + 1]
-    return passes
-
-
-ORDERS: Mapping[str, Callable[[int, int, int, int], list[str]]] = {
-    "1f1b": _one_forward_one_backward,
-    "gpipe": _gpipe,
-    "interleaved": _interleaved,
-    "zero-bubble": _zero_bubble,
-}
-"""By the name of the schedule (docs/reference/problem.md, `training.schedule`)."""
+    passes = orders(plan)
+    if passes is None:
+        raise InputError(f"there is no order of actions for the pipeline schedule {shape.schedule!r}.")
+    return {SCHEDULE_FILE: csv_text(actions(shape, passes))}

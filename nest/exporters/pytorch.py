@@ -9,18 +9,15 @@ from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
-from nest.exporters.pipeline_actions import SCHEDULE_FILE, schedule_file
+from nest.exporters.pipeline_actions import CLASSES, ONLY_THESE, PIPELINES, SCHEDULE_FILE, schedule_file
 from nest.spec import PlanDocument, Problem, Training
 
 PYTHON_FILE = "pytorch_plan.py"
 
-CLASSES = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe", "interleaved": "ScheduleInterleaved1F1B"}
-"""Schedule classes of torch/distributed/pipelining/schedules.py; another order is loaded from the file."""
-
 # torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
 _CONSTRAINTS = {
     "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
-    "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": "PyTorch has no such pipeline schedule",
+    ONLY_THESE: PIPELINES,
     "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
@@ -51,7 +48,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     """
     problem = problem_of(plan)
     shape = checked(plan, limits(problem), "PyTorch")
-    return {PYTHON_FILE: _module(shape, problem.training), **schedule_file(shape)}
+    return {PYTHON_FILE: _module(shape, problem.training), **schedule_file(plan, shape)}
 
 
 def _module(shape: Deployment, training: Training) -> str:
@@ -206,9 +203,14 @@ def schedule(stages, loss_fn):
         stages: this rank's `PipelineStage` objects: run `k` of RUNS is stage `k`.
         loss_fn: of outputs and labels.
     """
-    from torch.distributed.pipelining.schedules import {CLASSES.get(shape.schedule, "_PipelineScheduleRuntime")}
+    from torch.distributed.pipelining.schedules import {_class(shape)}
 
 {_schedule_call(shape)}'''
+
+
+def _class(shape: Deployment) -> str:
+    """The class of torch/distributed/pipelining/schedules.py; another order is loaded from the file."""
+    return f"Schedule{CLASSES[shape.schedule]}" if shape.schedule in CLASSES else "_PipelineScheduleRuntime"
 
 
 def _schedule_call(shape: Deployment) -> str:
@@ -220,4 +222,4 @@ def _schedule_call(shape: Deployment) -> str:
     return found
 """
     given = "stages" if shape.chunks > 1 else "stages[0]"
-    return f"    return {CLASSES[shape.schedule]}({given}, n_microbatches=MICRO_BATCHES, loss_fn=loss_fn)\n"
+    return f"    return {_class(shape)}({given}, n_microbatches=MICRO_BATCHES, loss_fn=loss_fn)\n"

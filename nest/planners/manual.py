@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from nest.hooks.planning import Assessment, PlannerContext, Proposal
-from nest.instance import Instance, Solution, chunks_of
+from nest.instance import Instance, Schedule, Solution, chunks_of
 from nest.planners.shapes import (
     USUAL_RANK_ORDER,
     Choices,
+    Stages,
+    dealt,
     even_cuts,
-    interleaved,
     modes,
     partition,
     replica_counts,
@@ -139,7 +140,7 @@ def _on_step(
     if step.saving >= len(allowed):
         return None, last
     for schedule in space.schedules:
-        split = _split(instance, step.stages, chunks_of(schedule))
+        split = _split(instance, step.stages, schedule)
         if split is None:
             continue
         for replicas in replica_counts(instance, candidate, step.stages):
@@ -155,12 +156,12 @@ def _on_step(
     return first or (None, last)
 
 
-def _split(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
-    """The layers of each stage: as fixed, else divided evenly."""
-    if chunks > 1:
-        return interleaved(instance, stages, chunks)
+def _split(instance: Instance, stages: int, schedule: Schedule) -> Stages | None:
+    """The chunks of each stage: as fixed, else divided evenly."""
+    if chunks_of(schedule) > 1:
+        return dealt(instance, schedule, stages)
     fixed = instance.space.partition
     if fixed is not None:
-        return tuple(tuple(sorted(layers)) for layers in fixed) if len(fixed) == stages else None
+        return tuple((tuple(sorted(layers)),) for layers in fixed) if len(fixed) == stages else None
     pieces = units(instance)
     return partition(pieces, even_cuts(len(pieces), stages)) if stages <= len(pieces) else None

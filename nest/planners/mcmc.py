@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 
 from nest.hooks.planning import PlannerContext, Proposal
 from nest.instance import Instance, Schedule, Solution, chunks_of
-from nest.planners.shapes import Choices, Units, even_cuts, interleaved, modes, partition, replica_counts, units
+from nest.planners.shapes import Choices, Units, dealt, even_cuts, modes, partition, replica_counts, units
 
 COLDNESS = 50.0
 """A plan slower by a share `x` is gone on from with the probability `exp(-COLDNESS * x)`: one that is 2 % slower about
@@ -178,12 +178,12 @@ class _Walk:
     def _solution(self, state: _State) -> Solution | None:
         schedule: Schedule = state.choices.schedule
         if chunks_of(schedule) > 1:
-            split = interleaved(self._instance, len(state.cuts) + 1, chunks_of(schedule))
+            split = dealt(self._instance, schedule, len(state.cuts) + 1)
         else:
             split = partition(self._pieces, state.cuts)
         fixed = self._instance.space.partition
         if fixed is not None and chunks_of(schedule) == 1:
-            split = tuple(tuple(sorted(layers)) for layers in fixed) if len(fixed) == len(state.cuts) + 1 else None
+            split = tuple((tuple(sorted(layers)),) for layers in fixed) if len(fixed) == len(state.cuts) + 1 else None
         return None if split is None else state.choices.solution(self._instance, split)
 
     def _energy(self, state: _State) -> float:

@@ -5,11 +5,16 @@ from itertools import pairwise
 
 from attrs import frozen
 
-from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of
+from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of, route
 from nest.spec.constraints import Value
 
 Units = tuple[tuple[int, ...], ...]
 """Groups of layers that no cut parts, in an order in which any cut between two of them is allowed."""
+
+Chunks = tuple[tuple[int, ...], ...]
+"""The layers of each chunk of a stage, in pipeline order, ascending."""
+
+Stages = tuple[Chunks, ...]
 
 USUAL_RANK_ORDER = "dp-inner"
 """Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
@@ -49,26 +54,32 @@ def even_cuts(count: int, stages: int) -> tuple[int, ...]:
     return tuple(index * size + min(index, longer) for index in range(1, stages))
 
 
-def partition(pieces: Units, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The layers of each stage, ascending."""
+def partition(pieces: Units, cuts: Sequence[int]) -> Stages:
+    """The layers of stages of one chunk each."""
+    return tuple((run,) for run in _runs(pieces, cuts))
+
+
+def _runs(pieces: Units, cuts: Sequence[int]) -> Chunks:
+    """The layers of each run of units between two cuts, ascending."""
     ends = (0, *cuts, len(pieces))
     return tuple(
         tuple(sorted(layer for unit in pieces[first:last] for layer in unit)) for first, last in pairwise(ends)
     )
 
 
-def interleaved(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...] | None:
-    """The layers of each stage of an interleaved schedule (PROBLEM.md section 4); None: blocks do not divide."""
-    counted = (instance.space.blocks, instance.space.blocks_and_ends)
-    blocks = next((each for each in counted if each and len(each) % (stages * chunks) == 0), None)
-    if blocks is None or stages < 2:
+def dealt(instance: Instance, schedule: Schedule, stages: int) -> Stages | None:
+    """The chunks of each stage, of as many transformer blocks as can be (PROBLEM.md section 4).
+
+    Embedding and head are counted as blocks where chunks come out even only so. Where chunks differ, earlier ones have
+    one more; None: there are too few blocks, or chunks must not differ.
+    """
+    space, count = instance.space, stages * chunks_of(schedule)
+    even = (each for each in (space.blocks, space.blocks_and_ends) if each and len(each) % count == 0)
+    pieces = next(even, () if space.even else space.blocks)
+    if len(pieces) < count or stages < 2:
         return None
-    size = len(blocks) // (stages * chunks)
-    runs = [blocks[first : first + size] for first in range(0, len(blocks), size)]
-    return tuple(
-        tuple(sorted(layer for run in runs[stage::stages] for block in run for layer in block))
-        for stage in range(stages)
-    )
+    runs, homes = _runs(pieces, even_cuts(len(pieces), count)), route(schedule, stages)
+    return tuple(tuple(run for run, home in zip(runs, homes, strict=True) if home == stage) for stage in range(stages))
 
 
 def replica_counts(instance: Instance, candidate: Candidate, stages: int) -> Iterator[int]:
@@ -122,16 +133,23 @@ class Choices:
     zero: int
     zero_degree: int | None = None
 
-    def solution(self, instance: Instance, stages: Sequence[tuple[int, ...]]) -> Solution:
-        """The plan of stages with these layers, side by side without gaps."""
+    def solution(self, instance: Instance, stages: Stages) -> Solution:
+        """The plan of stages with these chunks, side by side without gaps."""
         width = instance.candidates[self.candidate].width
         return Solution(
             self.replicas,
             self.rank_order,
             self.schedule.name,
             tuple(
-                StageDecision(layers, self.candidate, self.recompute, self.zero, place * width)
-                for place, layers in enumerate(stages)
+                StageDecision(
+                    tuple(sorted(layer for chunk in chunks for layer in chunk)),
+                    self.candidate,
+                    self.recompute,
+                    self.zero,
+                    place * width,
+                    chunks if len(chunks) > 1 else (),
+                )
+                for place, chunks in enumerate(stages)
             ),
             chunks_of(self.schedule),
             self.zero_degree,

@@ -152,6 +152,20 @@ def is_mixed(plan: PlanDocument) -> bool:
     return len({stage.candidate for stage in plan.stages}) > 1
 
 
+def chunk_ranges(stages: Sequence[Sequence[Sequence[str]]]) -> str:
+    """The layers of neighbouring stages chunk by chunk, in short; of one chunk each, as `ranges` has them.
+
+    Args:
+        stages: for each, the names of the layers of each of its chunks.
+    """
+    parts = []
+    for chunks in zip(*stages, strict=True):
+        # Where a pipeline comes back up the stages, later ones hold earlier layers.
+        ways = (chunks, chunks[::-1]) if len(stages[0]) > 1 else (chunks,)
+        parts.append(min((ranges([name for chunk in way for name in chunk]) for way in ways), key=len))
+    return " | ".join(parts)
+
+
 LONGEST_LIST = 60
 """Characters of layer names in one row; longer lists are cut short."""
 

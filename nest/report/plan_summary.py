@@ -6,9 +6,10 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.instance import Instance, Solution
+from nest.instance import Instance, Solution, copies_of
 from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
+from nest.plan.layout import schedule_of
 from nest.spec import PlanDocument, Problem, StageRecord
 from nest.units import format_seconds
 
@@ -26,6 +27,12 @@ SHARE_NAMES = {
 
 NOTICEABLE = 1e-3
 """Share of the step time from which collectives inside layers are listed one by one."""
+
+COPIES = (
+    "Every device holds the parameters of two stages: those of its own, and those of the stage as far from the other "
+    "end of the pipeline, through which the second half of the micro-batches runs the other way."
+)
+"""What there is to say of a plan that holds its parameters twice (`summary.copies`)."""
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -74,15 +81,16 @@ def needed_memory(plan: PlanDocument) -> float:
 def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
     """What a stage does with all micro-batches of a batch, in seconds by cause (PROBLEM.md section 4).
 
-    `collectives` is what is exposed of those inside layers, `pipeline` what the stage receives over its boundaries,
-    `sharding` ZeRO communication in every micro-batch, `ports` what its busiest port needs beyond these. Collectives
-    that are recomputed are part of `recompute`, those of layers that were measured whole are part of `compute`.
+    `collectives` is what is exposed of those inside layers, `pipeline` what is exposed, while the pipeline is full, of
+    what the stage receives over its boundaries, `sharding` ZeRO communication in every micro-batch, `ports` what its
+    busiest port needs beyond these. Collectives that are recomputed are part of `recompute`, those of layers that were
+    measured whole are part of `compute`.
     """
     parts = {
         "compute": stage.compute - stage.collectives,
         "collectives": stage.collectives,
         "recompute": stage.recompute,
-        "pipeline": stage.arriving + stage.returning,
+        "pipeline": stage.arriving + stage.returning - stage.hidden,
         "sharding": stage.sharding,
         "ports": stage.port_wait,
     }
@@ -115,6 +123,9 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
         "time_shares": time_shares(priced),
         "memory_capacity": priced.device_memory,
     }
+    copies = copies_of(schedule_of(instance, solution))
+    if copies > 1:
+        summary["copies"] = copies
     if facts is not None and priced.batch_time > 0:
         tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
         summary["tokens_per_second"] = tokens

@@ -5,8 +5,9 @@ from typing import Any
 from attrs import asdict, frozen
 
 from nest.deployment import deployment
+from nest.hooks.pipelines import schedule_of
 from nest.hooks.registry import Registry
-from nest.instance import ChunkedSchedule
+from nest.instance import weights_of
 from nest.report.plan_summary import upper_memory
 from nest.spec import PlanDocument
 
@@ -75,10 +76,7 @@ def _slowest(plan: PlanDocument, batch_time: float, known: Registry) -> Binding:
 
 def _times_slowest(plan: PlanDocument, known: Registry) -> float:
     """How many times the step time has that of the slowest stage: `A` of PROBLEM.md section 4."""
-    schedule = known.schedules()[deployment(plan).schedule]
-    if plan.chunks is not None and plan.chunks > 1 and isinstance(schedule, ChunkedSchedule):
-        schedule = schedule.with_chunks(plan.chunks)
-    return float(schedule.weights(plan.micro_batches or 1, len(plan.stages))[0])
+    return weights_of(schedule_of(plan, known), plan.micro_batches or 1, len(plan.stages)).slowest
 
 
 def _idle(plan: PlanDocument) -> Binding:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest.deployment import MEGATRON_ORDER, Deployment, Rank, deployment, rank_table
+from nest.deployment import MEGATRON_ORDER, Deployment, Rank, rank_table
 from nest.exporters.megatron.flags import export, flag_groups
 from nest.exporters.megatron.notation import given_flags, read_layout, write_layout
+from nest.hooks.pipelines import deployed
 from tests.conformance.consumer import consume, needs
 from tests.conformance.plans import PROBLEMS, plan
 
@@ -78,7 +79,7 @@ answer({kind: told(config(flags)) for kind, flags in given.items()})
     )
     words = {"embedding": "embedding", "head": "loss"}
     for kind, made in found.items():
-        shape = deployment(plan(kind))
+        shape = deployed(plan(kind))
         assert made["layers"] == shape.blocks
         assert (made["virtual"] or 1) == shape.chunks
         runs = [[run for run in shape.runs if run.stage == stage] for stage in range(shape.stages)]
@@ -91,7 +92,7 @@ def test_megatron_s_own_split_is_the_plan_s_where_no_layout_says_otherwise() -> 
     needs(CORE, "torch")
     flags = flags_of("interleaved")
     assert "--pipeline-model-parallel-layout" not in flags
-    shape = deployment(plan("interleaved"))
+    shape = deployed(plan("interleaved"))
     found = consume(
         CONFIG
         + """
@@ -205,7 +206,7 @@ PIPELINE_INNER = ("tp", "cp", "pp", "dp")
 
 def accepted(kind: str, order: tuple[str, ...]) -> bool:
     """Whether Megatron Core takes the order: its pipeline groups must be the same for experts and all else."""
-    shape = deployment(plan(kind))
+    shape = deployed(plan(kind))
     return order == MEGATRON_ORDER or shape.stages == 1 or shape.ep * expert_tensor(shape) == shape.tp * shape.cp
 
 
@@ -215,7 +216,7 @@ def expert_tensor(shape: Deployment) -> int:
 
 
 def case(kind: str, order: tuple[str, ...]) -> dict[str, Any]:
-    shape = deployment(plan(kind))
+    shape = deployed(plan(kind))
     sizes = {
         "tensor_model_parallel_size": shape.tp,
         "pipeline_model_parallel_size": shape.stages,
@@ -229,7 +230,7 @@ def case(kind: str, order: tuple[str, ...]) -> dict[str, Any]:
 def test_process_groups_are_those_of_the_rank_table() -> None:
     needs(CORE, "torch")
     drawn = [(kind, order) for kind in PROBLEMS for order in (MEGATRON_ORDER, PIPELINE_INNER) if accepted(kind, order)]
-    assert any(order == PIPELINE_INNER and deployment(plan(kind)).stages > 1 for kind, order in drawn)
+    assert any(order == PIPELINE_INNER and deployed(plan(kind)).stages > 1 for kind, order in drawn)
     found = consume(GROUPS, [case(kind, order) for kind, order in drawn])
     for (kind, order), theirs in zip(drawn, found, strict=True):
         ranks = rank_table(plan(kind), order)
@@ -238,7 +239,7 @@ def test_process_groups_are_those_of_the_rank_table() -> None:
 
 
 def expected_groups(kind: str, ranks: Sequence[Rank]) -> dict[str, dict[int, list[int]]]:
-    shape = deployment(plan(kind))
+    shape = deployed(plan(kind))
     found = {
         "tp": ours(ranks, lambda rank: (rank.cp, rank.dp, rank.pp)),
         "pp": ours(ranks, lambda rank: (rank.tp, rank.cp, rank.dp)),

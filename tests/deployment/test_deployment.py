@@ -8,6 +8,7 @@ import pytest
 import nest
 from nest.deployment import deployment
 from nest.errors import InputError
+from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
 
 LAYERS = 8
@@ -52,7 +53,7 @@ def test_experts_beside_copies_count_as_data_parallel_ranks() -> None:
 
 def test_runs_pass_the_layers_in_order() -> None:
     found = plan({"pp": 4, "stages": [1, 2, 2, 3]})
-    runs = deployment(found).runs
+    runs = deployed(found).runs
     assert [run.blocks for run in runs] == [(0,), (1, 2), (3, 4), (5, 6, 7)]
     assert [run.others for run in runs] == [("embedding",), (), (), ("head",)]
 
@@ -60,7 +61,7 @@ def test_runs_pass_the_layers_in_order() -> None:
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (2, 4), (4, 2)])
 def test_chunks_go_round_the_stages(stages: int, chunks: int) -> None:
     found = plan({"pp": stages, "chunks": chunks, "schedule": "interleaved"}, schedule="interleaved")
-    runs = deployment(found).runs
+    runs = deployed(found).runs
     assert [(run.stage, run.chunk) for run in runs] == [(k % stages, k // stages) for k in range(stages * chunks)]
     assert [block for run in runs for block in run.blocks] == list(range(LAYERS))
     assert {len(run.blocks) for run in runs} == {LAYERS // (stages * chunks)}
@@ -72,7 +73,7 @@ def test_chunks_go_round_the_stages(stages: int, chunks: int) -> None:
 
 def test_embedding_and_head_are_chunks_where_blocks_come_out_even_only_with_them() -> None:
     fixed = {"pp": 2, "chunks": 4, "schedule": "interleaved"}
-    runs = deployment(plan(fixed, layers=6, schedule="interleaved")).runs
+    runs = deployed(plan(fixed, layers=6, schedule="interleaved")).runs
     assert runs[0].layers == ("embedding",)
     assert runs[-1].layers == ("head",)
     assert [run.blocks for run in runs][1:-1] == [(block,) for block in range(6)]

@@ -91,6 +91,18 @@ SPARSE = ("experts", "latent", "qwen3_moe")
 
 
 @st.composite
+def interleaved(draw: st.DrawFn, pp: int, chunks: int) -> list[list[str]]:
+    """The layers of each stage of 12 blocks in chunks of any size."""
+    count = pp * chunks
+    cuts = sorted(draw(st.lists(st.integers(1, 11), min_size=count - 1, max_size=count - 1, unique=True)))
+    names = [f"layers.{number}" for number in range(12)]
+    runs = [names[start:end] for start, end in zip([0, *cuts], [*cuts, 12], strict=True)]
+    runs[0].insert(0, "embedding")
+    runs[-1].append("head")
+    return [[name for run in runs[stage::pp] for name in run] for stage in range(pp)]
+
+
+@st.composite
 def problems(draw: st.DrawFn) -> dict[str, Any]:
     """A problem on four nodes whose decisions are taken, and taken so that Megatron-LM can run them."""
     name = draw(st.sampled_from(sorted(MODELS)))
@@ -104,7 +116,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
     # Blocks lie at multiples of their width: powers of two fill the nodes.
     replicas = draw(st.sampled_from([d for d in (1, 2, 4) if d * width * pp <= 32]))
     chunks = draw(st.sampled_from([1, 2, 3])) if pp in (2, 4) else 1
-    chunks = chunks if 12 % (pp * chunks) == 0 else 1
+    even = 12 % (pp * chunks) == 0
     zero = draw(st.sampled_from([0, 1])) if pp > 1 else draw(st.sampled_from([0, 1, 2, 3]))
     copies = width // (tp * cp)
     micro_batch = draw(st.sampled_from([1, 2]))
@@ -125,6 +137,8 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
         fixed |= {"ep": ep, "etp": etp}
     if chunks > 1:
         fixed |= {"schedule": "interleaved", "chunks": chunks}
+        if not even or draw(st.booleans()):
+            fixed["stages"] = draw(interleaved(pp, chunks))
     elif draw(st.booleans()) and pp > 1:
         cuts = sorted(draw(st.lists(st.integers(1, 11), min_size=pp - 1, max_size=pp - 1, unique=True)))
         fixed["stages"] = [b - a for a, b in zip([0, *cuts], [*cuts, 12], strict=True)]

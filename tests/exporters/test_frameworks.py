@@ -10,9 +10,10 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 
 import nest
-from nest.deployment import Deployment, deployment, violations
+from nest.deployment import Deployment, violations
 from nest.errors import InputError
 from nest.exporters import nest_exporters
+from nest.hooks.pipelines import deployed
 from nest.hooks.protocols import Exporter
 from nest.spec import PlanDocument
 from tests.exporters.plans import DENSE, SPARSE, plan, problem
@@ -177,7 +178,7 @@ SAYS_WHAT_THE_PLAN_SAYS = {
 @given(plans())
 def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
     """All frameworks are asked of each plan, as to draw one takes longest."""
-    shape = deployment(document)
+    shape = deployed(document)
     for name in NAMES:
         files = exported(name, document)
         if files is not None:

@@ -97,6 +97,30 @@ def test_stages_whose_ends_stand_alone_are_told_by_name() -> None:
     assert found[3] == ["head"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "chunks", "sizes"),
+    [
+        ({"pipeline_model_parallel_layout": "Et*3|(t*4|)*6t*5L"}, 2, [3, 4, 4, 4, 4, 4, 4, 5]),
+        ({"pipeline_model_parallel_layout": "E|(t*3|)*8t*4|t*4|L"}, 3, [0, *[3] * 8, 4, 4, 0]),
+        ({"pipeline_model_parallel_layout": "Et*3|(t*4|)*6t*5mL", "mtp_num_layers": "1"}, 2, [3, *[4] * 6, 5]),
+        ({"decoder_first_pipeline_num_layers": "2", "num_virtual_stages_per_pipeline_rank": "2"}, 2,
+         [1, 5, 5, 5, 1, 5, 5, 5]),
+        ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "5",
+          "pipeline_model_parallel_layout": "Et*3|(t*4|)*6t*5L"}, 2, [3, 4, 4, 4, 4, 4, 4, 5]),
+    ],
+)  # fmt: skip
+def test_uneven_chunks_are_told_by_the_layers_of_each_stage(
+    changed: dict[str, str], chunks: int, sizes: list[int]
+) -> None:
+    fixed = read(DENSE, **changed).settings["fixed"]
+    assert (fixed["schedule"], fixed["chunks"]) == ("interleaved", chunks)
+    numbers = iter(f"layers.{number}" for number in range(32))
+    runs = [[next(numbers) for _ in range(size)] for size in sizes]
+    runs[0].insert(0, "embedding")
+    runs[-1].append("head")
+    assert fixed["stages"] == [[name for run in runs[stage::4] for name in run] for stage in range(4)]
+
+
 def test_the_expert_tensor_degree_is_the_tensor_degree_unless_said() -> None:
     assert read(EXPERTS).settings["fixed"]["etp"] == 2
     assert read(EXPERTS, expert_tensor_parallel_size="1").settings["fixed"]["etp"] == 1
@@ -139,7 +163,12 @@ def test_training(changed: dict[str, str | None], training: dict[str, Any]) -> N
         ({"pipeline_model_parallel_layout": "Et*7|t*8|t*8|t*8L"}, "31 transformer layers, but --num-layers is 32"),
         ({"pipeline_model_parallel_layout": "Et*11|t*11|t*10L"}, "3 chunks, which --pipeline-model-parallel-size 4"),
         ({"pipeline_model_parallel_layout": "Et*16||t*8|t*8L"}, "stage 2 holds no layers"),
-        ({"pipeline_model_parallel_layout": "Et*3|(t*4|)*6t*5L"}, "as many layers each"),
+        ({"pipeline_model_parallel_layout": "Et*4|(t*4|)*3|(t*5|)*2t*6L"},
+         "virtual stage 2 of pipeline stage 1 holds no layers"),
+        ({"pipeline_model_parallel_size": "1", "pipeline_model_parallel_layout": "Et*16|t*16L"},
+         "2 virtual stages need --pipeline-model-parallel-size above 1"),
+        ({"decoder_first_pipeline_num_layers": "5", "num_virtual_stages_per_pipeline_rank": "2"},
+         "the 5 layers of pipeline stage 1 cannot be split evenly over 2 virtual stages"),
         ({"pipeline_model_parallel_layout": "Et*8|t*8|t*8|t*8L", "num_virtual_stages_per_pipeline_rank": "2"}, "of --"),
         ({"pipeline_model_parallel_layout": "Et*8|t*8|t*8|t*8L", "decoder_first_pipeline_num_layers": "8"}, "leave"),
         ({"num_layers": "31"}, "--num-layers 31 is no multiple of --pipeline-model-parallel-size 4"),

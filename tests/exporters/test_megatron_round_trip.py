@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import nest
-from nest.deployment import deployment
 from nest.exporters.megatron.flags import export, transformer_of
 from nest.exporters.megatron.model_flags import feed_forwards
 from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, order_of
 from nest.exporters.megatron.reading import read_megatron
 from nest.formulate.from_flags import start
+from nest.hooks.pipelines import deployed
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from tests.conformance.plans import PROBLEMS
@@ -30,7 +30,7 @@ def back(plan: PlanDocument, text: str, name: str, folder: Path) -> PlanDocument
     cluster.write_text(json.dumps({"cluster": plan.problem["cluster"]}))
     found = start(flags, "megatron", cluster=str(cluster))
     assert found.notes == ()
-    shape = deployment(plan)
+    shape = deployed(plan)
     decisions: dict[str, Any] = {"dp": shape.data_parallel}
     if order_of(shape, transformer_of(structure(plan.problem, Problem))) != PIPELINE_INNER_ORDER:
         decisions["rank_order"] = shape.rank_order  # Which flags leave to the files that place ranks.
@@ -102,7 +102,7 @@ def test_flags_say_the_plan(tmp_path_factory: pytest.TempPathFactory, problem: d
     plan = nest.evaluate(problem)
     files = export(plan)
     again = back(plan, files[name], name, tmp_path_factory.mktemp("flags"))
-    assert deployment(again) == deployment(plan)
+    assert deployed(again) == deployed(plan)
     assert again.batch_time == plan.batch_time
     assert [stage.memory for stage in again.stages] == [stage.memory for stage in plan.stages]
     assert export(again) == files

@@ -1,9 +1,10 @@
 """What stages are cut between."""
 
-from attrs import evolve
+from attrs import evolve, frozen
 from hypothesis import given, strategies
 
-from nest.planners.shapes import even_cuts, interleaved, partition, units
+from nest.planners.shapes import dealt, even_cuts, partition, units
+from nest.schedules.interleaved import Interleaved
 from nest.spec.constraints import parse
 from tests.planners.instances import candidate, planned, problem
 
@@ -16,7 +17,7 @@ def instance(**keys):
 def test_even_stages_differ_by_one_at_most(count, stages):
     stages = min(stages, count)
     pieces = tuple((index,) for index in range(count))
-    sizes = [len(layers) for layers in partition(pieces, even_cuts(count, stages))]
+    sizes = [len(layers) for (layers,) in partition(pieces, even_cuts(count, stages))]
     assert len(sizes) == stages
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1
@@ -35,8 +36,38 @@ def test_blocks_are_units():
     assert units(evolve(made, space=evolve(made.space, blocks=blocks))) == blocks
 
 
-def test_chunks_are_interleaved():
+@frozen
+class Up:
+    """Down the stages and up again."""
+
+    chunks = 2
+    placement = "v"
+    name = "up"
+
+    def weights(self, micro_batches, stages):
+        return 1.0, 1.0
+
+    def in_flight(self, stage, stages, micro_batches):
+        return 1
+
+
+def test_chunks_lie_where_the_schedule_says():
     made = instance()
-    assert interleaved(made, 2, 2) == ((0, 1, 4, 5), (2, 3, 6, 7))
-    assert interleaved(made, 3, 2) is None
-    assert interleaved(made, 1, 2) is None
+    round_ = Interleaved()
+    assert dealt(made, round_, 2) == (((0, 1), (4, 5)), ((2, 3), (6, 7)))
+    assert dealt(made, Up(), 2) == (((0, 1), (6, 7)), ((2, 3), (4, 5)))
+    assert dealt(made, round_, 1) is None
+    assert dealt(made, round_, 5) is None
+
+
+def test_chunks_differ_by_a_block_where_the_framework_has_uneven_ones():
+    made = instance()
+    assert dealt(made, Interleaved(), 3) == (((0, 1), (5,)), ((2, 3), (6,)), ((4,), (7,)))
+    assert dealt(evolve(made, space=evolve(made.space, even=True)), Interleaved(), 3) is None
+
+
+def test_embedding_and_head_are_chunks_where_only_they_make_them_even():
+    made = instance()
+    joined = ((0, 1), (2,), (3,), (4,), (5,), (6, 7))
+    whole = evolve(made.space, blocks=joined, blocks_and_ends=tuple((layer,) for layer in range(8)))
+    assert dealt(evolve(made, space=whole), Interleaved(), 4) == tuple(((s,), (s + 4,)) for s in range(4))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nest.deployment import Deployment, Limits, deployment
+from nest.deployment import Deployment, Limits
 from nest.errors import InputError
 from nest.exporters.common import problem_of, samples
 from nest.exporters.megatron import flags as megatron
@@ -18,6 +18,7 @@ from nest.exporters.megatron.flags import flag_groups, transformer_of
 from nest.exporters.megatron.notation import FLAG, Flags, given_flags
 from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment
 from nest.exporters.megatron.training_flags import eight_bit_weights
+from nest.hooks.pipelines import deployed
 from nest.spec import Architecture, PlanDocument, Problem, Training
 
 PRECISIONS = {
@@ -55,7 +56,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     problem = problem_of(plan)
     limits(problem)
     flags: Flags = {flag: value for group in flag_groups(plan).values() for flag, value in given_flags(group).items()}
-    shape = deployment(plan)
+    shape = deployed(plan)
     sections = _sections(flags, shape, problem.training)
     return {"megatron_bridge.yaml": _text(sections, shape, transformer_of(problem))}
 

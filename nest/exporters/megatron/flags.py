@@ -39,6 +39,7 @@ from nest.exporters.megatron.training_flags import (
     recompute_flags,
     training_obstacles,
 )
+from nest.hooks.pipelines import deployed
 from nest.spec import Architecture, PlanDocument, Problem, Training
 
 FSDP = "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pipelines"
@@ -166,7 +167,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
     """
     groups = flag_groups(plan)
-    shape, model = deployment(plan), transformer_of(problem_of(plan))
+    shape, model = deployed(plan), transformer_of(problem_of(plan))
     comments = _comments(plan, shape, model)
     exported, unset = environment(shape)
     return {
@@ -182,7 +183,7 @@ def flag_groups(plan: PlanDocument) -> Mapping[str, Flags]:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
     """
     problem = problem_of(plan)
-    shape = deployment(plan)
+    shape = deployed(plan)
     beyond = violations(plan, limits(problem), "Megatron-LM")
     if beyond:
         raise InputErrors(f"{reason}." for reason in beyond)

@@ -17,7 +17,7 @@ from nest.exporters.common import (
     shard_groups,
     whole_batches,
 )
-from nest.exporters.pipeline_actions import schedule_file
+from nest.exporters.pipeline_actions import ONLY_THESE, PIPELINES, schedule_file
 from nest.exporters.torchtitan.files import IMPORTED, python_text, toml_file
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
@@ -33,9 +33,7 @@ PYTHON_FILE = "torchtitan_plan.py"
 _COMMON = {
     "uniform(zero)": "torchtitan has one FSDP setting for all stages",
     "uniform(recompute)": "torchtitan has one activation checkpointing mode for all stages",
-    "pp == 1 or schedule in ['1f1b', 'gpipe', 'interleaved', 'zero-bubble']": (
-        "PyTorch has no such pipeline schedule, and torchtitan ends every batch on all stages at once"
-    ),
+    ONLY_THESE: f"{PIPELINES}, and torchtitan ends every batch on all stages at once",
     "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
@@ -120,7 +118,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
             files[f"{IMPORTED}.py"] = registration(model, problem.model)
     if not beyond[NEW]:
         files[PYTHON_FILE] = python_text(shape, problem, model, beyond[OLD])
-    return files | schedule_file(shape)
+    return files | schedule_file(plan, shape)
 
 
 def beyond_old(shape: Deployment, architecture: Architecture | None) -> Iterator[str]:

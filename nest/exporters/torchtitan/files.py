@@ -5,7 +5,7 @@ from typing import Any
 
 from nest.deployment import Deployment
 from nest.exporters.common import samples, shard_ranks
-from nest.exporters.pipeline_actions import SCHEDULE_FILE
+from nest.exporters.pipeline_actions import CLASSES, SCHEDULE_FILE
 from nest.exporters.torchtitan.models import (
     NEW,
     OLD,
@@ -20,16 +20,13 @@ from nest.exporters.torchtitan.models import (
 from nest.io import toml_text
 from nest.spec import Architecture, Problem
 
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
-"""PyTorch's names (torch/distributed/pipelining/schedules.py, `get_schedule_class`)."""
-
 FROM_FILE = "PipelineScheduleMulti"
 """`pipeline_parallel_schedule` where the schedule comes from a file (`pipeline_parallel_schedule_csv`)."""
 
 
 def from_file(shape: Deployment) -> bool:
     """Whether torchtitan reads the pipeline schedule from a file."""
-    return shape.stages > 1 and shape.schedule not in SCHEDULES
+    return shape.stages > 1 and shape.schedule not in CLASSES
 
 
 def local_batch(shape: Deployment) -> int:
@@ -51,7 +48,7 @@ def parallelism(shape: Deployment, head: str) -> dict[str, Any]:
     }
     if shape.stages > 1:
         modules = {"embedding": ["tok_embeddings"], "head": ["norm", head]}
-        section["pipeline_parallel_schedule"] = SCHEDULES.get(shape.schedule, FROM_FILE)
+        section["pipeline_parallel_schedule"] = CLASSES.get(shape.schedule, FROM_FILE)
         section["pipeline_parallel_microbatch_size"] = samples(shape)
         section["module_fqns_per_model_part"] = [
             [name for layer in run.layers for name in modules.get(layer, [layer])] for run in shape.runs

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from nest.deployment.deployment import chunks_of_stages
 from nest.errors import InputError
 from nest.formulate.target import reasons
-from nest.report.decisions import Decided, difference, is_mixed, ranges
+from nest.report.decisions import Decided, chunk_ranges, difference, is_mixed
 from nest.report.html.records import Cell, Fold, Listing, Section, Subject, Table
 from nest.report.other_plans import (
     FREEING,
@@ -21,6 +22,7 @@ from nest.report.other_plans import (
     slower_by,
     without_alternative,
 )
+from nest.report.plan_summary import COPIES
 from nest.spec import PlanDocument
 from nest.units import format_bytes, listed
 
@@ -204,13 +206,14 @@ def stage_table(subject: Subject) -> Section:
         "once per batch", "memory", "taken to need", "in flight", "link behind", "sent per micro-batch",
     ]  # fmt: skip
     rows = []
-    for index, (stage, priced) in enumerate(zip(plan.stages, subject.priced.stages, strict=True)):
+    every = zip(plan.stages, subject.priced.stages, chunks_of_stages(plan), strict=True)
+    for index, (stage, priced, chunks) in enumerate(every):
         upper = priced.upper_memory if stage.upper_memory is None else stage.upper_memory
         sent = priced.bytes_out if stage.bytes_out is None else stage.bytes_out
         rows.append(
             (
                 Cell(str(index + 1)),
-                Cell(ranges(stage.layers)),
+                Cell(chunk_ranges([chunks])),
                 *((Cell(stage.candidate),) if mixed else ()),
                 Cell(stage.recompute),
                 Cell(str(stage.zero), float(stage.zero)),
@@ -225,7 +228,8 @@ def stage_table(subject: Subject) -> Section:
         )
     words = (0, 1, 2, 3, len(header) - 2) if mixed else (0, 1, 2, len(header) - 2)
     table = Table("Decisions and figures of every stage", tuple(header), tuple(rows), words)
-    return Section("stages", "Stages", tables=(table,))
+    notes = (COPIES,) if plan.summary.get("copies", 1) > 1 else ()
+    return Section("stages", "Stages", paragraphs=notes, tables=(table,))
 
 
 def reproduce(plan: PlanDocument) -> Section:

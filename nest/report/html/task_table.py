@@ -50,6 +50,8 @@ class TaskTable:
         stage: from 0. Shape `(tasks,)`, like all columns.
         style: number of the style in `STYLES`.
         micro_batch: from 0; `NONE` for what happens once per batch.
+        part: chunk of the stage, from 0; of devices that hold parameters twice 1 for what belongs to the stage that
+            they hold of the pipeline against the first, else 0.
         start: seconds.
         end: seconds.
         end_of_all: seconds; when the last task of any stage ends.
@@ -59,25 +61,33 @@ class TaskTable:
     stage: Numbers = field(repr=False)
     style: Numbers = field(repr=False)
     micro_batch: Numbers = field(repr=False)
+    part: Numbers = field(repr=False)
     start: Times = field(repr=False)
     end: Times = field(repr=False)
     end_of_all: float
 
     @classmethod
-    def of(cls, tasks: Sequence[Task], stages: int) -> "TaskTable":
-        """The tasks of a replay; on each stage they follow each other."""
+    def of(cls, tasks: Sequence[Task], stages: int, copies: int = 1) -> "TaskTable":
+        """The tasks of a replay; on each stage they follow each other.
+
+        `copies`: how many times a device holds parameters (`nest.instance.copies_of`).
+        """
         stage = numpy.array([task.stage for task in tasks], dtype=numpy.int64)
         start = numpy.array([task.start for task in tasks], dtype=numpy.float64)
         end = numpy.array([task.end for task in tasks], dtype=numpy.float64)
         batch = numpy.array(
             [NONE if task.micro_batch is None else task.micro_batch for task in tasks], dtype=numpy.int64
         )
+        part = numpy.array([task.chunk for task in tasks], dtype=numpy.int64)
+        if copies > 1:
+            part = numpy.maximum(batch, 0) * copies // max(int(batch.max(initial=NONE)) + 1, 1)
         order = numpy.lexsort((end, start, stage))
         return cls(
             stages,
             stage[order],
             numpy.array([STYLE_OF[task.kind] for task in tasks], dtype=numpy.int64)[order],
             batch[order],
+            part[order],
             start[order],
             end[order],
             float(end.max()) if len(end) else 0.0,
@@ -92,10 +102,21 @@ class TaskTable:
         """Of the batch."""
         return int(self.micro_batch.max(initial=NONE)) + 1
 
+    @property
+    def parts(self) -> int:
+        """Chunks of a stage, or copies."""
+        return int(self.part.max(initial=0)) + 1
+
     def passes(self, stage: int) -> Times:
         """When the passes of a stage begin to compute, in order; they are counted by what they compute."""
         starts: Times = self.start[(self.stage == stage) & numpy.isin(self.style, PASSES)]
         return starts
+
+    def kinds(self, stage: int) -> Numbers:
+        """What the passes of a stage are, in order: a number for each style in each part."""
+        passes = (self.stage == stage) & numpy.isin(self.style, PASSES)
+        numbers: Numbers = self.style[passes] * self.parts + self.part[passes]
+        return numbers
 
     def most_passes(self) -> int:
         """Passes of the stage that has the most."""

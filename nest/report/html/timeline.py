@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy
 
 from nest.errors import InputError
+from nest.instance import copies_of
+from nest.plan.layout import schedule_of
 from nest.report.html.memory_over_time import memory_over_time_figure
 from nest.report.html.records import Cell, Drawing, Figure, Key, Section, Subject, Table
 from nest.report.html.svg import NARROW, WIDTHS
@@ -37,7 +39,7 @@ SMALL = 5e-5
 
 _REASONS = {
     "passes": "takes passes to have other shares of a stage's time",
-    "stages": "fills and drains the pipeline with the whole time of every stage",
+    "stages": "sums up over all stages what fills and drains the pipeline",
     "synchronisation": "lets all stages reduce gradients and update at the end",
 }
 """Why the closed form differs, by the part of the difference (`nest.simulate.replay`)."""
@@ -52,30 +54,33 @@ def timeline(subject: Subject) -> Section:
         return Section(name, title, paragraphs=(f"This batch cannot be replayed: {error}",))
     trace = "Every pass of the batch, for Perfetto (ui.perfetto.dev): `nest simulate PLAN --trace trace.json`."
     priced = subject.priced
-    figures = batch_figures(timeline_replay, priced.device_memory, [stage.memory for stage in priced.stages])
+    copies = copies_of(schedule_of(subject.instance, subject.solution))
+    planned = [stage.memory for stage in priced.stages]
+    figures = batch_figures(timeline_replay, priced.device_memory, planned, copies)
     return Section(name, title, paragraphs=(trace,), figures=figures)
 
 
-def batch_figures(replay: Replay, capacity: float, planned: Sequence[float]) -> tuple[Figure, Figure]:
+def batch_figures(replay: Replay, capacity: float, planned: Sequence[float], copies: int = 1) -> tuple[Figure, Figure]:
     """The timeline of a batch, and the memory of its stages over the same time.
 
     Args:
         replay: of the plan, as planned.
         capacity: bytes of a device.
         planned: bytes that the plan counts for each stage.
+        copies: how many times a device holds parameters.
     """
-    table = TaskTable.of(replay.timeline.tasks, len(replay.stages))
-    windows = windows_of(table, replay.chunks)
+    table = TaskTable.of(replay.timeline.tasks, len(replay.stages), copies)
+    windows = windows_of(table)
     return timeline_figure(replay, table, windows), memory_over_time_figure(replay, windows, capacity, planned)
 
 
-def windows_of(table: TaskTable, chunks: int) -> Windows:
-    """What to show of a batch, so that at most `MOST_BOXES` tasks are drawn; `chunks` are those of a stage."""
+def windows_of(table: TaskTable) -> Windows:
+    """What to show of a batch, so that at most `MOST_BOXES` tasks are drawn."""
     everything = ((0.0, table.end_of_all),)
     rows = _chosen_stages(table.stages, MOST_ROWS)
     if table.most_passes() <= MOST_PASSES and _boxes(table, everything, rows) <= MOST_BOXES:
         return Windows(rows, everything)
-    wanted = _phases(table, chunks)
+    wanted = _phases(table)
     for count in FEWER_ROWS:
         rows = _chosen_stages(table.stages, count)
         if _boxes(table, wanted, rows) <= MOST_BOXES:
@@ -83,16 +88,15 @@ def windows_of(table: TaskTable, chunks: int) -> Windows:
     return Windows(rows, _cut(table, wanted, rows), cut=True)
 
 
-def _phases(table: TaskTable, chunks: int) -> tuple[Window, ...]:
+def _phases(table: TaskTable) -> tuple[Window, ...]:
     """Warm-up, two steady periods and drain, told apart by the passes of the last stage; those that touch are one.
 
     The pipeline is full when the last stage has worked on as many micro-batches as there are stages, and it drains
-    while it works on as many last ones. An interleaved schedule repeats itself after as many micro-batches as there
-    are stages, others after each one.
+    while it works on as many last ones.
     """
     starts = table.passes(table.stages - 1)
     each = max(len(starts) // max(table.micro_batches, 1), 1)
-    period, fill, middle = each * (table.stages if chunks > 1 else 1), each * table.stages, len(starts) // 2
+    period, fill, middle = _period(table, each), each * table.stages, len(starts) // 2
 
     def at(place: int) -> float:
         return 0.0 if place <= 0 else float(starts[place]) if place < len(starts) else table.end_of_all
@@ -105,6 +109,19 @@ def _phases(table: TaskTable, chunks: int) -> tuple[Window, ...]:
         else:
             merged.append((start, end))
     return tuple(merged)
+
+
+def _period(table: TaskTable, each: int) -> int:
+    """Passes of the last stage after which it does the same with later micro-batches; `each` run of a micro-batch.
+
+    With several chunks that may be as many micro-batches as there are stages, else it is one.
+    """
+    kinds = table.kinds(table.stages - 1)
+    middle = len(kinds) // 2
+    for period in range(each, each * table.stages if table.parts > 1 else 0, each):
+        if period <= middle and (kinds[middle - period : middle] == kinds[middle : middle + period]).all():
+            return period
+    return each * (table.stages if table.parts > 1 else 1)
 
 
 def _chosen_stages(stages: int, rows: int) -> tuple[int, ...]:
@@ -146,7 +163,7 @@ def timeline_figure(replay: Replay, table: TaskTable, windows: Windows) -> Figur
     return Figure(
         "timeline",
         "What every stage does",
-        " ".join([_times(replay, table), _idle(replay), *_parts(replay, windows, table)]),
+        " ".join([_times(replay, table), _idle(replay), *_chunks(replay, table), *_parts(replay, windows, table)]),
         tuple(
             (*([strip(parts, windows, width)] if windows.gaps else []), *_detail(table, windows, idle, width))
             for width in WIDTHS
@@ -216,6 +233,20 @@ def _idle(replay: Replay) -> str:
         f"({format_seconds(replay.stages[most].idle)}), the longest, stage {least + 1} for {idle[least]:.1%}, the "
         "shortest."
     )
+
+
+def _chunks(replay: Replay, table: TaskTable) -> Iterator[str]:
+    """How chunks are told apart, or the two stages of a device."""
+    if replay.chunks > 1:
+        yield (
+            f"A stage runs {replay.chunks} chunks: the later the chunk, the higher the dark foot of its boxes; those "
+            "of the first have none."
+        )
+    elif table.parts > 1:
+        yield (
+            "Every device holds two stages, its own and, of the pipeline that runs against the first, the one as far "
+            "from the other end: boxes of that have a dark foot."
+        )
 
 
 def _parts(replay: Replay, windows: Windows, table: TaskTable) -> Iterator[str]:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from nest.report.html.records import Drawing, Key
 from nest.report.html.svg import NARROW, WIDTH, Scale, boxes, element, fits, joined, number, text, time_axis
-from nest.report.html.task_table import NUMBERED, STYLES, Busy, TaskTable, groups
+from nest.report.html.task_table import NUMBERED, PASSES, STYLES, Busy, TaskTable, groups
 from nest.tolerances import DRAWN
 from nest.units import format_seconds
 
@@ -40,6 +40,9 @@ THIN = 250
 
 LEAST_APART = 140.0
 """From the middle of one break to that of the next, px, so that the words above them do not touch."""
+
+FOOT = 0.2
+"""Height of the foot of a box of a stage's last chunk, as a share of the box."""
 
 NUMBER_SIZE = 9.5
 """Of micro-batches in their boxes, px."""
@@ -170,6 +173,7 @@ def drawn(table: TaskTable, windows: Windows, place: Placing, idle: Sequence[flo
             time_axis(place.scales, longest, TOP - 4, end),
             background,
             *_tasks(table, windows, place),
+            *_feet(table, windows, place),
             *_numbers(table, windows, place),
             *(
                 text(around.left - 8, place.top(row) + place.bar / 2 + 4, around.stage(stage), "tick", "end")
@@ -223,6 +227,17 @@ def _tasks(table: TaskTable, windows: Windows, place: Placing) -> list[Markup]:
         element("path", d=boxes(sizes), class_=f"task-{STYLES[style][0]} {apart}")
         for style, sizes in sorted(paths.items())
     ]
+
+
+def _feet(table: TaskTable, windows: Windows, place: Placing) -> list[Markup]:
+    """Dark feet of the boxes of passes, the higher the later the chunk; those of the first have none."""
+    sizes = []
+    for box in task_boxes(table, windows, place) if table.parts > 1 else ():
+        share = int(table.part[box.task]) / (table.parts - 1)
+        if share and int(table.style[box.task]) in PASSES:
+            height = round(place.bar * FOOT * share, 1)
+            sizes.append((box.left, place.top(box.row) + place.bar - height, box.right - box.left, height))
+    return [element("path", d=boxes(sizes), class_="foot")] if sizes else []
 
 
 def _numbers(table: TaskTable, windows: Windows, place: Placing) -> list[Markup]:

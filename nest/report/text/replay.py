@@ -11,9 +11,9 @@ from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds
 
 _REASONS = {
-    "passes": "the schedule's closed form takes passes to have other shares of a stage's time than these have",
-    "chunks": "chunks of a stage differ, and the schedule's closed form takes them to be alike",
-    "stages": "stages differ, and the closed form fills and drains the pipeline with whole times of stages",
+    "passes": "the schedule's weights fit passes of other shares of a stage's time than these have",
+    "chunks": "chunks of a stage differ, and the schedule's weights take them to be alike",
+    "stages": "stages differ, and the closed form sums up over all of them what fills and drains the pipeline",
     "synchronisation": "stages reduce gradients and update as soon as they are done, not all at the end",
 }
 
@@ -111,7 +111,7 @@ def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
         return ""
     return (
         f"Memory peaks above the {format_bytes(capacity)} of a device on stage {', '.join(above)}: chunks differ, and "
-        "the plan counts the average one."
+        "the plan counts as many micro-batches in each."
     )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from nest.report.decisions import decisions_text, is_mixed, is_simplest, ranges
+from nest.deployment.deployment import chunks_of_stages
+from nest.report.decisions import chunk_ranges, decisions_text, is_mixed, is_simplest
 from nest.report.other_plans import ON_NETWORK, other_risk_text, runner_up_text
-from nest.report.plan_summary import SHARE_NAMES, collectives_text, upper_memory
+from nest.report.plan_summary import COPIES, SHARE_NAMES, collectives_text, upper_memory
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import SIMPLER
@@ -34,7 +35,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines += ["", paragraph(_shares(shares, batch_time), screen)]
     if inside := collectives_text(plan.summary, batch_time):
         lines.append(paragraph(inside, screen))
-    notes = []
+    notes = [COPIES] if plan.summary.get("copies", 1) > 1 else []
     if plan.placement is not None:
         notes.append(ON_NETWORK)
     if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
@@ -155,8 +156,11 @@ def format_tokens(count: int) -> str:
 
 def _stages(plan: PlanDocument, screen: Screen) -> str:
     capacity, levels = plan.summary.get("memory_capacity"), tuple(plan.summary.get("levels", ()))
-    runs = _runs(plan.stages) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
-    rows = [_row(run, [plan.stages[index] for index in run], _devices(plan, run), capacity, levels) for run in runs]
+    runs = _runs(plan) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
+    held = chunks_of_stages(plan)
+    rows = [_row([plan.stages[index] for index in run], _devices(plan, run), capacity, levels) for run in runs]
+    for run, row in zip(runs, rows, strict=True):
+        row[:0] = [_numbers(run), chunk_ranges([held[index] for index in run])]
     header = [
         "stage", "layers", "devices", "recompute", "ZeRO", "time", "sync", "memory", "of capacity", "link behind",
     ]  # fmt: skip
@@ -172,13 +176,18 @@ def _stages(plan: PlanDocument, screen: Screen) -> str:
     return table(header, rows, range(first, first + 5), screen, tones)
 
 
-def _runs(stages: tuple[StageRecord, ...]) -> list[list[int]]:
+def _runs(plan: PlanDocument) -> list[list[int]]:
     """Neighbouring stages with as many layers of the same kinds and the same choices, as lists of indices."""
     keys = [
-        (tuple(name.rpartition(".")[0] or name for name in stage.layers), stage.candidate, stage.recompute, stage.zero)
-        for stage in stages
+        (
+            tuple(tuple(name.rpartition(".")[0] or name for name in chunk) for chunk in chunks),
+            stage.candidate,
+            stage.recompute,
+            stage.zero,
+        )
+        for stage, chunks in zip(plan.stages, chunks_of_stages(plan), strict=True)
     ]
-    return [list(run) for _, run in groupby(range(len(stages)), key=keys.__getitem__)]
+    return [list(run) for _, run in groupby(range(len(keys)), key=keys.__getitem__)]
 
 
 def _devices(plan: PlanDocument, run: list[int]) -> str:
@@ -192,13 +201,10 @@ def _devices(plan: PlanDocument, run: list[int]) -> str:
     return f"{first}-{last}" if last > first else str(first)
 
 
-def _row(
-    run: list[int], stages: list[StageRecord], devices: str, capacity: float | None, levels: tuple[str, ...]
-) -> list[str]:
+def _row(stages: list[StageRecord], devices: str, capacity: float | None, levels: tuple[str, ...]) -> list[str]:
+    """The cells behind numbers and layers."""
     links = dict.fromkeys(levels[stage.level_out] if stage.level_out >= 0 else "-" for stage in stages)
     return [
-        _numbers(run),
-        ranges([layer for stage in stages for layer in stage.layers]),
         devices,
         stages[0].recompute,
         str(stages[0].zero),

@@ -42,7 +42,7 @@ def test_peaks_are_those_of_the_replay(schedule: str, micro_batches: int, times:
     replay = nest.simulate(plan)
     planned = [stage.memory for stage in plan.stages]
     capacity = max(planned) * times
-    found = windows_of(TaskTable.of(replay.timeline.tasks, STAGES), replay.chunks)
+    found = windows_of(TaskTable.of(replay.timeline.tasks, STAGES))
     figure = memory_over_time_figure(replay, found, capacity, planned)
     for row, stage, points, counted in zip(
         figure.table.rows, replay.stages, replay.timeline.memory, planned, strict=True

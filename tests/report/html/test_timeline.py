@@ -45,7 +45,7 @@ def table_of(replay: Replay) -> TaskTable:
 
 
 def windows_of_replay(replay: Replay) -> Windows:
-    return windows_of(table_of(replay), replay.chunks)
+    return windows_of(table_of(replay))
 
 
 def test_every_task_of_the_windows_is_drawn_where_it_ran(replay: Replay) -> None:
@@ -174,7 +174,7 @@ def test_many_tasks_of_few_passes_are_bounded() -> None:
         for index, start in enumerate(numpy.cumsum(numpy.random.default_rng(stage).uniform(0.5, 1.5, 1000)).tolist())
     ]
     table = TaskTable.of(tasks, 40)
-    found = windows_of(table, 1)
+    found = windows_of(table)
     assert found.cut
     assert MOST_BOXES / 2 < len(task_boxes(table, found, placing(found))) <= MOST_BOXES
 
@@ -182,7 +182,7 @@ def test_many_tasks_of_few_passes_are_bounded() -> None:
 @settings(max_examples=25)
 @given(tables())
 def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
-    found = windows_of(table, 1)
+    found = windows_of(table)
     drawn = task_boxes(table, found, placing(found))
     assert 0 < len(drawn) <= MOST_BOXES
     assert found.windows[0][0] == 0.0

@@ -3,6 +3,7 @@
 Sources: `validate_args` (megatron/training/arguments.py), TransformerConfig and parallel_state of core_v0.16.1.
 """
 
+from itertools import groupby
 from typing import Any
 
 from nest.errors import InputError
@@ -161,11 +162,18 @@ def _full(flags: FlagReader, method: str, count: int, decisions: dict[str, Any],
 def _chunk_sizes(decisions: dict[str, Any], model: Architecture | None) -> list[int]:
     """Blocks of each chunk of the pipeline; empty: not known."""
     stages = decisions.get("stages")
-    if stages is not None:
-        return [each if isinstance(each, int) else sum(BLOCKS in name for name in each) for each in stages]
-    if model is None:
-        return []
-    return [len(model.blocks) // (decisions["pp"] * decisions.get("chunks", 1))]
+    if stages is None:
+        return [] if model is None else [len(model.blocks) // (decisions["pp"] * decisions.get("chunks", 1))]
+    sizes: list[int] = []
+    for stage in stages:
+        if isinstance(stage, int):
+            sizes.append(stage)
+        else:
+            numbers = [int(name.removeprefix(BLOCKS)) for name in stage if name.startswith(BLOCKS)]
+            # Between two chunks of a stage there is one of another stage, so that numbers leap.
+            runs = groupby(enumerate(numbers), key=lambda each: each[1] - each[0])
+            sizes += [len(list(run)) for _, run in runs]
+    return sizes
 
 
 BLOCKS = "layers."
@@ -210,42 +218,48 @@ def _from_layout(flags: FlagReader, text: str, layers: int | None, pp: int) -> d
     except InputError as error:
         flags.problem(str(error))
         return {}
-    if any(PREDICTION in chunk for chunk in chunks):
-        chunks = tuple(chunk.replace(PREDICTION, "") for chunk in chunks)
+    # What of them is priced is told with --mtp-num-layers.
+    return _from_chunks(flags, [chunk.replace(PREDICTION, "") for chunk in chunks], pp)
+
+
+def _from_chunks(flags: FlagReader, chunks: list[str], pp: int) -> dict[str, Any]:
+    """Schedule and stages of chunks, each a run of letters, in the order in which a micro-batch passes them."""
     virtual = len(chunks) // pp
-    if virtual == 1:
-        return _plain(flags, list(chunks))
-    return _interleaved(flags, list(chunks), virtual)
-
-
-def _plain(flags: FlagReader, stages: list[str]) -> dict[str, Any]:
-    """Stages of one chunk each."""
-    for index, stage in enumerate(stages):
-        if not stage:
-            flags.problem(f"pipeline stage {index + 1} holds no layers, and nest has no empty stages.")
-            return {}
-    if len(stages) == 1:
+    empty = next((index for index, chunk in enumerate(chunks) if not chunk), None)
+    if empty is not None:
+        which = f"virtual stage {empty // pp + 1} of pipeline stage {empty % pp + 1}"
+        which = which if virtual > 1 else f"pipeline stage {empty + 1}"
+        flags.problem(f"{which} holds no layers that nest prices, and nest has no empty stages.")
+        return {}
+    if virtual > 1 and pp == 1:
+        flags.problem(f"{virtual} virtual stages need --pipeline-model-parallel-size above 1.")
+        return {}
+    if virtual > 1:
+        return {"schedule": "interleaved", "chunks": virtual, **_interleaved(chunks, pp)}
+    if pp == 1:
         return {"schedule": "1f1b"}
-    between = [stages[0].removeprefix(EMBEDDING), *stages[1:-1], stages[-1].removesuffix(LOSS)]
-    if all(between):
-        return {"schedule": "1f1b", "stages": [len(stage) for stage in between]}
-    number = iter(range(sum(map(len, stages))))
-    names = {EMBEDDING: "embedding", LOSS: "head"}
-    return {
-        "schedule": "1f1b",
-        "stages": [[names.get(letter) or f"{BLOCKS}{next(number)}" for letter in stage] for stage in stages],
-    }
+    between = [chunks[0].removeprefix(EMBEDDING), *chunks[1:-1], chunks[-1].removesuffix(LOSS)]
+    stages = [len(stage) for stage in between] if all(between) else _named(chunks)
+    return {"schedule": "1f1b", "stages": stages}
 
 
-def _interleaved(flags: FlagReader, chunks: list[str], virtual: int) -> dict[str, Any]:
-    """Chunks with as many layers each, several on a stage: embedding and head beside the blocks, or among them."""
+def _interleaved(chunks: list[str], pp: int) -> dict[str, Any]:
+    """The layers of each stage, all its chunks together; nothing where chunks are as even as they can be.
+
+    Even are as many blocks in each, or else as many layers, embedding and head counted.
+    """
     blocks = [chunk.count(BLOCK) for chunk in chunks]
-    if len({*blocks}) > 1 and (len({*map(len, chunks)}) > 1 or not sum(blocks) % len(chunks)):
-        flags.problem(
-            f"{FLAG} gives the {len(chunks)} chunks of an interleaved schedule {', '.join(map(str, blocks))} layers; "
-            "nest prices interleaved schedules whose chunks have as many layers each."
-        )
-    return {"schedule": "interleaved", "chunks": virtual}
+    if len({*blocks}) == 1 or (len({*map(len, chunks)}) == 1 and sum(blocks) % len(chunks)):
+        return {}
+    runs = _named(chunks)
+    return {"stages": [[name for run in runs[stage::pp] for name in run] for stage in range(pp)]}
+
+
+def _named(chunks: list[str]) -> list[list[str]]:
+    """The names of the layers of each chunk."""
+    number = iter(range(sum(map(len, chunks))))
+    names = {EMBEDDING: "embedding", LOSS: "head"}
+    return [[names.get(letter) or f"{BLOCKS}{next(number)}" for letter in chunk] for chunk in chunks]
 
 
 def _from_counts(
@@ -272,13 +286,19 @@ def _from_counts(
         chunks = (layers + sum(counted)) // (pp * per_chunk)
     if chunks == 1:
         return {"schedule": "1f1b", **({"stages": shares} if len({*shares}) > 1 else {})}
-    if pp == 1:
-        flags.problem(f"{chunks} virtual stages need --pipeline-model-parallel-size above 1.")
-    if len({*shares}) > 1 and not any(counted):
-        flags.problem("nest prices interleaved schedules whose stages have as many layers each.")
-    if (layers + sum(counted)) % (pp * chunks):
-        flags.problem(f"{layers} layers cannot be split evenly over {pp} pipeline ranks of {chunks} virtual stages.")
-    return {"schedule": "interleaved", "chunks": chunks}
+    whole = [shares[0] + counted[0], *shares[1:-1], shares[-1] + counted[1]]
+    uneven = next((index for index, share in enumerate(whole) if share % chunks), None)
+    if uneven is not None:
+        flags.problem(
+            f"the {whole[uneven]} layers of pipeline stage {uneven + 1} cannot be split evenly over {chunks} virtual "
+            "stages."
+        )
+        return {}
+    sizes = [share // chunks for _ in range(chunks) for share in whole]
+    sizes[0] -= counted[0]
+    sizes[-1] -= counted[1]
+    letters = [BLOCK * size for size in sizes]
+    return _from_chunks(flags, [EMBEDDING + letters[0], *letters[1:-1], letters[-1] + LOSS], pp)
 
 
 def _shares(
