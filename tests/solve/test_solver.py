@@ -171,7 +171,7 @@ def test_the_search_of_boxes_finds_the_best_of_given_points() -> None:
                 return None
             most, total, sync = min(allowed, key=lambda p: p[1])
             rest = total - most
-            stages = [PlacedStage(0, 0, 0, 0, most, sync), PlacedStage(0, 0, 0, 0, rest, 0.0)]
+            stages = [PlacedStage(0, 0, 0, 0, most, most, sync), PlacedStage(0, 0, 0, 0, rest, rest, 0.0)]
             return Partition(tuple(stages))
 
         points[:, 1] += points[:, 0] * 2
@@ -202,7 +202,7 @@ def test_the_search_of_boxes_visits_few_of_the_points_that_nothing_dominates() -
             return None
         most, total, _ = min(allowed, key=lambda p: p[1])
         times = [most, *[(total - most) / 4] * 4]
-        return Partition(tuple(PlacedStage(0, 0, 0, 0, time, 0.0) for time in times))
+        return Partition(tuple(PlacedStage(0, 0, 0, 0, time, time, 0.0) for time in times))
 
     for slowest in (0.1, 1.0, 7.0):
         objective = Objective(slowest, 1.0)

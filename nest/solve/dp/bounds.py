@@ -8,11 +8,11 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, ParameterGroup
+from nest.solve.dp.cheapest import least_parts
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration, State, Tally
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.mixed_recurrence import Member
-from nest.solve.dp.pareto import Floor
 from nest.solve.dp.stages import StageTables, fastest
 from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
@@ -32,28 +32,43 @@ class LeastTimes:
     tables: StageTables
     boundary: Array
     remembers: bool
-    _known: dict[float, tuple[Array, Array]] = field(factory=dict, init=False)
+    _known: dict[float, tuple[Array, ...]] = field(factory=dict, init=False)
 
-    def of(self, in_flight: float) -> tuple[Array, Array]:
-        """Least seconds per micro-batch and, by themselves, once per batch, shape `(pairs,)` each."""
+    def of(self, in_flight: float) -> tuple[Array, ...]:
+        """Least seconds per micro-batch, what is added up of them, and once per batch. Shape `(pairs,)` each.
+
+        Added up are the seconds, or where a schedule weighs them apart those of forward passes and of gradients of
+        inputs: two more arrays in place of one.
+        """
         fits = self.tables.same_fits(in_flight)
         if fits not in self._known:
             if not self.remembers:
                 self._known.clear()
-            pairs, boundary = self.tables.pairs, self.boundary
-            time, sync = (pairs.spread(each) for each in self.tables.least(in_flight))
-            time = time + (boundary[pairs.smaller] + boundary[pairs.larger])
-            if self.tables.ports:
-                by_level = fastest(self.tables, in_flight, numpy.inf, boundary[None], (UNKNOWN,))
-                by_level.settle(time, slice(0, len(pairs)), 0, 0)
-            self._known[fits] = time, sync
+            self._known[fits] = self._by_parts(in_flight) if self.tables.parted else self._whole(in_flight)
         return self._known[fits]
+
+    def _whole(self, in_flight: float) -> tuple[Array, ...]:
+        pairs, boundary = self.tables.pairs, self.boundary
+        time, sync = (pairs.spread(each) for each in self.tables.least(in_flight))
+        time = time + (boundary[pairs.smaller] + boundary[pairs.larger])
+        if self.tables.ports:
+            by_level = fastest(self.tables, in_flight, numpy.inf, boundary[None], (UNKNOWN,))
+            by_level.settle(time, slice(0, len(pairs)), 0, 0, numpy.inf)
+        return time, time, sync
+
+    def _by_parts(self, in_flight: float) -> tuple[Array, ...]:
+        pairs = self.tables.pairs
+        time, apart, forward, inputs, sync = (pairs.spread(each) for each in least_parts(self.tables, in_flight))
+        behind, front = self.boundary[pairs.smaller], self.boundary[pairs.larger]
+        return numpy.maximum(time, apart + (behind + front)), forward + front, inputs + behind, sync
 
 
 def partition_bounds(
     candidates: Sequence[LeastTimes], in_flight: Sequence[float], time_limit: float, meter: Meter
-) -> list[Floor]:
-    """The three terms, each the least over all partitions on its own, for 1 to `len(in_flight)` stages.
+) -> Array:
+    """What `LeastTimes.of` has, each the least over all partitions on its own, for 1 to `len(in_flight)` stages.
+
+    Of the first and the last the largest of a stage, of those between the sum. Shape `(terms, stages)`.
 
     Args:
         candidates: what stages may use.
@@ -61,9 +76,10 @@ def partition_bounds(
         time_limit: most seconds a stage may take per micro-batch.
         meter: counts the work.
     """
-    before = numpy.full((3, candidates[0].tables.pairs.count), numpy.inf)
+    terms = 4 if candidates[0].tables.parted else 3
+    before = numpy.full((terms, candidates[0].tables.pairs.count), numpy.inf)
     before[:, 0] = 0.0
-    bounds = numpy.full((3, len(in_flight)), numpy.inf)
+    bounds = numpy.full((terms, len(in_flight)), numpy.inf)
     # Each term has a recurrence of its own: what is least of one need not be of another, so together they only bound.
     for index, flying in enumerate(in_flight):
         after = numpy.full_like(before, numpy.inf)
@@ -71,15 +87,16 @@ def partition_bounds(
             rows = each.tables.window(index, len(in_flight) - index - 1, time_limit)
             if not len(rows):
                 continue
-            time, sync = (values[rows.pairs] for values in each.of(flying))
+            time, *added, sync = (values[rows.pairs] for values in each.of(flying))
             rest = before[:, each.tables.pairs.smaller[rows.pairs]]
             rows.lower(after[0], numpy.maximum(time, rest[0]))
-            rows.lower(after[1], time + rest[1])
-            rows.lower(after[2], numpy.maximum(sync, rest[2]))
+            for term, values in enumerate(added, start=1):
+                rows.lower(after[term], values + rest[term])
+            rows.lower(after[-1], numpy.maximum(sync, rest[-1]))
             meter.count(len(rows))
         bounds[:, index] = after[:, -1]
         before = after
-    return [Floor(*column) for column in bounds.T.tolist()]
+    return bounds
 
 
 def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
@@ -116,7 +133,7 @@ def sharded(
         configuration: what may be chosen.
         size: how many sums there are.
     """
-    zero = configuration.most_zero
+    zero, copies = configuration.most_zero, configuration.copies
     total: Array = numpy.zeros(size)
     for group, weights, gradients, optimizer in state:
         sharing = configuration.replicas * len(group.ranks) if zero else 1
@@ -124,7 +141,7 @@ def sharded(
         total += weights / (sharing if zero >= 3 else 1)
         total += gradients / (sharing if zero >= 2 else 1)
         total += optimizer / (sharing if zero >= 1 else 1)
-    return total
+    return total if copies == 1 else copies * total
 
 
 def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: float) -> int:
@@ -135,6 +152,12 @@ def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: flo
     total = float(numpy.min([sums.candidate.mode(name).first for name in configuration.modes], axis=0).sum())
     total += float(least_state(sums, configuration)[-1])
     return math.ceil(min(total * (1 - LIMIT_SLACK) / room, len(sums.cut)))
+
+
+def held_alike(configuration: Configuration) -> tuple[Hashable, ...]:
+    """What decides how many bytes of state stages hold at least."""
+    zero = (configuration.most_zero, configuration.zero_degree)
+    return configuration.candidate, configuration.replicas, configuration.copies, *zero
 
 
 MOST_LIMITS = 1e6
@@ -225,7 +248,7 @@ class Packing:
         room: float,
     ) -> int:
         """`fewest_stages` of a configuration; computed once for those that differ in what does not matter to it."""
-        of = (configuration.candidate, configuration.replicas, configuration.most_zero, configuration.zero_degree)
+        of = held_alike(configuration)
         key = (*of, configuration.modes, in_flight, time_limit, room)
         if key not in self._fewest:
             self._fewest[key] = fewest_stages(self.modes(sums, configuration), in_flight, time_limit, room)
@@ -234,7 +257,7 @@ class Packing:
     def modes(self, sums: CandidateSums, configuration: Configuration) -> tuple[LeanMode, ...]:
         """The modes that a stage may choose."""
         names = configuration.modes
-        of = (configuration.candidate, configuration.replicas, configuration.most_zero, configuration.zero_degree)
+        of = held_alike(configuration)
         if any((*of, name) not in self._modes for name in names):
             state = least_state(sums, configuration)
             self._modes |= {(*of, name): self._mode(sums, name, state) for name in names}

@@ -7,7 +7,7 @@ import numpy
 from attrs import fields, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array
+from nest.instance import Array, Candidate, Weights
 
 UNKNOWN = -1
 """Stands for the level of a boundary that may be any: it is on no port, and the figures are lower bounds."""
@@ -59,15 +59,19 @@ class Ports:
         once: Array,
         used: NDArray[numpy.bool_],
         micro_batches: int | None,
+        hidden: Array | float = 0.0,
     ) -> "Ports":
-        """The ports of stages that take `time` and `sync` seconds without them; `used` is false where nothing hides."""
-        floor = numpy.maximum(time, busy.max(axis=0))
+        """The ports of stages that take `time` and `sync` seconds without them; `used` is false where nothing hides.
+
+        Of the boundaries up to `hidden` seconds take no time of the stage, but occupy ports.
+        """
+        busiest, apart = busy.max(axis=0), time - hidden
         held = numpy.zeros(len(time), dtype=bool)
         if micro_batches is not None and used.any():
             # A port is free for that long at least, as the time of a stage never falls below what its ports need.
-            free = numpy.where(used, numpy.maximum(time - busy, 0.0), numpy.inf).min(axis=0)
+            free = numpy.where(used, numpy.maximum(apart - busy, 0.0), numpy.inf).min(axis=0)
             held = once - micro_batches * free > sync
-        return cls(busy, once, used, floor, floor > time, held, micro_batches)
+        return cls(busy, once, used, numpy.maximum(time, busiest), busiest > apart, held, micro_batches)
 
     @property
     def tight(self) -> NDArray[numpy.bool_]:
@@ -143,6 +147,53 @@ class Choice:
 
 
 @frozen(eq=False)
+class Parts:
+    """The seconds per micro-batch of one choice, without boundaries, by what a schedule weighs apart.
+
+    Arrays of shape `(classes,)`, in tables of several choices with a dimension more in front.
+
+    Attributes:
+        forward: of forward passes, with the weights that are gathered for them.
+        inputs: of gradients of inputs, with all else that comes with backward passes.
+        weights: of gradients of weights.
+        work: of compute, under which messages hide.
+        hides: whether they do.
+    """
+
+    forward: Array
+    inputs: Array
+    weights: Array
+    work: Array
+    hides: bool
+
+    def weighed(self, weights: Weights, classes: Any = slice(None)) -> Array:
+        """`Bf f + Bb b + Bw w` of stages of these classes, without boundaries."""
+        cost: Array = weights.of_parts(self.forward[classes], self.inputs[classes], self.weights[classes])
+        return cost
+
+    def hidden(self, seconds: Array | float, classes: Any) -> Array | float:
+        """How much of what boundaries add takes no time of a stage while the pipeline is full."""
+        return numpy.minimum(seconds, self.work[classes]) if self.hides else 0.0
+
+    def at(self, index: Any) -> "Parts":
+        """The same of some of the numbers, as arrays are indexed."""
+        return Parts(self.forward[index], self.inputs[index], self.weights[index], self.work[index], self.hides)
+
+    @classmethod
+    def stacked(cls, every: "Sequence[Parts]", classes: slice = slice(None)) -> "Parts":
+        """Those of several choices in one."""
+        names = ("forward", "inputs", "weights", "work")
+        arrays = {name: numpy.array([getattr(parts, name)[classes] for parts in every]) for name in names}
+        return cls(**arrays, hides=every[0].hides)
+
+
+def part_rows(candidate: Candidate) -> tuple[Array, Array, Array]:
+    """Seconds of forward passes, gradients of inputs and gradients of weights, shape `(layers,)` each."""
+    weights = candidate.finding_weight_gradients
+    return candidate.forward, numpy.maximum(candidate.backward - weights, 0.0), weights
+
+
+@frozen(eq=False)
 class ChoiceTable:
     """One choice, for every class of stages; arrays of shape `(classes,)`.
 
@@ -153,6 +204,7 @@ class ChoiceTable:
         more: bytes of each further one.
         ports: what more holds stages up (PROBLEM.md section 4, Ports); `time` and `sync` are without it. None: nothing
             does, whatever the boundaries.
+        parts: `time` by parts, where a schedule weighs them apart or messages hide.
     """
 
     time: Array
@@ -160,6 +212,7 @@ class ChoiceTable:
     first: Array
     more: Array
     ports: Ports | None = None
+    parts: Parts | None = None
 
     @property
     def floor(self) -> Array:
@@ -175,6 +228,29 @@ class ChoiceTable:
         for boundary in boundaries:
             time = time + boundary.seconds
         return (time, sync) if self.ports is None else self.ports.raised(time, sync, classes, *boundaries)
+
+    def weighed(
+        self, classes: Any, weights: Weights, front: Sequence[Boundary], behind: Sequence[Boundary]
+    ) -> tuple[Array, Array, Array]:
+        """Seconds per micro-batch while the pipeline is full, weighed seconds, and seconds per batch.
+
+        Activations arrive over boundaries in front, gradients return over those behind.
+        """
+        assert self.parts is not None
+        parts, sync = self.parts, self.sync[classes]
+        arriving = sum((each.seconds for each in front), 0.0)
+        returning = sum((each.seconds for each in behind), 0.0)
+        cost = parts.weighed(weights, classes) + weights.forward * arriving + weights.input_gradients * returning
+        messages = arriving + returning
+        time = self.time[classes] + messages - parts.hidden(messages, classes)
+        if self.ports is None:
+            return time, cost, sync
+        around = (*front, *behind)
+        raised, sync = self.ports.raised(time, sync, classes, *around)
+        # A port may wait for less where boundaries take longer, so that a bound from below leaves that out.
+        if weights.uniform or all(boundary.level != UNKNOWN for boundary in around):
+            cost = cost + weights.waiting * (raised - time)
+        return raised, cost, sync
 
     def fits(self, in_flight: float, capacity: float) -> NDArray[numpy.bool_]:
         """Which stages fit `capacity` bytes with so many micro-batches in flight."""
@@ -200,6 +276,18 @@ class ChoiceTable:
             and (self.first <= other.first).all()
             and (self.more <= other.more).all()
             and self._as_free(other)
+            and self._as_light(other)
+        )
+
+    def _as_light(self, other: "ChoiceTable") -> bool:
+        """Whether no part weighs more than that of `other`, however a schedule weighs them and messages hide."""
+        if self.parts is None or other.parts is None:
+            return True
+        # What ports make a stage wait for weighs by other parts than those that cause it: nothing is said of it.
+        return self.ports is None and bool(
+            (self.parts.forward <= other.parts.forward).all()
+            and (self.parts.inputs <= other.parts.inputs).all()
+            and (not self.parts.hides or (self.time - self.parts.work <= other.time - other.parts.work).all())
         )
 
     def _as_free(self, other: "ChoiceTable") -> bool:
@@ -220,12 +308,18 @@ class ChoiceTable:
         names = ("time", "sync", "first", "more")
         ports = [table.ports for table in tables if table.ports is not None]
         arrays = {name: numpy.array([getattr(table, name)[classes] for table in tables]) for name in names}
-        return cls(**arrays, ports=Ports.stacked(ports, classes) if ports else None)
+        parts = [table.parts for table in tables if table.parts is not None]
+        return cls(
+            **arrays,
+            ports=Ports.stacked(ports, classes) if ports else None,
+            parts=Parts.stacked(parts, classes) if parts else None,
+        )
 
     def at(self, index: Any) -> "ChoiceTable":
         """The same of some of the numbers, as arrays are indexed."""
         ports = None if self.ports is None else self.ports.at(index)
-        return ChoiceTable(self.time[index], self.sync[index], self.first[index], self.more[index], ports)
+        parts = None if self.parts is None else self.parts.at(index)
+        return ChoiceTable(self.time[index], self.sync[index], self.first[index], self.more[index], ports, parts)
 
 
 def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
@@ -236,7 +330,7 @@ def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
     maybe = numpy.logical_and.reduce(
         [(each[:, None] <= each).all(axis=2) for each in (look.time, look.sync, look.first, look.more)]
     )
-    seen = len(tables[0].time) <= FIRST_LOOK and look.ports is None
+    seen = len(tables[0].time) <= FIRST_LOOK and look.ports is None and look.parts is None
 
     def dominates(one: int, other: int) -> bool:
         return bool(maybe[one, other]) and (seen or tables[one].dominates(tables[other]))

@@ -4,11 +4,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import product
 from math import inf
 
-import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Array, Candidate, Instance, Schedule, chunks_of, weights_of
+from nest.instance import Candidate, Instance, Schedule, admits, chunks_of, copies_of, weights_of
 from nest.solve.dp.choices import Choice
+from nest.solve.dp.first_bounds import ComputeBounds
 from nest.solve.dp.placement import replica_size
 from nest.solve.dp.rules import Exclusions, Members, MixedRules, PlainRules, plan_values, stage_choices
 from nest.spec.constraints import Value
@@ -107,6 +107,11 @@ class Configuration:
         return self.members[0][1]
 
     @property
+    def copies(self) -> int:
+        """How many times a device holds the parameters of its stages."""
+        return copies_of(self.schedule)
+
+    @property
     def modes(self) -> tuple[str, ...]:
         """Recompute modes among these."""
         return tuple(dict.fromkeys(choice.recompute for choice in self.choices))
@@ -115,53 +120,6 @@ class Configuration:
     def most_zero(self) -> int:
         """The highest ZeRO stage among these."""
         return max(choice.zero for choice in self.choices)
-
-
-def compute_bounds(candidate: Candidate) -> tuple[float, float]:
-    """Seconds per micro-batch from forward and backward alone: of the longest layer, and of all."""
-    times = candidate.forward + candidate.backward
-    return float(times.max()), float(times.sum())
-
-
-def port_bounds(candidate: Candidate) -> tuple[float, float]:
-    """The same with what the busiest port needs, of the layers alone (PROBLEM.md section 4, Ports)."""
-    longest, total = compute_bounds(candidate)
-    if candidate.busy is None:
-        return longest, total
-    return max(longest, float(candidate.busy.max())), max(total, float(candidate.busy.sum(axis=1).max()))
-
-
-@define(eq=False)
-class ComputeBounds:
-    """Lower bounds on the batch time from compute and ports alone, each worked out once for all that shares it."""
-
-    instance: Instance
-    _compute: dict[int, tuple[float, float]] = field(factory=dict)
-    _weights: dict[Hashable, Array] = field(factory=dict)
-    _known: dict[Hashable, Array] = field(factory=dict)
-
-    def of(self, candidate: int, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
-        """Seconds that no plan beats, for each of `counts` stages: they are equally long, or one has a single layer.
-
-        Args:
-            candidate: index of the candidate of all stages.
-            schedule: the pipeline schedule.
-            micro_batches: `M`.
-            counts: numbers of stages.
-        """
-        weighted = (schedule.name, chunks_of(schedule), micro_batches, tuple(counts))
-        key = (candidate, *weighted)
-        if key not in self._known:
-            if candidate not in self._compute:
-                self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
-            if weighted not in self._weights:
-                said = [weights_of(schedule, micro_batches, count) for count in counts]
-                rows = [(each.slowest, each.forward) for each in said]
-                self._weights[weighted] = numpy.array(rows, dtype=numpy.float64).reshape(-1, 2)
-            (longest, total), weights = self._compute[candidate], self._weights[weighted]
-            slowest = numpy.maximum(total / numpy.array(counts, dtype=numpy.float64), longest)
-            self._known[key] = weights[:, 0] * slowest + weights[:, 1] * total
-        return self._known[key]
 
 
 EvenCounts = Callable[[int, int, int], tuple[int, ...]]
@@ -189,7 +147,7 @@ def configurations(
         bounds: of the instance, where they are known.
     """
     exclusions, bounds = Exclusions(), bounds or ComputeBounds(instance)
-    rules = PlainRules(instance, exclusions)
+    rules, admitted = PlainRules(instance, exclusions), Admitted(exclusions)
     result: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
         watch()
@@ -200,10 +158,12 @@ def configurations(
             for replicas, micro_batches in batches:
                 size, chunks = replica_size(instance.cluster, candidate.width, replicas), chunks_of(schedule)
                 slots = size // candidate.width
-                counts: Sequence[int] = stage_counts(instance, min(slots, most_stages))
+                counts = stage_counts(instance, min(slots, most_stages))
                 if chunks > 1:
                     counts = interleaved_counts(chunks, micro_batches, slots)
                     exclusions.uneven += not counts
+                else:
+                    counts = admitted.among(schedule, micro_batches, counts)
                 if counts and limit < inf:
                     fast = bounds.of(index, schedule, micro_batches, counts) <= limit
                     exclusions.slow += len(counts) - int(fast.sum())
@@ -235,8 +195,10 @@ def mixed_configurations(
         watch: called after each step of a few milliseconds; may raise `OutOfTime`.
     """
     rules = MixedRules(instance, exclusions)
-    # Interleaved plans have one candidate.
-    schedules = [schedule for schedule in instance.space.schedules if chunks_of(schedule) == 1]
+    # Plans of several chunks have one candidate; so have those of schedules that weigh parts apart or hide messages.
+    hidden = instance.space.hidden_messages
+    schedules = [each for each in instance.space.schedules if chunks_of(each) == 1 and each.name not in hidden]
+    admitted = Admitted(exclusions)
     result: list[Configuration] = []
     for samples in sorted({candidate.samples for candidate in instance.candidates}):
         group = [(i, c) for i, c in enumerate(instance.candidates) if c.samples == samples]
@@ -250,6 +212,7 @@ def mixed_configurations(
                 continue
             for widest, size, demanded in _sizes(instance, group, replicas):
                 counts = stage_counts(instance, min(size // narrowest, most_stages))
+                counts = _alike(schedule, micro_batches, admitted.among(schedule, micro_batches, counts))
                 usable = {index: candidate for index, candidate in group if candidate.width <= widest}
                 for degree in zero_degrees(instance, list(usable.values()), replicas, exclusions) if counts else ():
                     values = _mixed_values(usable, replicas, micro_batches, rank_order, schedule, degree)
@@ -261,6 +224,11 @@ def mixed_configurations(
                         for allowed in _decided_apart(instance, every):
                             result.append(Configuration(first_order + len(result), *shared, allowed, degree, tally))
     return result
+
+
+def _alike(schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> list[int]:
+    """The numbers of stages with which the schedule weighs the parts of a stage's time alike."""
+    return [count for count in counts if weights_of(schedule, micro_batches, count).uniform]
 
 
 def _mixed_values(
@@ -343,6 +311,23 @@ def stage_counts(instance: Instance, most: int) -> Sequence[int]:
     if space.even:
         return [count for count in range(1, min(most, blocks) + 1) if blocks % count == 0]
     return range(1, most + 1)
+
+
+@define(eq=False)
+class Admitted:
+    """Which numbers of stages schedules admit, each asked once."""
+
+    exclusions: Exclusions
+    _known: dict[Hashable, tuple[int, ...]] = field(factory=dict)
+
+    def among(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Sequence[int]:
+        """Those of `counts` with which the schedule has plans of so many micro-batches."""
+        asked = tuple(counts)
+        key = (schedule.name, chunks_of(schedule), micro_batches, asked)
+        if key not in self._known:
+            self._known[key] = tuple(count for count in asked if admits(schedule, count, micro_batches))
+        self.exclusions.unadmitted += bool(asked) and not self._known[key]
+        return self._known[key]
 
 
 def _decided_apart(instance: Instance, counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -121,6 +121,8 @@ def _refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
     if exclusions.combinations == 0 and exclusions.uneven:
         return _not_interleaved(instance)
+    if exclusions.combinations == 0 and exclusions.unadmitted:
+        return _unadmitted(instance)
     if exclusions.shard_groups and exclusions.combinations == 0:
         return (
             "The shard groups are tightest: with every candidate and number of replicas that batch and devices allow, "
@@ -129,6 +131,15 @@ def _refused(instance: Instance, exclusions: Exclusions) -> str:
     if exclusions.shard_groups:
         return f"{_tightest(instance, exclusions)} With other candidates or numbers of replicas, {_not_cut(instance)}."
     return _tightest(instance, exclusions)
+
+
+def _unadmitted(instance: Instance) -> str:
+    """That no schedule has plans of the numbers of stages and micro-batches that are left."""
+    named = " or ".join(dict.fromkeys(each.name for each in instance.space.schedules))
+    return (
+        f"The schedule is tightest: {named} has no plan with any number of stages and micro-batches that the devices "
+        "and the batch allow. Allow another schedule in training.schedule, or change training.global_batch."
+    )
 
 
 def _not_cut(instance: Instance) -> str:

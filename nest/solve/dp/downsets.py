@@ -286,6 +286,7 @@ def _layer_costs(instance: Instance) -> Array:
     rows: list[Array] = []
     for candidate in instance.candidates:
         rows += [candidate.forward, candidate.backward]
+        rows += [] if candidate.weight_gradients is None else [candidate.weight_gradients]
         for mode in candidate.recompute:
             rows += [mode.extra, mode.first, mode.more, mode.peak]
         for busy in (candidate.busy, *(mode.busy for mode in candidate.recompute)):

@@ -269,5 +269,5 @@ def _in_slots(places: Places, every: Best, slots: Sequence[int]) -> Partition:
 def _partition(slots: Sequence[int], times: Array, syncs: Array, choices: NDArray[numpy.int64]) -> Partition:
     """Stages as `Split.stage_sets` counts them."""
     behind = range(len(slots) - 1, -1, -1)
-    rows = zip(behind, slots, choices.tolist(), times.tolist(), syncs.tolist(), strict=True)
+    rows = zip(behind, slots, choices.tolist(), times.tolist(), times.tolist(), syncs.tolist(), strict=True)
     return Partition(tuple(PlacedStage(place + 1, place, *figures) for place, *figures in rows))

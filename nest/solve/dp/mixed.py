@@ -185,7 +185,8 @@ class MixedSearch(CutSearch):
         least: dict[int, float],
     ) -> list[Floor]:
         times = [LeastTimes(member.tables, member.times[0], True) for member in members]
-        floors = partition_bounds(times, in_flight, time_limit, self.meter)
+        bounds = partition_bounds(times, in_flight, time_limit, self.meter)
+        floors = [Floor(*column) for column in bounds.T.tolist()]
 
         def feasible(limit: float) -> NDArray[numpy.bool_]:
             return packable(

@@ -85,7 +85,7 @@ class _Stages:
     member: Member
     rows: Rows
     best: Fastest
-    time: Array
+    cost: Array
     larger: NDArray[numpy.int32]
     smaller: NDArray[numpy.int32]
 
@@ -276,8 +276,8 @@ class MixedRecurrence:
         member = self.members[index]
         rows = member.tables.window(stage - 1, self.stages - stage, time_limit)
         pairs, best = member.tables.pairs, self._fastest(index, stage, sync_limit)
-        time = pairs.spread(best.time, rows.pairs)
-        return _Stages(member, rows, best, time, pairs.larger[rows.pairs], pairs.smaller[rows.pairs])
+        cost = pairs.spread(best.cost, rows.pairs)
+        return _Stages(member, rows, best, cost, pairs.larger[rows.pairs], pairs.smaller[rows.pairs])
 
     def _entry(self, future: Array, usable: "list[_Stages]", stage: int, time_limit: float) -> Array:
         entry = numpy.full(future.shape, numpy.inf)
@@ -287,14 +287,11 @@ class MixedRecurrence:
             times = each.member.times
             for level_out in levels_out:
                 rest = future[level_out][each.smaller]
-                part = each.time + times[level_out][each.smaller]
+                part = each.cost + times[level_out][each.smaller]
                 for level_in in levels_in:
-                    time = part + times[level_in][each.larger]
-                    each.best.settle(time, each.rows.pairs, level_out, level_in)
-                    cost = time + rest
-                    if time_limit < numpy.inf:
-                        cost[time > time_limit] = numpy.inf
-                    each.rows.lower(entry[level_in], cost)
+                    cost = part + times[level_in][each.larger]
+                    each.best.settle(cost, each.rows.pairs, level_out, level_in, time_limit)
+                    each.rows.lower(entry[level_in], cost + rest)
                     self.meter.count(len(each.rows))
         return entry
 
@@ -344,7 +341,8 @@ class MixedRecurrence:
             row = pairs.of_downset(front[0])
             if member.width == width and row.start < row.stop:
                 best = self._fastest(index, stage, sync_limit)
-                stages.append(cheapest_stage(pairs, best, member.times, front, future, time_limit, offset, index))
+                times = (member.times, member.times)
+                stages.append(cheapest_stage(pairs, best, *times, front, future, time_limit, offset, index))
         _, level_out, placed = min(stages, key=lambda each: each[0])
         return placed, level_out
 

@@ -7,14 +7,24 @@ from typing import TypeVar
 
 from attrs import define, field, frozen
 
-from nest.instance import Array, Instance, Solution, StageDecision, chunks_of, fullest_moments, in_flight, weights_of
+from nest.instance import (
+    Array,
+    Instance,
+    Solution,
+    StageDecision,
+    Weights,
+    chunks_of,
+    fullest_moments,
+    in_flight,
+    weights_of,
+)
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.placement import Slots, slots
-from nest.solve.dp.sums import CandidateSums, candidate_sums
+from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.search import Bounded, Incumbent, Meter, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
 
@@ -166,9 +176,27 @@ class PlanSearch(ABC):
 
         def made() -> Objective:
             weights = weights_of(schedule, micro_batches, stages)
-            return Objective(weights.slowest, weights.forward)
+            return Objective(weights.slowest, weights.forward if weights.uniform else 1.0)
 
         return self.once(key, made)
+
+    def parted(self, configuration: Configuration) -> bool:
+        """Whether the times of its stages are needed by parts: the schedule weighs them apart, or messages hide."""
+        schedule, micro_batches = configuration.schedule, configuration.micro_batches
+        if schedule.name in self.instance.space.hidden_messages:
+            return True
+        counts = configuration.stage_counts
+        return self.once(
+            ("parted", schedule.name, chunks_of(schedule), micro_batches, counts),
+            lambda: not all(weights_of(schedule, micro_batches, count).uniform for count in counts),
+        )
+
+    def apart(self, configuration: Configuration, stages: int) -> Weights | None:
+        """What the parts of a stage's time weigh in the sum that `objective` weighs; None: it is that of the times."""
+        if not self.parted(configuration):
+            return None
+        weights = weights_of(configuration.schedule, configuration.micro_batches, stages)
+        return Weights(weights.slowest, 1.0, 1.0, 1.0) if weights.uniform else weights
 
     def in_flight(self, configuration: Configuration, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
@@ -217,6 +245,13 @@ class CutSearch(PlanSearch):
         """Sums of a candidate over downsets."""
         candidate = self.instance.candidates[index]
         return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
+
+    def part_sums(self, configuration: Configuration) -> PartSums | None:
+        """Sums of the times of its candidate by parts; None where nothing needs them."""
+        if not self.parted(configuration):
+            return None
+        candidate = self.instance.candidates[configuration.candidate]
+        return self.once(("parts", configuration.candidate), lambda: part_sums(candidate, self.downsets))
 
     def pairs(self, configuration: Configuration) -> Pairs:
         """The stages of its plans."""

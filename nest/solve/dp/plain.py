@@ -1,15 +1,16 @@
 """Plans of one candidate, one model chunk a stage: tables and bounds, made when needed, shared where they agree."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy
-from attrs import define, field
+from attrs import define, evolve, field
 
-from nest.instance import Array
+from nest.instance import Array, weights_of
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition_bounds
-from nest.solve.dp.choices import UNKNOWN
-from nest.solve.dp.configurations import ComputeBounds, Configuration, compute_bounds
+from nest.solve.dp.choices import UNKNOWN, part_rows
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.first_bounds import ComputeBounds, compute_bounds
 from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, least_batch_time
@@ -17,7 +18,7 @@ from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundari
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import Sums
 from nest.solve.search import Bounded, Incumbent
-from nest.tolerances import LIMIT_SLACK
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 TABLE_BYTES = 256 * 2**20
 """Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
@@ -81,9 +82,10 @@ class PlainSearch(CutSearch):
 
     def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
         """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
-        total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
-        weights = [self.objective(configuration, count) for count in counts]
-        return max(each.time_limit(limit, each.total * total) for each in weights)
+        least = self.first_bounds.total_of(configuration.candidate)
+        weights = [weights_of(configuration.schedule, configuration.micro_batches, count) for count in counts]
+        rest = zip(counts, weights, strict=True)
+        return max(self.objective(configuration, count).time_limit(limit, least(each)) for count, each in rest)
 
     def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
         """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""
@@ -126,7 +128,7 @@ class PlainSearch(CutSearch):
         if len(boundary.times) > 1 or tables.ports:
             # With one level places do not matter, but ports do.
             steps = boundary.steps if len(boundary.times) > 1 else relaxed.steps
-            exact = Recurrence(tables, relaxed.in_flight, boundary.times, steps, boundary.levels, self.meter)
+            exact = evolve(relaxed, times=boundary.times, steps=steps, levels=boundary.levels)
         value, partition = least_batch_time(exact.run, objective, floor, limit)
         pruned["recurrence"] += 1
         return None if partition is None else self._incumbent(configuration, value, partition, tables)
@@ -152,6 +154,7 @@ class PlainSearch(CutSearch):
             configuration.rank_order,
             configuration.stage_counts[-1],
             configuration.zero_degree,
+            *self._priced_alike(configuration),
         )
         limit, known = self._tables.get(key, (-numpy.inf, None))
         if known is None or limit < time_limit:
@@ -160,6 +163,11 @@ class PlainSearch(CutSearch):
             return made
         self._tables.move_to_end(key)
         return known.within(time_limit)
+
+    def _priced_alike(self, configuration: Configuration) -> tuple[Hashable, ...]:
+        """What of the schedule decides the tables of stages."""
+        hides = configuration.schedule.name in self.instance.space.hidden_messages
+        return configuration.copies, self.parted(configuration), hides
 
     def _keep(self, key: Hashable, time_limit: float, tables: StageTables) -> None:
         """Keep `tables`, and drop those used longest ago while all together exceed `TABLE_BYTES`."""
@@ -180,7 +188,15 @@ class PlainSearch(CutSearch):
         sums = self.sums(configuration.candidate)
         pairs = self._useful_pairs(configuration, sums.compute, time_limit)
         # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
-        return stage_tables(self.instance, configuration, sums, pairs, configuration.choices, held_up=self.held_up)
+        return stage_tables(
+            self.instance,
+            configuration,
+            sums,
+            pairs,
+            configuration.choices,
+            held_up=self.held_up,
+            part_sums=self.part_sums(configuration),
+        )
 
     def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
@@ -212,21 +228,34 @@ class PlainSearch(CutSearch):
         """
         time_limit = self._time_limit(configuration, counts, limit)
         decided = (configuration.members, configuration.replicas, configuration.rank_order, configuration.zero_degree)
+        alike = self._priced_alike(configuration)
 
-        def bounds(in_flight: tuple[float, ...]) -> list[Floor]:
+        def bounds(in_flight: tuple[float, ...]) -> Array:
             tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
             return partition_bounds([LeastTimes(tables, relaxed, False)], in_flight, time_limit, self.meter)
 
-        def shared(in_flight: tuple[float, ...]) -> list[Floor]:
+        def shared(in_flight: tuple[float, ...]) -> Array:
             """Those of all schedules that hold as many micro-batches in flight."""
-            key = ("bounds", *decided, configuration.stage_counts[-1], in_flight, time_limit)
+            key = ("bounds", *decided, *alike, configuration.stage_counts[-1], in_flight, time_limit)
             return self.once(key, lambda: bounds(in_flight))
 
         every = self.for_counts(configuration, counts, shared)
-        return [floors[count - 1] for count, floors in zip(counts, every, strict=True)]
+        rows = ((count, terms[:, count - 1].tolist()) for count, terms in zip(counts, every, strict=True))
+        return [self._floor(configuration, count, terms) for count, terms in rows]
+
+    def _floor(self, configuration: Configuration, stages: int, terms: Sequence[float]) -> Floor:
+        """The bounds of the three terms from those of `partition_bounds`."""
+        weights = self.apart(configuration, stages)
+        if weights is None or numpy.inf in terms:
+            return Floor(terms[0], terms[1], terms[-1])
+        time, forward, inputs, sync = terms
+        # Which stage finds the gradients of which weights changes nothing in their sum.
+        found = float(part_rows(self.instance.candidates[configuration.candidate])[2].sum())
+        return Floor(time, weights.of_parts(forward, inputs, found) * (1 - SUM_ERROR), sync)
 
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
         """The recurrence over `tables` with every boundary at its cheapest level."""
         flying = self.in_flight(configuration, stages)
         boundary, steps = self.boundaries(configuration).relaxed[None, :], numpy.zeros(stages - 1, dtype=numpy.int64)
-        return Recurrence(tables, flying, boundary, steps, (UNKNOWN,), self.meter)
+        weights = self.apart(configuration, stages)
+        return Recurrence(tables, flying, boundary, steps, (UNKNOWN,), self.meter, weights)

@@ -8,10 +8,11 @@ gradient reduction. Slots with the same future share their entries.
 from collections.abc import Sequence
 
 import numpy
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Level
+from nest.instance import Array, Level, Weights
+from nest.solve.dp.cheapest import cheapest
 from nest.solve.dp.choices import Boundary
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.placement import Slots
@@ -31,7 +32,8 @@ class PlacedStage:
         smaller: index of the downset of the stages after it.
         slot: where its block sits; an offset in mixed plans.
         choice: index of its choice in the stage tables.
-        time: seconds per micro-batch.
+        cost: its part of what plans are to have the least sum of: `time`, or what the schedule weighs apart.
+        time: seconds per micro-batch while the pipeline is full.
         sync: seconds once per batch.
         member: which of a mixed plan's candidates it uses.
     """
@@ -40,6 +42,7 @@ class PlacedStage:
     smaller: int
     slot: int
     choice: int
+    cost: float
     time: float
     sync: float
     member: int = 0
@@ -58,8 +61,8 @@ class Partition:
 
     @property
     def total_time(self) -> float:
-        """Sum of stage times per micro-batch."""
-        return sum(stage.time for stage in self.stages)
+        """Sum of stage times per micro-batch, or of what the schedule weighs apart."""
+        return sum(stage.cost for stage in self.stages)
 
     @property
     def largest_sync(self) -> float:
@@ -106,8 +109,9 @@ def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
 def cheapest_stage(
     pairs: Pairs,
     best: Fastest,
-    times: Array,
-    front: tuple[int, int],
+    behind: Array,
+    front: Array,
+    entering: tuple[int, int],
     future: Array,
     time_limit: float,
     slot: int,
@@ -118,8 +122,9 @@ def cheapest_stage(
     Args:
         pairs: the stages.
         best: their fastest choices.
-        times: boundary seconds per level, shape `(levels, downsets)`.
-        front: the downset, and the level of the boundary in front.
+        behind: what a boundary behind costs, per level, shape `(levels, downsets)`.
+        front: what one in front costs.
+        entering: the downset, and the level of the boundary in front.
         future: least cost of what follows, by the level of the boundary behind and downset.
         time_limit: most seconds a stage may take per micro-batch.
         slot: as `PlacedStage`.
@@ -127,17 +132,17 @@ def cheapest_stage(
 
     Returns: the sum, the level of the boundary behind, and the stage.
     """
-    larger, level_in = front
+    larger, level_in = entering
     row = pairs.of_downset(larger)
     below = pairs.smaller[row]
-    time = (pairs.spread(best.time, row) + times[:, below]) + times[level_in, larger]
-    for level_out in range(len(time)):
-        best.settle(time[level_out], row, level_out, level_in)
-    cost = numpy.where(time <= time_limit, time + future[:, below], numpy.inf)
+    own = (pairs.spread(best.cost, row) + behind[:, below]) + front[level_in, larger]
+    for level_out in range(len(own)):
+        best.settle(own[level_out], row, level_out, level_in, time_limit)
+    cost = own + future[:, below]
     level_out, column = (int(i) for i in numpy.unravel_index(cost.argmin(), cost.shape))
-    pair = row.start + column
-    sync, choice = best.chosen(pair, pairs.class_of(pair), level_out, level_in)
-    placed = PlacedStage(larger, int(below[column]), slot, choice, float(time[level_out, column]), sync, member)
+    pair, least = row.start + column, float(own[level_out, column])
+    time, sync, choice = best.chosen(pair, pairs.class_of(pair), level_out, level_in, least, time_limit)
+    placed = PlacedStage(larger, int(below[column]), slot, choice, least, time, sync, member)
     return float(cost[level_out, column]), level_out, placed
 
 
@@ -154,6 +159,7 @@ class Recurrence:
         steps: level (index into `times`) between neighbouring slots; slots are one more.
         levels: the level of each row of `times`; `UNKNOWN` in the relaxation.
         meter: counts the work.
+        weights: what the schedule weighs apart; None: the sum is that of the stages' times.
     """
 
     tables: StageTables
@@ -162,9 +168,20 @@ class Recurrence:
     steps: NDArray[numpy.int64]
     levels: tuple[int, ...]
     meter: Meter
+    weights: Weights | None = None
+    _behind: Array = field(init=False)
+    _front: Array = field(init=False)
     _reach: list[list[int]] = field(init=False)
     _best: dict[float, Fastest] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)
+
+    @_behind.default
+    def _weighed_returning(self) -> Array:
+        return self.times if self.weights is None else self.weights.input_gradients * self.times
+
+    @_front.default
+    def _weighed_arriving(self) -> Array:
+        return self.times if self.weights is None else self.weights.forward * self.times
 
     @_reach.default
     def _group_ends(self) -> list[list[int]]:
@@ -196,7 +213,10 @@ class Recurrence:
         fits = self.tables.same_fits(flying)
         if fits in self._best:
             return self._best[fits]
-        best = fastest(self.tables, flying, sync_limit, self.times, self.levels)
+        if self.weights is None:
+            best = fastest(self.tables, flying, sync_limit, self.times, self.levels)
+        else:
+            best = cheapest(self.tables, flying, sync_limit, self.times, self.levels, self.weights)
         if sum(each.bytes for each in (*self._best.values(), best)) <= REMEMBERED_BYTES:
             self._best[fits] = best
         return best
@@ -248,7 +268,7 @@ class Recurrence:
         if not len(rows):
             return entries
         best = self._fastest(stage, sync_limit)
-        stage_time = self.tables.pairs.spread(best.time, rows.pairs)
+        stage_cost = self.tables.pairs.spread(best.cost, rows.pairs)
         larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
         # What follows decides an entry: of slots with the same future, one is worked out for all.
         alike: dict[bytes, list[int]] = {}
@@ -261,15 +281,12 @@ class Recurrence:
                 rest = after[smaller]
                 if not numpy.isfinite(rest).any():
                     continue
-                part = stage_time + self.times[level_out][smaller]
+                part = stage_cost + self._behind[level_out][smaller]
                 for level_in in levels_in:
-                    time = part + self.times[level_in][larger]
-                    best.settle(time, rows.pairs, level_out, level_in)
-                    # The fastest choice does: what a stage chooses changes nothing for the others.
-                    cost = time + rest
-                    if time_limit < numpy.inf:
-                        cost[time > time_limit] = numpy.inf
-                    rows.lower(entries[position, level_in], cost)
+                    cost = part + self._front[level_in][larger]
+                    # The cheapest choice does: what a stage chooses changes nothing for the others.
+                    best.settle(cost, rows.pairs, level_out, level_in, time_limit)
+                    rows.lower(entries[position, level_in], cost + rest)
                     self.meter.count(len(rows))
             entries[positions] = entries[position]
         return entries
@@ -291,13 +308,14 @@ class Recurrence:
         for stage in range(self.stages, 0, -1):
             place, best = position + self.stages - stage, self._fastest(stage, sync_limit)
             future, front = futures[stage - 1][position], (larger, level_in)
-            _, level_out, placed = cheapest_stage(self.tables.pairs, best, self.times, front, future, time_limit, place)
+            costs = (self._behind, self._front)
+            _, level_out, placed = cheapest_stage(self.tables.pairs, best, *costs, front, future, time_limit, place)
             stages.append(placed)
             smaller = placed.smaller
             if stage > 1:
                 followers = self._followers(place, level_out, stage)
-                costs = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
-                position = followers.start + int(costs.argmin())
+                following = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
+                position = followers.start + int(following.argmin())
             larger, level_in = smaller, level_out
         return Partition(tuple(stages))
 
@@ -307,8 +325,14 @@ class Recurrence:
         for slot, stage in enumerate(partition.stages):
             row = pairs.of_downset(stage.larger)
             kind = pairs.class_of(row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller)))
-            around = [boundaries.at(int(boundaries.steps[slot]), stage.smaller)] if slot < last else []
-            around += [boundaries.at(int(boundaries.steps[slot - 1]), stage.larger)] if slot > 0 else []
-            time, sync = self.tables.tables[stage.choice].with_boundaries(numpy.array([kind]), *around)
-            stages.append(evolve(stage, slot=slot, time=float(time[0]), sync=float(sync[0])))
+            behind = [boundaries.at(int(boundaries.steps[slot]), stage.smaller)] if slot < last else []
+            front = [boundaries.at(int(boundaries.steps[slot - 1]), stage.larger)] if slot > 0 else []
+            table, classes = self.tables.tables[stage.choice], numpy.array([kind])
+            if self.weights is None:
+                time, sync = table.with_boundaries(classes, *behind, *front)
+                cost = time
+            else:
+                time, cost, sync = table.weighed(classes, self.weights, front, behind)
+            figures = float(cost[0]), float(time[0]), float(sync[0])
+            stages.append(PlacedStage(stage.larger, stage.smaller, slot, stage.choice, *figures))
         return Partition(tuple(stages))

@@ -33,6 +33,7 @@ class Exclusions:
         never: by text, constraints of one name that hold nowhere: the name and the values it has.
         combinations: combinations of candidate, replicas, rank order, schedule and stage count looked at.
         uneven: combinations of candidate, replicas, rank order and interleaved schedule without an even split.
+        unadmitted: combinations of candidate, replicas, rank order and schedule of which the schedule has no plan.
         shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
         slow: combinations of candidate, replicas, rank order, schedule and stage count that compute for too long.
     """
@@ -42,6 +43,7 @@ class Exclusions:
     never: dict[str, tuple[str, tuple[Value, ...]]] = field(factory=dict)
     combinations: int = 0
     uneven: int = 0
+    unadmitted: int = 0
     shard_groups: int = 0
     slow: int = 0
 

@@ -12,7 +12,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, Solution, chunks_of
-from nest.solve.dp.configurations import ComputeBounds, Configuration, configurations, mixed_configurations
+from nest.solve.dp.configurations import Configuration, configurations, mixed_configurations
 from nest.solve.dp.diagnosis import diagnose
 from nest.solve.dp.downsets import (
     Downsets,
@@ -24,6 +24,7 @@ from nest.solve.dp.downsets import (
     lattice,
     membership,
 )
+from nest.solve.dp.first_bounds import ComputeBounds
 from nest.solve.dp.idle_layers import attachments, without_costs
 from nest.solve.dp.interleaved import InterleavedSearch
 from nest.solve.dp.mixed import MixedSearch

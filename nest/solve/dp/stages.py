@@ -11,11 +11,11 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
-from nest.solve.dp.choices import UNKNOWN, Boundary, Choice, ChoiceTable, Ports, not_dominated
+from nest.solve.dp.choices import UNKNOWN, Boundary, Choice, ChoiceTable, Parts, Ports, not_dominated
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pairs import Pairs, Rows, Stages
-from nest.solve.dp.sums import CandidateSums, Sums
-from nest.solve.dp.zero import zero_tables
+from nest.solve.dp.sums import CandidateSums, PartSums, Sums
+from nest.solve.dp.zero import ZeroTable, zero_tables
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
 FEW_NUMBERS = 2**16
@@ -58,6 +58,8 @@ class StageTables:
         for table in self.tables:
             arrays += [table.time, table.sync, table.first, table.more]
             arrays += [] if table.ports is None else [getattr(table.ports, name) for name in table.ports.names()]
+            parts = table.parts
+            arrays += [] if parts is None else [parts.forward, parts.inputs, parts.weights, parts.work]
         # Choices may share arrays.
         return sum({id(array): array.nbytes for array in arrays if array is not None}.values())
 
@@ -70,6 +72,11 @@ class StageTables:
     def ports(self) -> bool:
         """Whether the ports of some stages may hold them up."""
         return any(table.ports is not None for table in self.tables)
+
+    @property
+    def parted(self) -> bool:
+        """Whether their times are known by parts."""
+        return any(table.parts is not None for table in self.tables)
 
     def same_fits(self, in_flight: float) -> float:
         """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
@@ -155,6 +162,7 @@ def stage_tables(
     *,
     held_up: bool = True,
     quickest: Array | None = None,
+    part_sums: PartSums | None = None,
 ) -> StageTables:
     """Tables of the given choices over the classes of `pairs`; a choice that never helps is left out.
 
@@ -166,7 +174,9 @@ def stage_tables(
         choices: what a stage may choose, preferred first.
         held_up: whether ports hold up what is sent once per batch; if not, the figures are a bound from below.
         quickest: seconds each downset computes at least, whatever its stages use; left out, the candidate's.
+        part_sums: the candidate's times by parts, where the schedule asks for them.
     """
+    hides = configuration.schedule.name in instance.space.hidden_messages
     stages, space, reserve = pairs.distinct, instance.space, instance.cluster.reserve
     zeros = zero_tables(instance, configuration, sums, stages, sorted({choice.zero for choice in choices}))
     compute = sums.compute.over(stages)
@@ -190,8 +200,10 @@ def stage_tables(
             busy = zero.often[1:] + _busy(sums.busy, stages) + _busy(sums.modes[choice.recompute].busy, stages)
             used = (zero.once[1:] > 0) & (exposed < 1)
             free_of = configuration.micro_batches if held_up else None
-            ports = Ports.of(busy, work + time, sync, once[choice.zero] + zero.update, used, free_of)
-        tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports))
+            hidden = work if hides else 0.0
+            ports = Ports.of(busy, work + time, sync, once[choice.zero] + zero.update, used, free_of, hidden)
+        parts = None if part_sums is None else _parts(part_sums, stages, zero, time, extra, work, hides=hides)
+        tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports, parts))
     if not any(table.ports is not None and table.ports.tight.any() for table in tables):
         tables = [evolve(table, ports=None) for table in tables]
     rows_left = not_dominated(tables)
@@ -201,6 +213,21 @@ def stage_tables(
         pairs,
         instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK),
         sums.compute.whole if quickest is None else quickest,
+    )
+
+
+def _parts(
+    sums: PartSums, stages: Stages, zero: ZeroTable, sharding: Array, extra: Array, work: Array, *, hides: bool
+) -> Parts:
+    """The times of a choice by parts; `sharding` is what of ZeRO's communication is exposed."""
+    share = numpy.divide(zero.gathering, zero.often[0], out=numpy.zeros(len(stages)), where=zero.often[0] > 0)
+    gathering = sharding * share
+    return Parts(
+        sums.forward.over(stages) + gathering,
+        sums.inputs.over(stages) + extra + (sharding - gathering),
+        sums.weights.over(stages),
+        work,
+        hides,
     )
 
 
@@ -230,29 +257,35 @@ class Fastest:
     """The fastest choice of each class of stages that fits memory and keeps a limit on gradient reduction.
 
     Attributes:
-        time: seconds per micro-batch without boundaries, infinite where nothing fits, shape `(classes,)`.
+        cost: what plans are to have the least sum of, without boundaries: seconds per micro-batch; infinite where
+            nothing fits, shape `(classes,)`.
         sync: seconds once per batch.
         choice: index of the choice.
     """
 
-    time: Array
+    cost: Array
     sync: Array
     choice: NDArray[numpy.int16]
 
     @property
     def bytes(self) -> int:
         """Memory this takes."""
-        return self.time.nbytes + self.sync.nbytes + self.choice.nbytes
+        return self.cost.nbytes + self.sync.nbytes + self.choice.nbytes
 
-    def settle(self, time: Array, part: slice, level_out: int, level_in: int) -> None:
-        """Put right the `time` of the stages of `part` between boundaries of these levels, as added up without ports.
+    def settle(self, cost: Array, part: slice, level_out: int, level_in: int, time_limit: float) -> None:
+        """Put right the `cost` of the stages of `part` between boundaries of these levels, as added up without ports.
 
-        Levels are indices of rows of boundary times.
+        It is infinite where they take longer than `time_limit` seconds per micro-batch. Levels are indices of rows of
+        boundary times.
         """
+        if time_limit < numpy.inf:
+            cost[cost > time_limit] = numpy.inf
 
-    def chosen(self, pair: int, kind: int, level_out: int, level_in: int) -> tuple[float, int]:
-        """Seconds once per batch and choice of one stage between boundaries of these levels."""
-        return float(self.sync[kind]), int(self.choice[kind])
+    def chosen(
+        self, pair: int, kind: int, level_out: int, level_in: int, cost: float, time_limit: float
+    ) -> tuple[float, float, int]:
+        """Seconds per micro-batch and once per batch, and choice, of one stage of that cost between such boundaries."""
+        return cost, float(self.sync[kind]), int(self.choice[kind])
 
 
 def fastest(tables: StageTables, in_flight: float, sync_limit: float, times: Array, levels: Sequence[int]) -> Fastest:
@@ -307,17 +340,20 @@ class _HeldUp(Fastest):
     def bytes(self) -> int:
         return super().bytes + self.pairs.nbytes + sum(each.nbytes for each in self.usable)
 
-    def settle(self, time: Array, part: slice, level_out: int, level_in: int) -> None:
+    def settle(self, cost: Array, part: slice, level_out: int, level_in: int, time_limit: float) -> None:
         begin, end = (int(place) for place in numpy.searchsorted(self.pairs, (part.start, part.stop)))
         if begin < end:
-            time[self.pairs[begin:end] - part.start] = self.choose(slice(begin, end), level_out, level_in)[0]
+            cost[self.pairs[begin:end] - part.start] = self.choose(slice(begin, end), level_out, level_in)[0]
+        super().settle(cost, part, level_out, level_in, time_limit)
 
-    def chosen(self, pair: int, kind: int, level_out: int, level_in: int) -> tuple[float, int]:
+    def chosen(
+        self, pair: int, kind: int, level_out: int, level_in: int, cost: float, time_limit: float
+    ) -> tuple[float, float, int]:
         place = int(numpy.searchsorted(self.pairs, pair))
         if place == len(self.pairs) or self.pairs[place] != pair:
-            return super().chosen(pair, kind, level_out, level_in)
+            return super().chosen(pair, kind, level_out, level_in, cost, time_limit)
         _, sync, choice = self.choose(slice(place, place + 1), level_out, level_in)
-        return float(sync[0]), int(choice[0])
+        return cost, float(sync[0]), int(choice[0])
 
     def choose(self, places: slice, level_out: int, level_in: int) -> tuple[Array, Array, NDArray[numpy.int16]]:
         """Of the stages in these places, seconds per micro-batch and per batch and the choice; as `StageTables.best`.

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, ParameterGroup
+from nest.solve.dp.choices import part_rows
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Stages
 
@@ -219,6 +220,26 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
         for mode, sums in zip(chosen, of_modes, strict=True)
     }
     return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, tuple(state), busy)
+
+
+@frozen(eq=False)
+class PartSums:
+    """A candidate's times summed over downsets, by what schedules weigh apart.
+
+    Attributes:
+        forward: seconds of forward passes.
+        inputs: seconds of the gradients of inputs.
+        weights: seconds of the gradients of weights.
+    """
+
+    forward: Sums
+    inputs: Sums
+    weights: Sums
+
+
+def part_sums(candidate: Candidate, downsets: Downsets) -> PartSums:
+    """Times of `candidate` by parts over `downsets`."""
+    return PartSums(*sums_of(part_rows(candidate), downsets))
 
 
 def cuts(instance: Instance, candidate: Candidate, downsets: Downsets) -> Array:

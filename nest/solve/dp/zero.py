@@ -78,12 +78,14 @@ class ZeroTable:
         once: communication once per batch, whatever hides, shape `(rows, stages)`.
         update: seconds of the optimizer step, shape `(stages,)`.
         memory: bytes of state, and of what is gathered of it, shape `(stages,)`.
+        gathering: seconds of `often` in forward passes, for which weights are gathered, shape `(stages,)`.
     """
 
     often: Array
     once: Array
     update: Array
     memory: Array
+    gathering: Array
 
 
 def zero_tables(
@@ -92,9 +94,9 @@ def zero_tables(
     """Communication, update and state memory of each of `zeros`, ZeRO stages (the table of PROBLEM.md section 4)."""
     count, ports = len(stages), sums.candidate.busy is not None
     rows = 1 + len(instance.cluster.levels) if ports else 1
-    tables = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((2, count))) for zero in zeros}
+    tables = {zero: ZeroTable(*numpy.zeros((2, rows, count)), *numpy.zeros((3, count))) for zero in zeros}
     stride = configuration.size if configuration.rank_order == "pp-inner" else sums.candidate.width
-    effective = {instance.space.effective_zero(zero) for zero in tables}
+    effective, copies = {instance.space.effective_zero(zero) for zero in tables}, configuration.copies
     for zero, table in tables.items():
         table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
     for group, *summed, pieces in sums.state:
@@ -108,9 +110,9 @@ def zero_tables(
             gather = _slowest(instance, "all_gather", weights, shared.shards, count, ports=ports)
         for asked, table in tables.items():
             zero = instance.space.effective_zero(asked)
-            numpy.add(table.memory, weights / count if zero >= 3 else weights, out=table.memory)
-            numpy.add(table.memory, gradients / count if zero >= 2 else gradients, out=table.memory)
-            numpy.add(table.memory, optimizer / count if zero >= 1 else optimizer, out=table.memory)
+            for sizes, least in ((weights, 3), (gradients, 2), (optimizer, 1)):
+                held = sizes / count if zero >= least else sizes
+                numpy.add(table.memory, held if copies == 1 else copies * held, out=table.memory)
             numpy.add(table.update, update / count if zero >= 1 else update, out=table.update)
             if zero >= 1 and shared.replicates:
                 across = shared.members // count
@@ -130,6 +132,7 @@ def zero_tables(
                     continue
                 each = _slowest(instance, "all_gather", weights / calls, shared.shards, count, ports=ports)
                 numpy.add(table.often, 2 * calls * each, out=table.often)
+                numpy.add(table.gathering, calls * each[0], out=table.gathering)
     return tables
 
 
