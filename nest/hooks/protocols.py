@@ -11,7 +11,7 @@ from nest.instance import Instance
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
 from nest.instance.protocols import CollectiveModel
-from nest.instance.schedule import ChunkedSchedule, OrderedSchedule, Pass, Schedule, moments_of_order
+from nest.instance.schedule import ChunkedSchedule, OrderedSchedule, Pass, Schedule, moments_of_order, numbered
 from nest.network.graph import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import DeviceSpec, LinkProfile, PlanDocument, StackDefaults, Training
@@ -34,6 +34,7 @@ __all__ = [
     "StrategyContext",
     "TopologyImporter",
     "moments_of_order",
+    "numbered",
 ]
 
 

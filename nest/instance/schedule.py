@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from attrs import frozen
+from attrs import field, frozen
 
 FORWARD, BACKWARD = "forward", "backward"
 INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
@@ -33,11 +33,15 @@ class Pass:
         kind: one of `PASSES`.
         micro_batch: which of the replica's, from 0.
         chunk: which of the stage's, from 0.
+        overlapped: whether it runs at the same time as the pass after it. Both together take as long as one after the
+            other, begin once what either needs is there, and send once both are done (DualPipe's `F&B`, PyTorch's
+            `OVERLAP_F_B`).
     """
 
     kind: str
     micro_batch: int
     chunk: int = 0
+    overlapped: bool = False
 
 
 Weighted = tuple[float, float] | tuple[float, float, float, float]
@@ -182,6 +186,83 @@ def route(schedule: Schedule, stages: int) -> tuple[int, ...]:
     return tuple(stage for turn in turns for stage in turn)
 
 
+@frozen
+class Places:
+    """Where the passes of a schedule's orders lie in the pipeline. Stages, devices and chunks are counted from 0.
+
+    Attributes:
+        stages: of the pipeline, as many as it has devices.
+        micro_batches: `M`.
+        route: the stage of each chunk in pipeline order, as `route`.
+        copies: as `copies_of`.
+        chunks: for each stage the numbers of its chunks in the pipeline.
+    """
+
+    stages: int
+    micro_batches: int
+    route: tuple[int, ...]
+    copies: int = 1
+    chunks: tuple[tuple[int, ...], ...] = field(init=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        own: list[list[int]] = [[] for _ in range(self.stages)]
+        for place, stage in enumerate(self.route):
+            own[stage].append(place)
+        object.__setattr__(self, "chunks", tuple(tuple(each) for each in own))
+
+    def mirrored(self, stage: int, micro_batch: int) -> int:
+        """The device that runs a stage over a micro-batch, or the stage that a device does: the same either way."""
+        second = self.copies == 2 and 2 * micro_batch >= self.micro_batches
+        return self.stages - 1 - stage if second else stage
+
+    def place(self, device: int, step: Pass) -> int:
+        """The number in the pipeline of the chunk that a device's pass runs."""
+        return self.chunks[self.mirrored(device, step.micro_batch)][step.chunk]
+
+    def device(self, place: int, micro_batch: int) -> int:
+        """The device that runs a chunk of the pipeline over a micro-batch."""
+        return self.mirrored(self.route[place], micro_batch)
+
+
+def places_of(schedule: Schedule, stages: int, micro_batches: int) -> Places:
+    """Where the passes of a schedule's orders lie."""
+    return Places(stages, micro_batches, route(schedule, stages), copies_of(schedule))
+
+
+Step = tuple[str, int]
+"""A kind of pass and a chunk."""
+
+
+def numbered(steps: Iterable[Step | tuple[Step, Step]]) -> tuple[Pass, ...]:
+    """Passes of these kinds and chunks, each over the first micro-batch that had none of its kind in its chunk.
+
+    Two steps in place of one are overlapped.
+    """
+    following: Counter[Step] = Counter()
+    order = []
+    for each in steps:
+        pair: Any = each if isinstance(each[0], tuple) else (each,)
+        for left, (kind, chunk) in zip(range(len(pair))[::-1], pair, strict=True):
+            half = INPUT_GRADIENTS if kind == BACKWARD else kind
+            order.append(Pass(kind, following[half, chunk], chunk, overlapped=left > 0))
+            following[half, chunk] += 1
+            if kind == BACKWARD:
+                following[WEIGHT_GRADIENTS, chunk] += 1
+    return tuple(order)
+
+
+def runs(order: Sequence[Pass]) -> list[tuple[Pass, ...]]:
+    """The passes of an order, those that are overlapped together."""
+    together: list[tuple[Pass, ...]] = []
+    begun: tuple[Pass, ...] = ()
+    for step in order:
+        begun = (*begun, step)
+        if not step.overlapped:
+            together.append(begun)
+            begun = ()
+    return [*together, begun] if begun else together
+
+
 Moment = tuple[float, ...]
 """Micro-batches that each chunk of a stage holds at one time."""
 
@@ -230,9 +311,9 @@ def order_fault(order: Sequence[Pass], micro_batches: int, chunks: int) -> str |
         return f"it {verb} micro-batch {micro_batch} of chunk {chunk}, counted from 0"
     for (micro_batch, chunk), kinds in ran.items():
         if tuple(kinds) not in (WHOLE, PARTS):
-            runs = ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
+            found = ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
             return (
-                f"of micro-batch {micro_batch} in chunk {chunk}, counted from 0, it runs {runs}; a forward pass comes "
+                f"of micro-batch {micro_batch} in chunk {chunk}, counted from 0, it runs {found}; a forward pass comes "
                 "first, then one backward pass, or input-gradients and weight-gradients"
             )
     return None

@@ -11,7 +11,17 @@ from typing import Any
 from attrs import evolve, frozen
 
 from nest.instance import OrderedSchedule, Pass, Schedule, Weights, chunks_of, fullest_moments, in_flight, weights_of
-from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
+from nest.instance.schedule import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENTS,
+    WEIGHT_GRADIENTS,
+    Places,
+    moments_of_order,
+    order_fault,
+    places_of,
+    runs,
+)
 from nest.spec import PlanDocument, Training
 from nest.tolerances import AGREEMENT
 
@@ -28,6 +38,9 @@ CYCLE = UNITS[FORWARD] + UNITS[BACKWARD]
 
 Lengths = Sequence[Mapping[tuple[str, int], float]]
 """Seconds, or units, of the passes of each stage, by kind and chunk."""
+
+Orders = Sequence[Sequence[Pass]]
+"""Of each device, its passes, one after the other."""
 
 
 class Stuck(Exception):  # noqa: N818 - says what stages are
@@ -111,41 +124,68 @@ def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
         if fault is not None:
             return evolve(blank, faults=(f"gives stage {stage} of {stages} an order that is none: {fault}",))
     try:
-        whole = batch_length(orders, micro_batches, chunks, [equal_passes(chunks)] * stages, is_staggered(schedule))
+        places = places_of(schedule, stages, micro_batches)
+        whole = batch_length(orders, places, [equal_passes(chunks)] * stages, is_staggered(schedule))
     except Stuck as stuck:
         return evolve(blank, faults=(f"orders passes so that {stuck}",))
     equal_stages = whole / (CYCLE * chunks)
-    held = tuple(most_held(order) / chunks for order in orders)
-    faults = (*_time_faults(schedule, micro_batches, stages, equal_stages), *_count_faults(schedule, blank, held))
+    held = tuple(in_flight(moments_of_order(order, chunks)) for order in orders)
+    faults = (*_time_faults(schedule, micro_batches, stages, equal_stages), *_count_faults(schedule, blank, orders))
     return evolve(blank, equal_stages=equal_stages, in_flight=held, faults=faults)
 
 
 def _time_faults(schedule: Schedule, micro_batches: int, stages: int, equal_stages: float) -> list[str]:
     weights = weights_of(schedule, micro_batches, stages)
-    largest, total = weights.slowest, weights.forward
+    priced = equal_stages_take(weights, stages)
     counts = f"({micro_batches} micro-batches, {stages} stages)"
     faults = []
-    if not isclose(largest + total * stages, equal_stages, rel_tol=AGREEMENT):
+    if not isclose(priced, equal_stages, rel_tol=AGREEMENT):
         faults.append(
-            f"prices equal stages at {largest + total * stages:g} times the time of one (A + B s), but its order takes "
+            f"prices equal stages at {priced:g} times the time of one (A + B s), but its order takes "
             f"{equal_stages:g} {counts}"
         )
-    if largest + total < micro_batches * (1 - AGREEMENT):
-        faults.append(
-            f"prices a pipeline with all its work in one stage at {largest + total:g} times the time of that (A + B), "
-            f"but it has {micro_batches} micro-batches to run {counts}"
-        )
+    for parts, least in zip(RAYS, least_of_rays(weights), strict=True):
+        if least < micro_batches * (1 - AGREEMENT):
+            faults.append(
+                f"prices a pipeline with all its work in one stage at {least:g} times the time of that (A + B{parts}), "
+                f"but it has {micro_batches} micro-batches to run {counts}"
+            )
+            break
     return faults
 
 
-def _count_faults(schedule: Schedule, blank: Certificate, held: Sequence[float]) -> list[str]:
+RAYS = {
+    ", all of it forward passes": (1.0, 0.0, 0.0),
+    ", all of it gradients of inputs": (0.0, 1.0, 0.0),
+    ", half forward passes, half gradients of weights": (0.5, 0.0, 0.5),
+    ", half gradients of inputs, half of weights": (0.0, 0.5, 0.5),
+}
+"""Parts of a stage's time of which every other is a sum: gradients of weights are at most half of it."""
+
+
+def least_of_rays(weights: Weights) -> tuple[float, ...]:
+    """What a batch takes where one stage has all work, over its time, for each of `RAYS`: `A` and a part of the sum."""
+    return tuple(weights.slowest + float(weights.of_parts(*parts)) for parts in RAYS.values())
+
+
+def _count_faults(schedule: Schedule, blank: Certificate, orders: Orders) -> list[str]:
     faults = []
-    for stage, most in enumerate(held, start=1):
-        counted = in_flight(fullest_moments(schedule, stage, blank.stages, blank.micro_batches))
+    for stage, order in enumerate(orders, start=1):
+        told = fullest_moments(schedule, stage, blank.stages, blank.micro_batches)
+        found = moments_of_order(order, len(told[0]))
+        counted, most = in_flight(told), in_flight(found)
         if not isclose(counted, most, rel_tol=AGREEMENT):
             faults.append(
                 f"counts {counted:g} micro-batches in flight in stage {stage} of {blank.stages}, but its order holds "
                 f"{most:g} ({blank.micro_batches} micro-batches)"
+            )
+        elif any(len(set(moment)) > 1 for moment in told) and set(told) != set(found):
+            moment = sorted(set(told) ^ set(found))[0]
+            faults.append(
+                f"{'counts' if moment in told else 'does not count'} chunks of stage {stage} of {blank.stages} that "
+                f"hold {', '.join(f'{count:g}' for count in moment)} micro-batches at one time, "
+                f"{'but' if moment in told else 'as'} its order {'never has' if moment in told else 'has'} them "
+                f"({blank.micro_batches} micro-batches)"
             )
     return faults
 
@@ -160,93 +200,103 @@ def is_staggered(schedule: Schedule) -> bool:
     return bool(getattr(schedule, "staggered", False))
 
 
-def most_held(order: Sequence[Pass]) -> int:
-    """Chunks of micro-batches that a stage holds at its fullest: from a forward pass to the end of the backward one."""
-    now = most = 0
-    for step in order:
-        if step.kind == FORWARD:
-            now += 1
-            most = max(most, now)
-        elif step.kind != INPUT_GRADIENTS:
-            now -= 1
-    return most
-
-
-def batch_length(
-    orders: Sequence[Sequence[Pass]], micro_batches: int, chunks: int, lengths: Lengths, staggered: bool
-) -> float:
-    """What the passes of a batch take, each run as soon as its stage is free and what it needs is there.
+def batch_length(orders: Orders, places: Places, lengths: Lengths, staggered: bool) -> float:
+    """What the passes of a batch take, each run as soon as its device is free and what it needs is there.
 
     Args:
-        orders: of each stage, its passes.
-        micro_batches: `M`.
-        chunks: of each stage; chunk `j` of stage `i` of `s` is the pipeline's run of layers `j s + i`, from 0.
-        lengths: of passes.
-        staggered: whether to count each stage from its first pass to its last, rather than all from the first one.
+        orders: of each device, its passes.
+        places: where they lie in the pipeline.
+        lengths: of the passes of each stage, whichever device runs them.
+        staggered: whether to count each device from its first pass to its last, rather than all from the first one.
 
     Raises:
         Stuck: stages wait for one another.
     """
-    stages = len(orders)
-    last = stages * chunks - 1
-    forward: list[list[float | None]] = [[None] * micro_batches for _ in range(last + 1)]
-    gradients: list[list[float | None]] = [[None] * micro_batches for _ in range(last + 1)]
-    begun = [0.0] * stages
-    clocks = [0.0] * stages
-    done = [0] * stages
+    devices, last = len(orders), len(places.route) - 1
+    forward: list[list[float | None]] = [[None] * places.micro_batches for _ in range(last + 1)]
+    gradients: list[list[float | None]] = [[None] * places.micro_batches for _ in range(last + 1)]
+    begun = [0.0] * devices
+    clocks = [0.0] * devices
+    done = [0] * devices
+    work = [runs(order) for order in orders]
+
+    def comes(stage: int, step: Pass) -> float | None:
+        """When what a pass waits for is there; None: it is not known yet."""
+        place = places.chunks[stage][step.chunk]
+        if step.kind == FORWARD:
+            return forward[place - 1][step.micro_batch] if place else 0.0
+        return gradients[place + 1][step.micro_batch] if step.kind != WEIGHT_GRADIENTS and place < last else 0.0
+
     moved = True
     while moved:
         moved = False
-        for stage, order in enumerate(orders):
-            clock, own = clocks[stage], lengths[stage]
-            first = position = done[stage]
-            while position < len(order):
-                step = order[position]
-                kind, place = step.kind, step.chunk * stages + stage
-                ready: float | None = clock
-                if kind == FORWARD:
-                    if place:
-                        ready = forward[place - 1][step.micro_batch]
-                elif kind != WEIGHT_GRADIENTS and place < last:
-                    ready = gradients[place + 1][step.micro_batch]
-                if ready is None:
+        for device, order in enumerate(work):
+            while done[device] < len(order):
+                together = [(places.mirrored(device, step.micro_batch), step) for step in order[done[device]]]
+                needs = [comes(stage, step) for stage, step in together]
+                if None in needs:
                     break
-                start = max(ready, clock)
-                clock = start + own[kind, step.chunk]
-                if kind == FORWARD:
-                    forward[place][step.micro_batch] = clock
-                elif kind != WEIGHT_GRADIENTS:
-                    gradients[place][step.micro_batch] = clock
-                if not position:
-                    begun[stage] = start
-                position += 1
-            if position > first:
-                clocks[stage], done[stage], moved = clock, position, True
-    stuck = next((stage for stage, order in enumerate(orders) if done[stage] < len(order)), None)
+                start = max(clocks[device], *(need or 0.0 for need in needs))
+                end = start + sum(lengths[stage][step.kind, step.chunk] for stage, step in together)
+                for stage, step in together:
+                    place = places.chunks[stage][step.chunk]
+                    if step.kind == FORWARD:
+                        forward[place][step.micro_batch] = end
+                    elif step.kind != WEIGHT_GRADIENTS:
+                        gradients[place][step.micro_batch] = end
+                if not done[device]:
+                    begun[device] = start
+                clocks[device], moved = end, True
+                done[device] += 1
+    stuck = next((device for device, order in enumerate(work) if done[device] < len(order)), None)
     if stuck is not None:
         raise Stuck(f"stage {stuck + 1} waits for ever to begin its pass {done[stuck] + 1}")
     return max(end - (begin if staggered else 0.0) for begin, end in zip(begun, clocks, strict=True))
 
 
-def longest_pipeline(
-    weights: Weights,
-    orders: Sequence[Sequence[Pass]],
-    micro_batches: int,
-    chunks: int,
-    lengths: Lengths,
-    staggered: bool,
-) -> float:
+def longest_pipeline(weights: Weights, orders: Orders, places: Places, lengths: Lengths, staggered: bool) -> float:
     """The most that passes may take in the order of a schedule whose weights hold for equal stages, seconds.
 
-    `(A + B s) v 3 u`, where `u` is the longest of its forward passes, half backward passes, and parts of those: equal
-    stages whose passes take `u`, `2 u`, `u` and `u` take exactly that, and no pass ends later because another one is
-    shorter. Where stages are counted from their own beginnings, which may then be earlier, all begin with the first.
+    `(A + B s) v 3 u` with `B = (Bf + Bb + Bw) / 3`, where `u` is the longest of its forward passes, half backward
+    passes, and parts of those: equal stages whose passes take `u`, `2 u`, `u` and `u` take exactly that, and no pass
+    ends later because another one is shorter. Where stages are counted from their own beginnings, which may then be
+    earlier, all begin with the first.
     """
-    kinds = {step.kind for order in orders for step in order}
-    unit = max(seconds / UNITS[kind] for stage in lengths for (kind, _), seconds in stage.items() if kind in kinds)
-    earlier = 0.0
+    chunks, earlier = len(places.route) // places.stages, 0.0
     if staggered:
         equal = [equal_passes(chunks)] * len(orders)
-        together, apart = (batch_length(orders, micro_batches, chunks, equal, each) for each in (False, True))
+        together, apart = (batch_length(orders, places, equal, each) for each in (False, True))
         earlier = together - apart
-    return unit * ((weights.slowest + weights.forward * len(orders)) * chunks * CYCLE + earlier)
+    return longest_pass(orders, lengths) * (equal_stages_take(weights, places.stages) * chunks * CYCLE + earlier)
+
+
+def highest_price(weights: Weights, orders: Orders, places: Places, lengths: Lengths) -> float:
+    """The most that weights may say of stages whose passes are no longer, seconds.
+
+    `(3 A + s (Bf + Bb + max(Bw, 0))) v u`, with `u` as in `longest_pipeline`: what gradients of weights make up for,
+    short ones do not.
+    """
+    chunks = len(places.route) // places.stages
+    filling = weights.forward + weights.input_gradients + max(weights.weight_gradients, 0.0)
+    return longest_pass(orders, lengths) * chunks * (CYCLE * weights.slowest + places.stages * filling)
+
+
+def longest_pass(orders: Orders, lengths: Lengths) -> float:
+    """Seconds of the longest pass, a whole backward pass counted as two (`UNITS`)."""
+    kinds = {step.kind for order in orders for step in order}
+    return max(seconds / UNITS[kind] for stage in lengths for (kind, _), seconds in stage.items() if kind in kinds)
+
+
+def busiest(orders: Orders, places: Places, lengths: Lengths) -> float:
+    """Seconds of the passes of the device that has most of them, the least that a batch takes."""
+    return max(
+        sum(lengths[places.mirrored(device, step.micro_batch)][step.kind, step.chunk] for step in order)
+        for device, order in enumerate(orders)
+    )
+
+
+def equal_stages_take(weights: Weights, stages: int) -> float:
+    """What a batch takes on stages whose passes are equal, over one stage's time: `A + s (Bf + Bb + Bw) / 3`."""
+    if weights.uniform:  # So that no rounding comes from dividing by 3.
+        return weights.slowest + weights.forward * stages
+    return weights.slowest + float(weights.of_parts(1.0, 1.0, 1.0)) * stages / CYCLE

@@ -1,8 +1,11 @@
 """Interleaved one forward, one backward: Megatron-LM's virtual pipeline stages (arXiv 2104.04473, section 2.2)."""
 
+from functools import lru_cache
+
 from attrs import evolve, field, frozen, validators
 
 from nest.hooks.protocols import Pass
+from nest.instance.schedule import Moment, moments_of_order
 from nest.schedules.one_forward_one_backward import in_turn
 
 
@@ -22,28 +25,38 @@ class Interleaved:
         return evolve(self, chunks=chunks)
 
     def admits(self, stages: int, micro_batches: int, chunks: int) -> bool:
-        """Whether `M` is a multiple of `s`: micro-batches run in rounds of `s` (PROBLEM.md section 4)."""
-        return micro_batches % stages == 0
+        """`M` a multiple of `s`: rounds of `s` micro-batches."""
+        return not micro_batches % stages
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
         """`A = M - 1/v`, `B = 1/v` (PROBLEM.md section 4), a bubble of `(s - 1) t / v` (the paper's section 2.2)."""
         return micro_batches - 1 / self.chunks, 1 / self.chunks
 
-    def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
-        """`min(M v, 2 (s - i) + (v - 1) s + 1)` chunks, each a `v`-th of a micro-batch (PROBLEM.md section 4).
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+        """As its order has them: at most `min(M v, 2 (s - i) + (v - 1) s + 1)` chunks (PROBLEM.md section 4).
 
         That is Megatron-LM's warm-up of `2 (s - i) + (v - 1) s` chunks and the one that runs.
         """
-        held = min(micro_batches * self.chunks, 2 * (stages - stage) + (self.chunks - 1) * stages + 1)
-        return held / self.chunks
+        return _moments(self.chunks, stage, stages, min(micro_batches, 4 * stages))
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """Rounds of `s` micro-batches: each chunk runs a round before the next chunk does (the paper's section 2.2).
 
         Chunks run backward in the reverse order. A stage begins with as many forward passes as `in_flight` counts.
         """
-        rounds = [range(first, min(first + stages, micro_batches)) for first in range(0, micro_batches, stages)]
-        places = [(chunk, index) for indices in rounds for chunk in range(self.chunks) for index in indices]
+        places = in_rounds(stages, micro_batches, self.chunks)
         forward = [Pass("forward", index, chunk) for chunk, index in places]
         backward = [Pass("backward", index, self.chunks - 1 - chunk) for chunk, index in places]
         return in_turn(forward, [[each] for each in backward], 2 * (stages - stage) + (self.chunks - 1) * stages + 1)
+
+
+def in_rounds(stages: int, micro_batches: int, chunks: int) -> list[tuple[int, int]]:
+    """Chunks and micro-batches in the order in which they run forward: rounds of `s`, chunk after chunk."""
+    rounds = [range(first, min(first + stages, micro_batches)) for first in range(0, micro_batches, stages)]
+    return [(chunk, index) for indices in rounds for chunk in range(chunks) for index in indices]
+
+
+@lru_cache(maxsize=2**12)
+def _moments(chunks: int, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+    """Of so many micro-batches; more of them hold no more, as stages then repeat what they do."""
+    return moments_of_order(Interleaved(chunks).order(stage, stages, micro_batches), chunks)

@@ -10,7 +10,19 @@ from numpy.typing import NDArray
 
 from nest.errors import InputError
 from nest.instance import Pass
-from nest.simulate.timeline import REPORT_EVERY, Progress, Span, Task, Timeline, recorded, sent
+from nest.instance.schedule import Places
+from nest.simulate.timeline import (
+    REPORT_EVERY,
+    Message,
+    Progress,
+    Span,
+    Task,
+    Timeline,
+    awaited,
+    recorded,
+    sent,
+    under_way,
+)
 from nest.simulate.work import COLLECTIVES, COMPUTE, Piece, StageWork
 from nest.units import displayed
 
@@ -126,6 +138,7 @@ class Disturbed:
 def disturb(
     works: Sequence[StageWork],
     spans: Sequence[Span],
+    places: Places,
     replicas: int,
     staggered: bool,
     planned: float,
@@ -140,6 +153,7 @@ def disturb(
     Args:
         works: what each stage has to do.
         spans: passes as planned; one that others wait for stands before them.
+        places: where they lie in the pipeline.
         replicas: `d`.
         staggered: of the schedule.
         planned: seconds of the batch as planned.
@@ -160,7 +174,7 @@ def disturb(
     at_once = max(AT_ONCE // replicas, 1)
     result: list[_Runs] = []
     for first in range(0, disturbance.runs, at_once):
-        runs = _Runs(works, (min(at_once, disturbance.runs - first), replicas), disturbance, draw)
+        runs = _Runs(works, places, (min(at_once, disturbance.runs - first), replicas), disturbance, draw)
         runs.go(spans, replica if first == 0 else None, progress, (first, disturbance.runs))
         result.append(runs)
     times = numpy.concatenate([runs.batch_times(staggered) for runs in result])
@@ -170,7 +184,7 @@ def disturb(
         planned,
         tuple(times.tolist()),
         tuple(waits),
-        recorded(works, replica, result[0].spans, result[0].tasks),
+        recorded(works, replica, result[0].spans, result[0].tasks, places),
     )
 
 
@@ -178,9 +192,15 @@ class _Runs:
     """Several runs of all replicas, side by side in arrays."""
 
     def __init__(
-        self, works: Sequence[StageWork], shape: tuple[int, int], disturbance: Disturbance, draw: numpy.random.Generator
+        self,
+        works: Sequence[StageWork],
+        places: Places,
+        shape: tuple[int, int],
+        disturbance: Disturbance,
+        draw: numpy.random.Generator,
     ) -> None:
         self._works = works
+        self._places = places
         self._shape = shape
         self._sigma = disturbance.jitter
         self._draw = draw
@@ -198,10 +218,13 @@ class _Runs:
     def go(self, spans: Sequence[Span], replica: int | None, progress: Progress | None, among: tuple[int, int]) -> None:
         """Run all passes and the optimizer step; the first run of replica `replica` is recorded."""
         self._shown = replica
-        stages, chunks = len(self._works), self._works[0].chunks
-        arrived: dict[tuple[bool, int, int], Times] = {}
+        arrived: dict[Message, Times] = {}
+        together: tuple[Span, ...] = ()
         for number, span in enumerate(spans):
-            self._run(span, arrived, stages, chunks)
+            together = (*together, span)
+            if not span.run.overlapped:
+                self._run(together, arrived)
+                together = ()
             if progress is not None and number % REPORT_EVERY == 0:
                 progress("disturbing", (among[0] + self._shape[0] * number / len(spans)) / among[1])
         for stage, work in enumerate(self._works):
@@ -219,24 +242,26 @@ class _Runs:
         seconds: Times = ends.max(axis=(0, 2))
         return seconds
 
-    def _run(self, span: Span, arrived: dict[tuple[bool, int, int], Times], stages: int, chunks: int) -> None:
-        step, stage = span.run, span.stage
-        clock = self._free[stage]
-        place = step.chunk * stages + stage
-        if step.kind != "weight-gradients":
-            message = arrived.pop((step.kind != "forward", place, step.micro_batch), None)
-            clock = clock if message is None else numpy.maximum(clock, message)
-        begun = clock
-        if self._begun[stage] is None:
-            self._begun[stage] = clock
-        for piece in self._works[stage].passes[step.kind, step.chunk]:
-            clock = self._piece(stage, piece, clock, step)
-        self._free[stage] = clock
-        outgoing = sent(step, stage, stages, chunks)
-        if outgoing is not None:
-            arrived[outgoing] = clock
-        if self._shown is not None:
-            self.spans.append(Span(stage, step, float(begun[0, self._shown]), float(clock[0, self._shown])))
+    def _run(self, together: Sequence[Span], arrived: dict[Message, Times]) -> None:
+        """Run a pass, or two that are overlapped."""
+        device, places = together[0].stage, self._places
+        clock = self._free[device]
+        for span in together:
+            need = awaited(span.run, device, places)
+            clock = clock if need is None else numpy.maximum(clock, arrived.pop(need))
+        if self._begun[device] is None:
+            self._begun[device] = clock
+        for span in together:
+            step, begun = span.run, clock
+            for piece in self._works[places.mirrored(device, step.micro_batch)].passes[step.kind, step.chunk]:
+                clock = self._piece(device, piece, clock, step)
+            if self._shown is not None:
+                self.spans.append(Span(device, step, float(begun[0, self._shown]), float(clock[0, self._shown])))
+        self._free[device] = clock
+        for span in together:
+            message = sent(span.run, device, places)
+            if message is not None:
+                arrived[message] = clock + under_way(self._works, message, places)
 
     def _piece(self, stage: int, piece: Piece, clock: Times, step: Pass | None) -> Times:
         """When a piece ends that may begin at `clock`."""

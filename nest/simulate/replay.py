@@ -7,22 +7,23 @@ from attrs import asdict, evolve, field, frozen
 
 from nest.hooks.guard import attribute
 from nest.instance import Instance, Pass, Solution, Weights, weights_of
-from nest.plan.certificate import Stuck, batch_length, certify, is_staggered, longest_pipeline
+from nest.instance.schedule import Places, places_of
+from nest.plan.certificate import Orders, Stuck, batch_length, certify, is_staggered, longest_pipeline
 from nest.plan.layout import schedule_of
 from nest.simulate.disturbance import Disturbance, Disturbed, disturb
-from nest.simulate.timeline import Orders, Progress, Timeline, batch_time, orders_of, run, timeline
-from nest.simulate.work import StageWork, stage_works
+from nest.simulate.timeline import Progress, Timeline, batch_time, orders_of, run, timeline, under_way
+from nest.simulate.work import Piece, StageWork, stage_works
 from nest.tolerances import AGREEMENT
 from nest.units import format_seconds
 
 
 @frozen
 class Difference:
-    """Seconds by which a replay exceeds the closed form `A max t + B sum t + max y`, by reason.
+    """Seconds by which a replay exceeds the closed form `A max t + sum (Bf f + Bb b + Bw w) + max y`, by reason.
 
     Attributes:
         passes: on stages that all have the passes of the slowest: the weights take passes to have other shares of the
-            stage's time than they have here.
+            stage's time than they have here, or messages to hide better or worse.
         chunks: the chunks of the slowest stage differ: the weights take them to be alike.
         stages: stages differ: the closed form fills and drains the pipeline with every stage's whole time.
         synchronisation: the closed form adds the longest one to the end of the last pass; the replay lets each stage
@@ -75,6 +76,7 @@ class Replay:
         idle_share: share of the batch in which a device, on average over the stages, waits for the pipeline.
         stages: in pipeline order.
         timeline: passes and tasks of a replica.
+        places: where the passes lie in the pipeline.
         disturbed: what jitter and slow devices do; None: none were asked for.
     """
 
@@ -88,6 +90,7 @@ class Replay:
     idle_share: float
     stages: tuple[StageReplay, ...]
     timeline: Timeline = field(repr=False)
+    places: Places = field(repr=False)
     disturbed: Disturbed | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,20 +134,20 @@ def replay(
     schedule = schedule_of(instance, solution)
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
-    orders = orders_of(schedule, stages, micro_batches, chunks)
+    orders, places = orders_of(schedule, stages, micro_batches), places_of(schedule, stages, micro_batches)
     seconds = [{each: work.seconds(*each) for each in work.passes} for work in works]
 
     def length(stage: int, step: Pass) -> float:
         return seconds[stage][step.kind, step.chunk]
 
     try:
-        spans = run(orders, chunks, length, progress)
+        spans = run(orders, places, length, lambda message: under_way(works, message, places), progress)
     except Stuck as stuck:
         attribute(schedule, f"orders passes so that {stuck}")
         raise AssertionError(f"{schedule.name}: {stuck}") from None
     staggered, weights = is_staggered(schedule), weights_of(schedule, micro_batches, stages)
     whole = batch_time(spans, [work.sync for work in works], staggered)
-    planned = timeline(works, spans)
+    planned = timeline(works, spans, places)
     pipeline = batch_time(spans, [0.0] * stages, staggered)
     busy = sum(span.end - span.start for span in spans) / stages
     result = Replay(
@@ -154,15 +157,18 @@ def replay(
         replicas=solution.replicas,
         batch_time=whole,
         closed_form=closed_form(works, weights),
-        difference=_difference(works, orders, weights, whole, pipeline, staggered),
+        difference=_difference(works, orders, places, weights, whole, pipeline, staggered),
         # Rounding must not make the share of a pipeline that never waits negative.
         idle_share=max(pipeline - busy, 0.0) / whole if whole > 0 else 0.0,
         stages=_stages(works, planned, whole, micro_batches),
         timeline=planned,
+        places=places,
     )
     if disturbance is None:
         return result
-    return evolve(result, disturbed=disturb(works, spans, solution.replicas, staggered, whole, disturbance, progress))
+    return evolve(
+        result, disturbed=disturb(works, spans, places, solution.replicas, staggered, whole, disturbance, progress)
+    )
 
 
 def _stages(works: Sequence[StageWork], planned: Timeline, whole: float, micro_batches: int) -> tuple[StageReplay, ...]:
@@ -183,14 +189,15 @@ def _stages(works: Sequence[StageWork], planned: Timeline, whole: float, micro_b
 
 
 def closed_form(works: Sequence[StageWork], weights: Weights) -> float:
-    """`A max t + B sum t + max y` of these stages (PROBLEM.md section 4)."""
-    times = [work.time for work in works]
-    return weights.slowest * max(times) + weights.forward * sum(times) + max(work.sync for work in works)
+    """`A max t + sum (Bf f + Bb b + Bw w) + max y` of these stages (PROBLEM.md section 4)."""
+    slowest, filling = max(work.time for work in works), sum(work.weighed(weights) for work in works)
+    return weights.slowest * slowest + filling + max(work.sync for work in works)
 
 
 def _difference(
     works: Sequence[StageWork],
     orders: Orders,
+    places: Places,
     weights: Weights,
     whole: float,
     pipeline: float,
@@ -201,17 +208,17 @@ def _difference(
     Args:
         works: what each stage has to do.
         orders: of passes.
-        weights: `(A, B)` of the closed form.
+        places: where they lie in the pipeline.
+        weights: of the closed form.
         whole: seconds of the replay.
         pipeline: the same without gradient reduction and optimizer step.
         staggered: of the schedule.
     """
-    slowest, total = weights.slowest, weights.forward
     longest = max(works, key=lambda work: work.time)
-    form = slowest * longest.time + total * longest.time * len(works)
-    mean = _uniform(longest, orders, staggered, alike=True)
-    uniform = _uniform(longest, orders, staggered, alike=False) if longest.chunks > 1 else mean
-    planned = slowest * longest.time + total * sum(work.time for work in works)
+    form = weights.slowest * longest.time + longest.weighed(weights) * len(works)
+    mean = _uniform(longest, orders, places, staggered, alike=True)
+    uniform = _uniform(longest, orders, places, staggered, alike=False) if longest.chunks > 1 else mean
+    planned = weights.slowest * longest.time + sum(work.weighed(weights) for work in works)
     return Difference(
         passes=_clean(mean - form, whole),
         chunks=_clean(uniform - mean, whole),
@@ -220,13 +227,20 @@ def _difference(
     )
 
 
-def _uniform(work: StageWork, orders: Orders, staggered: bool, *, alike: bool) -> float:
+def _uniform(work: StageWork, orders: Orders, places: Places, staggered: bool, *, alike: bool) -> float:
     """Seconds of the pipeline where every stage has the passes of `work`, with `alike` the same in all its chunks."""
-    times = {
-        (kind, chunk): work.total(kind) / work.chunks if alike else work.seconds(kind, chunk)
-        for kind, chunk in work.passes
-    }
-    spans = run(orders, work.chunks, lambda _, step: times[step.kind, step.chunk])
+    if alike:
+        travel = {kind: sum(each for (of, _), each in work.travel.items() if of == kind) for kind, _ in work.passes}
+        work = evolve(
+            work,
+            passes={each: (Piece(each[0], work.total(each[0]) / work.chunks),) for each in work.passes},
+            travel={each: travel[each[0]] / work.chunks for each in work.passes},
+        )
+    seconds = {each: work.seconds(*each) for each in work.passes}
+    same = [work] * len(orders)
+    spans = run(
+        orders, places, lambda _, step: seconds[step.kind, step.chunk], lambda message: under_way(same, message, places)
+    )
     return batch_time(spans, [0.0] * len(orders), staggered)
 
 
@@ -241,20 +255,18 @@ def contradiction(instance: Instance, solution: Solution) -> str | None:
     A schedule without an order contradicts nothing, and what has more passes than `nest.plan.certificate.MOST` is not
     looked at.
     """
-    schedule, count, chunks = schedule_of(instance, solution), len(solution.stages), solution.chunks
+    schedule, count = schedule_of(instance, solution), len(solution.stages)
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
     certificate = certify(schedule, micro_batches, count)
     if certificate.missing is None and certificate.equal_stages is not None:
-        assert hasattr(schedule, "order")
-        orders = [schedule.order(stage, count, micro_batches) for stage in range(1, count + 1)]
+        orders, places = orders_of(schedule, count, micro_batches), places_of(schedule, count, micro_batches)
         works = stage_works(instance, solution)
-        lengths = [{each: work.seconds(*each) for each in work.passes} for work in works]
+        # With all messages in the passes, as no pass begins later for what hides.
+        lengths = [{each: work.seconds(*each) + work.travel.get(each, 0.0) for each in work.passes} for work in works]
         staggered = is_staggered(schedule)
-        pipeline = batch_length(orders, micro_batches, chunks, lengths, staggered)
-        most = longest_pipeline(
-            weights_of(schedule, micro_batches, count), orders, micro_batches, chunks, lengths, staggered
-        )
+        pipeline = batch_length(orders, places, lengths, staggered)
+        most = longest_pipeline(weights_of(schedule, micro_batches, count), orders, places, lengths, staggered)
         if pipeline > most * (1 + AGREEMENT):
             run = replay(instance, solution)
             return (

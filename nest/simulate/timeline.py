@@ -7,16 +7,16 @@ from attrs import frozen
 
 from nest.errors import InputError
 from nest.hooks.guard import attribute
-from nest.instance import OrderedSchedule, Pass, Schedule
-from nest.instance.schedule import order_fault
-from nest.plan.certificate import Stuck
+from nest.instance import OrderedSchedule, Pass, Schedule, chunks_of
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Places, order_fault, runs
+from nest.plan.certificate import Orders, Stuck
 from nest.simulate.work import StageWork
 
 Points = tuple[tuple[float, float], ...]
 """Seconds from the beginning of the batch, and bytes from then on; of several at one time, the last."""
 
-Orders = Sequence[Sequence[Pass]]
-"""For each stage its passes, in order."""
+Message = tuple[bool, int, int]
+"""Whether it is of gradients, the chunk of the pipeline that reads it, and the micro-batch."""
 
 Progress = Callable[[str, float], None]
 """Called with what is being done, and which share of it is."""
@@ -30,7 +30,7 @@ class Span:
     """A pass as it was run.
 
     Attributes:
-        stage: from 0.
+        stage: whose device ran it, from 0.
         run: the pass.
         start: seconds from the beginning of the batch.
         end: seconds.
@@ -47,7 +47,7 @@ class Task:
     """A piece as it was run: what timelines draw.
 
     Attributes:
-        stage: from 0.
+        stage: whose device ran it, from 0.
         kind: of `Piece`.
         run: kind of the pass it is a piece of; None for what happens once per batch.
         micro_batch: from 0; None for what happens once per batch.
@@ -73,6 +73,7 @@ class Timeline:
         replica: from 0.
         spans: passes; on each stage in the order they were run.
         tasks: of these passes and of the optimizer step; on each stage in the order they were run.
+        hidden: what was received while the stage did something else.
         memory: for each stage, bytes over time.
         peaks: for each stage, the most bytes at any time.
     """
@@ -80,83 +81,110 @@ class Timeline:
     replica: int
     spans: tuple[Span, ...]
     tasks: tuple[Task, ...]
+    hidden: tuple[Task, ...]
     memory: tuple[Points, ...]
     peaks: tuple[float, ...]
 
 
 def run(
-    orders: Orders, chunks: int, seconds: Callable[[int, Pass], float], progress: Progress | None = None
+    orders: Orders,
+    places: Places,
+    seconds: Callable[[int, Pass], float],
+    travel: Callable[[Message], float] = lambda _: 0.0,
+    progress: Progress | None = None,
 ) -> tuple[Span, ...]:
     """Every pass of a batch, in the order in which they start; one that others wait for stands before them.
 
-    A stage runs one pass at a time. A forward pass waits for that of the chunk in front, a backward pass or its part
+    A device runs one pass at a time. A forward pass waits for that of the chunk in front, a backward pass or its part
     for the gradients of inputs of the chunk behind. Messages wait until the stage that receives them is free, and are
-    part of its pass (PROBLEM.md section 4: boundaries are charged to the stage that receives).
+    part of its pass (PROBLEM.md section 4: boundaries are charged to the stage that receives); what hides of them is
+    under way while the device does what it has to do. Of passes that are overlapped, both wait for what either needs,
+    and send once both are done; they are drawn one after the other.
 
     Args:
-        orders: for each stage its passes, in order.
-        chunks: of each stage; chunk `c` of stage `i` of `s`, both from 0, has place `c s + i` in the pipeline.
-        seconds: of a pass of a stage.
+        orders: for each device its passes, in order.
+        places: where they lie in the pipeline.
+        seconds: of a pass of a stage, whichever device runs it.
+        travel: seconds for which a message is under way beside what its reader does.
         progress: called now and then with how far it is.
 
     Raises:
         Stuck: a pass waits for one that comes after it.
     """
-    stages, total = len(orders), sum(len(order) for order in orders)
-    done = [0] * stages
-    free = [0.0] * stages
-    arrived: dict[tuple[bool, int, int], float] = {}
+    devices, total = len(orders), sum(len(order) for order in orders)
+    work = [runs(order) for order in orders]
+    done = [0] * devices
+    free = [0.0] * devices
+    arrived: dict[Message, float] = {}
     ready: list[tuple[float, int]] = []
-    awaited = [_awaited(order[0], stage, stages, chunks) if order else None for stage, order in enumerate(orders)]
-    for stage, order in enumerate(orders):
-        if order and awaited[stage] is None:
-            heapq.heappush(ready, (0.0, stage))
+    waiting: list[set[Message]] = [set() for _ in orders]
     spans: list[Span] = []
+
+    def next_of(device: int) -> None:
+        """Let a device's next passes begin, or wait for what is not there."""
+        if done[device] == len(work[device]):
+            return
+        needs = {need for step in work[device][done[device]] if (need := awaited(step, device, places)) is not None}
+        waiting[device] = {need for need in needs if need not in arrived}
+        if not waiting[device]:
+            heapq.heappush(ready, (max([free[device], *(arrived[need] for need in needs)]), device))
+
+    for device in range(devices):
+        next_of(device)
     while ready:
-        start, stage = heapq.heappop(ready)
-        step = orders[stage][done[stage]]
-        end = start + seconds(stage, step)
-        spans.append(Span(stage, step, start, end))
-        done[stage] += 1
-        free[stage] = end
-        message = sent(step, stage, stages, chunks)
-        if message is not None:
-            arrived[message] = end
-            reader = message[1] % stages
-            if awaited[reader] == message and reader != stage:
-                heapq.heappush(ready, (max(free[reader], end), reader))
-        if done[stage] < len(orders[stage]):
-            need = awaited[stage] = _awaited(orders[stage][done[stage]], stage, stages, chunks)
-            if need is None or need in arrived:
-                heapq.heappush(ready, (end if need is None else max(end, arrived[need]), stage))
-        else:
-            awaited[stage] = None
-        if progress is not None and len(spans) % REPORT_EVERY == 0:
-            progress("replaying", len(spans) / total)
+        start, device = heapq.heappop(ready)
+        together = work[device][done[device]]
+        end = start
+        for step in together:
+            begin, end = end, end + seconds(places.mirrored(device, step.micro_batch), step)
+            spans.append(Span(device, step, begin, end))
+            if progress is not None and len(spans) % REPORT_EVERY == 0:
+                progress("replaying", len(spans) / total)
+        done[device] += 1
+        free[device] = end
+        readers = set()
+        for step in together:
+            message = sent(step, device, places)
+            if message is not None:
+                reader = places.device(*message[1:])
+                arrived[message] = end + travel(message)
+                if message in waiting[reader]:
+                    readers.add(reader)
+        for reader in sorted(readers):
+            next_of(reader)
+        next_of(device)
     if len(spans) < total:
-        stage = next(index for index in range(stages) if done[index] < len(orders[index]))
+        stage = next(index for index in range(devices) if done[index] < len(work[index]))
         raise Stuck(f"stage {stage + 1} waits for ever to begin its pass {done[stage] + 1}")
     return tuple(spans)
 
 
-def sent(step: Pass, stage: int, stages: int, chunks: int) -> tuple[bool, int, int] | None:
-    """What a pass sends: whether gradients, the place that reads it, the micro-batch; None: nothing."""
-    place = step.chunk * stages + stage
-    if step.kind == "forward":
-        return (False, place + 1, step.micro_batch) if place + 1 < stages * chunks else None
-    return (True, place - 1, step.micro_batch) if step.kind != "weight-gradients" and place else None
+def under_way(works: Sequence[StageWork], message: Message, places: Places) -> float:
+    """Seconds for which a message is under way beside what its reader does."""
+    gradients, place, _ = message
+    stage = places.route[place]
+    kind = INPUT_GRADIENTS if gradients else FORWARD
+    return works[stage].travel.get((kind, places.chunks[stage].index(place)), 0.0)
 
 
-def _awaited(step: Pass, stage: int, stages: int, chunks: int) -> tuple[bool, int, int] | None:
-    """What a pass waits for, as `sent` names it; None: only for its own stage."""
-    place = step.chunk * stages + stage
-    if step.kind == "forward":
+def sent(step: Pass, device: int, places: Places) -> Message | None:
+    """What a pass of a device sends; None: nothing."""
+    place = places.place(device, step)
+    if step.kind == FORWARD:
+        return (False, place + 1, step.micro_batch) if place + 1 < len(places.route) else None
+    return (True, place - 1, step.micro_batch) if step.kind != WEIGHT_GRADIENTS and place else None
+
+
+def awaited(step: Pass, device: int, places: Places) -> Message | None:
+    """What a pass of a device waits for; None: only for the device."""
+    place = places.place(device, step)
+    if step.kind == FORWARD:
         return (False, place, step.micro_batch) if place else None
-    behind = place + 1 < stages * chunks
-    return (True, place, step.micro_batch) if step.kind != "weight-gradients" and behind else None
+    behind = place + 1 < len(places.route)
+    return (True, place, step.micro_batch) if step.kind != WEIGHT_GRADIENTS and behind else None
 
 
-def orders_of(schedule: Schedule, stages: int, micro_batches: int, chunks: int) -> tuple[tuple[Pass, ...], ...]:
+def orders_of(schedule: Schedule, stages: int, micro_batches: int) -> tuple[tuple[Pass, ...], ...]:
     """For each stage its passes, in order.
 
     Raises:
@@ -170,41 +198,67 @@ def orders_of(schedule: Schedule, stages: int, micro_batches: int, chunks: int) 
         )
     orders = tuple(tuple(schedule.order(stage, stages, micro_batches)) for stage in range(1, stages + 1))
     for stage, order in enumerate(orders, start=1):
-        fault = order_fault(order, micro_batches, chunks)
+        fault = order_fault(order, micro_batches, chunks_of(schedule))
         if fault is not None:
             attribute(schedule, f"gives stage {stage} of {stages} an order that is none: {fault}")
             raise AssertionError(f"{schedule.name}, stage {stage} of {stages}: {fault}")
     return orders
 
 
-def timeline(works: Sequence[StageWork], spans: Sequence[Span]) -> Timeline:
+def timeline(works: Sequence[StageWork], spans: Sequence[Span], places: Places) -> Timeline:
     """Passes that run as planned, their tasks, and the optimizer step, which each stage begins after its last pass.
 
     All replicas are alike, so that the first stands for all.
 
     Args:
         works: what each stage has to do.
-        spans: its passes.
+        spans: passes of their devices.
+        places: where they lie in the pipeline.
     """
     tasks: list[Task] = []
     for span in spans:
-        clock = span.start
-        for piece in works[span.stage].passes[span.run.kind, span.run.chunk]:
+        clock, step = span.start, span.run
+        for piece in works[places.mirrored(span.stage, step.micro_batch)].passes[step.kind, step.chunk]:
             end = clock + piece.seconds
-            tasks.append(Task(span.stage, piece.kind, span.run.kind, span.run.micro_batch, span.run.chunk, clock, end))
+            tasks.append(Task(span.stage, piece.kind, step.kind, step.micro_batch, step.chunk, clock, end))
             clock = end
     for stage, (work, clock) in enumerate(zip(works, last_ends(spans, len(works)), strict=True)):
         for piece in work.optimizer_step:
             tasks.append(Task(stage, piece.kind, None, None, 0, clock, clock + piece.seconds))
             clock += piece.seconds
-    return recorded(works, 0, spans, tasks)
+    return recorded(works, 0, spans, tasks, places)
 
 
-def recorded(works: Sequence[StageWork], replica: int, spans: Sequence[Span], tasks: Sequence[Task]) -> Timeline:
-    """Passes and tasks with the memory that follows from them."""
-    over_time = [memory_over_time(work, own) for work, own in zip(works, of_stages(spans, len(works)), strict=True)]
+def recorded(
+    works: Sequence[StageWork], replica: int, spans: Sequence[Span], tasks: Sequence[Task], places: Places
+) -> Timeline:
+    """Passes and tasks with the memory that follows from them, and the messages for which no stage stood still."""
+    over_time = [
+        memory_over_time(works, places, device, own) for device, own in enumerate(of_stages(spans, len(works)))
+    ]
     points, peaks = tuple(each for each, _ in over_time), tuple(peak for _, peak in over_time)
-    return Timeline(replica, tuple(spans), tuple(tasks), points, peaks)
+    return Timeline(replica, tuple(spans), tuple(tasks), _hidden(works, spans, places), points, peaks)
+
+
+def _hidden(works: Sequence[StageWork], spans: Sequence[Span], places: Places) -> tuple[Task, ...]:
+    """What of messages is under way beside what stages do, from when it was sent on."""
+    if not any(work.travel for work in works):
+        return ()
+    left: dict[Message, float] = {}
+    for own in of_stages(spans, len(works)):
+        for index, span in enumerate(own):
+            message = sent(span.run, span.stage, places)
+            if message is not None:
+                left[message] = (own[index + 1] if span.run.overlapped else span).end
+    tasks = []
+    for span in spans:
+        step, need = span.run, awaited(span.run, span.stage, places)
+        seconds = 0.0 if need is None else under_way(works, need, places)
+        if need is not None and seconds:
+            kind = "receive-gradients" if need[0] else "receive-activations"
+            start = left[need]
+            tasks.append(Task(span.stage, kind, step.kind, step.micro_batch, step.chunk, start, start + seconds))
+    return tuple(tasks)
 
 
 def of_stages(spans: Iterable[Span], stages: int) -> list[list[Span]]:
@@ -248,35 +302,39 @@ def batch_time(spans: Sequence[Span], syncs: Sequence[float], staggered: bool) -
     return max(end - start for end, start in zip(ends, first_starts(spans, len(syncs)), strict=True))
 
 
-def memory_over_time(work: StageWork, spans: Iterable[Span]) -> tuple[Points, float]:
-    """Bytes of a stage over the batch, and the most there are at any time.
+def memory_over_time(
+    works: Sequence[StageWork], places: Places, device: int, spans: Iterable[Span]
+) -> tuple[Points, float]:
+    """Bytes of a stage's device over the batch, and the most there are at any time.
 
     A micro-batch is held from the start of its forward pass to the end of its backward pass, the gradients of weights
-    included (docs/explanation/problem.md counts whole micro-batches, too).
+    included (docs/explanation/problem.md counts whole micro-batches, too). A device that holds two stages has the
+    parameters of both, and of what either needs but once half of each.
 
     Args:
-        work: of the stage.
-        spans: the stage's passes, in order.
+        works: what each stage has to do.
+        places: where its passes lie in the pipeline.
+        device: whose memory it is.
+        spans: the device's passes, in order.
     """
-    held = [0] * work.chunks
-    points = [(0.0, work.resident)]
-    peak = work.resident
+    both = (works[device], works[places.stages - 1 - device] if places.copies == 2 else works[device])
+    resident, first = (sum(each) / 2 for each in zip(*((work.resident, work.first) for work in both), strict=True))
+    held = saved = 0.0
+    points = [(0.0, resident)]
+    peak = resident
     for span in spans:
-        chunk = span.run.chunk
-        held[chunk] += span.run.kind == "forward"
-        running = _bytes(work, held) + work.transient[chunk]
+        work = works[places.mirrored(device, span.run.micro_batch)]
+        size = work.saved[span.run.chunk]
+        if span.run.kind == FORWARD:
+            held, saved = held + 1, saved + size
+        running = resident + max(saved + first, 0.0) + work.transient[span.run.chunk]
         peak = max(peak, running)
         _add(points, span.start, running)
-        held[chunk] -= span.run.kind in ("backward", "weight-gradients")
-        _add(points, span.end, _bytes(work, held))
+        if span.run.kind in (BACKWARD, WEIGHT_GRADIENTS):
+            # Rounding must not leave anything of what none is held of.
+            held, saved = held - 1, saved - size if held > 1 else 0.0
+        _add(points, span.end, resident + max(saved + first, 0.0) if held else resident)
     return tuple(points), peak
-
-
-def _bytes(work: StageWork, held: Sequence[int]) -> float:
-    if not any(held):
-        return work.resident
-    saved = sum(count * size for count, size in zip(held, work.saved, strict=True))
-    return work.resident + max(saved + work.first, 0.0)
 
 
 def _add(points: list[tuple[float, float]], time: float, size: float) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 from attrs import frozen
 
+from nest.instance import Pass
+from nest.instance.schedule import Places
 from nest.simulate.replay import Replay
 from nest.simulate.timeline import Task, Timeline, sent
 from nest.simulate.work import RECEIVES
@@ -66,11 +68,13 @@ def trace(replay: Replay) -> str:
     stages = len(replay.stages)
     slices = [_slice(task) for task in timeline.tasks]
     slices = [each for each in slices if each.length]
+    received = [each for each in slices if each.task.kind in RECEIVES]
+    received += [each for each in (_slice(task) for task in timeline.hidden) if each.length]
     events = [
-        *_names(stages, timeline.replica, _links(slices, stages)),
+        *_names(stages, timeline.replica, sorted({_link(each.task, replay.places) for each in received})),
         *(_complete(each, STAGES, _of_stage(each.task.stage)) for each in slices),
-        *(_message(each, stages) for each in slices if each.task.kind in RECEIVES),
-        *_flows(slices, timeline, stages, replay.chunks),
+        *_messages(received, replay.places),
+        *_flows(slices, timeline, replay.places),
         *_counters(timeline),
     ]
     other = {"schedule": replay.schedule, "micro_batches": replay.micro_batches, "batch_time": replay.batch_time}
@@ -105,9 +109,13 @@ def _complete(piece: _Slice, process: int, thread: int, name: str | None = None)
     return event
 
 
-def _sender(task: Task, stages: int) -> int:
-    """The stage whose message a task receives."""
-    return (task.stage + (-1 if task.kind == "receive-activations" else 1)) % stages
+def _link(task: Task, places: Places) -> tuple[int, bool]:
+    """The stage whose message a task receives, and whether it is of gradients."""
+    assert task.run is not None
+    assert task.micro_batch is not None
+    gradients = task.kind == "receive-gradients"
+    place = places.place(task.stage, Pass(task.run, task.micro_batch, task.chunk))
+    return places.device(place + (1 if gradients else -1), task.micro_batch), gradients
 
 
 def _of_stage(stage: int) -> int:
@@ -115,23 +123,23 @@ def _of_stage(stage: int) -> int:
     return FIRST_THREAD + stage + 1
 
 
-def _of_link(stage: int, stages: int, gradients: bool) -> int:
+def _of_link(stage: int, gradients: bool, stages: int) -> int:
     """The track of what a stage sends in one direction."""
     return FIRST_THREAD + stages + 2 * stage + gradients + 1
 
 
-def _message(piece: _Slice, stages: int) -> dict[str, Any]:
-    label = piece.task.kind.replace("receive-", "send ")
-    sender = _sender(piece.task, stages)
-    event = _complete(piece, LINKS, _of_link(sender, stages, piece.task.kind == "receive-gradients"), label)
-    event["args"] = {**event["args"], "stage": sender + 1, "to": piece.task.stage + 1}
-    return event
-
-
-def _links(slices: Iterable[_Slice], stages: int) -> list[tuple[int, bool]]:
-    """The stages that send, and whether gradients."""
-    receives = [each.task for each in slices if each.task.kind in RECEIVES]
-    return sorted({(_sender(task, stages), task.kind == "receive-gradients") for task in receives})
+def _messages(received: Iterable[_Slice], places: Places) -> Iterator[dict[str, Any]]:
+    """What is received, on the track of the link it comes over; of what comes at one time, the later part."""
+    over: dict[tuple[int, bool], int] = {}
+    for piece in sorted(received, key=lambda each: (each.start, each.length)):
+        link, end = _link(piece.task, places), piece.start + piece.length
+        start = max(piece.start, over.get(link, 0))
+        if start < end:
+            over[link] = end
+            label = piece.task.kind.replace("receive-", "send ")
+            event = _complete(_Slice(piece.task, start, end - start), LINKS, _of_link(*link, places.stages), label)
+            event["args"] = {**event["args"], "stage": link[0] + 1, "to": piece.task.stage + 1}
+            yield event
 
 
 def _names(stages: int, replica: int, links: Sequence[tuple[int, bool]]) -> Iterator[dict[str, Any]]:
@@ -144,7 +152,7 @@ def _names(stages: int, replica: int, links: Sequence[tuple[int, bool]]) -> Iter
         yield _meta("process_name", LINKS, None, {"name": "links"})
         yield _meta("process_sort_index", LINKS, None, {"sort_index": LINKS})
     for stage, gradients in links:
-        track = _of_link(stage, stages, gradients)
+        track = _of_link(stage, gradients, stages)
         label = f"stage {stage + 1} sends {'gradients' if gradients else 'activations'}"
         yield _meta("thread_name", LINKS, track, {"name": label})
         yield _meta("thread_sort_index", LINKS, track, {"sort_index": track})
@@ -155,7 +163,7 @@ def _meta(name: str, process: int, thread: int | None, args: dict[str, Any]) -> 
     return {"name": name, "ph": "M", "pid": process, **track, "args": args}
 
 
-def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: int) -> Iterator[dict[str, Any]]:
+def _flows(slices: Sequence[_Slice], timeline: Timeline, places: Places) -> Iterator[dict[str, Any]]:
     """An arrow from the last task of each pass that sends to the first of the pass that reads."""
     passes: dict[tuple[int, str | None, int | None, int], list[_Slice]] = {}
     for each in slices:
@@ -163,12 +171,15 @@ def _flows(slices: Sequence[_Slice], timeline: Timeline, stages: int, chunks: in
         passes.setdefault((task.stage, task.run, task.micro_batch, task.chunk), []).append(each)
     number = 0
     for span in timeline.spans:
-        message = sent(span.run, span.stage, stages, chunks)
+        message = sent(span.run, span.stage, places)
         source = passes.get((span.stage, span.run.kind, span.run.micro_batch, span.run.chunk))
         if message is None or source is None:
             continue
         gradients, place, micro_batch = message
-        reader = (place % stages, micro_batch, place // stages)
+        chunk = places.chunks[places.route[place]].index(place)
+        reader = (places.device(place, micro_batch), micro_batch, chunk)
+        if reader[0] == span.stage:
+            continue
         kinds = ("backward", "input-gradients") if gradients else ("forward",)
         target = next(
             (reading_span for kind in kinds if (reading_span := passes.get((reader[0], kind, *reader[1:])))), None

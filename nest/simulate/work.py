@@ -4,18 +4,24 @@ Shard groups and overlap ("Hiding") are sections of docs/explanation/problem.md.
 boundaries and what single collectives take is read as pricing reads it (`nest.plan`).
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-import numpy
 from attrs import evolve, frozen
 
-from nest.instance import Array, Candidate, Instance, ParameterGroup, RecomputeMode, Solution, StageDecision
-from nest.plan.certificate import UNITS
-from nest.plan.layout import boundaries, chunk_layers, cut_bytes, downsets, stages_of_chunks
-from nest.plan.zero import DataParallelGroup, data_parallel_groups, slowest_collective
+from nest.instance import (
+    Candidate,
+    Instance,
+    RecomputeMode,
+    Solution,
+    Weights,
+    copies_of,
+)
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, WHOLE, Step
+from nest.plan.layout import boundaries, chunk_layers, cut_bytes, downsets, schedule_of, stages_of_chunks
+from nest.plan.zero import data_parallel_groups
 from nest.simulate.direct import received_directly
+from nest.simulate.sharding import DataParallelism, data_parallelism
 
 COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
 """Kinds of pieces that a device computes; the others are communication, or wait for it."""
@@ -28,10 +34,6 @@ RECEIVES = frozenset({"receive-activations", "receive-gradients"})
 
 WAIT = "wait-for-port"
 """Kind of the pieces in which a port of the stage's devices is still occupied and nothing else is left to do."""
-
-WEIGHTS_SHARE = 0.5
-"""Share of a backward pass, recomputation apart, that finds the gradients of weights: a matrix product takes as many
-FLOP for either gradient (arXiv 2401.10241, table 1, but for the attention core)."""
 
 
 @frozen
@@ -47,7 +49,7 @@ class Piece:
     seconds: float
 
 
-Passes = Mapping[tuple[str, int], tuple[Piece, ...]]
+Passes = Mapping[Step, tuple[Piece, ...]]
 """By kind of pass and chunk, the pieces a pass consists of, in order."""
 
 
@@ -74,8 +76,11 @@ class StageWork:
 
     Attributes:
         passes: by kind of pass and chunk, the pieces a pass consists of, in order; backward passes also in two parts.
+        travel: by kind of pass and chunk, the seconds of what it receives that hide under the compute of a full
+            pipeline: beside the passes, from when the message is sent on; what takes none is left out.
         optimizer_step: pieces of what happens once per batch, gradient reduction included, in order.
-        resident: bytes of weights, gradients, optimizer state and the reserve, all the time.
+        resident: bytes of weights, gradients, optimizer state and the reserve, all the time, on a device that holds
+            the stage in all the copies it has.
         saved: bytes that each micro-batch in flight saves for backward, by chunk.
         first: bytes by which the first micro-batch in flight takes more than a further one.
         transient: bytes needed while a pass runs, by chunk.
@@ -84,6 +89,7 @@ class StageWork:
     """
 
     passes: Passes
+    travel: Mapping[Step, float]
     optimizer_step: tuple[Piece, ...]
     resident: float
     saved: tuple[float, ...]
@@ -107,42 +113,30 @@ class StageWork:
 
     @property
     def time(self) -> float:
-        """Seconds per micro-batch (`t_i` of PROBLEM.md section 4)."""
+        """Seconds per micro-batch while the pipeline is full (`t_i` of PROBLEM.md section 4)."""
         return self.total("forward") + self.total("backward")
+
+    def weighed(self, weights: Weights) -> float:
+        """Its part of the sum in the step time: `Bf f + Bb b + Bw w`, of what fills and drains the pipeline.
+
+        What is scattered of gradients counts with those of inputs, and waiting for ports half with forward passes.
+        """
+        hidden = {kind: sum(each for (of, _), each in self.travel.items() if of == kind) for kind in WHOLE}
+        whole = self.time + sum(hidden.values())
+        if weights.uniform:
+            return weights.forward * whole
+        pieces = [(kind, piece) for (kind, _), each in self.passes.items() for piece in each]
+        wait = sum(piece.seconds for kind, piece in pieces if kind in WHOLE and piece.kind == WAIT)
+        forward = sum(piece.seconds for kind, piece in pieces if kind == FORWARD and piece.kind != WAIT)
+        forward += hidden[FORWARD]
+        found = sum(piece.seconds for _, piece in pieces if piece.kind == WEIGHT_GRADIENTS)
+        weighed: float = weights.of_parts(forward, whole - wait - forward - found, found)
+        return weighed + weights.waiting * wait
 
     @property
     def sync(self) -> float:
         """Seconds once per batch (`y_i`)."""
         return sum(piece.seconds for piece in self.optimizer_step)
-
-
-@frozen
-class DataParallelism:
-    """Seconds that a stage spends on data-parallel communication and its optimizer, and the bytes of its state.
-
-    Attributes:
-        gather: of weights, in a forward pass and once more in a backward pass; what is exposed of it.
-        scatter: of gradients, in a backward pass; what is exposed of it.
-        reduce: of gradients, once per batch, exposed or not; waiting for other ranks included.
-        refresh: weights gathered after the optimizer step, exposed or not; waiting included.
-        exposed: share of `reduce` and `refresh` that is exposed, ports aside.
-        update: the optimizer step.
-        state: bytes of weights, gradients and optimizer on a device.
-        in_step: replicas, neighbours, that shard groups join; only these wait for each other in every micro-batch.
-        often_ports: seconds per micro-batch for which a port of each level is occupied, exposed or not.
-        once_ports: the same once per batch.
-    """
-
-    gather: float
-    scatter: float
-    reduce: float
-    refresh: float
-    exposed: float
-    update: float
-    state: float
-    in_step: int
-    often_ports: tuple[float, ...]
-    once_ports: tuple[float, ...]
 
 
 def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]:
@@ -162,16 +156,16 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
     links = link_loads(instance, solution, groups) if solution.placement is not None else None
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
-    works = []
+    works, hides = [], solution.schedule in instance.space.hidden_messages
+    copies = copies_of(schedule_of(instance, solution))
     for index, stage in enumerate(solution.stages):
         candidate = instance.candidates[stage.candidate]
         mode, layers = candidate.mode(stage.recompute), list(stage.layers)
         compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
         shared = data_parallelism(instance, groups[index], stage, compute)
-        passes: dict[tuple[str, int], tuple[Piece, ...]] = {}
         own = [(list(chunk), cuts, sides) for home, chunk, cuts, sides in runs if home == index]
         chunks = [chunk for chunk, *_ in own]
-        entering, messages = [], []
+        entering, messages, received = [], [], []
         for chunk, (_, cuts, sides) in enumerate(own):
             entering.append(cut_bytes(instance, candidate, cuts[0]))
             arriving = sides[0].arriving(entering[chunk])
@@ -180,16 +174,31 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
             if instance.space.direct:
                 entering, sent, (arriving, returning) = received_directly(instance, solution, index, around)
             messages += sent
+            received.append((arriving, returning))
+        beside = _hidden_share(received, compute) if hides else 0.0
+        passes: dict[Step, tuple[Piece, ...]] = {}
+        travel: dict[Step, float] = {}
+        for chunk, ways in enumerate(received):
+            arriving, returning = (seconds * (1 - beside) for seconds in ways)
             pieces = _passes(candidate, mode, chunks[chunk], arriving, returning, shared, solution.chunks)
             passes |= {(kind, chunk): each for kind, each in pieces.items()}
+            for kinds, seconds in (((FORWARD,), ways[0]), ((BACKWARD, INPUT_GRADIENTS), ways[1])):
+                travel |= {(kind, chunk): seconds * beside for kind in kinds if seconds * beside > 0}
         ports = _ports(candidate, mode, layers, messages, shared)
         if links is not None:  # Links in place of ports; what is sent once per batch loads none.
             ports = Ports((links.least_time(index),), (0.0,))
         if ports is not None:
             passes = _waiting(passes, ports)
             shared = evolve(shared, exposed=_exposed_once(instance, shared, ports, time_of(passes), micro_batches))
-        works.append(_work(instance, candidate, mode, stage.zero, passes, shared, ports, chunks, entering))
+        shared = evolve(shared, state=copies * shared.state)
+        works.append(_work(instance, candidate, mode, stage.zero, passes, travel, shared, ports, chunks, entering))
     return tuple(works)
+
+
+def _hidden_share(received: Iterable[tuple[float, float]], compute: float) -> float:
+    """The share of the seconds of a stage's messages that a micro-batch has compute for to hide under."""
+    seconds = sum(map(sum, received))
+    return min(compute / seconds, 1.0) if seconds else 0.0
 
 
 def _passes(
@@ -205,7 +214,7 @@ def _passes(
 
     A stage first receives, then gathers weights that are sharded, computes, and scatters gradients.
     """
-    backward = float(candidate.backward[layers].sum())
+    backward, found = (float(row[layers].sum()) for row in (candidate.backward, candidate.finding_weight_gradients))
     before = [
         ("receive-gradients", returning),
         ("gather-weights", shared.gather / chunks),
@@ -221,8 +230,8 @@ def _passes(
             ]
         ),
         "backward": _pieces([*before, ("backward", backward), after]),
-        "input-gradients": _pieces([*before, ("input-gradients", backward * (1 - WEIGHTS_SHARE))]),
-        "weight-gradients": _pieces([("weight-gradients", backward * WEIGHTS_SHARE), after]),
+        "input-gradients": _pieces([*before, ("input-gradients", backward - found)]),
+        "weight-gradients": _pieces([("weight-gradients", found), after]),
     }
 
 
@@ -232,6 +241,7 @@ def _work(
     mode: RecomputeMode,
     zero: int,
     passes: Passes,
+    travel: Mapping[Step, float],
     shared: DataParallelism,
     ports: Ports | None,
     chunks: list[list[int]],
@@ -244,6 +254,7 @@ def _work(
     gathered = candidate.gathered if zero >= 3 else 0.0
     return StageWork(
         passes=passes,
+        travel=travel,
         optimizer_step=_pieces(
             [
                 ("reduce-gradients", shared.reduce * shared.exposed),
@@ -263,82 +274,6 @@ def _work(
 def _pieces(parts: Iterable[tuple[str, float]]) -> tuple[Piece, ...]:
     """What takes time."""
     return tuple(Piece(kind, seconds) for kind, seconds in parts if seconds > 0)
-
-
-def data_parallelism(
-    instance: Instance, groups: Sequence[DataParallelGroup], stage: StageDecision, work: float
-) -> DataParallelism:
-    """What data parallelism costs a stage.
-
-    Args:
-        instance: of the plan.
-        groups: of the stage's candidate, one for each of its parameter groups.
-        stage: the stage.
-        work: seconds it computes per micro-batch, recomputation included.
-    """
-    candidate, space = instance.candidates[stage.candidate], instance.space
-    stage = evolve(stage, zero=space.effective_zero(stage.zero))
-    sent = numpy.zeros((4, 1 + len(instance.cluster.levels)))
-    update, state, in_step = 0.0, 0.0, 1
-    for parameters, group in zip(candidate.state, groups, strict=True):
-        sent += _sent(instance, stage, parameters, group)
-        size, ranks = group.shard_size, len(parameters.ranks)
-        update += _share(parameters.update, stage, 1, size)
-        state += _share(parameters.weights, stage, 3, size) + _share(parameters.gradients, stage, 2, size)
-        state += _share(parameters.optimizer, stage, 1, size)
-        # Where shard groups overlap, they wait for all that they overlap with.
-        in_step = math.lcm(in_step, math.lcm(size, ranks) // ranks)
-    gather, scatter, reduce, refresh = (float(seconds) for seconds in sent[:, 0])
-    often = _exposed_share(instance, 2 * gather + scatter, work, space.often_exposed)
-    waited = space.synchronisation * (space.sharded_synchronisation if stage.zero else 1.0)
-    return DataParallelism(
-        gather=gather * often,
-        scatter=scatter * often,
-        reduce=reduce * waited,
-        refresh=refresh * waited,
-        exposed=_exposed_share(instance, waited * (reduce + refresh), work, space.exposed),
-        update=update,
-        state=state,
-        in_step=in_step,
-        often_ports=tuple((2 * sent[0, 1:] + sent[1, 1:]).tolist()),
-        # Who waits occupies nothing; where ranks take less than the model says, their ports do, too.
-        once_ports=tuple((min(waited, 1.0) * (sent[2, 1:] + sent[3, 1:])).tolist()),
-    )
-
-
-def _share(row: Array, stage: StageDecision, sharded_from: int, shard_size: int) -> float:
-    """The sum over a stage's layers of what so many devices share from a ZeRO stage on."""
-    return float(row[list(stage.layers)].sum()) / (shard_size if stage.zero >= sharded_from else 1)
-
-
-def _sent(instance: Instance, stage: StageDecision, parameters: ParameterGroup, group: DataParallelGroup) -> Array:
-    """What one parameter group sends, with all of it exposed (PROBLEM.md section 4, the table).
-
-    Returns: gather, scatter, reduce and refresh, each as `slowest_collective`; shape `(4, 1 + levels)`.
-    """
-    layers, zero, size = list(stage.layers), stage.zero, group.shard_size
-    weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
-    nothing = numpy.zeros(1 + len(instance.cluster.levels))
-    if zero == 0:
-        whole = slowest_collective(instance, "all_reduce", gradients, group.whole, group.members)
-        return numpy.array([nothing, nothing, whole, nothing])
-    scatter = slowest_collective(instance, "reduce_scatter", gradients, group.shards, size)
-    gather = slowest_collective(instance, "all_gather", weights, group.shards, size)
-    across = slowest_collective(instance, "all_reduce", gradients / size, group.replicates, group.members // size)
-    if zero == 1:
-        return numpy.array([nothing, nothing, scatter + across, gather])
-    if parameters.pieces is not None and (count := float(parameters.pieces[layers].sum())) > 1:
-        scatter = count * slowest_collective(instance, "reduce_scatter", gradients / count, group.shards, size)
-        if zero == 3:
-            gather = count * slowest_collective(instance, "all_gather", weights / count, group.shards, size)
-    return numpy.array([gather if zero == 3 else nothing, scatter, across, gather if zero == 2 else nothing])
-
-
-def _exposed_share(instance: Instance, seconds: float, work: float, least: float) -> float:
-    """The exposed share of `seconds` beside `work` seconds of compute, `least` at least (section "Hiding")."""
-    if seconds == 0:
-        return 0.0
-    return max(least, (seconds - work) / seconds if instance.space.hiding else 0.0)
 
 
 def _ports(
@@ -364,19 +299,22 @@ def _ports(
     return Ports(tuple(often), shared.once_ports)
 
 
-def _waiting(passes: Passes, ports: Ports) -> dict[tuple[str, int], tuple[Piece, ...]]:
-    """Passes that wait for the busiest port, each in proportion to its length, so that equal ones stay equal.
+def _waiting(passes: Passes, ports: Ports) -> dict[Step, tuple[Piece, ...]]:
+    """Passes that wait for the busiest port: half of it forward, half backward with the gradients of inputs.
 
-    Forward and backward passes together are one micro-batch.
+    That is how `Weights.waiting` counts it. Chunks wait in proportion to their lengths, so that equal ones stay equal.
     """
-    alone = time_of(passes)
-    wait = max(ports.often) - alone
+    wait = max(ports.often) - time_of(passes)
     if wait <= 0:
         return dict(passes)
-    lengths = {each: _seconds(pieces) if alone else float(UNITS[each[0]]) for each, pieces in passes.items()}
-    whole = sum(length for (kind, _), length in lengths.items() if kind in ("forward", "backward"))
-    waits = {each: wait * (length / whole) for each, length in lengths.items()}
-    return {each: (*pieces, *([Piece(WAIT, waits[each])] if waits[each] else [])) for each, pieces in passes.items()}
+    waits: dict[Step, float] = {}
+    for kind in (FORWARD, BACKWARD, INPUT_GRADIENTS):
+        lengths = {each: _seconds(pieces) for each, pieces in passes.items() if each[0] == kind}
+        whole = sum(lengths.values())
+        waits |= {each: wait / 2 * (length / whole if whole else 1 / len(lengths)) for each, length in lengths.items()}
+    return {
+        each: (*pieces, *([Piece(WAIT, waits[each])] if waits.get(each) else [])) for each, pieces in passes.items()
+    }
 
 
 def time_of(passes: Passes) -> float:

@@ -1,4 +1,4 @@
-"""Pipeline schedules: what `nest.instance.protocols.Schedule` promises (PROBLEM.md section 4)."""
+"""Pipeline schedules: what `nest.instance.schedule.Schedule` promises (PROBLEM.md section 4)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -7,30 +7,66 @@ from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.hooks.results import sound_in_flight, sound_weights
-from nest.instance import chunks_of, weights_of
-from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault
-from nest.plan.certificate import Stuck, batch_length, certify, equal_passes, is_staggered, longest_pipeline
+from nest.instance import admits, chunks_of, copies_of, route, weights_of
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault, places_of
+from nest.plan.certificate import (
+    RAYS,
+    Stuck,
+    batch_length,
+    busiest,
+    certify,
+    equal_passes,
+    highest_price,
+    is_staggered,
+    least_of_rays,
+    longest_pipeline,
+)
 from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.tolerances import AGREEMENT
 
-MICRO_BATCHES = (1, 2, 3, 4, 8, 17)
+MICRO_BATCHES = (1, 2, 3, 4, 8, 16, 17)
 STAGES = (1, 2, 3, 4, 8)
 CHUNKS = (2, 4)
 
 
 def check_schedule(schedule: Schedule) -> tuple[Finding, ...]:
-    """Ask for the weights and the micro-batches in flight of pipelines of 1 to 8 stages."""
+    """Ask of pipelines of 1 to 8 stages that the schedule admits: weights, micro-batches in flight, chunks, order."""
     tally = Tally()
-    for count in MICRO_BATCHES:
-        for stages in STAGES:
-            _examine(tally, schedule, count, stages, f"{count} micro-batches, {stages} stages")
     with_chunks = getattr(schedule, "with_chunks", None)
-    if with_chunks is not None:
+    if with_chunks is None:
+        _check(tally, schedule, "")
+    else:
         for chunks in CHUNKS:
             made: list[Any] = []
             if tally.run("it makes others of several chunks", f"{chunks} chunks", _chunked, with_chunks, chunks, made):
-                _check_chunked(tally, made[0], chunks)
+                _check(tally, made[0], f"{chunks} chunks, ")
     return tally.findings()
+
+
+def _check(tally: Tally, schedule: Schedule, where: str) -> None:
+    admitted = [(count, stages) for stages in STAGES for count in MICRO_BATCHES if admits(schedule, stages, count)]
+    for stages in sorted({stages for _, stages in admitted}):
+        tally.run("each stage has as many chunks", f"{where}{stages} stages", _bad_placement, schedule, stages)
+    for count, stages in admitted:
+        _examine(tally, schedule, count, stages, f"{where}{count} micro-batches, {stages} stages")
+    tally.run("it admits some pipeline", where or "all", _admits_none, admitted)
+
+
+def _admits_none(admitted: Sequence[tuple[int, int]]) -> Problems:
+    if not admitted:
+        yield (
+            f"it admits none of {max(STAGES)} stages or fewer with {', '.join(map(str, MICRO_BATCHES))} micro-batches"
+        )
+
+
+def _bad_placement(schedule: Schedule, stages: int) -> Problems:
+    """Whether every stage runs as many chunks as the schedule says."""
+    chunks, homes = chunks_of(schedule), route(schedule, stages)
+    if copies_of(schedule) not in (1, 2):
+        yield f"a device holds {copies_of(schedule)} copies; there are one or two"
+    if sorted(homes) != sorted(list(range(stages)) * chunks):
+        places = ", ".join(str(stage + 1) for stage in homes)
+        yield f"its chunks are on stages {places}; each of {stages} must have {chunks}"
 
 
 def _chunked(with_chunks: Callable[[int], Any], chunks: int, made: list[Any]) -> Problems:
@@ -42,17 +78,8 @@ def _chunked(with_chunks: Callable[[int], Any], chunks: int, made: list[Any]) ->
         yield f"the schedule made has {getattr(other, 'chunks', None)!r} chunks"
 
 
-def _check_chunked(tally: Tally, schedule: Schedule, chunks: int) -> None:
-    """Of several chunks, only pipelines whose stages divide the micro-batches are asked for (PROBLEM.md section 4)."""
-    for count in MICRO_BATCHES:
-        for stages in STAGES:
-            if count % stages == 0:
-                where = f"{chunks} chunks, {count} micro-batches, {stages} stages"
-                _examine(tally, schedule, count, stages, where)
-
-
 def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: str) -> None:
-    if not tally.run("weights are finite and not negative", where, _bad_weights, schedule, count, stages):
+    if not tally.run("weights are finite, and sums of them not negative", where, _bad_weights, schedule, count, stages):
         return
     tally.run("it says the same every time", where, unsteady, partial(schedule.weights, count, stages))
     tally.run("a batch takes no less than its slowest stage", where, _too_fast, schedule, count, stages)
@@ -62,8 +89,6 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
     if isinstance(schedule, OrderedSchedule) and tally.run(
         "its order can be run", where, _bad_order, schedule, count, stages
     ):
-        if chunks_of(schedule) > 1 and count % stages:
-            return  # No plan has several chunks then (PROBLEM.md section 4).
         tally.run("weights and counts are those of its order", where, _contradicted, schedule, count, stages)
         tally.run("unequal stages keep to the bound", where, _beyond_bound, schedule, count, stages)
 
@@ -73,21 +98,21 @@ def _bad_weights(schedule: Schedule, count: int, stages: int) -> None:
 
 
 def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:
-    """`A max t + B sum t` is at least `M max t` for every division of work if it is for one stage that has it all."""
-    weights = weights_of(schedule, count, stages)
-    largest, total = weights.slowest, weights.forward
-    if largest + total < count * (1 - AGREEMENT):
-        yield (
-            f"A + B is {largest + total:g}, so that a pipeline with nearly all its work in one stage would run {count} "
-            "micro-batches through it in less time than they take"
-        )
+    """A batch takes `M max t` at least, for every division of work if it does for one stage that has it all."""
+    for parts, least in zip(RAYS, least_of_rays(weights_of(schedule, count, stages)), strict=True):
+        if least < count * (1 - AGREEMENT):
+            yield (
+                f"A + B is {least:g}{parts}, so that a pipeline with nearly all its work in one stage would run "
+                f"{count} micro-batches through it in less time than they take"
+            )
+            return
 
 
 def _one_stage(schedule: Schedule, count: int) -> Problems:
-    weights = weights_of(schedule, count, 1)
-    largest, total = weights.slowest, weights.forward
-    if not isclose(largest + total, count, rel_tol=AGREEMENT):
-        yield f"A + B is {largest + total:g}, but one stage has nobody to wait for and runs {count} micro-batches"
+    for parts, alone in zip(RAYS, least_of_rays(weights_of(schedule, count, 1)), strict=True):
+        if not isclose(alone, count, rel_tol=AGREEMENT):
+            yield f"A + B is {alone:g}{parts}, but one stage has nobody to wait for and runs {count} micro-batches"
+            return
 
 
 def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> None:
@@ -105,7 +130,7 @@ def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
             yield f"stage {stage}: {fault}"
             return
     try:
-        batch_length(orders, count, chunks, [equal_passes(chunks)] * stages, staggered=False)
+        batch_length(orders, places_of(schedule, stages, count), [equal_passes(chunks)] * stages, staggered=False)
     except Stuck as stuck:
         yield str(stuck)
 
@@ -127,27 +152,44 @@ UNEQUAL: tuple[tuple[str, Callable[[int, int], tuple[float, float]]], ...] = (
 
 
 def _beyond_bound(schedule: OrderedSchedule, count: int, stages: int) -> Problems:
-    """Unequal stages take at least the work of the slowest, and at most what equal ones like the longest passes do."""
-    chunks, orders = chunks_of(schedule), _orders(schedule, count, stages)
-    staggered, weights = is_staggered(schedule), weights_of(schedule, count, stages)
+    """Unequal stages take at least the work of the busiest, and at most what equal ones like the longest passes do."""
     for case, seconds in UNEQUAL:
-        times = [seconds(stage, stages) for stage in range(stages)]
-        lengths = [_passes(forward / chunks, backward / chunks, chunks) for forward, backward in times]
-        slowest = max(sum(each) for each in times)
-        price = weights.slowest * slowest + weights.forward * sum(sum(each) for each in times)
-        replayed = batch_length(orders, count, chunks, lengths, staggered)
-        most = longest_pipeline(weights, orders, count, chunks, lengths, staggered)
-        for what, length in (("its weights give", price), ("its order takes", replayed)):
-            if not count * slowest * (1 - AGREEMENT) <= length <= most * (1 + AGREEMENT):
-                yield (
-                    f"where {case}, {what} {length:g}; any order whose equal stages take what its weights say is "
-                    f"between {count * slowest:g} and {most:g}"
-                )
+        parts = [seconds(stage, stages) for stage in range(stages)]
+        for fault in beyond_bound(schedule, count, [(forward, back / 2, back / 2) for forward, back in parts]):
+            yield f"where {case}, {fault}"
 
 
-def _passes(forward: float, backward: float, chunks: int) -> dict[tuple[str, int], float]:
-    """Seconds of every kind of pass; the parts of a backward one are halves."""
-    seconds = {FORWARD: forward, BACKWARD: backward, INPUT_GRADIENTS: backward / 2, WEIGHT_GRADIENTS: backward / 2}
+def beyond_bound(schedule: OrderedSchedule, count: int, parts: Sequence[tuple[float, float, float]]) -> Problems:
+    """What unequal stages take beyond the bound (docs/explanation/simulation.md, "The bound").
+
+    Args:
+        schedule: admits as many stages and micro-batches.
+        count: micro-batches.
+        parts: of each stage, seconds per micro-batch of forward passes, gradients of inputs and those of weights, which
+            its chunks share evenly.
+    """
+    chunks, orders = chunks_of(schedule), _orders(schedule, count, len(parts))
+    places = places_of(schedule, len(parts), count)
+    staggered, weights = is_staggered(schedule), weights_of(schedule, count, len(parts))
+    lengths = [_passes([part / chunks for part in each], chunks) for each in parts]
+    slowest = max(map(sum, parts))
+    price = weights.slowest * slowest + sum(weights.of_parts(*each) for each in parts)
+    replayed = batch_length(orders, places, lengths, staggered)
+    least, most = busiest(orders, places, lengths), longest_pipeline(weights, orders, places, lengths, staggered)
+    highest = highest_price(weights, orders, places, lengths)
+    bounds = (("its weights give", price, count * slowest, highest), ("its order takes", replayed, least, most))
+    for what, length, lowest, longest in bounds:
+        if not lowest * (1 - AGREEMENT) <= length <= longest * (1 + AGREEMENT):
+            yield (
+                f"{what} {length:g}; any order whose equal stages take what its weights say is between {lowest:g} and "
+                f"{longest:g}"
+            )
+
+
+def _passes(parts: Sequence[float], chunks: int) -> dict[tuple[str, int], float]:
+    """Seconds of every kind of pass of each chunk."""
+    forward, inputs, weights = parts
+    seconds = {FORWARD: forward, BACKWARD: inputs + weights, INPUT_GRADIENTS: inputs, WEIGHT_GRADIENTS: weights}
     return {(kind, chunk): length for kind, length in seconds.items() for chunk in range(chunks)}
 
 

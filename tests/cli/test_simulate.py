@@ -105,41 +105,41 @@ def test_a_plan_may_come_through_a_pipe(plan: str, monkeypatch: pytest.MonkeyPat
 def test_a_peak_above_what_a_device_has_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By hand: the first chunk keeps 100 bytes, the first stage's second chunk 1; the plan counts 2.5 times both.
-
-    Of 5 chunks in flight four are of the first kind after the first backward pass.
+    """By hand: of a stage that only keeps 100 bytes a micro-batch, and one with 149 bytes of weights, either device
+    holds both, two micro-batches of the first and one of the second. The plan counts each stage twice.
     """
-    for memory, told in (("300 B", True), ("401 B", False)):
+    for memory, told in (("320 B", True), ("350 B", False)):
         path = tmp_path / "plan.json"
-        path.write_text(json.dumps(uneven_chunks(memory).to_dict()))
+        path.write_text(json.dumps(two_stages_on_a_device(memory).to_dict()))
         assert call(monkeypatch, "simulate", str(path)) == 0
         shown = capsys.readouterr().out
-        assert "401 B" in shown
-        assert "252.5 B" in shown
-        assert ("Memory peaks above the 300 B of a device on stage 1" in shown) == told
+        assert "350 B" in shown
+        assert "301 B" in shown
+        assert ("Memory peaks above the 320 B of a device on stage 1, 2" in shown) == told
 
 
-def uneven_chunks(memory: str) -> PlanDocument:
-    """Two stages of two chunks, the first of which keeps much."""
-    none, kept = [0.0] * 4, [100.0, 1.0, 1.0, 1.0]
+def two_stages_on_a_device(memory: str) -> PlanDocument:
+    """Two stages that both devices hold, the first of which keeps much and the second of which has the weights."""
+    none, kept = [0.0] * 2, [100.0, 1.0]
+    weights = {"ranks": [0], "weights": [0.0, 149.0], "gradients": none, "optimizer": none, "update": none}
     candidate = {
         "name": "one",
         "degrees": {},
         "width": 1,
         "samples": 1,
-        "forward": [1.0] * 4,
-        "backward": [2.0] * 4,
-        "state": {},
+        "forward": [1.0] * 2,
+        "backward": [2.0] * 2,
+        "state": {"dense": weights},
         "recompute": {"none": {"extra": none, "first": kept, "more": kept, "peak": none}},
-        "edge_bytes": [0.0] * 3,
+        "edge_bytes": [0.0],
     }
     problem = {
         "nest": 1,
-        "profile": {"layers": ["a", "b", "c", "d"], "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
-        "training": {"global_batch": 8, "schedule": "interleaved"},
+        "profile": {"layers": ["a", "b"], "edges": [[0, 1]], "candidates": [candidate]},
+        "training": {"global_batch": 8, "schedule": "dualpipe"},
         "cluster": {"levels": [{"name": "node", "fanout": 2, "bandwidth": 1.0, "latency": 0.0}], "memory": memory},
     }
-    return nest.evaluate(problem, fix={"pp": 2, "chunks": 2})
+    return nest.evaluate(problem, fix={"pp": 2})
 
 
 def test_errors_of_the_problem_name_the_file(

@@ -44,7 +44,8 @@ def module(name: str, *strategies: Any) -> ModuleType:
 def test_built_ins_are_registered_with_their_distribution() -> None:
     known = Registry()
     assert list(known.strategies()) == ["tp", "sp", "cp", "ep", "etp", "batch"]
-    assert list(known.schedules()) == ["1f1b", "gpipe", "nest", "interleaved", "zero-bubble", "zero-bubble-h2"]
+    schedules = ["1f1b", "gpipe", "nest", "interleaved", "zero-bubble", "zero-bubble-h2", "interleaved-zero-bubble"]
+    assert list(known.schedules()) == [*schedules, "zb-v", "dualpipe", "dualpipe-v"]
     assert list(known.collective_models()) == ["alpha-beta"]
     assert list(known.cost_models()) == ["roofline"]
     assert list(known.layer_times()) == ["scheduled", "sequential"]

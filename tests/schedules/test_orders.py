@@ -1,15 +1,14 @@
-"""Orders of the built-in schedules: legal, within the memory they are counted with, and those the exporters write."""
+"""Orders of the built-in schedules: legal, and within the memory they are counted with."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from nest.exporters.pipeline_actions import ORDERS, actions
 from nest.hooks.registry import registry
-from nest.instance import ChunkedSchedule, OrderedSchedule, chunks_of
-from nest.instance.schedule import order_fault
+from nest.instance import ChunkedSchedule, OrderedSchedule, admits, chunks_of, fullest_moments, in_flight
+from nest.instance.schedule import numbered, order_fault, runs
 
-SIZES = [(micro_batches, stages) for micro_batches in (1, 2, 3, 5, 8, 12, 24) for stages in (1, 2, 3, 4, 8)]
+SIZES = [(micro_batches, stages) for micro_batches in (1, 2, 3, 5, 8, 12, 16, 24) for stages in (1, 2, 3, 4, 8)]
 LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
 
 
@@ -25,7 +24,7 @@ def schedules() -> Iterator[OrderedSchedule]:
 def test_orders_are_legal_and_hold_what_in_flight_says(micro_batches: int, stages: int) -> None:
     for schedule in schedules():
         chunks = chunks_of(schedule)
-        if chunks > 1 and (stages < 2 or micro_batches % stages):
+        if not admits(schedule, stages, micro_batches):
             continue
         for stage in range(1, stages + 1):
             order = schedule.order(stage, stages, micro_batches)
@@ -34,20 +33,15 @@ def test_orders_are_legal_and_hold_what_in_flight_says(micro_batches: int, stage
             for step in order:
                 now += (step.kind == "forward") - (step.kind in ("backward", "weight-gradients"))
                 most = max(most, now)
-            assert most == schedule.in_flight(stage, stages, micro_batches) * chunks
+            assert most == in_flight(fullest_moments(schedule, stage, stages, micro_batches)) * chunks
 
 
-@pytest.mark.parametrize(("micro_batches", "stages"), [each for each in SIZES if each[1] > 1])
-def test_orders_are_those_that_exporters_write(micro_batches: int, stages: int) -> None:
-    for schedule in schedules():
-        chunks = chunks_of(schedule)
-        if schedule.name not in ORDERS or (chunks > 1 and micro_batches % stages):
-            continue
-        written = actions(schedule.name, stages, chunks, micro_batches)
-        for stage, row in enumerate(written):
-            order = schedule.order(stage + 1, stages, micro_batches)
-            told = [f"{step.chunk * stages + stage}{LETTERS[step.kind]}{step.micro_batch}" for step in order]
-            assert told == list(row)
+def test_steps_are_numbered_by_kind_and_chunk_and_pairs_run_together() -> None:
+    forward, backward, inputs, weights = ((kind, 0) for kind in LETTERS)
+    order = numbered([forward, (forward, backward), inputs, forward, weights, ("forward", 1)])
+    written = [f"{step.chunk}{LETTERS[step.kind]}{step.micro_batch}" for step in order]
+    assert written == ["0F0", "0F1", "0B0", "0I1", "0F2", "0W1", "1F0"]
+    assert [len(each) for each in runs(order)] == [1, 2, 1, 1, 1, 1]
 
 
 def test_what_is_wrong_with_an_order_is_said() -> None:

@@ -13,6 +13,7 @@ from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.registry import Registry
 from nest.instance import Pass, weights_of
+from nest.instance.schedule import places_of
 from nest.io import structure
 from nest.plan.certificate import batch_length, longest_pipeline
 from nest.schedules.gpipe import GPipe
@@ -156,9 +157,10 @@ def test_no_pipeline_takes_longer_than_the_bound(schedule: Any) -> None:
         orders = [schedule.order(stage, stages, micro_batches) for stage in range(1, stages + 1)]
         lengths = [{(step.kind, 0): random.random() ** 4 for step in order} for order in orders]
         staggered = bool(getattr(schedule, "staggered", False))
-        taken = batch_length(orders, micro_batches, 1, lengths, staggered)
+        places = places_of(schedule, stages, micro_batches)
+        taken = batch_length(orders, places, lengths, staggered)
         weights = weights_of(schedule, micro_batches, stages)
-        assert taken <= longest_pipeline(weights, orders, micro_batches, 1, lengths, staggered) * (1 + 1e-9)
+        assert taken <= longest_pipeline(weights, orders, places, lengths, staggered) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("schedule", [OneForwardOneBackward(), GPipe(), NestBound()])
@@ -169,5 +171,6 @@ def test_stages_that_work_beside_idle_ones_take_at_most_their_closed_form(schedu
         largest, total = schedule.weights(micro_batches, stages)
         for works in list(product((0, 1), repeat=stages))[1:]:
             lengths = [{("forward", 0): work * forward, ("backward", 0): work * backward} for work in works]
-            taken = batch_length(orders, micro_batches, 1, lengths, staggered=False)
+            places = places_of(schedule, stages, micro_batches)
+            taken = batch_length(orders, places, lengths, staggered=False)
             assert taken <= (largest + total * sum(works)) * (forward + backward)

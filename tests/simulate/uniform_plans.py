@@ -4,10 +4,18 @@ from random import Random
 from typing import Any
 
 from nest import evaluate
+from nest.hooks.registry import registry
+from nest.instance import ChunkedSchedule, Schedule, admits, chunks_of
 from nest.spec import PlanDocument
 
-SCHEDULES = ("1f1b", "gpipe", "nest", "interleaved", "zero-bubble", "zero-bubble-h2")
+SCHEDULES = tuple(registry().schedules())
 BANDWIDTH, LATENCY = 100.0, 0.01
+
+THIRDS = tuple(name for name in SCHEDULES if name not in ("1f1b", "gpipe", "nest", "interleaved"))
+"""Those whose weights are exact in a cone of parts of times only; all of them where the parts take equally long."""
+
+NO_LONGER = ("zero-bubble-h2", "zb-v")
+"""Those whose weights are exact only there: not where ports make forward passes longer than gradients of weights."""
 
 
 def uniform_plan(seed: int, schedule: str, *, ports: bool = False) -> PlanDocument:
@@ -16,14 +24,13 @@ def uniform_plan(seed: int, schedule: str, *, ports: bool = False) -> PlanDocume
     With `ports`, stages wait for them; what is sent once per batch may hide, and mostly waits for them, too.
     """
     draw = Random(f"{schedule} {seed}")
-    stages = draw.randint(2 if schedule == "interleaved" else 1, 8)
-    chunks = draw.randint(2, 4) if schedule == "interleaved" else 1
-    thirds = schedule.startswith("zero-bubble")
-    micro_batches = draw.randint(1, 24)
-    if chunks > 1:
-        micro_batches = stages * draw.randint(1, 4)
-    if schedule == "zero-bubble-h2":
-        micro_batches += 2 * stages
+    made: Schedule = registry().schedules()[schedule]
+    if isinstance(made, ChunkedSchedule):
+        made = made.with_chunks(draw.randint(2, 4))
+    chunks, thirds = chunks_of(made), schedule in THIRDS
+    shapes = [(stages, count) for stages in range(1, 9) for count in range(1, 29) if admits(made, stages, count)]
+    stages = draw.choice(sorted({stages for stages, _ in shapes}))
+    micro_batches = draw.choice([count for each, count in shapes if each == stages])
     replicas, layers = draw.randint(1, 3), stages * chunks * draw.randint(1, 2)
     size = 0.0 if thirds else draw.choice([0.0, 3.0])
     message = LATENCY + size / BANDWIDTH if size else 0.0

@@ -110,8 +110,8 @@ def _above_capacity(replay: Mapping[str, Any], plan: PlanDocument) -> str:
     if not above:
         return ""
     return (
-        f"Memory peaks above the {format_bytes(capacity)} of a device on stage {', '.join(above)}: chunks differ, and "
-        "the plan counts as many micro-batches in each."
+        f"Memory peaks above the {format_bytes(capacity)} of a device on stage {', '.join(above)}: it holds two "
+        "that differ, and the plan counts each as if it held it twice."
     )
 
 

@@ -283,7 +283,7 @@ def test_the_same_plan_gives_the_same_bytes() -> None:
 
 def test_a_batch_that_takes_no_time_is_drawn() -> None:
     replay = nest.simulate(long_plan("1f1b", 2, 1))
-    empty = Timeline(0, (), (), (((0.0, 5.0),), ((0.0, 5.0),)), (5.0, 5.0))
+    empty = Timeline(0, (), (), (), (((0.0, 5.0),), ((0.0, 5.0),)), (5.0, 5.0))
     figures = batch_figures(evolve(replay, batch_time=0.0, closed_form=0.0, timeline=empty), 10.0, [5.0, 5.0])
     assert "the batch takes 0 s" in figures[0].caption
     for figure in figures:

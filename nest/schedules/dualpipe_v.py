@@ -1,0 +1,67 @@
+"""DualPipeV (deepseek-ai/DualPipe; PyTorch's `ScheduleDualPipeV`): DualPipe cut in half, two chunks a stage in a V.
+
+Forward and backward passes of different chunks overlap, and gradients of weights fill both ends. With `s` stages its
+bubble is `(s - 1) (f + 2 b - w) / 2` (the README's `(PP / 2 - 1) (F&B + B - 3 W)`, whose `PP` are the `2 s` chunks,
+whose `B` is a whole backward pass and whose `F&B` takes as long as both). Exact where `f = b >= w`.
+"""
+
+from functools import lru_cache
+
+from nest.hooks.protocols import Pass, numbered
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, Step, moments_of_order
+
+
+class DualPipeV:
+    """Stage `i` has chunks `i` and `2 s + 1 - i`, and runs one forward while the other runs backward."""
+
+    name = "dualpipe-v"
+    chunks = 2
+    placement = "v"
+
+    def admits(self, stages: int, micro_batches: int, chunks: int) -> bool:
+        """`M >= 2 s`: as many micro-batches as chunks, as both frameworks ask."""
+        return micro_batches >= 2 * stages
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
+        """`A = M`, `Bf = k`, `Bb = 2 k`, `Bw = -k` with `k = (s - 1) / (2 s)`, see the module."""
+        share = (stages - 1) / (2 * stages)
+        return float(micro_batches), share, 2 * share, -share
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+        """As its order has them: `2 s + 1` chunks at most (the README's `PP + 1`)."""
+        return _moments(stage, stages, min(micro_batches, 4 * stages))
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """Forward down and up the V, then pairs of a forward and a backward pass, then backward; see `in_a_v`."""
+        return in_a_v(stage, stages, micro_batches)
+
+
+def in_a_v(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+    """Passes of stage `stage` (1 is the first) of a V of `stages`, which runs two chunks.
+
+    As long as there are not enough of the backward passes, and once there are no forward ones to overlap them with,
+    backward passes run in parts, of which gradients of weights wait until a stage would.
+    """
+    down, up = (FORWARD, 0), (FORWARD, 1)
+    back, first_back = (BACKWARD, 1), (BACKWARD, 0)
+    left = stages - stage
+    turns = micro_batches - 2 * stages + stage
+    ends = [1, 0] * stage
+    late = ends[stage:] + [0] * left  # Chunks whose backward passes run in parts at the end, in this order.
+    pairs = [(down, back), (up, first_back)] * turns
+    parts = [(INPUT_GRADIENTS, 1), (WEIGHT_GRADIENTS, 1), up]
+    steps: list[Step | tuple[Step, Step]] = [*[down] * (2 * left), *[down, up] * stage, *parts * left]
+    # The turn of the V does not overlap the first pair, so that the bubble is smaller.
+    steps += pairs if left else [down, back, *pairs[1:]]
+    for _ in range(left):
+        steps += [back, (up, first_back)]
+    steps += [(BACKWARD, chunk) for chunk in ends[:stage]] + [(INPUT_GRADIENTS, chunk) for chunk in ends[stage:]]
+    for chunk in late[:left]:
+        steps += [(WEIGHT_GRADIENTS, chunk), (INPUT_GRADIENTS, 0)]
+    return numbered([*steps, *((WEIGHT_GRADIENTS, chunk) for chunk in late[left:])])
+
+
+@lru_cache(maxsize=2**12)
+def _moments(stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+    """Of so many micro-batches; more of them hold no more, as stages then repeat what they do."""
+    return moments_of_order(in_a_v(stage, stages, micro_batches), DualPipeV.chunks)

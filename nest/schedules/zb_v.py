@@ -1,0 +1,51 @@
+"""ZB-V (arXiv 2401.10241, section 6; arXiv 2405.15362, V-ZB): two chunks a stage in a V, and no bubble.
+
+The order is PyTorch's (`ScheduleZBVZeroBubble`). Stages begin and end a batch one after the other, as in ZB-H2, so that
+none waits only where optimizer steps do not wait for those of other stages (arXiv 2401.10241, section 4).
+
+Exact where the passes of a stage's parts take equally long, `f = b = w`: only then it has no bubble (section 6). With
+`M < 2 s - 1` micro-batches the way down the V and up again is longer than the work: `(2 s - 1 - M) (f + b) / 2` more.
+"""
+
+from functools import lru_cache
+
+from nest.hooks.protocols import Pass, numbered
+from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, moments_of_order
+
+
+class ZBV:
+    """Stage `i` has chunks `i` and `2 s + 1 - i`, so that a micro-batch ends where it began."""
+
+    name = "zb-v"
+    chunks = 2
+    placement = "v"
+    staggered = True
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
+        """`A = M`, `Bf = Bb = Bw = 0`; with few micro-batches `Bf` and `Bb` are more, see the module."""
+        missing = max(2 * stages - 1 - micro_batches, 0) / (2 * stages)
+        return float(micro_batches), missing, missing, 0.0
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+        """As its order has them: `2 s` chunks at most, as much as `s` micro-batches (arXiv 2405.15362, table 1)."""
+        return _moments(stage, stages, min(micro_batches, 4 * stages))
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """Forward down and up the V, then each chunk forward and backward in turn; weights fill the end.
+
+        As of `2 s - 1` micro-batches at least, of which those that there are not are left out.
+        """
+        down, up = ((FORWARD, chunk) for chunk in (0, 1))
+        first, last = ([(INPUT_GRADIENTS, chunk), (WEIGHT_GRADIENTS, chunk)] for chunk in (0, 1))
+        before, left = stage - 1, stages - stage
+        turns = max(micro_batches, 2 * stages - 1) - 2 * stages + stage
+        steps = [down] * (2 * left + 1) + [up, down] * before + [up, *last] * (left + 1)
+        steps += [down, *first, up, *last] * turns + [*first, up, *last] * left
+        steps += [first[0], last[0]] * before + first * (left + 1) + [last[1]] * before + [first[1]] * before
+        return tuple(each for each in numbered(steps) if each.micro_batch < micro_batches)
+
+
+@lru_cache(maxsize=2**12)
+def _moments(stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+    """Of so many micro-batches; more of them hold no more, as stages then repeat what they do."""
+    return moments_of_order(ZBV().order(stage, stages, micro_batches), ZBV.chunks)

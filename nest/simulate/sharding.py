@@ -1,0 +1,115 @@
+"""What data parallelism costs a stage: the table of ZeRO stages in PROBLEM.md section 4, read once more for replays."""
+
+import math
+from collections.abc import Sequence
+
+import numpy
+from attrs import evolve, frozen
+
+from nest.instance import Array, Instance, ParameterGroup, StageDecision
+from nest.plan.zero import DataParallelGroup, slowest_collective
+
+
+@frozen
+class DataParallelism:
+    """Seconds that a stage spends on data-parallel communication and its optimizer, and the bytes of its state.
+
+    Attributes:
+        gather: of weights, in a forward pass and once more in a backward pass; what is exposed of it.
+        scatter: of gradients, in a backward pass; what is exposed of it.
+        reduce: of gradients, once per batch, exposed or not; waiting for other ranks included.
+        refresh: weights gathered after the optimizer step, exposed or not; waiting included.
+        exposed: share of `reduce` and `refresh` that is exposed, ports aside.
+        update: the optimizer step.
+        state: bytes of weights, gradients and optimizer on a device.
+        in_step: replicas, neighbours, that shard groups join; only these wait for each other in every micro-batch.
+        often_ports: seconds per micro-batch for which a port of each level is occupied, exposed or not.
+        once_ports: the same once per batch.
+    """
+
+    gather: float
+    scatter: float
+    reduce: float
+    refresh: float
+    exposed: float
+    update: float
+    state: float
+    in_step: int
+    often_ports: tuple[float, ...]
+    once_ports: tuple[float, ...]
+
+
+def data_parallelism(
+    instance: Instance, groups: Sequence[DataParallelGroup], stage: StageDecision, work: float
+) -> DataParallelism:
+    """What data parallelism costs a stage.
+
+    Args:
+        instance: of the plan.
+        groups: of the stage's candidate, one for each of its parameter groups.
+        stage: the stage.
+        work: seconds it computes per micro-batch, recomputation included.
+    """
+    candidate, space = instance.candidates[stage.candidate], instance.space
+    stage = evolve(stage, zero=space.effective_zero(stage.zero))
+    sent = numpy.zeros((4, 1 + len(instance.cluster.levels)))
+    update, state, in_step = 0.0, 0.0, 1
+    for parameters, group in zip(candidate.state, groups, strict=True):
+        sent += _sent(instance, stage, parameters, group)
+        size, ranks = group.shard_size, len(parameters.ranks)
+        update += _share(parameters.update, stage, 1, size)
+        state += _share(parameters.weights, stage, 3, size) + _share(parameters.gradients, stage, 2, size)
+        state += _share(parameters.optimizer, stage, 1, size)
+        # Where shard groups overlap, they wait for all that they overlap with.
+        in_step = math.lcm(in_step, math.lcm(size, ranks) // ranks)
+    gather, scatter, reduce, refresh = (float(seconds) for seconds in sent[:, 0])
+    often = _exposed_share(instance, 2 * gather + scatter, work, space.often_exposed)
+    waited = space.synchronisation * (space.sharded_synchronisation if stage.zero else 1.0)
+    return DataParallelism(
+        gather=gather * often,
+        scatter=scatter * often,
+        reduce=reduce * waited,
+        refresh=refresh * waited,
+        exposed=_exposed_share(instance, waited * (reduce + refresh), work, space.exposed),
+        update=update,
+        state=state,
+        in_step=in_step,
+        often_ports=tuple((2 * sent[0, 1:] + sent[1, 1:]).tolist()),
+        # Who waits occupies nothing; where ranks take less than the model says, their ports do, too.
+        once_ports=tuple((min(waited, 1.0) * (sent[2, 1:] + sent[3, 1:])).tolist()),
+    )
+
+
+def _share(row: Array, stage: StageDecision, sharded_from: int, shard_size: int) -> float:
+    """The sum over a stage's layers of what so many devices share from a ZeRO stage on."""
+    return float(row[list(stage.layers)].sum()) / (shard_size if stage.zero >= sharded_from else 1)
+
+
+def _sent(instance: Instance, stage: StageDecision, parameters: ParameterGroup, group: DataParallelGroup) -> Array:
+    """What one parameter group sends, with all of it exposed (PROBLEM.md section 4, the table).
+
+    Returns: gather, scatter, reduce and refresh, each as `slowest_collective`; shape `(4, 1 + levels)`.
+    """
+    layers, zero, size = list(stage.layers), stage.zero, group.shard_size
+    weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
+    nothing = numpy.zeros(1 + len(instance.cluster.levels))
+    if zero == 0:
+        whole = slowest_collective(instance, "all_reduce", gradients, group.whole, group.members)
+        return numpy.array([nothing, nothing, whole, nothing])
+    scatter = slowest_collective(instance, "reduce_scatter", gradients, group.shards, size)
+    gather = slowest_collective(instance, "all_gather", weights, group.shards, size)
+    across = slowest_collective(instance, "all_reduce", gradients / size, group.replicates, group.members // size)
+    if zero == 1:
+        return numpy.array([nothing, nothing, scatter + across, gather])
+    if parameters.pieces is not None and (count := float(parameters.pieces[layers].sum())) > 1:
+        scatter = count * slowest_collective(instance, "reduce_scatter", gradients / count, group.shards, size)
+        if zero == 3:
+            gather = count * slowest_collective(instance, "all_gather", weights / count, group.shards, size)
+    return numpy.array([gather if zero == 3 else nothing, scatter, across, gather if zero == 2 else nothing])
+
+
+def _exposed_share(instance: Instance, seconds: float, work: float, least: float) -> float:
+    """The exposed share of `seconds` beside `work` seconds of compute, `least` at least (section "Hiding")."""
+    if seconds == 0:
+        return 0.0
+    return max(least, (seconds - work) / seconds if instance.space.hiding else 0.0)
