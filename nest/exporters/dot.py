@@ -4,7 +4,7 @@ The language is that of https://graphviz.org/doc/info/lang.html.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
 
 from nest.deployment import Deployment
@@ -12,7 +12,7 @@ from nest.deployment.ranks import first_devices
 from nest.exporters.common import plan_levels
 from nest.hooks.pipelines import deployed
 from nest.instance import Level
-from nest.spec import PlanDocument, StageRecord
+from nest.spec import PlanDocument
 from nest.units import format_bytes, format_seconds
 
 FILE = "plan.dot"
@@ -39,16 +39,19 @@ def _lines(plan: PlanDocument, shape: Deployment, levels: Sequence[Level]) -> It
     blocks = _blocks(plan, shape, drawn)
     yield from _grouped(plan, shape, blocks, levels)
     for replica in range(drawn):
-        for stage in range(shape.stages - 1):
-            label = _boundary(plan.stages[stage], levels)
-            yield f"  {_name(replica, stage)} -> {_name(replica, stage + 1)} [label={_quoted(label)}];"
-        if shape.chunks > 1:
-            label = _boundary(plan.stages[-1], levels)
-            yield (
-                f"  {_name(replica, shape.stages - 1)} -> {_name(replica, 0)} "
-                f"[label={_quoted(label)}, style=dashed, constraint=false];"
-            )
+        for here, there in _neighbours(plan, shape):
+            label = _boundary(plan, shape, here, there, levels)
+            drawn_as = "" if there == here + 1 else ", style=dashed, constraint=false"
+            yield f"  {_name(replica, here)} -> {_name(replica, there)} [label={_quoted(label)}{drawn_as}];"
     yield "}"
+
+
+def _neighbours(plan: PlanDocument, shape: Deployment) -> list[tuple[int, int]]:
+    """The stages that send activations to another one, and that; with two copies both ways."""
+    pairs = dict.fromkeys((one.stage, two.stage) for one, two in pairwise(shape.runs) if one.stage != two.stage)
+    if plan.summary.get("copies", 1) > 1:
+        pairs |= dict.fromkeys((there, here) for here, there in list(pairs))
+    return list(pairs)
 
 
 def _title(plan: PlanDocument, shape: Deployment, drawn: int) -> list[str]:
@@ -122,16 +125,32 @@ def _described(plan: PlanDocument, shape: Deployment, replica: int, stage: int, 
     ]
 
 
-def _boundary(sender: StageRecord, levels: Sequence[Level]) -> list[str]:
-    """What crosses from one stage to the next: level, bytes and time per micro-batch (`p2p`, PROBLEM.md section 1)."""
+def _boundary(plan: PlanDocument, shape: Deployment, here: int, there: int, levels: Sequence[Level]) -> list[str]:
+    """What crosses from one stage to another: level, bytes and time per micro-batch (`p2p`, PROBLEM.md section 1).
+
+    A stage that sends to two others says bytes and level of both together: then the level alone is told, where stages
+    lie on levels.
+    """
+    sender, several = plan.stages[here], len([one for one, _ in _neighbours(plan, shape) if one == here]) > 1
     level = sender.level_out
+    if several:
+        level = -1 if plan.placement is not None else _level(plan, shape, here, there, levels)
     if not 0 <= level < len(levels):
         return []
     lines = [levels[level].name]
-    if sender.bytes_out is not None:
+    if sender.bytes_out is not None and not several:
         seconds = levels[level].latency + sender.bytes_out / levels[level].bandwidth
         lines += [format_bytes(sender.bytes_out), format_seconds(seconds if sender.bytes_out else 0.0)]
     return lines
+
+
+def _level(plan: PlanDocument, shape: Deployment, here: int, there: int, levels: Sequence[Level]) -> int:
+    """The level of the boundary between two stages: the worst over the replicas (PROBLEM.md section 3)."""
+    one, two = min(here, there), max(here, there)
+    ends = [first + plan.stages[two].devices[1] - 1 for first in first_devices(plan, shape, two)]
+    pairs = list(zip(first_devices(plan, shape, one), ends, strict=True))
+    sizes = accumulate((level.fanout for level in levels), mul)
+    return next((level for level, size in enumerate(sizes) if all(a // size == b // size for a, b in pairs)), -1)
 
 
 def _name(replica: int, stage: int) -> str:
