@@ -313,7 +313,8 @@ def _price_stage(
         width=candidate.width,
         parts=parts,
         upper_memory=upper,
-        bytes_out=sum(leaving),
+        # Between two chunks of one stage nothing is sent.
+        bytes_out=sum(leaving if direct else [size for behind, size in returned_over if behind.level >= 0], 0.0),
         ports=ports,
         once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
     )

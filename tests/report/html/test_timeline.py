@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import nest
 from nest.report.html.task_table import STYLE_OF, STYLES, TaskTable, busy, groups
 from nest.report.html.timeline import MOST_BOXES, batch_figures, timeline_figure, windows_of
-from nest.report.html.timeline_drawing import MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
+from nest.report.html.timeline_drawing import FOOT, MOST_ROWS, PARTS, Windows, placing, strip, task_boxes
 from nest.simulate.replay import Replay
 from nest.simulate.timeline import Task, Timeline
 from tests.report.html.drawn_paths import boxes_of, elements
@@ -148,6 +148,51 @@ def test_long_batches_stay_small(schedule: str, stages: int, micro_batches: int,
     assert {0, stages - 1} <= set(found.stages)
     assert f"Of {stages} stages, {len(found.stages)} are drawn" in figures[0].caption
     assert ("the strip and" in figures[0].caption) == (figures[0].sizes[0][0].title == "The whole batch")
+
+
+def test_the_later_a_chunk_the_higher_the_foot_of_its_boxes() -> None:
+    replay = replay_of("interleaved")
+    table, found = table_of(replay), windows_of_replay(replay)
+    place = placing(found)
+    drawing = timeline_figure(replay, table, found).sizes[0][-1]
+    feet = [(left, right, bottom, round(bottom - top, 1)) for left, top, right, bottom in boxes_of(drawing, "foot")]
+    passes = [STYLE_OF[kind] for kind in ("forward", "backward")]
+    expected = [
+        (
+            box.left,
+            box.right,
+            place.top(box.row) + place.bar,
+            round(place.bar * FOOT * int(table.part[box.task]) / 2, 1),
+        )
+        for box in task_boxes(table, found, place)
+        if table.style[box.task] in passes and table.part[box.task]
+    ]
+    assert numpy.allclose(sorted(feet), sorted(expected), atol=1e-6)
+    assert {height for _, _, _, height in feet} == {round(place.bar * FOOT / 2, 1), round(place.bar * FOOT, 1)}
+
+
+def _down_and_up(micro_batches: int) -> list[Task]:
+    """Two stages that run two chunks of each micro-batch in a V, one micro-batch after the other."""
+    steps = [("forward", 0, 0), ("forward", 1, 0), ("forward", 1, 1), ("forward", 0, 1)]
+    steps += [("backward", stage, chunk) for _, stage, chunk in reversed(steps)]
+    return [
+        Task(stage, kind, kind, index, chunk, float(8 * index + place), float(8 * index + place + 1))
+        for index in range(micro_batches)
+        for place, (kind, stage, chunk) in enumerate(steps)
+    ]
+
+
+def test_a_schedule_of_chunks_may_repeat_itself_with_every_micro_batch() -> None:
+    found = windows_of(TaskTable.of(_down_and_up(200), 2))
+    start, end = found.windows[1]
+    assert end - start == 2 * 8
+
+
+def test_what_belongs_to_the_other_of_two_stages_has_a_foot() -> None:
+    tasks = [Task(0, "forward", "forward", index, 0, float(index), index + 1.0) for index in range(4)]
+    done = Task(0, "update", None, None, 0, 4.0, 5.0)
+    assert TaskTable.of([*tasks, done], 1, 2).part.tolist() == [0, 0, 1, 1, 0]
+    assert TaskTable.of([*tasks, done], 1).parts == 1
 
 
 @st.composite

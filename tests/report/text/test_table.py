@@ -1,6 +1,6 @@
 """Tables and layer lists."""
 
-from nest.report.decisions import LONGEST_LIST, ranges
+from nest.report.decisions import LONGEST_LIST, chunk_ranges, ranges
 from nest.report.text.layout import table
 
 
@@ -24,3 +24,17 @@ def test_long_lists_are_cut_with_their_length() -> None:
     assert len(shown) <= LONGEST_LIST
     assert shown.startswith("operator a, operator b")
     assert shown.endswith("... (26 layers)")
+
+
+def test_chunks_of_a_stage_stand_beside_each_other():
+    first = (("embedding", "layers.0"), ("layers.6", "layers.7", "head"))
+    second = (("layers.1", "layers.2"), ("layers.4", "layers.5"))
+    assert chunk_ranges([first]) == "embedding, layers.0 | layers.6-7, head"
+    assert chunk_ranges([second]) == "layers.1-2 | layers.4-5"
+
+
+def test_chunks_of_neighbours_are_one_range_also_where_the_pipeline_comes_back():
+    round_ = [(("layers.0",), ("layers.2",)), (("layers.1",), ("layers.3",))]
+    up = [(("layers.0",), ("layers.3",)), (("layers.1",), ("layers.2",))]
+    assert chunk_ranges(round_) == chunk_ranges(up) == "layers.0-1 | layers.2-3"
+    assert chunk_ranges([(("layers.0",),), (("layers.1",),)]) == "layers.0-1"
