@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 import nest
 from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing
 from nest.graph import Collective, Communication, Operator, Parameter, Routing, Tensor
+from nest.hooks.calls import InvalidResult
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry
+from nest.hooks.results import operator_cost
 from nest.instance import Cluster, Level
 from nest.spec import Training
 
@@ -101,6 +103,13 @@ def test_which_operators_find_gradients_of_weights(operator: Operator, share: fl
     row = PricedOperator(operator, OperatorCost(3.0, 6.0), 0.0, 0.0)
     assert row.finding_weight_gradients == 6.0 * share
     assert evolve(row, cost=OperatorCost(3.0, 6.0, weight_gradients=2.5)).finding_weight_gradients == 2.5
+
+
+def test_a_cost_model_says_no_more_of_gradients_of_weights_than_the_backward_pass_takes() -> None:
+    assert operator_cost(OperatorCost(1.0, 2.0, weight_gradients=2.0)).weight_gradients == 2.0
+    assert operator_cost(OperatorCost(1.0, 2.0)).weight_gradients is None
+    with pytest.raises(InvalidResult, match="weight_gradients is 3, more than backward, 2"):
+        operator_cost(OperatorCost(1.0, 2.0, weight_gradients=3.0))
 
 
 def test_calls_that_serve_gradients_of_weights_count_as_far_as_they_are_exposed() -> None:
