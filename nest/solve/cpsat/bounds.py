@@ -12,11 +12,12 @@ Every bound forgets something that could only make plans dearer, and so never ex
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Any
 
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Instance
+from nest.instance import Instance, Weights, copies_of
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
 from nest.solve.cpsat.placement import point_to_point, slots
@@ -35,26 +36,28 @@ class ComputeBound:
     """The bound that needs the layers' times only."""
 
     instance: Instance
-    _known: dict[tuple[int, tuple[str, ...]], Floats] = field(factory=dict)
+    _known: dict[tuple[int, tuple[str, ...], Weights], tuple[Floats, Floats]] = field(factory=dict)
 
     def of(self, case: Case) -> float:
         """Seconds no plan of the case is below."""
-        fastest = numpy.minimum.reduce(
-            [
-                self._layers(candidate, tuple(dict.fromkeys(mode[0] for mode in modes)))
-                for candidate, modes in zip(case.candidates, case.modes, strict=True)
-            ]
-        )
-        total = float(fastest.sum())
-        slowest = max(total / case.stages, float(fastest.max()))
-        return (case.weights[0] * slowest + case.weights[1] * total) * (1 - SUM_ERROR)
+        every = [
+            self._layers(candidate, tuple(dict.fromkeys(mode[0] for mode in modes)), case.weights)
+            for candidate, modes in zip(case.candidates, case.modes, strict=True)
+        ]
+        fastest, weighed = (numpy.minimum.reduce(each) for each in zip(*every, strict=True))
+        slowest = max(float(fastest.sum()) / case.stages, float(fastest.max()))
+        return (case.weights.slowest * slowest + float(weighed.sum())) * (1 - SUM_ERROR)
 
-    def _layers(self, candidate: int, modes: tuple[str, ...]) -> Floats:
-        if (candidate, modes) not in self._known:
+    def _layers(self, candidate: int, modes: tuple[str, ...], weights: Weights) -> tuple[Floats, Floats]:
+        """Seconds of each layer at least, and what it adds to the sum."""
+        key = (candidate, modes, weights)
+        if key not in self._known:
             used = self.instance.candidates[candidate]
             extra = numpy.minimum.reduce([used.mode(name).extra for name in modes])
-            self._known[candidate, modes] = used.forward + used.backward + extra
-        return self._known[candidate, modes]
+            whole, found = used.forward + used.backward + extra, used.finding_weight_gradients
+            weighed = weights.of_parts(used.forward, used.backward - found + extra, found)
+            self._known[key] = whole, weights.forward * whole if weights.uniform else weighed
+        return self._known[key]
 
 
 @define
@@ -64,27 +67,29 @@ class Relaxation:
     instance: Instance
     cuts: Cuts
     book: StageBook
-    _fastest: dict[object, tuple[Floats, Floats]] = field(factory=dict)
+    _fastest: dict[object, tuple[Floats, Floats, Floats]] = field(factory=dict)
     _cheapest: dict[object, Floats] = field(factory=dict)
 
     def of(self, case: Case, target: float) -> float:
         """Seconds no plan of the case is below, as far as that matters for `target`; infinite where nothing fits."""
         stages = [self._stages(case, case.in_flight(stage)) for stage in range(1, case.stages + 1)]
-        times, syncs = [time for time, _ in stages], [sync for _, sync in stages]
+        times, weighed, syncs = ([each[part] for each in stages] for part in range(3))
         slowest_sync, slowest = least_largest(syncs), least_largest(times)
         if inf in (slowest_sync, slowest):
             return inf
         # No stage of a plan below the target is above the limit; without those the sum may grow, and the limit shrink.
         bound, limit = 0.0, inf
         for _ in range(ROUNDS):
-            total = forward([numpy.where(time <= limit, time, inf) for time in times])[-1][-1]
+            kept = [time <= limit for time in times]
+            total = least_sum(times, kept)
+            added = least_sum(weighed, kept) if case.apart else case.weights.forward * total
             if total == inf:
                 return target
-            better = value(case, max(slowest, total / case.stages), total, slowest_sync)
+            better = value(case, max(slowest, total / case.stages), added, slowest_sync)
             if better <= bound * (1 + SUM_ERROR) or better > target:
                 return max(better, bound)
             bound = better
-            limit = time_limit(case, target, total, slowest_sync)
+            limit = time_limit(case, target, added, slowest_sync)
         return bound
 
     def transfers(self, case: Case, candidate: int) -> Floats:
@@ -96,24 +101,24 @@ class Relaxation:
             self._cheapest[key] = numpy.minimum.reduce(every) if every else numpy.zeros(self.cuts.count)
         return self._cheapest[key]
 
-    def _stages(self, case: Case, flying: float) -> tuple[Floats, Floats]:
-        """By the cuts in front and behind, the least time of a stage that fits and its least time per batch."""
-        key = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, case.zero_degree, flying)
+    def _stages(self, case: Case, flying: float) -> tuple[Floats, Floats, Floats]:
+        """By the cuts in front and behind, the least `t`, `u` and `y` of a stage that fits; `u` where it is apart."""
+        key: tuple[object, ...] = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, flying)
+        key += (case.zero_degree, copies_of(case.schedule), (case.weights, case.hiding))
         if key not in self._fastest:
             capacity = self.instance.cluster.memory * (1 + LIMIT_SLACK)
-            best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(2)]
+            best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(3)]
             first, last = self.cuts.first, self.cuts.last
             for candidate, modes in zip(case.candidates, case.modes, strict=True):
                 costs = self.book.costs(case, candidate)
                 rows = costs.rows(modes)
                 fits = costs.one[rows] + (flying - 1) * costs.more[rows] <= capacity
                 cheapest = self.transfers(case, candidate)
-                whole = numpy.maximum(costs.time[rows] + cheapest[first] + cheapest[last], costs.busiest[rows])
-                time = numpy.where(fits, whole, inf).min(axis=0)
-                sync = numpy.where(fits, costs.sync[rows], inf).min(axis=0)
-                for table, values in zip(best, (time, sync), strict=True):
-                    table[first, last] = numpy.minimum(table[first, last], values)
-            self._fastest[key] = (best[0], best[1])
+                whole, added = least_times(case, costs, (rows,), cheapest[first], cheapest[last])
+                for table, values in zip(best, (whole, added, costs.sync[rows]), strict=True):
+                    fitting = numpy.where(fits, values, inf).min(axis=0)
+                    table[first, last] = numpy.minimum(table[first, last], fitting)
+            self._fastest[key] = (best[0], best[1], best[2])
         return self._fastest[key]
 
 
@@ -127,16 +132,42 @@ def levels(instance: Instance, case: Case) -> list[int]:
     return [level for level in every if apart[level]]
 
 
-def value(case: Case, slowest: float, total: float, sync: float) -> float:
-    """`A * max t + B * sum t + max y`, rounded down as floating point may have rounded it up."""
-    return (case.weights[0] * slowest + case.weights[1] * total + sync) * (1 - SUM_ERROR)
+def least_times(
+    case: Case, costs: StageCosts, rows: tuple[Any, ...], arriving: Floats, returning: Floats
+) -> tuple[Floats, Floats]:
+    """What stages take per micro-batch at least (`t`), and add to the sum (`u`), with messages that take so long.
+
+    Args:
+        case: the case.
+        costs: of its stages.
+        rows: which of the costs: an index of their arrays.
+        arriving: seconds of activations, at least.
+        returning: seconds of gradients, at least.
+    """
+    whole, weights = costs.time[rows] + arriving + returning, case.weights
+    full = numpy.maximum(costs.time[rows], costs.shared[rows] + arriving + returning) if case.hiding else whole
+    time = numpy.maximum(full, costs.busiest[rows])
+    if weights.uniform:
+        # Where messages take longer, ports are waited for no more, so that their sum is no less.
+        return time, weights.forward * (whole + (time - full) if case.hiding else time)
+    return time, costs.weighed(weights)[rows] + weights.forward * arriving + weights.input_gradients * returning
 
 
-def time_limit(case: Case, target: float, total: float, sync: float) -> float:
-    """No stage of a plan below `target` takes longer, when its stages take `total` at least and its batch `sync`."""
-    if case.weights[0] <= 0:
+def least_sum(tables: Sequence[Floats], kept: Sequence[Booleans]) -> float:
+    """The least that stages add up to, of those that are kept."""
+    return float(forward([numpy.where(own, table, inf) for table, own in zip(tables, kept, strict=True)])[-1][-1])
+
+
+def value(case: Case, slowest: float, added: float, sync: float) -> float:
+    """`A * max t + sum u + max y`, rounded down as floating point may have rounded it up."""
+    return (case.weights.slowest * slowest + added + sync) * (1 - SUM_ERROR)
+
+
+def time_limit(case: Case, target: float, added: float, sync: float) -> float:
+    """No stage of a plan below `target` takes longer (`t`), when `sum u` is `added` and `max y` is `sync` at least."""
+    if case.weights.slowest <= 0:
         return inf
-    return (target - case.weights[1] * total - sync) / case.weights[0] * (1 + SUM_ERROR)
+    return (target - added - sync) / case.weights.slowest * (1 + SUM_ERROR)
 
 
 def forward(steps: Sequence[Floats], join: Callable[[Floats, Floats], Floats] = numpy.add) -> list[Floats]:
@@ -218,39 +249,39 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
     fewest, bound = sum(map(len, choices)) + 1, 0.0
     while sum(map(len, choices)) < fewest:
         fewest = sum(map(len, choices))
-        times = [_table(relaxation, each, _with_transfers(relaxation, case, each)) for each in choices]
+        own = [_with_transfers(relaxation, case, each) for each in choices]
+        times = [_table(relaxation, each, time) for each, (time, _) in zip(choices, own, strict=True)]
+        added = [_table(relaxation, each, add) for each, (_, add) in zip(choices, own, strict=True)]
         syncs = [_table(relaxation, each, each.sync) for each in choices]
-        before, after = forward(times), backward(times)
+        before, after = forward(added), backward(added)
         total, sync = float(before[-1][-1]), least_largest(syncs)
         if total == inf:
             return None
-        slowest = max(least_largest(times), total / case.stages)
+        slowest = max(least_largest(times), float(forward(times)[-1][-1]) / case.stages)
         bound = max(value(case, slowest, total, sync), bound)
         if bound > target:
             return None
         limit = time_limit(case, target, total, sync)
-        for index, each in enumerate(choices):
-            time = _with_transfers(relaxation, case, each)
+        for index, (each, (time, add)) in enumerate(zip(choices, own, strict=True)):
             first, last = relaxation.cuts.first[each.stage], relaxation.cuts.last[each.stage]
-            through = before[index][first] + time + after[index + 1][last]
+            through = before[index][first] + add + after[index + 1][last]
             reached = numpy.isfinite(through)
-            least = case.weights[0] * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
-            least += case.weights[1] * numpy.where(reached, through, 0.0)
+            least = case.weights.slowest * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
+            least += numpy.where(reached, through, 0.0)
             choices[index] = each.only(reached & (time <= limit) & (least * (1 - SUM_ERROR) <= target))
     return Narrowed(tuple(choices), bound)
 
 
-def _with_transfers(relaxation: Relaxation, case: Case, choices: Choices) -> Floats:
-    """Seconds of each choice with its tensors sent over the cheapest levels; its ports are occupied no shorter."""
-    time = choices.time.copy()
+def _with_transfers(relaxation: Relaxation, case: Case, choices: Choices) -> tuple[Floats, Floats]:
+    """`t` and `u` of each choice with its tensors sent over the cheapest levels."""
+    time, added = numpy.zeros((2, len(choices)))
     for candidate in case.candidates:
-        rows = choices.candidate == candidate
-        cheapest = relaxation.transfers(case, candidate)
-        stage = choices.stage[rows]
-        time[rows] += cheapest[relaxation.cuts.first[stage]] + cheapest[relaxation.cuts.last[stage]]
-        busiest = relaxation.book.costs(case, candidate).busiest
-        time[rows] = numpy.maximum(time[rows], busiest[choices.mode[rows], stage])
-    return time
+        own = choices.candidate == candidate
+        cheapest, stage = relaxation.transfers(case, candidate), choices.stage[own]
+        around = cheapest[relaxation.cuts.first[stage]], cheapest[relaxation.cuts.last[stage]]
+        costs = relaxation.book.costs(case, candidate)
+        time[own], added[own] = least_times(case, costs, (choices.mode[own], stage), *around)
+    return time, added
 
 
 def _table(relaxation: Relaxation, choices: Choices, values: Floats) -> Floats:
@@ -285,7 +316,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
             others = [other for other in rows if other != row and _comparable(relaxation.instance, costs, row, other)]
             needed = fits[row].copy()
             for other in others:
-                needed &= ~(fits[other] & _wins(costs, other, row, case.micro_batches))
+                needed &= ~(fits[other] & _wins(costs, other, row, case))
             stages = numpy.nonzero(needed)[0]
             fitting.append(
                 Choices(
@@ -308,7 +339,7 @@ def _comparable(instance: Instance, costs: StageCosts, one: int, other: int) -> 
     return instance.network is None or (costs.modes[one][1] == costs.modes[other][1] and not instance.space.hiding)
 
 
-def _wins(costs: StageCosts, one: int, other: int, micro_batches: int) -> Booleans:
+def _wins(costs: StageCosts, one: int, other: int, case: Case) -> Booleans:
     """Where mode `one` is at least as fast as mode `other`, and faster or listed first."""
-    wins: Booleans = costs.as_fast(one, other, micro_batches)
-    return wins if one < other else wins & ~costs.as_fast(other, one, micro_batches)
+    wins: Booleans = costs.as_fast(one, other, case)
+    return wins if one < other else wins & ~costs.as_fast(other, one, case)

@@ -16,13 +16,15 @@ from nest.instance import (
     Schedule,
     Solution,
     StageDecision,
+    Weights,
+    admits,
     chunks_of,
     fullest_moments,
     in_flight,
     weights_of,
 )
-from nest.solve.cpsat.cuts import even_chunks
-from nest.solve.cpsat.scaling import Limit
+from nest.solve.cpsat.cuts import chunk_units
+from nest.solve.cpsat.scaling import Limit, least_weight
 from nest.spec.constraints import Constraint, Value
 
 Mode = tuple[str, int]
@@ -42,7 +44,8 @@ class Case:
         schedule: the pipeline schedule.
         stages: how many (`s`).
         micro_batches: per replica (`M`).
-        weights: `(A, B)`.
+        weights: of the schedule.
+        hiding: whether messages between stages hide under compute.
         block_devices: devices of all blocks of a replica, where a constraint speaks of them; else None.
         zero_degree: ranks over which ZeRO shards at most; None: all.
     """
@@ -55,9 +58,20 @@ class Case:
     schedule: Schedule
     stages: int
     micro_batches: int
-    weights: tuple[float, float]
+    weights: Weights
+    hiding: bool = False
     block_devices: int | None = None
     zero_degree: int | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether what a stage adds to the sum (`u`) is anything but `B` times its time (`t`)."""
+        return self.hiding or not self.weights.uniform
+
+    @property
+    def least_weights(self) -> tuple[float, float]:
+        """`(A, B)` with which no plan takes longer than it does, of stages' times with nothing hidden."""
+        return (0.0 if self.hiding else self.weights.slowest, least_weight(self.weights))
 
     def in_flight(self, stage: int) -> float:
         """Micro-batches in flight on a stage, counted from 1."""
@@ -133,9 +147,8 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
     def setting(
         candidates: tuple[int, ...], widest: int, replicas: int, order: str, schedule: Schedule, stages: int, count: int
     ) -> Case:
-        weights = weights_of(schedule, count, stages)
-        slowest, total = weights.slowest, weights.forward
-        return Case(candidates, (), widest, replicas, order, schedule, stages, count, (slowest, total))
+        weights, hiding = weights_of(schedule, count, stages), schedule.name in space.hidden_messages
+        return Case(candidates, (), widest, replicas, order, schedule, stages, count, weights, hiding)
 
     space, size = instance.space, instance.cluster.size
     read = any("rank_order" in constraint.names() for constraint in space.constraints)
@@ -153,14 +166,16 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
             if space.partition is not None:
                 numbers = range(len(space.partition), min(len(space.partition), room) + 1)
             for order, schedule, stages in product(orders, plain, numbers):
-                yield setting(candidates, widest, replicas, order, schedule, stages, count)
-    # Plans of several chunks have one candidate, and a number of stages that divides the micro-batches.
-    even = cache(lambda stages, chunks: even_chunks(instance, stages, chunks) is not None)
+                if admits(schedule, stages, count):
+                    yield setting(candidates, widest, replicas, order, schedule, stages, count)
+    # Plans of several chunks have one candidate.
+    split = cache(lambda parts: chunk_units(instance, parts) is not None)
     for candidates, widest in _together(instance, mixed=False) if interleaved else ():
         for replicas, count in _replica_numbers(instance, candidates[0], widest):
             for order, schedule in product(orders, interleaved):
                 for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
-                    if count % stages == 0 and even(stages, chunks_of(schedule)):
+                    given = space.partition is None or len(space.partition) == stages
+                    if given and split(stages * chunks_of(schedule)) and admits(schedule, stages, count):
                         yield setting(candidates, widest, replicas, order, schedule, stages, count)
 
 

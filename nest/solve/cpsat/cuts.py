@@ -138,41 +138,63 @@ def _behind(runs: Sequence[Sequence[int]], graph: LayerGraph) -> set[int]:
 
 def even_stages(instance: Instance, stages: int) -> Integers:
     """The stage of each layer where all hold as many blocks (`Space.even`); `stages` divides the blocks."""
-    return _equal_parts(instance, instance.space.blocks, stages)
-
-
-def _equal_parts(instance: Instance, blocks: Sequence[Sequence[int]], parts: int) -> Integers:
-    """The part of each layer where all parts hold as many of the blocks."""
-    part = numpy.full(len(instance.graph.layers), -1, dtype=numpy.int64)
+    part, blocks = numpy.full(len(instance.graph.layers), -1, dtype=numpy.int64), instance.space.blocks
     for number, block in enumerate(blocks):
-        part[list(block)] = number * parts // len(blocks)
+        part[list(block)] = number * stages // len(blocks)
     return part
 
 
-def even_chunks(instance: Instance, stages: int, chunks: int) -> Integers | None:
-    """The chunk of each layer, of `0..stages * chunks - 1`; None where there is no even split or it is not allowed.
+@frozen(eq=False)
+class Units:
+    """What chunks are runs of: transformer blocks, with embedding and head (`Space.blocks`, `Space.blocks_and_ends`).
 
-    Chunk `j` runs on stage `j mod stages`.
+    Attributes:
+        layers: of each unit, in pipeline order.
+        starts: for each boundary between two chunks, the units that the later chunk may begin with.
     """
-    space, graph = instance.space, instance.graph
-    # Embedding and head count as blocks only where the others alone do not come out even.
-    blocks = space.blocks if len(space.blocks) % (stages * chunks) == 0 else space.blocks_and_ends
-    if stages < 2 or not blocks or len(blocks) % (stages * chunks):
-        return None
-    chunk = _equal_parts(instance, blocks, stages * chunks)
-    stage = chunk % stages
-    if any(chunk[consumer] < chunk[producer] for producer, consumers in graph.tensors for consumer in consumers):
-        return None
-    if any(len(set(chunk[list(group)].tolist())) > 1 for group in space.together):
-        return None
-    index = {name: layer for layer, name in enumerate(graph.layers)}
-    for constraint in space.constraints:
-        if len({int(stage[index[name]]) for name in constraint.same_stage}) > 1:
-            return None
-    if space.partition is not None:
-        given = numpy.full(len(graph.layers), -1, dtype=numpy.int64)
-        for number, layers in enumerate(space.partition):
-            given[list(layers)] = number
-        if len(space.partition) != stages or (given != stage).any():
-            return None
-    return chunk
+
+    layers: tuple[tuple[int, ...], ...]
+    starts: tuple[tuple[int, ...], ...]
+
+    def home(self, count: int) -> Integers:
+        """The unit of each of `count` layers; -1 for none."""
+        home = numpy.full(count, -1, dtype=numpy.int64)
+        for unit, layers in enumerate(self.layers):
+            home[list(layers)] = unit
+        return home
+
+
+def chunk_units(instance: Instance, chunks: int) -> Units | None:
+    """What so many chunks of all stages are runs of, and where they may begin; None: there are no such chunks.
+
+    Each has a unit or more. `Space.even` allows the even split alone, where embedding and head count as units of their
+    own only if blocks without them do not come out even.
+    """
+    space = instance.space
+    counted = (space.blocks, space.blocks_and_ends) if space.even else (space.blocks_and_ends or space.blocks,)
+    for units in counted:
+        count = len(units)
+        if count < chunks or (space.even and count % chunks):
+            continue
+        borders = _borders(instance, units)
+        windows = [range(number, count - chunks + number + 1) for number in range(1, chunks)]
+        if space.even:
+            windows = [range(first, first + 1) for first in range(count // chunks, count, count // chunks)]
+        starts = tuple(tuple(unit for unit in window if unit in borders) for window in windows)
+        return Units(tuple(map(tuple, units)), starts) if all(starts) else None
+    return None
+
+
+def _borders(instance: Instance, units: Sequence[Sequence[int]]) -> set[int]:
+    """The units in front of which a cut parts no layers that are kept together, and no tensor runs back over it."""
+    home = Units(tuple(map(tuple, units)), ()).home(len(instance.graph.layers))
+    parted = {
+        border
+        for producer, consumers in instance.graph.tensors
+        for consumer in consumers
+        for border in range(home[consumer] + 1, home[producer] + 1)
+    }
+    for group in instance.space.together:
+        own = home[list(group)]
+        parted.update(range(int(own.min()) + 1, int(own.max()) + 1))
+    return set(range(1, len(units))) - parted

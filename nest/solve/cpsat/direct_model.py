@@ -6,7 +6,6 @@ in docs/explanation/problem.md).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -28,16 +27,16 @@ class DirectModel(LayerModel):
         """Which tensors a stage reads that a stage in front makes."""
         return self._read(stage)
 
-    def _messages(self, scale: Scale, most: int) -> list[dict[int, Term]]:
-        """For each stage and level, ticks of what it receives."""
-        every: list[dict[int, Term]] = []
-        for stage in range(self._case.stages):
-            received: dict[int, Term] = defaultdict(int)
-            for level in self._levels if self._case.stages > 1 else ():
-                received[level] = self._spent(stage, self._read_over(stage, level), level, scale, most)
-                received[level] += self._spent(stage, self._sent_over(stage, level), level, scale, most)
-            every.append(received)
-        return every
+    def _messages(self, scale: Scale, most: int) -> list[tuple[dict[int, Term], dict[int, Term]]]:
+        """For each stage, by level, ticks of the activations and of the gradients that it receives."""
+        levels = self._levels if self._case.stages > 1 else []
+        return [
+            (
+                {level: self._spent(stage, self._read_over(stage, level), level, scale, most) for level in levels},
+                {level: self._spent(stage, self._sent_over(stage, level), level, scale, most) for level in levels},
+            )
+            for stage in range(self._case.stages)
+        ]
 
     @property
     def _levels(self) -> list[int]:

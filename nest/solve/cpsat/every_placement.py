@@ -166,7 +166,7 @@ class _Trial:
 
     def _steps(self, times: Floats, syncs: Floats) -> Floats:
         """`A * max t + B * sum t + max y`; arguments of shape `(stages, any)`."""
-        slowest, total = self.case.weights
+        slowest, total = self.case.weights.slowest, self.case.weights.forward
         steps: Floats = slowest * times.max(axis=0) + total * times.sum(axis=0) + syncs.max(axis=0)
         return steps
 

@@ -94,7 +94,6 @@ def price(instance: Instance, solution: Solution) -> float:
     widths = [instance.candidates[stage.candidate].width for stage in stages]
     micro_batches = instance.micro_batches(instance.candidates[stages[0].candidate], solution.replicas)
     assert micro_batches is not None
-    weights = weights_of(schedule, micro_batches, len(stages))
     used = tuple(sorted({stage.candidate for stage in stages}))
     case = Case(
         used,
@@ -105,7 +104,8 @@ def price(instance: Instance, solution: Solution) -> float:
         schedule,
         len(stages),
         micro_batches,
-        (weights.slowest, weights.forward),
+        weights_of(schedule, micro_batches, len(stages)),
+        schedule.name in instance.space.hidden_messages,
         zero_degree=solution.zero_degree,
     )
     return exact_price(instance, case, solution).batch_time
@@ -337,7 +337,8 @@ class GraphSearch:
         """The scale of a case and its limit on the step time in integers; None where any plan is better."""
         if self.best == inf:
             return None
-        scaled = scale(case.weights, case.stages, self.best, terms + has_ports(self.instance, case))
+        terms += has_ports(self.instance, case)
+        scaled = scale(case.weights, case.stages, self.best, terms, apart=case.apart)
         return scaled, scaled.limit(self.target if target is None else target)
 
     def _raise(self, each: OpenCase, bound: float) -> None:

@@ -8,7 +8,6 @@ solution is a proof, but a solution need not be a better plan; exact pricing dec
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from attrs import frozen
 
-from nest.instance import Candidate, Instance, Solution, StageDecision
+from nest.instance import Candidate, Instance, Solution, StageDecision, copies_of
 from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.cuts import Floats, even_stages, inseparable_layers
 from nest.solve.cpsat.placement import place
-from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Limit, Scale, floors
-from nest.solve.cpsat.stages import DataParallelGroup, data_parallel_groups, least_pieces, rows_of_state
+from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Limit, Scale, floors, largest_slowest
+from nest.solve.cpsat.stages import DataParallelGroup, data_parallel_groups, held_state, least_pieces, rows_of_state
 from nest.tolerances import LIMIT_SLACK
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ class LayerModel:
         """Why a plan may take longer than the model says; empty: collectives cost nothing, so that it does not."""
         space = self._instance.space
         hidden = space.exposed == space.often_exposed == 0 and not space.hiding
+        if self._case.apart and has_ports(self._instance, self._case):
+            return "what ports make stages wait for is bounded from below only, in a graph with too many cuts to list"
         if hidden and not has_ports(self._instance, self._case):
             return ""
         groups = [each for candidate in self._case.candidates for each in self._groups_of(candidate)]
@@ -160,9 +161,7 @@ class LayerModel:
             held = mode.first + (flying - 1) * mode.more
             zero = self._instance.space.effective_zero(choice.zero)
             for sums, group in self._groups(choice):
-                held = held + sums["weights"] / (group.shard_size if choice.zero == 3 else 1)
-                held = held + sums["gradients"] / (group.shard_size if zero >= 2 else 1)
-                held = held + sums["optimizer"] / (group.shard_size if choice.zero >= 1 else 1)
+                held = held + copies_of(self._case.schedule) * held_state(sums, group, zero)
             total = self._over(stage, floors(held, unit))
             if choice.zero == 3:
                 total = total + floors(numpy.array([used.gathered]), unit)[0]
@@ -179,9 +178,10 @@ class LayerModel:
                 self.model.add(total <= room).only_enforce_if(taken)
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """`A * max t + B * sum t + max y`, each part at least what the choice of its stage makes it."""
-        model, stages = self.model, self._case.stages
-        most = limit // max(scale.slowest, scale.total, 1)
+        """`A * max t + sum u + max y`, each part at least what the choice of its stage makes it."""
+        model, stages, apart = self.model, self._case.stages, self._case.apart
+        # Only where nothing hides, and all weighs the same, no time is longer than the limit allows of the sum.
+        most = 4 * LARGEST_COEFFICIENT if apart else limit // max(scale.slowest, scale.total, 1)
         times = [model.new_int_var(0, most, f"own {stage}") for stage in range(stages)]
         sync = model.new_int_var(0, limit // scale.sync, "sync")
         # What layers compute whatever their stages choose is said apart, which spares CP-SAT much.
@@ -191,15 +191,43 @@ class LayerModel:
             for choice, taken in self._taken[stage].items():
                 self._stage_counts(stage, choice, taken, scale, own, sync)
         messages = self._messages(scale, most)
-        slowest = model.new_int_var(0, most, "slowest")
+        slowest = model.new_int_var(0, min(most, largest_slowest(scale, limit)), "slowest")
         whole = [model.new_int_var(0, most, f"time {stage}") for stage in range(stages)]
+        in_sum = scale.sync * sync + (0 if apart else scale.total * sum(whole))
         for stage, variable in enumerate(whole):
-            model.add(variable >= times[stage] + sum(messages[stage].values()))
+            arriving, returning = messages[stage]
+            received = [sum(arriving.values()), sum(returning.values())]
+            model.add(variable >= times[stage] + (0 if self._case.hiding else sum(received)))
+            if apart:
+                shared, added = self._parts(stage, scale, most, limit, received)
+                model.add(variable >= shared + sum(received))
+                in_sum = in_sum + added
             model.add(slowest >= variable)
-            self._ports_are_occupied(stage, variable, messages[stage], scale)
+            levels = range(len(self._instance.cluster.levels))
+            occupying = [arriving.get(level, 0) + returning.get(level, 0) for level in levels]
+            self._ports_are_occupied(stage, variable, occupying, scale)
         batch = model.new_int_var(0, limit, "batch")
-        model.add(batch == scale.slowest * slowest + scale.total * sum(whole) + scale.sync * sync)
+        model.add(batch == scale.slowest * slowest + in_sum)
         model.minimize(batch)
+
+    def _parts(self, stage: int, scale: Scale, most: int, limit: int, received: Sequence[Term]) -> tuple[Term, Term]:
+        """Ticks that ZeRO adds to a stage, and what the stage adds to the sum with all it receives, there and back."""
+        shared = self.model.new_int_var(0, most, f"shared {stage}")
+        weighed = self.model.new_int_var(0, limit // scale.sync, f"added {stage}")
+        weights, space = self._case.weights, self._instance.space
+        for choice, taken in self._taken[stage].items():
+            used = self._candidate(choice)
+            found = used.finding_weight_gradients
+            found_before = used.backward - found + used.mode(choice.recompute).extra
+            layers = weights.of_parts(used.forward, found_before, found).tolist()
+            own = self._over(stage, [scale.sync_ticks(each) for each in layers])
+            self.model.add(weighed >= own).only_enforce_if(taken)
+            often, _ = self._sharding(stage, choice, scale, space.often_exposed, space.exposed)
+            self.model.add(shared >= often).only_enforce_if(taken)
+        forward, inputs = scale.weight(weights.forward), scale.weight(weights.input_gradients)
+        # Of which passes what ZeRO sends is part is not asked: it weighs no less than in those that weigh least.
+        in_sum = forward * received[0] + inputs * received[1] + min(forward, inputs) * shared
+        return shared, in_sum + scale.sync * weighed
 
     def _stage_counts(self, stage: int, choice: Choice, taken: IntVar, scale: Scale, own: IntVar, sync: IntVar) -> None:
         """Where a stage takes a choice, its time but for transfers, and the time per batch, are at least what it costs.
@@ -305,7 +333,7 @@ class LayerModel:
             self.model.add(some >= self._runs(stage, layer))
         return some
 
-    def _ports_are_occupied(self, stage: int, time: IntVar, messages: dict[int, Term], scale: Scale) -> None:
+    def _ports_are_occupied(self, stage: int, time: IntVar, messages: Sequence[Term], scale: Scale) -> None:
         """A stage takes at least as long as layers and messages occupy a port; ZeRO may spare one with more bytes."""
         for choice, taken in self._taken[stage].items():
             used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
@@ -318,13 +346,15 @@ class LayerModel:
         """Which tensors a stage that is not the first receives."""
         return self.crossing[stage - 1]
 
-    def _messages(self, scale: Scale, most: int) -> list[dict[int, Term]]:
-        """For each stage and level, ticks of what it receives; without ports all levels count as one."""
-        messages: list[dict[int, Term]] = [defaultdict(int) for _ in range(self._case.stages)]
-        for boundary, stage in [(i, j) for i in range(self._case.stages - 1) for j in (i, i + 1)]:
-            for level, spent in self._transfer(boundary, stage, scale, most).items():
-                messages[stage][level] += spent
-        return messages
+    def _messages(self, scale: Scale, most: int) -> list[tuple[dict[int, Term], dict[int, Term]]]:
+        """For each stage, by level, ticks of the activations and of the gradients that it receives.
+
+        Without ports all levels count as one.
+        """
+        inner = range(self._case.stages - 1)
+        arriving = [{}, *(self._transfer(boundary, boundary + 1, scale, most) for boundary in inner)]
+        returning = [*(self._transfer(boundary, boundary, scale, most) for boundary in inner), {}]
+        return list(zip(arriving, returning, strict=True))
 
     def _transfer(self, boundary: int, stage: int, scale: Scale, most: int) -> dict[int, Term]:
         """Ticks a stage spends on a boundary of each level: every tensor across; without ports all count as one."""

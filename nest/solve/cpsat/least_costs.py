@@ -11,11 +11,11 @@ from math import inf
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance
+from nest.instance import Candidate, Instance, copies_of
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Floats
 from nest.solve.cpsat.placement import boundary_levels
-from nest.solve.cpsat.stages import data_parallel_groups, rows_of_state
+from nest.solve.cpsat.stages import data_parallel_groups, held_state, rows_of_state
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 BEYOND = 1e3
@@ -56,7 +56,7 @@ class LeastCosts:
 
     def slowest_limit(self, case: Case, target: float, total: float) -> float:
         """No stage of a plan below `target` takes longer per micro-batch, when all take `total` together at least."""
-        slowest, weight = case.weights
+        slowest, weight = case.least_weights
         left = (target - self._once(case)) * (1 + LIMIT_SLACK)
         limits = [inf]
         if slowest > 0:
@@ -68,7 +68,7 @@ class LeastCosts:
 
     def total_limit(self, case: Case, target: float, total: float) -> float:
         """All stages of a plan below `target` take no longer together, when they take `total` at least."""
-        slowest, weight = case.weights
+        slowest, weight = case.least_weights
         left = (target - self._once(case)) * (1 + LIMIT_SLACK)
         # The slowest stage is at least the mean.
         least = max(float(self.work.max(initial=0.0)), total / case.stages)
@@ -80,7 +80,8 @@ class LeastCosts:
     def step_time(self, case: Case, total: float) -> float:
         """Seconds no plan is below whose stages take `total` together at least."""
         slowest = max(float(self.work.max(initial=0.0)), total / case.stages)
-        return (case.weights[0] * slowest + case.weights[1] * total + self._once(case)) * (1 - SUM_ERROR)
+        largest, weight = case.least_weights
+        return (largest * slowest + weight * total + self._once(case)) * (1 - SUM_ERROR)
 
     def _once(self, case: Case) -> float:
         """Seconds the longest optimizer step takes: no less than the mean."""
@@ -138,8 +139,6 @@ def _held_and_update(instance: Instance, case: Case, index: int, mode: Mode) -> 
     held = candidate.mode(recompute).first
     for group, ranks in zip(candidate.state, data_parallel_groups(instance, case, index), strict=True):
         rows = rows_of_state(group)
-        held = held + rows["weights"] / (ranks.shard_size if zero == 3 else 1)
-        held = held + rows["gradients"] / (ranks.shard_size if kept >= 2 else 1)
-        held = held + rows["optimizer"] / (ranks.shard_size if zero >= 1 else 1)
+        held = held + copies_of(case.schedule) * held_state(rows, ranks, kept)
         total += float(rows["update"].sum()) / (ranks.shard_size if zero else 1)
     return held, total

@@ -9,7 +9,7 @@ import numpy
 from attrs import define, field
 
 from nest.instance import Instance, Solution, StageDecision
-from nest.solve.cpsat.bounds import Choices, Relaxation, time_limit, value
+from nest.solve.cpsat.bounds import Choices, Relaxation, least_times, time_limit, value
 from nest.solve.cpsat.cases import Case, LimitOf, replica_devices
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
 from nest.solve.cpsat.path_model import PathModel
@@ -64,7 +64,7 @@ class ListedStages:
         choices = self._narrowed(target, overfull)
         if choices is None:
             return
-        times = [self._with_transfers(each) for each in choices]
+        times = [self._with_transfers(each)[0] for each in choices]
         limit = inf
         for _ in range(WALK):
             path = self._least_sum([each.only(time < limit) for each, time in zip(choices, times, strict=True)])
@@ -79,7 +79,7 @@ class ListedStages:
         """For each stage its choices, and row and seconds of that in the plan of the least sum; None: no plan."""
         reached, steps = self._ends(0), []
         for each in choices:
-            time = self._with_transfers(each)
+            time, _ = self._with_transfers(each)
             first, last = self.cuts.first[each.stage], self.cuts.last[each.stage]
             total = reached[first] + time
             order = numpy.argsort(-total, kind="stable")
@@ -120,22 +120,22 @@ class ListedStages:
         fewest = sum(map(len, choices)) + 1
         while sum(map(len, choices)) < fewest:
             fewest = sum(map(len, choices))
-            times = [self._with_transfers(each) for each in choices]
-            before, after = self._sums(choices, times)
+            times, added = ([each[part] for each in map(self._with_transfers, choices)] for part in range(2))
+            before, after = self._sums(choices, added)
             slowest = self._least_largest(choices, times)
             total, sync = float(before[-1][-1]), self._least_largest(choices, [each.sync for each in choices])
             if inf in (total, slowest, sync):
                 return None
-            slowest = max(slowest, total / case.stages)
+            slowest = max(slowest, float(self._sums(choices, times)[0][-1][-1]) / case.stages)
             if value(case, slowest, total, sync) > target:
                 return None
             limit = time_limit(case, target, total, sync)
-            for number, (each, time) in enumerate(zip(choices, times, strict=True)):
+            for number, (each, time, add) in enumerate(zip(choices, times, added, strict=True)):
                 first, last = self.cuts.first[each.stage], self.cuts.last[each.stage]
-                through = before[number][first] + time + after[number + 1][last]
+                through = before[number][first] + add + after[number + 1][last]
                 reached = numpy.isfinite(through)
-                least = case.weights[0] * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
-                least += case.weights[1] * numpy.where(reached, through, 0.0)
+                least = case.weights.slowest * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
+                least += numpy.where(reached, through, 0.0)
                 choices[number] = each.only(reached & (time <= limit) & (least * (1 - SUM_ERROR) <= target))
         return choices
 
@@ -154,21 +154,21 @@ class ListedStages:
             for _, _, mode, stage in (each for each in overfull if each[:2] == (number, candidate)):
                 fits[costs.modes.index(mode), stage] = False
             for row in costs.rows(modes):
-                stages = numpy.flatnonzero(_needed(costs, row, costs.rows(modes), fits, case.micro_batches))
+                stages = numpy.flatnonzero(_needed(costs, row, costs.rows(modes), fits, case))
                 same = numpy.full(len(stages), 1)
                 rows.append((same * candidate, same * row, stages, costs.time[row, stages], costs.sync[row, stages]))
         return Choices(*(numpy.concatenate(column) for column in zip(*rows, strict=True)))
 
-    def _with_transfers(self, choices: Choices) -> Floats:
-        """Seconds of each choice with its tensors sent over the cheapest levels; its ports are occupied no shorter."""
-        time = choices.time.copy()
+    def _with_transfers(self, choices: Choices) -> tuple[Floats, Floats]:
+        """`t` and `u` of each choice with its tensors sent over the cheapest levels."""
+        time, added = numpy.zeros((2, len(choices)))
         for candidate in self.case.candidates:
-            rows = choices.candidate == candidate
-            cheapest, stage = self._transfers(candidate), choices.stage[rows]
-            time[rows] += cheapest[self.cuts.first[stage]] + cheapest[self.cuts.last[stage]]
-            busiest = self.relaxation.book.costs(self.case, candidate).busiest
-            time[rows] = numpy.maximum(time[rows], busiest[choices.mode[rows], stage])
-        return time
+            own = choices.candidate == candidate
+            cheapest, stage = self._transfers(candidate), choices.stage[own]
+            around = cheapest[self.cuts.first[stage]], cheapest[self.cuts.last[stage]]
+            costs = self.relaxation.book.costs(self.case, candidate)
+            time[own], added[own] = least_times(self.case, costs, (choices.mode[own], stage), *around)
+        return time, added
 
     def _transfers(self, candidate: int) -> Floats:
         """Seconds to bring what crosses each cut over the cheapest level that its boundary can have."""
@@ -223,14 +223,14 @@ class ListedStages:
         return following
 
 
-def _needed(costs: StageCosts, row: int, rows: Sequence[int], fits: Booleans, micro_batches: int) -> Booleans:
+def _needed(costs: StageCosts, row: int, rows: Sequence[int], fits: Booleans, case: Case) -> Booleans:
     """Where no other mode that fits is at least as fast as mode `row`, and faster or listed first."""
     needed: Booleans = fits[row].copy()
     for other in rows:
         if other == row:
             continue
-        wins = costs.as_fast(other, row, micro_batches)
+        wins = costs.as_fast(other, row, case)
         if other > row:
-            wins = wins & ~costs.as_fast(row, other, micro_batches)
+            wins = wins & ~costs.as_fast(row, other, case)
         needed &= ~(fits[other] & wins)
     return needed

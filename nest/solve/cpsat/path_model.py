@@ -6,6 +6,7 @@ Reads as a table of contents: `PathModel` lists what is decided and what must ho
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
 from nest.solve.cpsat.cuts import Cuts, Integers
 from nest.solve.cpsat.placement import TooManyPlacesError, place, point_to_point
 from nest.solve.cpsat.ports import StagePorts, together
-from nest.solve.cpsat.scaling import TERMS, Limit, Scale
+from nest.solve.cpsat.scaling import TERMS, Limit, Scale, largest_slowest
 from nest.solve.cpsat.stages import StageBook
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
     from ortools.sat.python.cp_model import CpModel, IntVar
 
+    from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
+    from nest.solve.cpsat.stages import StageCosts
 
 MOST_CHOICES = 300_000
 """Choices of all stages together up to which a model is built; more do not fit a small machine's memory."""
@@ -111,7 +114,10 @@ class PathModel:
         model: of OR-Tools.
         chosen: whether the plan is one of this case; 1 in a model of one case.
         limit: on the step time, which is minimised; None: any plan is asked for.
+        inexact: why a plan may take longer than the model says; empty: it does not.
     """
+
+    inexact = ""
 
     def __init__(
         self,
@@ -192,13 +198,16 @@ class PathModel:
         return groups
 
     def _times_count(self, scale: Scale, limit: int) -> None:
-        """`A * max t + B * sum t + max y`, each stage with its transfers over the levels of its boundaries."""
+        """`A * max t + sum u + max y`, each stage with its transfers over the levels of its boundaries."""
+        if self._case.apart:
+            self._parts_count(scale, limit)
+            return
         times = [self._weighed(i, [scale.ticks(t) for t in each.time.tolist()]) for i, each in enumerate(self._choices)]
         for boundary in range(len(self._choices) - 1):
             cuts = self._relaxation.cuts
-            returning = self._crossing(boundary, boundary, cuts.last, scale)
+            returning = self._crossing(boundary, boundary, cuts.last, scale.ticks)
             alone = len(self._case.candidates) == 1
-            arriving = returning if alone else self._crossing(boundary, boundary + 1, cuts.first, scale)
+            arriving = returning if alone else self._crossing(boundary, boundary + 1, cuts.first, scale.ticks)
             times[boundary] = times[boundary] + returning
             times[boundary + 1] = times[boundary + 1] + arriving
         sync = self.model.new_int_var(0, limit // scale.sync, "sync")
@@ -214,6 +223,57 @@ class PathModel:
         for i, each in enumerate(self._choices):
             self.model.add(sync >= self._weighed(i, [scale.sync_ticks(y) for y in each.sync.tolist()]))
         self._minimise(slowest, taken, sync, scale, limit)
+
+    def _parts_count(self, scale: Scale, limit: int) -> None:
+        """The step time where `u` is more than `B` times `t`: weights that differ, or messages that hide."""
+        model, case, weights = self.model, self._case, self._case.weights
+        sync = model.new_int_var(0, limit // scale.sync, "sync")
+        slowest = model.new_int_var(0, largest_slowest(scale, limit), "slowest")
+        messages: list[Term] = [0] * case.stages
+        added: list[Term] = [
+            self._ticks(i, lambda costs: costs.weighed(weights), scale.sync_ticks) for i in self._every
+        ]
+        for boundary in range(case.stages - 1):
+            for index, ends, weight in (
+                (boundary, self._relaxation.cuts.last, weights.input_gradients),
+                (boundary + 1, self._relaxation.cuts.first, weights.forward),
+            ):
+                crossing = partial(self._crossing, boundary, index, ends)
+                messages[index] = messages[index] + crossing(scale.ticks)
+                added.append(crossing(partial(scale.weighed_ticks, weight)))
+        waited: list[Term] = [0] * case.stages
+        if has_ports(self._instance, case):
+            waited = [self._stage_ports(i, scale).waits(sync) for i in self._every]
+        for i in self._every:
+            own = self._ticks(i, lambda costs: costs.time, scale.ticks)
+            beside = self._ticks(i, lambda costs: costs.shared, scale.ticks) if case.hiding else own
+            # What hides is at most the compute, and all of it where that is longer.
+            model.add(slowest >= beside + messages[i] + waited[i])
+            model.add(slowest >= own + waited[i])
+            model.add(sync >= self._ticks(i, lambda costs: costs.sync, scale.sync_ticks))
+        batch = model.new_int_var(0, limit, "batch")
+        once = sum(added, start=sync) * scale.sync
+        model.add(batch == scale.slowest * slowest + once + scale.total * sum(waited))
+        if self._alone:
+            model.minimize(batch)
+
+    @property
+    def _every(self) -> range:
+        return range(len(self._choices))
+
+    def _ticks(self, index: int, of: Callable[[StageCosts], Floats], ticks: Callable[[float], int]) -> Term:
+        """Ticks of a stage, by its choice."""
+        return self._weighed(index, [ticks(each) for each in self._of_choices(index, of).tolist()])
+
+    def _of_choices(self, index: int, of: Callable[[StageCosts], Floats]) -> Floats:
+        """What the choices of a stage cost, of arrays of shape `(modes, stages)`."""
+        choices = self._choices[index]
+        values = numpy.zeros(len(choices))
+        for candidate in self._case.candidates:
+            own = choices.candidate == candidate
+            costs = self._relaxation.book.costs(self._case, candidate)
+            values[own] = of(costs)[choices.mode[own], choices.stage[own]]
+        return values
 
     def _minimise(self, slowest: IntVar, taken: Sequence[IntVar], sync: IntVar, scale: Scale, limit: int) -> None:
         """The step time from what the slowest stage, each stage and the slowest of what is sent once per batch take."""
@@ -236,18 +296,32 @@ class PathModel:
         boundaries = []
         for size, (boundary, _) in zip(sizes, around, strict=True):
             near = self._placement.levels[boundary]
-            boundaries.append((near, {level: point_to_point(self._instance.cluster, size, level) for level in near}))
+            messages = {level: (level, point_to_point(self._instance.cluster, size, level)) for level in near}
+            boundaries.append((near, messages))
         ports = together(parts, len(self._instance.cluster.levels))
-        taken = self._taken[index]
-        return StagePorts(self.model, scale, case.micro_batches, taken, choices.time, choices.sync, ports, boundaries)
+        shared = self._of_choices(index, lambda costs: costs.shared) if case.hiding else None
+        return StagePorts(
+            self.model,
+            scale,
+            case.micro_batches,
+            self._taken[index],
+            choices.time,
+            choices.sync,
+            ports,
+            boundaries,
+            shared,
+        )
 
     def _weighed(self, index: int, values: list[int]) -> Term:
         from ortools.sat.python.cp_model import LinearExpr
 
         return LinearExpr.weighted_sum(self._taken[index], values)
 
-    def _crossing(self, boundary: int, index: int, ends: Integers, scale: Scale) -> Term:
-        """Ticks that stage `index` spends on a boundary: by what crosses the cut there and by the boundary's level."""
+    def _crossing(self, boundary: int, index: int, ends: Integers, count: Callable[[float], int]) -> Term:
+        """Ticks that stage `index` spends on a boundary: by what crosses the cut there and by the boundary's level.
+
+        `count` makes ticks of seconds.
+        """
         levels = self._placement.levels[boundary]
         groups: dict[tuple[int, ...], list[IntVar]] = defaultdict(list)
         choices = self._choices[index]
@@ -256,7 +330,7 @@ class PathModel:
         ):
             size = float(self._relaxation.book.costs(self._case, candidate).bytes[ends[stage]])
             times = (point_to_point(self._instance.cluster, size, level) for level in levels)
-            groups[tuple(scale.ticks(float(time)) for time in times)].append(literal)
+            groups[tuple(count(float(time)) for time in times)].append(literal)
         spent: Term = 0
         at_level: dict[int, list[IntVar]] = defaultdict(list)
         for ticks, literals in sorted(groups.items(), key=lambda item: item[0]):

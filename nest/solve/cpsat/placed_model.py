@@ -14,8 +14,8 @@ from attrs import define, evolve, field
 
 from nest.instance import Instance, NetworkModel, OnRings, Solution, chunks_of
 from nest.solve.cpsat.bounds import Relaxation, narrow
+from nest.solve.cpsat.chunk_model import ChunkModels
 from nest.solve.cpsat.every_placement import Found, best_of_all
-from nest.solve.cpsat.interleaved_model import InterleavedModels
 from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls, own_seconds
@@ -48,14 +48,14 @@ class PlacedModels:
     instance: Instance
     cuts: Cuts | None
     _relaxation: Relaxation | None = field(init=False)
-    _interleaved: InterleavedModels = field(init=False)
+    _chunked: ChunkModels = field(init=False)
     _others: dict[tuple[int, tuple[float, float] | None], tuple[Instance, StageBook]] = field(factory=dict)
     _tiers: tuple[Tier, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         cuts = self.cuts
         self._relaxation = None if cuts is None else Relaxation(self.instance, cuts, StageBook(self.instance, cuts))
-        self._interleaved = InterleavedModels(self.instance)
+        self._chunked = ChunkModels(self.instance)
         assert self.instance.network is not None
         self._tiers = tiers(self.instance.network.model)
 
@@ -67,7 +67,7 @@ class PlacedModels:
     def bound(self, case: Case, target: float) -> float:
         """Seconds no plan of the case is below: on the level that nothing on the network beats."""
         if chunks_of(case.schedule) > 1:
-            return self._interleaved.bound(case, target)
+            return self._chunked.bound(case, target)
         return 0.0 if self._relaxation is None else self._relaxation.of(case, target)
 
     def best_of_all(self, case: Case, target: float, overfull: Sequence[Any]) -> Found | None:
@@ -94,6 +94,10 @@ class PlacedModels:
             raise TooManyChoicesError("the layer graph has too many cuts to list")
         if chunks_of(case.schedule) > 1 or len(case.candidates) > 1:
             raise TooManyPlacesError("plans of several chunks or candidates are not placed by CP-SAT")
+        if case.apart:
+            raise TooManyPlacesError(
+                "plans whose passes weigh differently, or whose messages hide, are not placed by CP-SAT"
+            )
         width, devices = self.instance.candidates[case.candidates[0]].width, self.instance.cluster.size
         large = devices * width * case.stages * case.replicas > MOST_CELLS
         if large and not self._tiers:

@@ -185,13 +185,20 @@ class SlotPlacement:
     """Blocks of one width: each takes a slot; slots in one group of a level are at most that level apart.
 
     Attributes:
-        levels: for each boundary, whether it has each level that it can have; with `ring` the last boundary is that of
-            the last stage with the first.
+        apart: by two stages, the first below the second, whether they are apart by each level that they can be.
     """
 
     def __init__(
-        self, model: CpModel, slots: Slots, width: int, stages: int, *, ordered: bool, ring: bool = False
+        self,
+        model: CpModel,
+        slots: Slots,
+        width: int,
+        stages: int,
+        *,
+        ordered: bool,
+        pairs: Iterable[tuple[int, int]] = (),
     ) -> None:
+        """Place so many blocks, in pipeline order where `ordered`; `pairs` of stages that send beside neighbours."""
         self._width = width
         self._model = model
         last = slots.count - 1
@@ -202,11 +209,16 @@ class SlotPlacement:
         else:
             self._slots = [model.new_int_var(0, last, f"slot {i}") for i in range(stages)]
             model.add_all_different(self._slots)
-        self._pairs = [*pairwise(range(stages)), *([(0, stages - 1)] if ring else [])]
+        self._pairs = list(dict.fromkeys((*pairwise(range(stages)), *pairs)))
         near = [self._within(level, group, ordered=ordered) for level, group in enumerate(slots.groups)]
-        self.levels: list[Literals] = [
-            _exactly([within[boundary] for within in near]) for boundary in range(len(self._pairs))
-        ]
+        self.apart: dict[tuple[int, int], Literals] = {
+            pair: _exactly([within[boundary] for within in near]) for boundary, pair in enumerate(self._pairs)
+        }
+
+    @property
+    def levels(self) -> list[Literals]:
+        """For each boundary between neighbours, whether it has each level that it can have."""
+        return [self.apart[pair] for pair in self._pairs[: len(self._slots) - 1]]
 
     def _within(self, level: int, group: Integers, *, ordered: bool) -> list[Term]:
         """For each boundary, whether its blocks lie in one group of the level."""

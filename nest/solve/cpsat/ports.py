@@ -96,8 +96,9 @@ class StagePorts:
         time: seconds per micro-batch of each choice, without messages and as if there were no ports.
         sync: seconds per batch of each choice, as if there were no ports.
         ports: of each choice; arrays of shape `(choices, levels)` and `(choices,)`.
-        boundaries: for each boundary of the stage, whether it has each level, and for each of these levels the seconds
-            of its messages with each choice.
+        boundaries: for each boundary of the stage what its messages may be, numbered: whether they are, and their level
+            with the seconds that each choice takes for them.
+        shared: seconds per micro-batch of each choice under which messages do not hide; None: they do not hide at all.
     """
 
     model: CpModel
@@ -107,7 +108,8 @@ class StagePorts:
     time: Floats
     sync: Floats
     ports: Ports
-    boundaries: Sequence[tuple[Literals, Mapping[int, Floats]]]
+    boundaries: Sequence[tuple[Literals, Mapping[int, tuple[int, Floats | float]]]]
+    shared: Floats | None = None
 
     def waits(self, sync: IntVar) -> Term:
         """Ticks per micro-batch that the busiest port needs beyond compute and messages.
@@ -128,28 +130,30 @@ class StagePorts:
                 self.model.add(sync >= ticks).only_enforce_if(met[around])
         return waited
 
-    def _around(self, levels: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """For each choice, between boundaries of these levels: seconds that ports are waited for, and per batch.
+    def _around(self, around: tuple[int, ...]) -> tuple[Floats, Floats]:
+        """For each choice, with these messages over its boundaries: seconds that ports are waited for, and per batch.
 
         Of differences, what is taken away is the most that floating point can have lost of it.
         """
-        busy, spent = self.ports.busy.copy(), self.time.copy()
-        for level, (_, seconds) in zip(levels, self.boundaries, strict=True):
-            busy[:, level] += seconds[level]
-            spent += seconds[level]
+        busy, messages = self.ports.busy.copy(), numpy.zeros(len(self.time))
+        for number, (_, possible) in zip(around, self.boundaries, strict=True):
+            level, seconds = possible[number]
+            busy[:, level] += seconds
+            messages += seconds
+        spent = self.time + messages if self.shared is None else numpy.maximum(self.time, self.shared + messages)
         wait = numpy.maximum(busy.max(axis=1) * (1 - SUM_ERROR) - spent * (1 + SUM_ERROR), 0.0)
         free = numpy.where(self.ports.used, (spent + wait)[:, None] * (1 + 3 * SUM_ERROR) - busy, inf).min(axis=1)
         late = self.ports.once * (1 - SUM_ERROR) - self.micro_batches * free * (1 + SUM_ERROR)
         return wait, numpy.maximum(late, self.sync)
 
     def _holding(self, every: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[IntVar]]:
-        """For each choice of levels of the boundaries, what holds only where they have these; nothing for one alone."""
+        """For each choice of messages over the boundaries, what holds only with these; nothing for one alone."""
         if len(every) == 1:
             return {every[0]: []}
         met = {around: self.model.new_bool_var("") for around in every}
         for index, (near, _) in enumerate(self.boundaries):
-            for level, literal in near.items():
-                self.model.add(sum(met[around] for around in every if around[index] == level) == literal)
+            for number, literal in near.items():
+                self.model.add(sum(met[around] for around in every if around[index] == number) == literal)
         return {around: [literal] for around, literal in met.items()}
 
     def _weighed(self, values: list[int]) -> Term:

@@ -31,30 +31,36 @@ def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple
     numbers = numpy.arange(case.stages)
     book = StageBook(instance, Cuts(behind, numbers, numbers + 1))
     levels = [-1, *_levels(instance, case, solution), -1]
-    times, syncs, memory = [], [], []
+    times, added, syncs, memory = [], 0.0, [], []
     for index, stage in enumerate(solution.stages):
         costs = book.costs(case, stage.candidate)
         row = costs.modes.index((stage.recompute, stage.zero))
-        crossing = [(levels[index + each], float(costs.bytes[index + each])) for each in range(2)]
+        crossing = [[(levels[index + each], float(costs.bytes[index + each]))] for each in range(2)]
         if instance.space.direct:
             crossing = _received(instance, solution, index, levels)
-        messages = [
-            (level, float(point_to_point(instance.cluster, size, level)) if level >= 0 else 0.0)
-            for level, size in crossing
-        ]
-        time, sync = _with_ports(costs, row, index, messages, case.micro_batches)
+        arriving, returning = (
+            [
+                (level, float(point_to_point(instance.cluster, size, level)) if level >= 0 else 0.0)
+                for level, size in sizes
+            ]
+            for sizes in crossing
+        )
+        time, waited, sync = _with_ports(costs, row, index, [*arriving, *returning], case)
         times.append(time)
         syncs.append(sync)
+        weights = case.weights
+        added += float(costs.weighed(weights)[row, index]) + weights.waiting * waited
+        for weight, messages in ((weights.forward, arriving), (weights.input_gradients, returning)):
+            added += weight * sum(seconds for _, seconds in messages)
         further = float(costs.more[row, index])
         if instance.space.direct and instance.candidates[stage.candidate].mode(stage.recompute).stash_inputs:
             # A stage keeps what it reads, not what crosses the cut in front of it.
             further += _entering(instance, solution, index) - float(costs.bytes[index])
         memory.append(float(costs.one[row, index]) + (case.in_flight(index + 1) - 1) * further)
-    slowest, total = case.weights
-    return slowest * max(times) + total * sum(times) + max(syncs), memory
+    return case.weights.slowest * max(times) + added + max(syncs), memory
 
 
-def _received(instance: Instance, solution: Solution, index: int, levels: list[int]) -> list[tuple[int, float]]:
+def _received(instance: Instance, solution: Solution, index: int, levels: list[int]) -> list[list[tuple[int, float]]]:
     """By level, bytes of what a stage reads directly, then of what stages behind read of it; boundaries have levels."""
     ends, sizes = _ends(instance, solution), instance.candidates[solution.stages[index].candidate].tensor_bytes
     reading = [(maker, index) if index in readers else (0, 0) for maker, readers in ends]
@@ -62,7 +68,7 @@ def _received(instance: Instance, solution: Solution, index: int, levels: list[i
     every = []
     for spans in (reading, sending):
         far = numpy.array([max(levels[one + 1 : other + 1], default=-1) for one, other in spans], dtype=numpy.int64)
-        every += [(level, float(sizes[far == level].sum())) for level in sorted({*far.tolist()} - {-1})]
+        every.append([(level, float(sizes[far == level].sum())) for level in sorted({*far.tolist()} - {-1})])
     return every
 
 
@@ -80,23 +86,24 @@ def _ends(instance: Instance, solution: Solution) -> list[tuple[int, set[int]]]:
 
 
 def _with_ports(
-    costs: StageCosts, row: int, index: int, messages: list[tuple[int, float]], micro_batches: int
-) -> tuple[float, float]:
-    """Seconds of a stage per micro-batch and per batch, with what its ports add."""
-    time = float(costs.time[row, index]) + sum(seconds for _, seconds in messages)
+    costs: StageCosts, row: int, index: int, messages: list[tuple[int, float]], case: Case
+) -> tuple[float, float, float]:
+    """Seconds of a stage per micro-batch with what its ports add, these, and seconds per batch."""
+    own, received = float(costs.time[row, index]), sum(seconds for _, seconds in messages)
+    alone = max(own, float(costs.shared[row, index]) + received) if case.hiding else own + received
     sync = float(costs.sync[row, index])
     if costs.ports is None:
-        return time, sync
+        return alone, 0.0, sync
     busy: Floats = costs.ports.busy[row, :, index].copy()
     for level, seconds in messages:
         if level >= 0:
             busy[level] += seconds
-    time = max(time, float(busy.max()))
+    time = max(alone, float(busy.max()))
     used: Booleans = costs.ports.used[row, :, index]
     if used.any():
         free = float((time - busy[used]).min())
-        sync = max(sync, float(costs.ports.once[row, index]) - micro_batches * free)
-    return time, sync
+        sync = max(sync, float(costs.ports.once[row, index]) - case.micro_batches * free)
+    return time, time - alone, sync
 
 
 def _levels(instance: Instance, case: Case, solution: Solution) -> list[int]:

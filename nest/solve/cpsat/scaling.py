@@ -1,11 +1,12 @@
 """Floats to integers, with an error bound (PROBLEM.md section 5: no plan is better by more than 1e-6 relative).
 
-Seconds are counted in ticks and rounded down, term by term, and so are the weights `A` and `B`. Hence a plan's integer
+Seconds are counted in ticks and rounded down, term by term, and so are the weights. Hence a plan's integer
 step time never exceeds its real one: a plan that is truly better than the limit is one of the integer model's plans,
 and where the model has none, there is none. The other way round the integer step time of a plan that keeps the limit
 falls short of the real one by `Scale.error` at most.
 """
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, floor, lcm
 
@@ -13,6 +14,7 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
+from nest.instance import Weights
 from nest.tolerances import SUM_ERROR
 
 LARGEST_COEFFICIENT = 2**30
@@ -44,7 +46,7 @@ class Scale:
     Attributes:
         tick: seconds of one tick of stage time.
         slowest: integer weight of the slowest stage (`A * parts`, rounded down).
-        total: integer weight of the sum (`B * parts`, rounded down).
+        total: integer weight of the sum (`B * parts`, rounded down); of weights that differ, of what ports add to it.
         sync: integer weight of what happens once per batch, counted in ticks of `tick / parts * sync` seconds.
         parts: the step time is counted in ticks of `tick / parts` seconds.
         error: seconds by which the integer step time of a plan within the limit can fall short of its real one.
@@ -68,9 +70,17 @@ class Scale:
         """Time once per batch, rounded down and cut off in the same way."""
         return min(max(floor(seconds * (1 - SUM_ERROR) / self.tick * self.parts / self.sync), 0), LARGEST_COEFFICIENT)
 
+    def weighed_ticks(self, weight: float, seconds: float) -> int:
+        """What seconds add to the sum with a weight, in ticks of what happens once per batch, rounded down."""
+        return self.sync_ticks(weight * seconds)
+
     def covering_ticks(self, seconds: float) -> int:
         """Time once per batch, rounded up and never cut off: what may be taken away from another."""
         return max(ceil(seconds * (1 + SUM_ERROR) / self.tick * self.parts / self.sync), 0)
+
+    def weight(self, of: float) -> int:
+        """An integer weight of stage time, rounded down."""
+        return floor(of * self.parts * (1 + WHOLE))
 
     def limit(self, seconds: float) -> int:
         """A limit on the step time, rounded up."""
@@ -85,34 +95,51 @@ Limit = tuple[Scale, int]
 """The scale of a case, and its limit on the step time in integers."""
 
 
-def scale(weights: tuple[float, float], stages: int, batch_time: float, terms: int) -> Scale:
+def largest_slowest(scale: Scale, limit: int) -> int:
+    """Ticks that the slowest stage of a plan within the limit takes at most; where nothing weighs it, any."""
+    return limit // scale.slowest if scale.slowest else 4 * LARGEST_COEFFICIENT
+
+
+def least_weight(weights: Weights) -> float:
+    """What a second of a stage adds to the sum at least, whatever it is spent on.
+
+    Gradients of weights are half of a stage's time at most (`Candidate.weight_gradients`). So the cheapest second is
+    one of forward passes, of gradients of inputs, or half of either with half of gradients of weights.
+    """
+    parts = (weights.forward, weights.input_gradients)
+    return min(*parts, *((each + weights.weight_gradients) / 2 for each in parts))
+
+
+def scale(weights: Weights, stages: int, batch_time: float, terms: int, *, apart: bool = False) -> Scale:
     """The scale of a case.
 
     Args:
-        weights: `(A, B)` of the schedule.
+        weights: of the schedule.
         stages: `s`.
         batch_time: seconds; the largest limit that will be set.
         terms: numbers that are rounded down on their own and make up one stage's time.
+        apart: whether what each stage adds to the sum is rounded down by itself, in ticks once per batch.
     """
-    parts = _parts(weights)
-    slowest, total = (floor(weight * parts * (1 + WHOLE)) for weight in weights)
-    heaviest = max(*weights, 1 / FINEST_PARTS)
+    pair = weights.slowest, weights.waiting
+    parts = _parts((*pair, weights.forward, weights.input_gradients))
+    slowest, total = (floor(weight * parts * (1 + WHOLE)) for weight in pair)
+    heaviest = max(weights.slowest, least_weight(weights), 1 / FINEST_PARTS)
     # Within the limit no stage takes longer than the batch over the heavier weight.
     tick = batch_time / heaviest / PRECISION
     sync = max(floor(batch_time / tick * parts / PRECISION), 1)
     # What each weight lost, times what it weighs: neither `max t` nor `sum t` exceeds the step time over its weight.
     lost = sum(
         max(1 - bound / (weight * parts), 0.0)
-        for bound, weight in zip((slowest, total), weights, strict=True)
+        for bound, weight in zip((slowest, total), pair, strict=True)
         if weight > 0
     )
-    spread = weights[0] + weights[1] * stages
-    error = spread * terms * tick + (terms * sync + 2) * tick / parts + batch_time * (lost + 4 * SUM_ERROR)
+    spread, once = weights.slowest + weights.waiting * stages, 1 + stages * apart
+    error = spread * terms * tick + (once * terms * sync + 2) * tick / parts + batch_time * (lost + 4 * SUM_ERROR)
     return Scale(tick, slowest, total, sync, parts, error)
 
 
-def _parts(weights: tuple[float, float]) -> int:
-    """The least number that makes both weights whole, where it is small."""
+def _parts(weights: Sequence[float]) -> int:
+    """The least number that makes the weights whole, where it is small."""
     finest = max(min(FINEST_PARTS, floor(LARGEST_WEIGHT / max(*weights, 1.0))), 1)
     near = [Fraction(weight).limit_denominator(finest) for weight in weights]
     common = lcm(*(fraction.denominator for fraction in near))

@@ -17,8 +17,8 @@ from nest.errors import InternalError
 from nest.instance import Instance, SearchProgress, Solution, chunks_of
 from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
+from nest.solve.cpsat.chunk_model import ChunkModel, ChunkModels
 from nest.solve.cpsat.cuts import list_cuts
-from nest.solve.cpsat.interleaved_model import InterleavedModels
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
@@ -34,7 +34,6 @@ from nest.tolerances import AGREEMENT, PROOF
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
-    from nest.solve.cpsat.interleaved_model import InterleavedModel
     from nest.solve.cpsat.path_model import PathModel
 
 MOST_CUTS = 600
@@ -54,9 +53,6 @@ NEAR = 1.05
 for CP-SAT, unless that does not answer with its first effort."""
 
 UNLISTED = "the time was up before all cases were listed"
-
-LOWER = (LayerModel, PlacedModel, TierModel)
-"""Models whose best plan may take longer than they say."""
 
 Progress = Callable[[SearchProgress], None]
 
@@ -99,14 +95,12 @@ def verify(
         plain = PlacedModels(instance, cuts)
     else:
         plain = LayerModels(instance) if cuts is None else PathModels(instance, cuts)
-    interleaved = InterleavedModels(instance)
+    chunked = ChunkModels(instance)
     best = inf if batch_time is None else batch_time
-    search = Search(
-        instance, pricing, effort, best, plain, interleaved, progress, ordered=True, most_effort=most_effort
-    )
+    search = Search(instance, pricing, effort, best, plain, chunked, progress, ordered=True, most_effort=most_effort)
     answer = search.run()
     if free and instance.network is None and not instance.space.direct:
-        unordered = Search(instance, pricing, effort, search.best, plain, interleaved, progress, ordered=False)
+        unordered = Search(instance, pricing, effort, search.best, plain, chunked, progress, ordered=False)
         answer = evolve(answer, free=unordered.run())
     return evolve(answer, seconds=time.monotonic() - started)
 
@@ -121,7 +115,7 @@ class Search:
         effort: how CP-SAT may work.
         best: seconds of the best plan known; infinite where none is.
         plain: models of cases whose stages hold one run of layers each.
-        interleaved: models of cases of several chunks.
+        chunked: models of cases of several chunks.
         progress: called now and then with how far the search is.
         ordered: whether blocks lie in pipeline order (monotone placement).
         most_effort: CP-SAT's deterministic seconds in all, after which what is not settled is left open.
@@ -133,7 +127,7 @@ class Search:
     effort: Effort
     best: float
     plain: PathModels | LayerModels | PlacedModels
-    interleaved: InterleavedModels
+    chunked: ChunkModels
     progress: Progress | None = None
     ordered: bool = field(default=True, kw_only=True)
     most_effort: float = field(default=inf, kw_only=True)
@@ -194,9 +188,9 @@ class Search:
         """Whether no more is to be asked."""
         return self.effort.deadline.passed or self._spent > self.most_effort
 
-    def _models_of(self, case: Case) -> PathModels | LayerModels | PlacedModels | InterleavedModels:
+    def _models_of(self, case: Case) -> PathModels | LayerModels | PlacedModels | ChunkModels:
         on_levels = not isinstance(self.plain, PlacedModels)
-        return self.interleaved if chunks_of(case.schedule) > 1 and on_levels else self.plain
+        return self.chunked if chunks_of(case.schedule) > 1 and on_levels else self.plain
 
     def _joint_proof(self, every: Sequence[Case]) -> bool:
         """Whether one model of all cases, which are few, proves that there is no better plan; one found is taken."""
@@ -258,7 +252,7 @@ class Search:
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
             self._compare(model, price, scaled.seconds(solver.objective_value), scaled.error, optimal=optimal)
             better = self._improve(solution, price)
-            if isinstance(model, LOWER) and optimal:
+            if _bounds_only(model) and optimal:
                 above = price.batch_time > scaled.seconds(solver.objective_value) + scaled.error
                 if above and isinstance(model, PlacedModel) and not model.inexact:
                     return self._tries_all(each, overfull)
@@ -317,7 +311,7 @@ class Search:
 
     @staticmethod
     def _compare(
-        model: PathModel | LayerModel | InterleavedModel,
+        model: PathModel | LayerModel | ChunkModel,
         price: Price,
         seconds: float,
         error: float,
@@ -329,7 +323,7 @@ class Search:
         Raises:
             InternalError: they do not. What bounds plans from below only says so where its plan is optimal.
         """
-        if isinstance(model, LOWER):
+        if _bounds_only(model):
             if optimal and price.batch_time < seconds:
                 raise InternalError(
                     f"CP-SAT's model gives a plan at least {seconds} s, exact pricing {price.batch_time} s. "
@@ -346,7 +340,8 @@ class Search:
         if self.best == inf:
             return None
         # What a stage waits for ports is a number of its own.
-        scaled = scale(case.weights, case.stages, self.best, terms + has_ports(self.instance, case))
+        terms += has_ports(self.instance, case)
+        scaled = scale(case.weights, case.stages, self.best, terms, apart=case.apart)
         self._error = max(self._error, scaled.error / self.best)
         return scaled, scaled.limit(self.target)
 
@@ -380,3 +375,10 @@ class Search:
             version=version("ortools"),
             reason=reason,
         )
+
+
+def _bounds_only(model: PathModel | LayerModel | ChunkModel) -> bool:
+    """Whether the model's best plan may take longer than it says."""
+    return isinstance(model, (LayerModel, PlacedModel, TierModel)) or (
+        isinstance(model, ChunkModel) and bool(model.inexact)
+    )

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Cluster, Instance, Level, ParameterGroup, port_seconds
+from nest.instance import Candidate, Cluster, Instance, Level, ParameterGroup, Weights, copies_of, port_seconds
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
 from nest.solve.cpsat.placement import block_starts
@@ -25,6 +25,9 @@ class StageCosts:
     Attributes:
         modes: what the rows of the arrays are.
         time: seconds per micro-batch without transfers, as if there were no ports. Shape `(modes, stages)`.
+        shared: those of them that ZeRO adds, under which no message hides. Shape `(modes, stages)`.
+        forward: those of forward passes. Shape `(modes, stages)`.
+        weight_gradients: those that find the gradients of weights. Shape `(stages,)`.
         sync: seconds per batch, as if there were no ports. Shape `(modes, stages)`.
         ports: what stages keep ports occupied with; None: the candidate does not say.
         one: bytes with one micro-batch in flight, the reserve included. Shape `(modes, stages)`.
@@ -34,6 +37,9 @@ class StageCosts:
 
     modes: tuple[Mode, ...]
     time: Floats
+    shared: Floats
+    forward: Floats
+    weight_gradients: Floats
     sync: Floats
     ports: Ports | None
     one: Floats
@@ -45,11 +51,24 @@ class StageCosts:
         """Seconds for which the busiest port is occupied, messages aside; 0 without ports. Shape `(modes, stages)`."""
         return numpy.broadcast_to(0.0, self.time.shape) if self.ports is None else self.ports.busy.max(axis=1)
 
-    def as_fast(self, one: int, other: int, micro_batches: int) -> Booleans:
+    def weighed(self, weights: Weights) -> Floats:
+        """What a stage adds to the sum in the step time (`u`), messages and ports aside. Shape `(modes, stages)`."""
+        if weights.uniform:
+            return weights.forward * self.time
+        inputs = self.time - self.forward - self.weight_gradients
+        weighed: Floats = weights.of_parts(self.forward, inputs, self.weight_gradients)
+        return weighed
+
+    def as_fast(self, one: int, other: int, case: Case) -> Booleans:
         """Where row `one` makes no stage slower than row `other`, wherever its block lies. Shape `(stages,)`."""
         faster: Booleans = (self.time[one] <= self.time[other]) & (self.sync[one] <= self.sync[other])
+        if case.apart:
+            weighed = self.weighed(case.weights)
+            faster &= (weighed[one] <= weighed[other]) & (self.shared[one] <= self.shared[other])
+            # Whether a port is waited for longer, and what that weighs, is another question.
+            faster &= self.ports is None
         if self.ports is not None:
-            faster &= self.ports.as_free(self.time, self.sync, one, other, micro_batches)
+            faster &= self.ports.as_free(self.time, self.sync, one, other, case.micro_batches)
         return faster
 
     def rows(self, modes: tuple[Mode, ...]) -> list[int]:
@@ -114,6 +133,8 @@ class Parts:
     Attributes:
         candidate: of the stages.
         compute: seconds of forward and backward.
+        forward: seconds of forward.
+        weight_gradients: seconds of backward that find the gradients of weights.
         busy: seconds for which the layers' collectives occupy the port at each level, of shape `(levels, stages)`; no
             levels where the candidate does not say.
         state: by parameter group, its sums.
@@ -124,6 +145,8 @@ class Parts:
 
     candidate: Candidate
     compute: Floats
+    forward: Floats
+    weight_gradients: Floats
     busy: Floats
     state: tuple[dict[str, Floats], ...]
     recompute: dict[str, dict[str, Floats]]
@@ -155,7 +178,14 @@ class Parts:
         }
         state = tuple({name: sums(row) for name, row in rows_of_state(group).items()} for group in candidate.state)
         return cls(
-            candidate, sums(candidate.forward + candidate.backward), rows(candidate.busy), state, recompute, bytes
+            candidate,
+            sums(candidate.forward + candidate.backward),
+            sums(candidate.forward),
+            sums(candidate.finding_weight_gradients),
+            rows(candidate.busy),
+            state,
+            recompute,
+            bytes,
         )
 
 
@@ -173,16 +203,16 @@ class StageBook:
     cuts: Cuts
     _parts: dict[int, Parts] = field(factory=dict)
     _groups: dict[tuple[int, int, str, int, int | None], tuple[DataParallelGroup, ...]] = field(factory=dict)
-    _costs: dict[tuple[int, tuple[DataParallelGroup, ...]], StageCosts] = field(factory=dict)
+    _costs: dict[tuple[int, int, tuple[DataParallelGroup, ...]], StageCosts] = field(factory=dict)
 
     def costs(self, case: Case, candidate: int) -> StageCosts:
         """The costs of stages that use `candidate` in `case`."""
         place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
         if place not in self._groups:
             self._groups[place] = data_parallel_groups(self.instance, case, candidate)
-        key = (candidate, self._groups[place])
+        key = (candidate, copies_of(case.schedule), self._groups[place])
         if key not in self._costs:
-            self._costs[key] = priced(self.instance, self.parts(candidate), key[1])
+            self._costs[key] = priced(self.instance, self.parts(candidate), key[2], key[1])
         return self._costs[key]
 
     def parts(self, candidate: int) -> Parts:
@@ -194,21 +224,33 @@ class StageBook:
         return self._parts[candidate]
 
 
-def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...]) -> StageCosts:
-    """Stages with every mode that the space knows; `groups` are the devices of each parameter group."""
+def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], copies: int) -> StageCosts:
+    """Stages with every mode that the space knows.
+
+    Args:
+        instance: the problem.
+        parts: what stages are made of.
+        groups: the devices of each parameter group.
+        copies: how many times a device holds its stages' parameters.
+    """
     zeros = tuple(dict.fromkeys(instance.space.zero))
     modes = tuple((mode.name, zero) for mode in parts.candidate.recompute for zero in zeros)
-    sharded = {zero: _sharded(instance, parts, groups, zero) for zero in zeros}
-    times, syncs = [], []
+    sharded = {zero: _sharded(instance, parts, groups, zero, copies) for zero in zeros}
+    times, often, forward, syncs = [], [], [], []
     for recompute, zero in modes:
         work, shared = parts.compute + parts.recompute[recompute]["extra"], sharded[zero]
-        times.append(work + _exposed(instance, shared.often[0], work, instance.space.often_exposed))
+        often.append(_exposed(instance, shared.often[0], work, instance.space.often_exposed))
+        times.append(work + often[-1])
+        forward.append(parts.forward + often[-1] * shared.gathering)
         syncs.append(_exposed(instance, shared.once[0], work, instance.space.exposed) + shared.update)
     each = [(parts.recompute[recompute], sharded[zero]) for recompute, zero in modes]
     reserve = instance.cluster.reserve
     return StageCosts(
         modes=modes,
         time=numpy.array(times),
+        shared=numpy.array(often),
+        forward=numpy.array(forward),
+        weight_gradients=parts.weight_gradients,
         sync=numpy.array(syncs),
         ports=None if parts.candidate.busy is None else _ports(instance, parts, each),
         one=numpy.array([mode["one"] + shared.held + reserve for mode, shared in each]),
@@ -230,12 +272,14 @@ class _Sharded:
     Attributes:
         often: seconds of communication per micro-batch, then those for which it occupies the port at each level, if
             the candidate has ports. Shape `(1, stages)` or `(1 + levels, stages)`.
+        gathering: the share of it that is in forward passes, in which ZeRO 3 gathers weights. Shape `(stages,)`.
         once: the same once per batch, the first row with the waiting for other ranks.
         update: seconds of the optimizer step. Shape `(stages,)`.
         held: bytes. Shape `(stages,)`.
     """
 
     often: Floats
+    gathering: Floats
     once: Floats
     update: Floats
     held: Floats
@@ -252,12 +296,13 @@ def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[dict[str, Floa
     )
 
 
-def _sharded(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], stage: int) -> _Sharded:
+def _sharded(
+    instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], stage: int, copies: int
+) -> _Sharded:
     """What ZeRO stage `stage` costs (the table of PROBLEM.md section 4)."""
     zero, rows = instance.space.effective_zero(stage), 1 + len(parts.busy)
     often, once = (numpy.zeros((rows, len(parts.compute))) for _ in range(2))
-    update, held = (numpy.zeros_like(parts.compute) for _ in range(2))
-    held += parts.candidate.gathered if zero == 3 else 0.0
+    update, held, gathered = (numpy.zeros_like(parts.compute) for _ in range(3))
     for sums, group in zip(parts.state, groups, strict=True):
         scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards, group.shard_size, rows)
         gather = _collective(instance, "all_gather", sums["weights"], group.shards, group.shard_size, rows)
@@ -274,12 +319,22 @@ def _sharded(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, 
             once += gather
         else:
             often += _in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
-            often += 2 * _in_pieces(instance, "all_gather", "weights", sums, group, rows)
-        held += sums["weights"] / (group.shard_size if zero == 3 else 1)
-        held += sums["gradients"] / (group.shard_size if zero >= 2 else 1)
-        held += sums["optimizer"] / (group.shard_size if zero >= 1 else 1)
+            gather = _in_pieces(instance, "all_gather", "weights", sums, group, rows)
+            often += 2 * gather
+            gathered += gather[0]
+        held += held_state(sums, group, zero)
     once[0] *= instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
-    return _Sharded(often, once, update, held)
+    # What is gathered for the layers at work is there once, however many copies there are of the parameters.
+    held = copies * held + (parts.candidate.gathered if zero == 3 else 0.0)
+    gathering = numpy.divide(gathered, often[0], out=numpy.zeros_like(gathered), where=often[0] > 0)
+    return _Sharded(often, gathering, once, update, held)
+
+
+def held_state(sums: dict[str, Floats], group: DataParallelGroup, zero: int) -> Floats:
+    """Bytes of a parameter group's state that a device holds with a ZeRO stage, by which it keeps it."""
+    parts = (("weights", 3), ("gradients", 2), ("optimizer", 1))
+    held: Floats = sum(sums[name] / (group.shard_size if zero >= sharded else 1) for name, sharded in parts)  # type: ignore[assignment]
+    return held
 
 
 def _in_pieces(

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, strategies
 
+from nest.instance import Weights
 from nest.solve.cpsat.scaling import scale
 from nest.spec.training import MOST_SAMPLES
 from nest.tolerances import PROOF
@@ -15,6 +16,11 @@ weights = strategies.one_of(
 plans = strategies.lists(strategies.tuples(seconds, seconds, seconds), min_size=1, max_size=8)
 
 
+def pair(slowest: float, total: float) -> Weights:
+    """Weights that weigh all passes the same."""
+    return Weights(slowest, total, total, total)
+
+
 @given(weights=weights, stages=plans, sync=seconds)
 def test_integers_bound_a_plan_from_below_within_the_error(
     weights: tuple[float, float], stages: list[tuple[float, float, float]], sync: float
@@ -23,7 +29,7 @@ def test_integers_bound_a_plan_from_below_within_the_error(
     batch_time = weights[0] * max(times) + weights[1] * sum(times) + sync
     if batch_time < 1e-6:
         return
-    scaled = scale(weights, len(stages), batch_time, 3)
+    scaled = scale(pair(*weights), len(stages), batch_time, 3)
     ticks = [sum(scaled.ticks(term) for term in terms) for terms in stages]
     total = scaled.slowest * max(ticks) + scaled.total * sum(ticks) + scaled.sync * scaled.sync_ticks(sync)
     assert total <= scaled.limit(batch_time)
@@ -40,7 +46,7 @@ def test_schedules_are_counted_finer_than_asked_in_numbers_cp_sat_can_bear(
 ) -> None:
     """The schedules of PROBLEM.md section 4; `interleaved` has shares of 1/v."""
     weights = (micro_batches - share if share else micro_batches + stages - 1.0, share)
-    scaled = scale(weights, stages, 1.0, 3)
+    scaled = scale(pair(*weights), stages, 1.0, 3)
     assert scaled.error < PROOF / 2
     assert (scaled.slowest, scaled.total) == pytest.approx((weights[0] * scaled.parts, weights[1] * scaled.parts))
     assert max(scaled.slowest, scaled.total, scaled.sync, scaled.ticks(9.0), scaled.sync_ticks(9.0)) <= 2**30
@@ -49,6 +55,6 @@ def test_schedules_are_counted_finer_than_asked_in_numbers_cp_sat_can_bear(
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1 / 3])
 def test_the_largest_batch_leaves_numbers_that_cp_sat_can_bear(share: float) -> None:
-    scaled = scale((MOST_SAMPLES - share if share else MOST_SAMPLES + 255.0, share), 256, 1.0, 3)
+    scaled = scale(pair(MOST_SAMPLES - share if share else MOST_SAMPLES + 255.0, share), 256, 1.0, 3)
     assert max(scaled.slowest, scaled.total, scaled.sync) <= 2**30
     assert scaled.limit(1.0) < 2**62

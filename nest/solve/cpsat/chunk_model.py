@@ -1,0 +1,406 @@
+"""Models of cases of several chunks: where each chunk begins, what its stage runs it with, and where blocks lie.
+
+PROBLEM.md section 4: chunks are runs of units on the stages that the schedule's placement says; every chunk pays for
+its own boundaries, and none where both sides are on one stage.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy
+from attrs import define, field, frozen
+
+from nest.instance import Instance, Solution, StageDecision, chunks_of, route
+from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkCases, ChunkChoices, Sending, sendings
+from nest.solve.cpsat.path_model import MOST_CHOICES, TooManyChoicesError
+from nest.solve.cpsat.placement import SlotPlacement, point_to_point, slots
+from nest.solve.cpsat.ports import StagePorts
+from nest.solve.cpsat.scaling import Limit, Scale, largest_slowest
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ortools.sat.python.cp_model import CpModel, IntVar
+
+    from nest.instance.schedule import Moment
+    from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
+    from nest.solve.cpsat.cuts import Floats
+    from nest.solve.cpsat.placement import Term
+
+UNITS = 2**24
+"""Parts of a device's memory in which activations are counted: rounding a thousand units down loses less than a
+ten-thousandth of it, and coefficients stay far below what CP-SAT gets wrong."""
+
+MOST_AROUND = 4_000
+"""Ways in which the messages of a stage can come, up to which what its ports make it wait for is listed."""
+
+Overfull = tuple[int, tuple[int, ...], int, int]
+"""A stage that does not fit: its index, where its chunks begin and end, and index of its content and mode."""
+
+
+@define(eq=False)
+class ChunkModels:
+    """Models of cases of several chunks.
+
+    Attributes:
+        instance: the problem.
+    """
+
+    instance: Instance
+    _cases: ChunkCases = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._cases = ChunkCases(self.instance)
+
+    def bound(self, case: Case, target: float) -> float:
+        """Seconds no plan of the case is below, as far as that matters for `target`.
+
+        Every boundary is at its cheapest, and stages hold contents that add up to all units, whatever the chunks.
+        """
+        try:
+            narrowed = self._cases.of(case).narrowed(target)
+        except TooManyChoicesError:
+            return 0.0
+        # Where choices are left the bound is that of plans up to the target.
+        return numpy.inf if narrowed is None else min(narrowed[1], target)
+
+    def model(
+        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
+    ) -> ChunkModel | None:
+        """The model of a case without what is `overfull`; None: no plan is below the target.
+
+        Raises:
+            TooManyChoicesError: there would be too many variables.
+        """
+        numbers = self._cases.of(each.case)
+        narrowed = numbers.narrowed(target)
+        if narrowed is None:
+            return None
+        choices, bound = narrowed
+        each.bound = max(each.bound, min(bound, target))
+        if sum(map(len, choices)) > MOST_CHOICES:
+            raise TooManyChoicesError(f"the stages have more than {MOST_CHOICES} choices")
+        # The stage itself, and what each of its chunks sends and receives.
+        limit = limit_of(each.case, 1 + 2 * chunks_of(each.case.schedule))
+        return ChunkModel(numbers, choices, overfull, limit, ordered=ordered)
+
+
+@frozen(eq=False)
+class Message:
+    """What may cross a boundary, and at which level.
+
+    Attributes:
+        level: of the boundary.
+        seconds: that it takes, either way.
+        holds: whether that is it.
+    """
+
+    level: int
+    seconds: float
+    holds: Term
+
+
+class ChunkModel:
+    """One case of several chunks.
+
+    Attributes:
+        model: of OR-Tools.
+        limit: on the step time, which is minimised; None: any plan is asked for.
+        inexact: why a plan may take longer than the model says; empty: it does not.
+    """
+
+    def __init__(
+        self,
+        numbers: ChunkCase,
+        choices: Sequence[ChunkChoices],
+        overfull: Sequence[Overfull],
+        limit: Limit | None,
+        *,
+        ordered: bool,
+    ) -> None:
+        """Build the model.
+
+        Args:
+            numbers: of the case.
+            choices: what each stage can be.
+            overfull: what exact pricing found too large.
+            limit: on the step time; None: times do not matter.
+            ordered: whether blocks lie in pipeline order (monotone placement).
+        """
+        from ortools.sat.python import cp_model
+
+        self.model: CpModel = cp_model.CpModel()
+        self._numbers, self._case, self._choices = numbers, numbers.case, choices
+        self._instance, self._contents = numbers.instance, numbers.contents
+        self._route = route(self._case.schedule, self._case.stages)
+        self._chunks = [[j for j, home in enumerate(self._route) if home == i] for i in range(self._case.stages)]
+        self._taken = [[self.model.new_bool_var(f"{i}:{j}") for j in range(len(own))] for i, own in enumerate(choices)]
+        for row in self._taken:
+            self.model.add_exactly_one(row)
+        self._behind = self._boundaries()
+        self._stages_hold_their_chunks()
+        self._layers_are_where_they_must()
+        self._memory_suffices()
+        for each in overfull:
+            self._forbid(*each)
+        self._placement = self._place(ordered=ordered)
+        self.inexact, self.limit = "", limit
+        if limit is not None:
+            self._times_count(*limit)
+
+    def _boundaries(self) -> list[list[Term]]:
+        """For each boundary, the outer ends included, which units lie behind it; no chunk is empty."""
+        count = len(self._contents.units.layers)
+        rows: list[list[Term]] = [[1] * count]
+        for number, starts in enumerate(self._contents.units.starts):
+            row: list[Term] = []
+            for unit in range(count):
+                if unit < starts[0]:
+                    row.append(0)
+                elif unit >= starts[-1]:
+                    row.append(1)
+                else:
+                    # Where no chunk may begin, a unit is on the side of the one in front of it.
+                    row.append(self.model.new_bool_var(f"{unit} behind {number}") if unit in starts else row[-1])
+            for one, two in pairwise(row):
+                self._ordered(one, two)
+            # Behind the boundary in front lies one unit more, at least.
+            for one, two in zip(row[1:], rows[-1], strict=False):
+                self._ordered(one, two)
+            rows.append(row)
+        return [*rows, [0] * count]
+
+    def _ordered(self, one: Term, two: Term) -> None:
+        """What implies what."""
+        if one is two or (isinstance(one, int) and one == 0) or (isinstance(two, int) and two == 1):
+            return
+        self.model.add(one <= two)
+
+    def _runs(self, chunk: int, unit: int) -> Term:
+        """Whether a chunk holds a unit."""
+        return self._behind[chunk][unit] - self._behind[chunk + 1][unit]
+
+    def _begins(self, boundary: int, unit: int) -> Term:
+        """Whether the chunk behind a boundary, from 0, begins with a unit."""
+        row = self._behind[boundary + 1]
+        return row[unit] - (row[unit - 1] if unit else 0)
+
+    def _stages_hold_their_chunks(self) -> None:
+        """A stage's content is that of its chunks."""
+        for stage, (taken, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
+            for each in range(len(self._contents.totals)):
+                held = self._contents.counts[choices.content, each].tolist()
+                units = numpy.flatnonzero(self._contents.unit_class == each).tolist()
+                own = [self._runs(chunk, unit) for chunk in self._chunks[stage] for unit in units]
+                self.model.add(_weighed(taken, held) == sum(own))
+
+    def _layers_are_where_they_must(self) -> None:
+        """`same_stage` keeps layers on one stage, and a partition says on which."""
+        graph, space = self._instance.graph, self._instance.space
+        home = self._contents.units.home(len(graph.layers)).tolist()
+        index = {name: layer for layer, name in enumerate(graph.layers)}
+
+        def on(stage: int, unit: int) -> Term:
+            return sum((self._runs(chunk, unit) for chunk in self._chunks[stage]), start=0)
+
+        for constraint in space.constraints:
+            units = sorted({home[index[name]] for name in constraint.same_stage})
+            for one, two in pairwise(units):
+                for stage in range(self._case.stages):
+                    self.model.add(on(stage, one) == on(stage, two))
+        for stage, layers in enumerate(space.partition or ()):
+            for unit in sorted({home[layer] for layer in layers}):
+                self.model.add(on(stage, unit) == 1)
+
+    def _memory_suffices(self) -> None:
+        """What a stage's chunks hold fits, where that does not follow from its content."""
+        for stage, (taken, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
+            by_recompute: dict[str, list[int]] = defaultdict(list)
+            for place, row in enumerate(choices.mode.tolist()):
+                if not self._numbers.alike(stage, row):
+                    by_recompute[self._numbers.costs.modes[row][0]].append(place)
+            for name, places in sorted(by_recompute.items()):
+                used = self.model.new_bool_var("")
+                self.model.add(sum(taken[place] for place in places) == used)
+                for moment in self._numbers.moments(stage):
+                    self._moment_fits(stage, name, places, used, moment)
+
+    def _moment_fits(self, stage: int, name: str, places: Sequence[int], used: IntVar, moment: Moment) -> None:
+        memory, choices = self._instance.cluster.memory, self._choices[stage]
+        unit = memory / UNITS
+        room = int(memory * (1 + LIMIT_SLACK) / unit) + 1
+        one = self._numbers.costs.one[choices.mode[places], choices.content[places]]
+        total = _weighed([self._taken[stage][place] for place in places], _parts(one, unit))
+        stashes = self._numbers.candidate.mode(name).stash_inputs
+        for chunk, held in zip(self._chunks[stage], moment, strict=True):
+            more = _parts((held - 1) * self._contents.unit_more[name], unit)
+            total = total + sum(each * self._runs(chunk, place) for place, each in enumerate(more) if each)
+            if stashes and chunk > 0:
+                stash = _parts((held - 1) * self._contents.border_bytes, unit)
+                starts = self._contents.units.starts[chunk - 1]
+                total = total + sum(stash[place] * self._begins(chunk - 1, place) for place in starts)
+        self.model.add(total <= room).only_enforce_if(used)
+
+    def _forbid(self, stage: int, borders: tuple[int, ...], content: int, mode: int) -> None:
+        """Leave out a stage whose chunks begin and end at these units, with this content in this mode."""
+        own = (self._choices[stage].content == content) & (self._choices[stage].mode == mode)
+        holds: list[Term] = [self._taken[stage][place] for place in numpy.flatnonzero(own).tolist()]
+        if not holds:
+            return
+        if not self._numbers.alike(stage, mode):
+            holds += [self._begins(each, unit) for each, unit in zip(self._beside(stage), borders, strict=True)]
+        self.model.add(sum(holds) <= len(holds) - 1)
+
+    def _beside(self, stage: int) -> list[int]:
+        """The boundaries, from 0, in front of and behind the chunks of a stage."""
+        every = {boundary for chunk in self._chunks[stage] for boundary in (chunk - 1, chunk)}
+        return sorted(every & set(range(len(self._route) - 1)))
+
+    def _place(self, *, ordered: bool) -> SlotPlacement:
+        width, stages = self._numbers.candidate.width, self._case.stages
+        pairs = sorted({(min(each.earlier, each.later), max(each.earlier, each.later)) for each in self._sendings})
+        places = slots(self._instance, self._case, width)
+        return SlotPlacement(self.model, places, width, stages, ordered=ordered, pairs=pairs)
+
+    @property
+    def _sendings(self) -> list[Sending]:
+        return sendings(self._case)
+
+    def _messages(self, sending: Sending) -> list[Message]:
+        """What may cross a boundary; of equal sizes the level alone decides."""
+        pair = (min(sending.earlier, sending.later), max(sending.earlier, sending.later))
+        near = self._placement.apart[pair]
+        starts: dict[float, list[int]] = defaultdict(list)
+        for unit in self._contents.units.starts[sending.number]:
+            starts[float(self._contents.border_bytes[unit])].append(unit)
+        if len(starts) == 1:
+            return [self._message(level, size, literal) for size in starts for level, literal in near.items()]
+        messages, at_level = [], defaultdict[int, list["Term"]](list)
+        for size, units in sorted(starts.items()):
+            both = [self.model.new_bool_var("") for _ in near]
+            self.model.add(sum(both) == sum(self._begins(sending.number, unit) for unit in units))
+            for level, literal in zip(near, both, strict=True):
+                messages.append(self._message(level, size, literal))
+                at_level[level].append(literal)
+        for level, literals in at_level.items():
+            self.model.add(sum(literals) == near[level])
+        return messages
+
+    def _message(self, level: int, size: float, holds: Term) -> Message:
+        return Message(level, float(point_to_point(self._instance.cluster, size, level)), holds)
+
+    def _times_count(self, scale: Scale, limit: int) -> None:
+        """`A * max t + sum u + max y` (PROBLEM.md section 4)."""
+        model, costs, weights = self.model, self._numbers.costs, self._case.weights
+        slowest = model.new_int_var(0, largest_slowest(scale, limit), "slowest")
+        sync = model.new_int_var(0, limit // scale.sync, "sync")
+        messages = [(each, self._messages(each)) for each in self._sendings]
+        added: list[Term] = [sync]
+        for _, possible in messages:
+            # Activations one way, gradients the other.
+            both = weights.forward + weights.input_gradients
+            added += [scale.weighed_ticks(both, each.seconds) * each.holds for each in possible]
+        waits: list[Term] = []
+        for stage, (taken, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
+            own = self._ticks(stage, costs.time, scale.ticks)
+            beside = self._ticks(stage, costs.shared, scale.ticks) if self._case.hiding else own
+            around = [possible for each, possible in messages for end in (each.later, each.earlier) if end == stage]
+            received = sum(scale.ticks(each.seconds) * each.holds for possible in around for each in possible)
+            waited = self._waited(stage, around, scale, slowest, sync)
+            # What hides is at most the compute, and all of it where that is longer.
+            model.add(slowest >= beside + received + waited)
+            model.add(slowest >= own + waited)
+            model.add(sync >= _weighed(taken, [scale.sync_ticks(each) for each in choices.sync.tolist()]))
+            added.append(self._ticks(stage, costs.weighed(weights), scale.sync_ticks))
+            waits.append(waited)
+        batch = model.new_int_var(0, limit, "batch")
+        model.add(batch == scale.slowest * slowest + scale.sync * sum(added) + scale.total * sum(waits))
+        model.minimize(batch)
+
+    def _ticks(self, stage: int, values: Floats, ticks: Callable[[float], int]) -> Term:
+        """Ticks of a stage by its choice; `values` are of shape `(modes, contents)`."""
+        choices = self._choices[stage]
+        own = values[choices.mode, choices.content].tolist()
+        return _weighed(self._taken[stage], [ticks(each) for each in own])
+
+    def _waited(
+        self, stage: int, around: Sequence[Sequence[Message]], scale: Scale, slowest: IntVar, sync: IntVar
+    ) -> Term:
+        """Ticks that a stage waits for its ports; what these add to `sync` is said beside."""
+        costs, choices = self._numbers.costs, self._choices[stage]
+        if costs.ports is None:
+            return 0
+        ports, around = costs.ports.at(choices.mode, choices.content), _together(around)
+        if prod(len(possible) for possible in around) > MOST_AROUND:
+            self.inexact = "what ports make stages of several chunks wait for is bounded from below only"
+            for level in range(len(self._instance.cluster.levels)):
+                spent = [each for possible in around for each in possible if each.level == level]
+                busy = _weighed(self._taken[stage], [scale.ticks(each) for each in ports.busy[:, level].tolist()])
+                self.model.add(slowest >= busy + sum(scale.ticks(each.seconds) * each.holds for each in spent))
+            return 0
+        boundaries = [
+            (
+                {number: each.holds for number, each in enumerate(possible)},
+                {number: (each.level, each.seconds) for number, each in enumerate(possible)},
+            )
+            for possible in around
+        ]
+        shared = costs.shared[choices.mode, choices.content] if self._case.hiding else None
+        time = costs.time[choices.mode, choices.content]
+        return StagePorts(
+            self.model,
+            scale,
+            self._case.micro_batches,
+            self._taken[stage],
+            time,
+            choices.sync,
+            ports,
+            boundaries,
+            shared,
+        ).waits(sync)
+
+    def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, tuple[Overfull, ...]]:
+        """The decisions of a solution, and for each stage what `overfull` would leave out."""
+        rows = [[each if isinstance(each, int) else value(each) for each in row] for row in self._behind]  # type: ignore[arg-type]
+        borders = [len(row) - sum(row) for row in rows]
+        runs = list(pairwise(borders))
+        layers = self._contents.units.layers
+        stages, names = [], []
+        for stage, offset in enumerate(self._placement.offsets(value)):
+            place = next(place for place, literal in enumerate(self._taken[stage]) if value(literal))
+            content, mode = int(self._choices[stage].content[place]), int(self._choices[stage].mode[place])
+            own = [range(*runs[chunk]) for chunk in self._chunks[stage]]
+            chunks = tuple(tuple(sorted(layer for unit in run for layer in layers[unit])) for run in own)
+            every = tuple(sorted(layer for chunk in chunks for layer in chunk))
+            names.append((stage, tuple(borders[each + 1] for each in self._beside(stage)), content, mode))
+            decided = self._numbers.costs.modes[mode]
+            stages.append(StageDecision(every, self._case.candidates[0], *decided, offset, chunks))
+        return self._case.plan(stages), tuple(names)
+
+
+def _together(around: Sequence[Sequence[Message]]) -> list[list[Message]]:
+    """Messages over boundaries of which the same decides, as those of one."""
+    found: dict[tuple[tuple[int, int], ...], list[Message]] = {}
+    for possible in around:
+        key = tuple((each.level, id(each.holds)) for each in possible)
+        known = found.get(key, [Message(each.level, 0.0, each.holds) for each in possible])
+        both = zip(known, possible, strict=True)
+        found[key] = [Message(one.level, one.seconds + two.seconds, one.holds) for one, two in both]
+    return list(found.values())
+
+
+def _weighed(literals: Sequence[IntVar], values: Sequence[int]) -> Term:
+    from ortools.sat.python.cp_model import LinearExpr
+
+    return LinearExpr.weighted_sum(literals, values)
+
+
+def _parts(values: Floats, unit: float) -> list[int]:
+    """Whole units, rounded down, as floating point may have rounded up; what nothing has room for is cut off."""
+    lowered = numpy.minimum(values, UNITS * 4 * unit)
+    return [int(each) for each in numpy.floor((lowered - SUM_ERROR * abs(lowered)) / unit)]
