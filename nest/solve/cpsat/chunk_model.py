@@ -167,19 +167,12 @@ class ChunkModel:
                 else:
                     # Where no chunk may begin, a unit is on the side of the one in front of it.
                     row.append(self.model.new_bool_var(f"{unit} behind {number}") if unit in starts else row[-1])
-            for one, two in pairwise(row):
-                self._ordered(one, two)
             # Behind the boundary in front lies one unit more, at least.
-            for one, two in zip(row[1:], rows[-1], strict=False):
-                self._ordered(one, two)
+            for one, two in (*pairwise(row), *zip(row[1:], rows[-1], strict=False)):
+                if one is not two:
+                    self.model.add(one <= two)
             rows.append(row)
         return [*rows, [0] * count]
-
-    def _ordered(self, one: Term, two: Term) -> None:
-        """What implies what."""
-        if one is two or (isinstance(one, int) and one == 0) or (isinstance(two, int) and two == 1):
-            return
-        self.model.add(one <= two)
 
     def _runs(self, chunk: int, unit: int) -> Term:
         """Whether a chunk holds a unit."""
