@@ -163,7 +163,7 @@ def chunk_ranges(stages: Sequence[Sequence[Sequence[str]]]) -> str:
         # Where a pipeline comes back up the stages, later ones hold earlier layers.
         ways = (chunks, chunks[::-1]) if len(stages[0]) > 1 else (chunks,)
         parts.append(min((ranges([name for chunk in way for name in chunk]) for way in ways), key=len))
-    return " | ".join(parts)
+    return _shortened(parts, " | ", f"{len(parts)} chunks")
 
 
 LONGEST_LIST = 60
@@ -173,7 +173,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def ranges(names: Sequence[str]) -> str:
-    """Layer names in short: runs such as `layers.0 layers.1 layers.2` become `layers.0-2`, long lists are cut."""
+    """Layer names in short: runs such as `layers.0 layers.1 layers.2` become `layers.0-2`, long lists are cut short."""
     parts: list[str] = []
     stem, first, last = "", -1, -1
     for name in names:
@@ -185,12 +185,17 @@ def ranges(names: Sequence[str]) -> str:
         else:
             parts.append(name)
             stem, first, last = (match[1], number, number) if match else ("", -1, -1)
-    text = ", ".join(parts)
+    return _shortened(parts, ", ", f"{len(names)} layers")
+
+
+def _shortened(parts: Sequence[str], between: str, count: str) -> str:
+    """Parts one after the other, where they are too long the first of them and how many there are in all."""
+    text = between.join(parts)
     if len(text) <= LONGEST_LIST:
         return text
     text = parts[0]
     for part in parts[1:]:
         if len(text) + len(part) > LONGEST_LIST - 20:
             break
-        text += f", {part}"
-    return f"{text}, ... ({len(names)} layers)"
+        text += f"{between}{part}"
+    return f"{text}{between}... ({count})"

@@ -1,5 +1,6 @@
 """PyTorch builds the mesh, wraps layers and loads the schedule that the exporter writes, on its fake backend."""
 
+import re
 from typing import Any
 
 import pytest
@@ -119,6 +120,33 @@ def test_the_schedule_is_pytorchs_own(kind: str) -> None:
     if kind == "interleaved":
         ours = [row.split(",") for row in _given(kind, 0)["files"]["pipeline_schedule.csv"].splitlines()]
         assert found["rows"] == ours
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name"),
+    [
+        ("gpipe", "ScheduleGPipe"),
+        ("interleaved-zero-bubble", "ScheduleInterleavedZeroBubble"),
+        ("zb-v", "ScheduleZBVZeroBubble"),
+        ("dualpipe-v", "ScheduleDualPipeV"),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 13])
+def test_every_class_takes_the_stages_of_its_rank_in_the_order_of_the_file(schedule: str, name: str, rank: int) -> None:
+    needs("torch")
+    chunks = {} if schedule == "gpipe" else {"chunks": 2}
+    fixed = {"pp": 4, "dp": 4, "micro_batch": 1, "zero": 1, **chunks}
+    document = nest.evaluate(problem(DENSE_MODEL, {"schedule": schedule}, fixed))
+    files = dict(registry().exporters()["pytorch"].export(document))
+    found = consume(SCHEDULE, {"files": files, "rank": rank, "world": 16})
+    assert found["class"] == name
+    if found["rows"] is not None:
+        theirs = [[action for word in row for action in ACTION.findall(word)] for row in found["rows"]]
+        assert theirs == [row.split(",") for row in files["pipeline_schedule.csv"].splitlines()]
+
+
+ACTION = re.compile(r"\d+[FBIW]\d+")
+"""An action by itself, or one of those that PyTorch runs together."""
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,9 @@ from nest.errors import InputError
 from nest.spec import PlanDocument
 from tests.exporters.plans import DENSE, SPARSE, plan
 
+CHUNKED = ("interleaved", "interleaved-zero-bubble", "zb-v", "dualpipe-v")
+"""Schedules that run two chunks on each stage."""
+
 
 @st.composite
 def plans(draw: st.DrawFn) -> PlanDocument:
@@ -30,8 +33,8 @@ def plans(draw: st.DrawFn) -> PlanDocument:
     if sparse:
         fixed["ep"] = draw(st.sampled_from([1, 2, 4]))
         fixed["etp"] = draw(st.sampled_from([1, tp]))
-    schedule = draw(st.sampled_from(["1f1b", "gpipe", "interleaved", "zero-bubble"])) if pp > 1 else "1f1b"
-    if schedule == "interleaved":
+    schedule = draw(st.sampled_from(["1f1b", "gpipe", "zero-bubble", "dualpipe", *CHUNKED])) if pp > 1 else "1f1b"
+    if schedule in CHUNKED:
         fixed["chunks"] = 2
     elif pp > 1:
         fixed["stages"] = draw(st.permutations([1, 3, *[2] * (pp - 2)] if pp > 2 else [3, 5]))

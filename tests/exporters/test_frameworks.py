@@ -15,6 +15,7 @@ from nest.errors import InputError
 from nest.exporters import nest_exporters
 from nest.hooks.pipelines import deployed
 from nest.hooks.protocols import Exporter
+from nest.hooks.registry import registry
 from nest.spec import PlanDocument
 from tests.exporters.plans import DENSE, SPARSE, plan, problem
 from tests.exporters.random_plans import plans
@@ -240,13 +241,17 @@ REFUSALS = {
     ("galvatron", "'selective'"): {"dp": 16, "recompute": "selective"},
     ("galvatron", "zero_degree"): {"dp": 16, "zero": 3, "zero_degree": 4},
     ("pytorch", "ZeRO 1 at most"): {"pp": 2, "dp": 8, "zero": 2},
+    ("pytorch", "zb-v, dualpipe-v and zero-bubble only"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
+    ("torchtitan", "zb-v, dualpipe-v and zero-bubble only"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
+    ("megatron", "'dualpipe', but Megatron-LM has '1f1b', 'interleaved'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
+    ("megatron", "'zb-v', but Megatron-LM has '1f1b', 'interleaved'"): {"pp": 4, "dp": 2, "schedule": "zb-v"},
 }
 
 
 @pytest.mark.parametrize(("name", "reason"), REFUSALS, ids=[f"{name}: {reason}" for name, reason in REFUSALS])
 def test_what_a_framework_cannot_run_is_refused_with_the_reason(name: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        EXPORTERS[name].export(plan({"micro_batch": 1, **REFUSALS[name, reason]}))
+        registry().exporters()[name].export(plan({"micro_batch": 1, **REFUSALS[name, reason]}))
 
 
 @pytest.mark.parametrize(

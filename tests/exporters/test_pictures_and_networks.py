@@ -99,6 +99,24 @@ def test_chunks_send_back_to_the_first_stage() -> None:
     assert labels(text, r"\n +(r0s0)")["r0s0"][1] == "5 layers: embedding to layers.1, layers.4 to layers.5"
 
 
+def test_chunks_go_down_the_stages_and_up_again() -> None:
+    """Bytes are told where all that a stage sends goes to one other: the last one sends one chunk's, not the turn's."""
+    edges = labels(drawn(evaluated(pp=3, tp=2, schedule="zb-v", rank_order="pp-inner")), r"(r\d+s\d+ -> r\d+s\d+)")
+    assert edges == {
+        "r0s0 -> r0s1": ["node", "2 KiB", "3.005 us"],
+        "r0s1 -> r0s2": ["rack"],
+        "r0s2 -> r0s1": ["rack", "2 KiB", "6.041 us"],
+        "r0s1 -> r0s0": ["node"],
+    }
+
+
+def test_two_copies_send_both_ways() -> None:
+    text = drawn(evaluated(pp=4, tp=2, schedule="dualpipe", rank_order="pp-inner"))
+    for stage in range(3):
+        assert f"r0s{stage} -> r0s{stage + 1}" in text
+        assert f"r0s{stage + 1} -> r0s{stage}" in text
+
+
 @given(st.text(max_size=30))
 def test_names_stay_inside_their_labels(name: str) -> None:
     plan = made_up(ONE)

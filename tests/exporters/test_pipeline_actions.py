@@ -68,15 +68,13 @@ def ready(done: set[tuple[int, str, int]], stage: int, kind: str, index: int, la
 @st.composite
 def plans(draw: st.DrawFn) -> PlanDocument:
     known = registry().schedules()
-    name = draw(st.sampled_from([each for each in RUNS if each in known]))
+    name = draw(st.sampled_from(RUNS))
     schedule, ranks = known[name], draw(st.integers(2, 6))
     chunks = chunks_of(schedule)
     if hasattr(schedule, "with_chunks"):
         chunks = draw(st.integers(2, 4))
         schedule = schedule.with_chunks(chunks)
     admitted = [count for count in range(1, 4 * ranks * chunks) if admits(schedule, ranks, count)]
-    if chunks > 1 and name == "interleaved":
-        admitted = [count for count in admitted if count % ranks == 0]
     return plan_of(name, ranks, chunks, draw(st.sampled_from(admitted)))
 
 
@@ -96,8 +94,6 @@ def test_every_action_runs_once_on_its_rank_and_no_rank_waits_for_ever(plan: Pla
 
 
 def test_a_v_has_the_ends_of_the_pipeline_on_the_first_rank() -> None:
-    if "zb-v" not in registry().schedules():
-        pytest.skip("no schedule here goes down the stages and up again")
     plan = plan_of("zb-v", 2, 2, 4)
     assert [run.stage for run in deployed(plan).runs] == [0, 1, 1, 0]
     assert {parsed(action)[0] for action in order_of(plan)[0]} == {0, 3}

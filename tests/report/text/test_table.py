@@ -38,3 +38,8 @@ def test_chunks_of_neighbours_are_one_range_also_where_the_pipeline_comes_back()
     up = [(("layers.0",), ("layers.3",)), (("layers.1",), ("layers.2",))]
     assert chunk_ranges(round_) == chunk_ranges(up) == "layers.0-1 | layers.2-3"
     assert chunk_ranges([(("layers.0",),), (("layers.1",),)]) == "layers.0-1"
+
+
+def test_many_chunks_are_cut_short():
+    many = [tuple((f"layers.{4 * chunk}",) for chunk in range(20))]
+    assert chunk_ranges(many) == "layers.0 | layers.4 | layers.8 | layers.12 | ... (20 chunks)"
