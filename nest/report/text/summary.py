@@ -327,8 +327,9 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
     if not certificate["computed"]:
         return f"Not replayed: {certificate['reason']}; what {name} says of times and memory is taken as it is."
     return (
-        f"Replayed: M = {certificate['micro_batches']}, A + B s = {certificate['equal_stages']:.10g} and the "
-        f"micro-batches in flight in {stages} stage{'s' * (stages != 1)} follow from the order of {name}."
+        f"Replayed: M = {certificate['micro_batches']}, the step time of equal stages "
+        f"({certificate['equal_stages']:.10g} times one's) and the micro-batches in flight in {stages} "
+        f"stage{'s' * (stages != 1)} follow from the order of {name}."
     )
 
 
