@@ -130,8 +130,15 @@ def refuse_layers(problem: Problem, framework: str) -> None:
     """Refuse layers that are no transformer blocks, as far as a problem tells.
 
     Raises:
-        InputError: layers are measured ones of other names, or operators are planned one by one.
+        InputError: layers are measured ones of other names, operators are planned one by one, or layers predict
+            further tokens.
     """
+    model = model_of(problem)
+    if model is not None and model.predicting:
+        raise InputError(
+            f"the model has layers that predict further tokens (mtp_layers), which the exporter for {framework} does "
+            "not write; leave them out, or export for megatron."
+        )
     measured = problem.profile.layers if isinstance(problem.profile, ProfileSpec) else ()
     strange = next((name for name in measured if name not in ENDS and not BLOCK.fullmatch(name)), None)
     if strange is not None or problem.search.granularity == "operator":

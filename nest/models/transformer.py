@@ -55,10 +55,13 @@ class TransformerImporter:
         attention = _attention(spec)
         dense = FeedForward(spec.ffn, spec.gated_mlp)
         sparse = _mixture(spec) if spec.experts else dense
-        blocks = tuple(
+        blocks = [
             TransformerBlock(attention, dense if index < spec.dense_layers else sparse) for index in range(spec.layers)
+        ]
+        blocks += blocks[-1:] * spec.mtp_layers
+        return Architecture(
+            self.name, spec.hidden, spec.vocab, tuple(blocks), tied=spec.tied_embeddings, predicting=spec.mtp_layers
         )
-        return Architecture(self.name, spec.hidden, spec.vocab, blocks, tied=spec.tied_embeddings)
 
 
 def _contradictions(spec: TransformerSpec) -> list[str]:
@@ -66,6 +69,7 @@ def _contradictions(spec: TransformerSpec) -> list[str]:
     kv_heads = spec.kv_heads or spec.heads
     checks = {
         f"`layers` ({spec.layers}) must be at most {MOST_LAYERS}": spec.layers > MOST_LAYERS,
+        f"`mtp_layers` ({spec.mtp_layers}) must be at most `layers` ({spec.layers})": spec.mtp_layers > spec.layers,
         f"`heads` ({spec.heads}) must divide `hidden` ({spec.hidden}), or `head_dim` be given": (
             spec.mla is None and spec.head_dim is None and spec.hidden % spec.heads > 0
         ),

@@ -51,6 +51,7 @@ class TransformerSpec:
         dense_layers: leading blocks that stay dense in a mixture of experts.
         mla: multi-head latent attention in place of grouped-query attention.
         sliding_window: keys a query attends to; `4k` is 4096; None: all.
+        mtp_layers: blocks behind these that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     """
 
     WRITTEN_UNDER: ClassVar[str] = "transformer"
@@ -71,6 +72,7 @@ class TransformerSpec:
     dense_layers: int = field(default=0, validator=at_least(0))
     mla: MlaSpec | None = None
     sliding_window: Positions | None = field(default=None, validator=at_least(1))
+    mtp_layers: int = field(default=0, validator=at_least(0))
 
 
 @frozen
@@ -188,6 +190,8 @@ class Architecture:
             sub-layer.
         masked_head: a projection, activation and norm in front of the vocabulary projection, which has a bias
             (the head of a masked language model), in place of a final norm.
+        predicting: how many of the last blocks predict further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2),
+            each with a pass through the head; what joins their two inputs is left out.
     """
 
     family: str
@@ -200,3 +204,4 @@ class Architecture:
     types: int = 0
     post_norm: bool = False
     masked_head: bool = False
+    predicting: int = 0

@@ -47,6 +47,20 @@ MODELS: dict[str, Any] = {
     "window": {
         "transformer": {"layers": 12, "hidden": 256, "ffn": 768, "heads": 8, "vocab": 1000, "sliding_window": 128}
     },
+    "predicting": {
+        "transformer": {
+            "layers": 12,
+            "hidden": 256,
+            "ffn": 768,
+            "heads": 8,
+            "vocab": 1000,
+            "experts": 8,
+            "top_k": 2,
+            "moe_ffn": 256,
+            "dense_layers": 1,
+            "mtp_layers": 1,
+        }
+    },
     "gpt2": {"model_type": "gpt2", "n_layer": 12, "n_embd": 256, "n_head": 8, "n_positions": 512, "vocab_size": 1000},
     "qwen2": {
         "model_type": "qwen2",
@@ -87,16 +101,16 @@ MODELS: dict[str, Any] = {
     },
 }
 
-SPARSE = ("experts", "latent", "qwen3_moe")
+SPARSE = ("experts", "latent", "predicting", "qwen3_moe")
 
 
 @st.composite
-def interleaved(draw: st.DrawFn, pp: int, chunks: int) -> list[list[str]]:
-    """The layers of each stage of 12 blocks in chunks of any size."""
+def interleaved(draw: st.DrawFn, blocks: int, pp: int, chunks: int) -> list[list[str]]:
+    """The layers of each stage in chunks of any size."""
     count = pp * chunks
-    cuts = sorted(draw(st.lists(st.integers(1, 11), min_size=count - 1, max_size=count - 1, unique=True)))
-    names = [f"layers.{number}" for number in range(12)]
-    runs = [names[start:end] for start, end in zip([0, *cuts], [*cuts, 12], strict=True)]
+    cuts = sorted(draw(st.lists(st.integers(1, blocks - 1), min_size=count - 1, max_size=count - 1, unique=True)))
+    names = [f"layers.{number}" for number in range(blocks)]
+    runs = [names[start:end] for start, end in zip([0, *cuts], [*cuts, blocks], strict=True)]
     runs[0].insert(0, "embedding")
     runs[-1].append("head")
     return [[name for run in runs[stage::pp] for name in run] for stage in range(pp)]
@@ -116,7 +130,8 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
     # Blocks lie at multiples of their width: powers of two fill the nodes.
     replicas = draw(st.sampled_from([d for d in (1, 2, 4) if d * width * pp <= 32]))
     chunks = draw(st.sampled_from([1, 2, 3])) if pp in (2, 4) else 1
-    even = 12 % (pp * chunks) == 0
+    blocks = 12 + (name == "predicting")
+    even = blocks % (pp * chunks) == 0
     zero = draw(st.sampled_from([0, 1])) if pp > 1 else draw(st.sampled_from([0, 1, 2, 3]))
     copies = width // (tp * cp)
     micro_batch = draw(st.sampled_from([1, 2]))
@@ -138,12 +153,12 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
     if chunks > 1:
         fixed |= {"schedule": "interleaved", "chunks": chunks}
         if not even or draw(st.booleans()):
-            fixed["stages"] = draw(interleaved(pp, chunks))
+            fixed["stages"] = draw(interleaved(blocks, pp, chunks))
     elif draw(st.booleans()) and pp > 1:
-        cuts = sorted(draw(st.lists(st.integers(1, 11), min_size=pp - 1, max_size=pp - 1, unique=True)))
-        fixed["stages"] = [b - a for a, b in zip([0, *cuts], [*cuts, 12], strict=True)]
-    elif 12 % pp:
-        fixed["stages"] = [12 - (pp - 1), *[1] * (pp - 1)]
+        cuts = sorted(draw(st.lists(st.integers(1, blocks - 1), min_size=pp - 1, max_size=pp - 1, unique=True)))
+        fixed["stages"] = [b - a for a, b in zip([0, *cuts], [*cuts, blocks], strict=True)]
+    elif blocks % pp:
+        fixed["stages"] = [blocks - (pp - 1), *[1] * (pp - 1)]
     selective = draw(st.sampled_from([["attention"], ["attention_norm", "mlp_norm"]]))
     return {
         "nest": 1,

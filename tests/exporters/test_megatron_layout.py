@@ -38,7 +38,7 @@ def test_repetitions_are_written_out(text: str, chunks: list[str]) -> None:
 def test_deepseek_v3_on_sixteen_ranks_of_two_chunks() -> None:
     chunks = read_layout("Et*3|(tt|)*29,m|L")
     assert len(chunks) == 32
-    check_layout(chunks, layers=61, stages=16)
+    check_layout(chunks, layers=61, stages=16, further=1)
 
 
 @pytest.mark.parametrize("text", ["Etx|L", "E((t|)*2)*3L", "E(t|*2L", "Et*|L", "E t|L", "t*9999999999999999999|L"])
@@ -61,11 +61,13 @@ def test_a_layout_that_stands_for_too_much_is_refused_unexpanded() -> None:
         ("Et*16L|t*16", 32, 2, "must have L exactly once, as its last letter"),
         ("Et*16L|t*16L", 32, 2, "must have L exactly once"),
         ("Et*16m|t*16L", 32, 2, "a transformer layer behind m"),
+        ("Et*16|t*16m|m|L", 32, 2, "must have all m in one chunk, the last of its pipeline rank"),
+        ("Et*16|t*16m|t*0|L", 32, 2, "must have all m in one chunk, the last of its pipeline rank"),
     ],
 )
 def test_layouts_that_are_none_of_the_model_are_refused(text: str, layers: int, stages: int, told: str) -> None:
     with pytest.raises(InputError) as error:
-        check_layout(read_layout(text), layers, stages)
+        check_layout(read_layout(text), layers, stages, text.count("m"))
     assert told in str(error.value)
 
 
@@ -86,3 +88,8 @@ def test_patterns_people_write(text: str) -> None:
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--moe-layer-freq"):
         read_pattern("--moe-layer-freq", text)
+
+
+def test_a_layout_has_as_many_predictions_as_the_model() -> None:
+    with pytest.raises(InputError, match="has 1 m, but --mtp-num-layers is 2"):
+        check_layout(read_layout("Et*16|t*16mL"), 32, 2, 2)

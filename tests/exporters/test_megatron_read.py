@@ -102,7 +102,9 @@ def test_stages_whose_ends_stand_alone_are_told_by_name() -> None:
     [
         ({"pipeline_model_parallel_layout": "Et*3|(t*4|)*6t*5L"}, 2, [3, 4, 4, 4, 4, 4, 4, 5]),
         ({"pipeline_model_parallel_layout": "E|(t*3|)*8t*4|t*4|L"}, 3, [0, *[3] * 8, 4, 4, 0]),
-        ({"pipeline_model_parallel_layout": "Et*3|(t*4|)*6t*5mL", "mtp_num_layers": "1"}, 2, [3, *[4] * 6, 5]),
+        ({"pipeline_model_parallel_layout": "Et*3|(t*4|)*6t*5mL", "mtp_num_layers": "1"}, 2, [3, *[4] * 6, 6]),
+        ({"pipeline_model_parallel_layout": "Et*5|(t*5|)*4t*7|m|L", "mtp_num_layers": "1"}, 2, [*[5] * 5, 7, 1, 0]),
+        ({"mtp_num_layers": "1", "num_virtual_stages_per_pipeline_rank": "2"}, 2, [*[4] * 7, 5]),
         ({"decoder_first_pipeline_num_layers": "2", "num_virtual_stages_per_pipeline_rank": "2"}, 2,
          [1, 5, 5, 5, 1, 5, 5, 5]),
         ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "5",
@@ -114,7 +116,7 @@ def test_uneven_chunks_are_told_by_the_layers_of_each_stage(
 ) -> None:
     fixed = read(DENSE, **changed).settings["fixed"]
     assert (fixed["schedule"], fixed["chunks"]) == ("interleaved", chunks)
-    numbers = iter(f"layers.{number}" for number in range(32))
+    numbers = iter(f"layers.{number}" for number in range(33))
     runs = [[next(numbers) for _ in range(size)] for size in sizes]
     runs[0].insert(0, "embedding")
     runs[-1].append("head")
@@ -231,10 +233,17 @@ def test_contradictions_of_experts(changed: dict[str, str | None], told: str) ->
 
 def test_what_costs_and_is_not_priced_is_told_and_what_costs_nothing_is_not() -> None:
     found = read(
-        DENSE, mtp_num_layers="1", lr="1e-4", train_iters="10", save="x", made_up="3", another_one="", wandb_project="y"
+        DENSE,
+        rampup_batch_size="1 1 8",
+        lr="1e-4",
+        train_iters="10",
+        save="x",
+        made_up="3",
+        another_one="",
+        wandb_project="y",
     )
     assert len(found.notes) == 2
-    assert "--mtp-num-layers is not priced" in found.notes[0]
+    assert "--rampup-batch-size is not priced" in found.notes[0]
     assert "--another-one, --made-up" in found.notes[1]
 
 

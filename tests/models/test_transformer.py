@@ -4,7 +4,8 @@ import pytest
 from attrs import evolve
 
 from nest.errors import InputErrors
-from nest.spec import MlaSpec, TransformerSpec
+from nest.formulate.model import describe
+from nest.spec import MlaSpec, Training, TransformerSpec
 
 LLAMA = TransformerSpec(layers=3, hidden=24, ffn=40, heads=6, vocab=96, kv_heads=2)
 
@@ -50,6 +51,17 @@ def test_latent_attention_and_shared_experts_give_deepseek(deepseek, load):
     assert same_operators(load(spec), load(deepseek))
 
 
+def test_a_layer_that_predicts_further_tokens_is_a_block_with_a_pass_through_the_head(load):
+    training = Training(global_batch=1, sequence_length=32)
+    three, four = (describe(load(evolve(LLAMA, layers=count)), training) for count in (3, 4))
+    found = describe(load(evolve(LLAMA, mtp_layers=1)), training)
+    assert found["layers"] == four["layers"]
+    assert found["parameters"] == four["parameters"]
+    head = 2 * LLAMA.hidden * LLAMA.vocab
+    assert found["flops_per_token"] == pytest.approx(four["flops_per_token"] + head, rel=1e-12)
+    assert three["parameters"] < four["parameters"]
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -57,6 +69,7 @@ def test_latent_attention_and_shared_experts_give_deepseek(deepseek, load):
         ({"kv_heads": 4}, "`kv_heads`"),
         ({"experts": 2, "top_k": 3}, "`top_k`"),
         ({"dense_layers": 4}, "`dense_layers`"),
+        ({"mtp_layers": 4}, "`mtp_layers`"),
         ({"shared_expert_ffn": 8}, "`shared_expert_ffn`"),
         ({"moe_ffn": 8}, "`moe_ffn`"),
         ({"sliding_window": 8, "mla": MlaSpec(10, 9, 5, 2, 3)}, "`sliding_window`"),

@@ -111,6 +111,7 @@ def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
         "pipeline_model_parallel_size": shape.stages,
         "virtual_pipeline_model_parallel_size": shape.chunks if shape.chunks > 1 else None,
         "pipeline_model_parallel_layout": flags.get(FLAG),
+        "mtp_num_layers": flags.get("--mtp-num-layers"),
         "num_layers_in_first_pipeline_stage": None,
         "num_layers_in_last_pipeline_stage": None,
         "account_for_embedding_in_pipeline_split": False,

@@ -27,7 +27,8 @@ def model_flags(model: Architecture, sequence_length: int) -> Flags:
         raise InputError(f"the model cannot be trained with Megatron-LM, because {obstacle}.")
     dense, sparse = feed_forwards(model)
     return {
-        "--num-layers": len(model.blocks),
+        "--num-layers": len(decoder(model).blocks),
+        "--mtp-num-layers": model.predicting or None,
         "--hidden-size": model.hidden,
         "--ffn-hidden-size": (dense or sparse)[0].width,
         "--num-attention-heads": model.blocks[0].attention.heads,
@@ -43,6 +44,11 @@ def model_flags(model: Architecture, sequence_length: int) -> Flags:
         "--add-qkv-bias": _biases(model) == ({True}, {False}),
         **_expert_flags(model),
     }
+
+
+def decoder(model: Architecture) -> Architecture:
+    """The model without the blocks that predict further tokens, which Megatron-LM counts apart."""
+    return evolve(model, blocks=model.blocks[: len(model.blocks) - model.predicting], predicting=0)
 
 
 def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
@@ -132,7 +138,7 @@ def _attention_flags(model: Architecture) -> Flags:
         "--group-query-attention": grouped,
         "--num-query-groups": attention.kv_heads if grouped else None,
         "--qk-layernorm": attention.normalised,
-        **_window_flags(windows(model)),
+        **_window_flags(windows(decoder(model))),
     }
 
 
@@ -156,7 +162,7 @@ def _expert_flags(model: Architecture) -> Flags:
     if not sparse:
         return {}
     mixture = sparse[0]
-    pattern = [int(isinstance(block.feed_forward, MixtureOfExperts)) for block in model.blocks]
+    pattern = [int(isinstance(block.feed_forward, MixtureOfExperts)) for block in decoder(model).blocks]
     return {
         "--num-experts": mixture.experts,
         "--moe-router-topk": mixture.top_k,
@@ -228,7 +234,7 @@ def left_out(source: Any, model: Architecture) -> Iterator[str]:
     if activation is not None and activation not in (GATED if gated else UNGATED):
         built = "SwiGLU" if gated else "GELU"
         yield f"The configuration's activation is {activation!r:.60}, and the flags build {built}"
-    if config.get("num_nextn_predict_layers"):
+    if config.get("num_nextn_predict_layers") and not model.predicting:
         yield "Neither plan nor flags have the layers that predict further tokens (num_nextn_predict_layers)"
     if flags["--attention-dropout"] or flags["--hidden-dropout"]:
         yield "Dropout is what the configuration says; the plan has no room for its masks"

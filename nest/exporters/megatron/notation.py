@@ -122,8 +122,14 @@ def _count(number: str) -> int:
     return int(number) if len(number) < len(str(LONGEST)) + 1 else LONGEST + 1
 
 
-def check_layout(chunks: Sequence[str], layers: int, stages: int) -> None:
-    """Refuse chunks that are no layout of `layers` blocks over `stages` pipeline ranks.
+def check_layout(chunks: Sequence[str], layers: int, stages: int, further: int) -> None:
+    """Refuse chunks that are no layout of a model over pipeline ranks.
+
+    Args:
+        chunks: each a run of letters.
+        layers: transformer blocks.
+        stages: pipeline ranks.
+        further: blocks behind these that predict further tokens.
 
     Raises:
         InputError: as Megatron Core's `validate_layer_layout` and Megatron-LM's `validate_args` would, or an end of the
@@ -140,8 +146,16 @@ def check_layout(chunks: Sequence[str], layers: int, stages: int) -> None:
     for letter, end, place in ((EMBEDDING, letters[:1], "first"), (LOSS, letters[-1:], "last")):
         if letters.count(letter) != 1 or end != letter:
             raise InputError(f"{written} must have {letter} exactly once, as its {place} letter.")
-    if PREDICTION in letters and BLOCK in letters[letters.index(PREDICTION) :]:
+    if letters.count(PREDICTION) != further:
+        raise InputError(f"{written} has {letters.count(PREDICTION)} {PREDICTION}, but --mtp-num-layers is {further}.")
+    if not further:
+        return
+    if BLOCK in letters[letters.index(PREDICTION) :]:
         raise InputError(f"{written} has a transformer layer behind {PREDICTION}, which predicts further tokens.")
+    # `validate_layer_layout`: they are built with the last virtual stage of a pipeline rank.
+    where = [index for index, chunk in enumerate(chunks) if PREDICTION in chunk]
+    if len(where) > 1 or where[0] < len(chunks) - stages:
+        raise InputError(f"{written} must have all {PREDICTION} in one chunk, the last of its pipeline rank.")
 
 
 LONGEST_PATTERN = 10_000

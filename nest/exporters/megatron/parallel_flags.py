@@ -9,7 +9,7 @@ from nest.deployment.deployment import ENDS
 from nest.errors import InputError
 from nest.exporters.common import samples
 from nest.exporters.megatron.model_flags import feed_forwards
-from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, Flags, check_layout, write_layout
+from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, Flags, check_layout, write_layout
 from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.spec import Architecture, Training
 
@@ -25,7 +25,7 @@ def parallel_flags(shape: Deployment, model: Architecture) -> Flags:
     sparse = bool(feed_forwards(model)[1])
     return {
         "--tensor-model-parallel-size": shape.tp,
-        **stage_flags(shape),
+        **stage_flags(shape, model.predicting),
         "--context-parallel-size": shape.cp,
         "--sequence-parallel": shape.sequence_parallel,
         "--expert-model-parallel-size": shape.ep if sparse else None,
@@ -130,48 +130,56 @@ LETTERS = dict(zip(ENDS, (EMBEDDING, LOSS), strict=True))
 """What the layers at the ends of a model are in a layout: Megatron Core's loss is the head with what follows it."""
 
 
-def stage_flags(shape: Deployment) -> Flags:
+def stage_flags(shape: Deployment, further: int) -> Flags:
     """The stages of a plan: Megatron-LM's own split where that is the plan's, else a layout.
+
+    `further`: of the blocks, the last so many predict further tokens.
 
     Raises:
         InputError: the layers are no transformer in order.
     """
-    chunks = layout_of(shape)
+    chunks = layout_of(shape, further)
     flags: Flags = {"--pipeline-model-parallel-size": shape.stages}
-    if list(chunks) == usual_layout(shape.blocks, shape.stages, shape.chunks):
+    if list(chunks) == usual_layout(shape.blocks - further, shape.stages, shape.chunks, further):
         return {**flags, "--num-virtual-stages-per-pipeline-rank": shape.chunks if shape.chunks > 1 else None}
     return {**flags, FLAG: write_layout(chunks)}
 
 
-def layout_of(shape: Deployment) -> tuple[str, ...]:
-    """The letters of each chunk, in the order in which a micro-batch passes them.
+def layout_of(shape: Deployment, further: int) -> tuple[str, ...]:
+    """The letters of each chunk, in the order in which a micro-batch passes them; arguments are those of `stage_flags`.
 
     Raises:
         InputError: the layers are no transformer in order.
     """
     if [number for run in shape.runs for number in run.blocks] != list(range(shape.blocks)):
         raise InputError("the plan's stages do not hold the transformer blocks in their order, as Megatron-LM needs.")
-    chunks = tuple(_letters(run) for run in shape.runs)
-    check_layout(chunks, shape.blocks, shape.stages)
+    blocks = shape.blocks - further
+    chunks = tuple(_letters(run, blocks) for run in shape.runs)
+    check_layout(chunks, blocks, shape.stages, further)
     return chunks
 
 
-def _letters(run: Run) -> str:
+def _letters(run: Run, blocks: int) -> str:
+    """The letters of a run; blocks from number `blocks` on predict further tokens."""
     strange = next((name for name in run.others if name not in LETTERS), None)
     if strange is not None:
         raise InputError(
             f"layer {strange!r} is no transformer block, embedding or head, and Megatron-LM's pipeline ranks hold "
             "nothing else; it cannot run plans of measured layers, operator graphs, or stages cut inside a block."
         )
-    return "".join(LETTERS.get(name, BLOCK) for name in run.layers)
+    further = {f"layers.{number}" for number in run.blocks if number >= blocks}
+    return "".join(PREDICTION if name in further else LETTERS.get(name, BLOCK) for name in run.layers)
 
 
-def usual_layout(blocks: int, stages: int, chunks: int) -> list[str] | None:
-    """How Megatron-LM splits `blocks` by itself: as many in each chunk; None: they do not come out even."""
+def usual_layout(blocks: int, stages: int, chunks: int, further: int) -> list[str] | None:
+    """How Megatron-LM splits `blocks` by itself: as many in each chunk; None: they do not come out even.
+
+    Those that predict further tokens come with the last chunk.
+    """
     size, left = divmod(blocks, stages * chunks)
     if left or not size:
         return None
     letters = [BLOCK * size] * (stages * chunks)
     letters[0] = EMBEDDING + letters[0]
-    letters[-1] += LOSS
+    letters[-1] += PREDICTION * further + LOSS
     return letters

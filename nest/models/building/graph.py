@@ -59,7 +59,8 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, fu
 
     The loss is computed from fp32 logits, whose place its softmax takes for the backward pass: with the
     inputs of norm and projection, `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3). `fused`, one kernel
-    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy).
+    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy). Blocks that predict
+    further tokens share the weights, and have logits and a loss each.
     """
     normed = _add_masked_transform(layer, source) if architecture.masked_head else source
     normed = layer.norm("norm", normed)
@@ -74,14 +75,34 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, fu
         bias=architecture.masked_head,
         tied=architecture.tied,
     )
+    _add_loss(layer, logits, fused)
+    for further in range(1, architecture.predicting + 1):
+        logits = layer.tensor(f"logits_{further}", vocab)
+        layer.add(
+            f"logits_{further}",
+            "matmul",
+            (normed,),
+            (logits,),
+            space=(*layer.tokens, vocab, ("hidden", architecture.hidden)),
+            saves=(normed,),
+            contracted=("hidden",),
+            flops_per_point=2.0,
+            model_flops_per_point=2.0,
+        )
+        _add_loss(layer, logits, fused, f"_{further}")
+
+
+def _add_loss(layer: LayerBuilder, logits: Tensor, fused: bool, further: str = "") -> None:
+    """Cross-entropy; `further` ends the names where it is not that of the next token."""
+    vocab = logits.shape[-1]
     if layer.itemsize != FP32 and not fused:
-        wide = layer.tensor("wide_logits", vocab, itemsize=FP32)
-        layer.add("widen", "elementwise", (logits,), (wide,))
+        wide = layer.tensor(f"wide_logits{further}", vocab, itemsize=FP32)
+        layer.add(f"widen{further}", "elementwise", (logits,), (wide,))
         logits = wide
     labels = layer.indices("labels")
-    loss = layer.tensor("loss", itemsize=FP32)
+    loss = layer.tensor(f"loss{further}", itemsize=FP32)
     layer.add(
-        "loss",
+        f"loss{further}",
         "loss",
         (logits, labels),
         (loss,),

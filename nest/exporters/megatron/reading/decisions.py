@@ -203,23 +203,27 @@ def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> dict[str,
         )
         return {}
     if text is not None:
-        return _from_layout(flags, text, None if model is None else len(model.blocks), pp)
+        return _from_layout(flags, text, model, pp)
     if model is None:
         if per_chunk or any(ends.values()) or any(counted):
             flags.problem("the stages are given, but not the model: --num-layers and the other widths are missing.")
         return {"schedule": "interleaved", "chunks": virtual} if (virtual or 1) > 1 else {"schedule": "1f1b"}
-    return _from_counts(flags, len(model.blocks), pp, virtual, per_chunk, ends, counted)
+    return _from_counts(flags, model, pp, virtual, per_chunk, ends, counted)
 
 
-def _from_layout(flags: FlagReader, text: str, layers: int | None, pp: int) -> dict[str, Any]:
+def _from_layout(flags: FlagReader, text: str, model: Architecture | None, pp: int) -> dict[str, Any]:
     try:
         chunks = read_layout(text)
-        check_layout(chunks, "".join(chunks).count(BLOCK) if layers is None else layers, pp)
+        letters = "".join(chunks)
+        layers, further = letters.count(BLOCK), letters.count(PREDICTION)
+        if model is not None:
+            layers, further = len(model.blocks) - model.predicting, model.predicting
+        check_layout(chunks, layers, pp, further)
     except InputError as error:
         flags.problem(str(error))
         return {}
-    # What of them is priced is told with --mtp-num-layers.
-    return _from_chunks(flags, [chunk.replace(PREDICTION, "") for chunk in chunks], pp)
+    # Blocks that predict further tokens are the last of the model's.
+    return _from_chunks(flags, [chunk.replace(PREDICTION, BLOCK) for chunk in chunks], pp)
 
 
 def _from_chunks(flags: FlagReader, chunks: list[str], pp: int) -> dict[str, Any]:
@@ -264,14 +268,18 @@ def _named(chunks: list[str]) -> list[list[str]]:
 
 def _from_counts(
     flags: FlagReader,
-    layers: int,
+    model: Architecture,
     pp: int,
     virtual: int | None,
     per_chunk: int | None,
     ends: dict[str, int | None],
     counted: list[bool],
 ) -> dict[str, Any]:
-    """Megatron-LM's own split: even, but for ends that are given or counted as a layer."""
+    """Megatron-LM's own split: even, but for ends that are given or counted as a layer.
+
+    Blocks that predict further tokens come with the last stage.
+    """
+    layers = len(model.blocks) - model.predicting
     shares = _shares(flags, layers, pp, ends, counted)
     if shares is None:
         return {}
@@ -285,6 +293,7 @@ def _from_counts(
             return {}
         chunks = (layers + sum(counted)) // (pp * per_chunk)
     if chunks == 1:
+        shares[-1] += model.predicting
         return {"schedule": "1f1b", **({"stages": shares} if len({*shares}) > 1 else {})}
     whole = [shares[0] + counted[0], *shares[1:-1], shares[-1] + counted[1]]
     uneven = next((index for index, share in enumerate(whole) if share % chunks), None)
@@ -297,6 +306,7 @@ def _from_counts(
     sizes = [share // chunks for _ in range(chunks) for share in whole]
     sizes[0] -= counted[0]
     sizes[-1] -= counted[1]
+    sizes[-1] += model.predicting
     letters = [BLOCK * size for size in sizes]
     return _from_chunks(flags, [EMBEDDING + letters[0], *letters[1:-1], letters[-1] + LOSS], pp)
 

@@ -131,7 +131,6 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 COSTLY = {
-    "--mtp-num-layers": "the layers that predict further tokens are left out",
     "--rampup-batch-size": "the batch that it ends with is taken",
     "--fp8-margin": "",
     "--moe-latent-size": "experts are taken to work on the model's width",

@@ -81,7 +81,7 @@ def _widths(model: Architecture) -> dict[str, Any]:
     """`transformer`: a causal decoder with rotary positions and without biases."""
     attention, dense, mixture = _parts(model)
     written: dict[str, Any] = {
-        "layers": len(model.blocks),
+        "layers": len(model.blocks) - model.predicting,
         "hidden": model.hidden,
         "ffn": dense.width if dense is not None else _required(mixture).width,
         "heads": attention.heads,
@@ -89,6 +89,8 @@ def _widths(model: Architecture) -> dict[str, Any]:
         "gated_mlp": (dense if dense is not None else _required(mixture)).gated,
         "tied_embeddings": model.tied,
     }
+    if model.predicting:
+        written["mtp_layers"] = model.predicting
     if isinstance(attention, LatentAttention):
         written["mla"] = {
             "q_lora_rank": attention.query_rank,
@@ -228,6 +230,7 @@ WIDTH_STEP = 64
 def read_architecture(flags: FlagReader) -> Architecture | None:
     """The transformer; None: no flag speaks of one. Mistakes are left with `flags`."""
     layers = flags.integer("--num-layers") or flags.integer("--encoder-num-layers")
+    further = flags.integer("--mtp-num-layers", minimum=0) or 0
     said = [flag for flag in WIDTHS if flags.has(flag)]
     if not said and layers is None:
         return None
@@ -242,17 +245,22 @@ def read_architecture(flags: FlagReader) -> Architecture | None:
     sparse = _sparse(flags, blocks) if mixture is not None else (0,) * blocks
     positions = flags.choice("--position-embedding-type", _POSITIONS, "learned_absolute")
     learned = flags.integer("--max-position-embeddings") or 1
+    if further > blocks:
+        flags.problem(f"--mtp-num-layers {further} is more than the {blocks} layers there are.")
+        further = 0
     rotates = positions == "rope" or flags.has("--use-rotary-position-embeddings")
+    every = tuple(
+        TransformerBlock(
+            _with_positions(attention, window, rotates), mixture if mixture is not None and each else dense
+        )
+        for window, each in zip(_windows(flags, blocks), sparse, strict=True)
+    )
     return Architecture(
         family="megatron",
         hidden=hidden,
         vocab=_vocabulary(flags),
-        blocks=tuple(
-            TransformerBlock(
-                _with_positions(attention, window, rotates), mixture if mixture is not None and each else dense
-            )
-            for window, each in zip(_windows(flags, blocks), sparse, strict=True)
-        ),
+        blocks=every + every[-1:] * further,
+        predicting=further,
         tied=not flags.has("--untie-embeddings-and-output-weights"),
         norm_bias=flags.choice("--normalization", {"LayerNorm": True, "RMSNorm": False}, True),
         positions=learned if positions == "learned_absolute" and not rotates else 0,
