@@ -70,8 +70,11 @@ class Case:
 
     @property
     def least_weights(self) -> tuple[float, float]:
-        """`(A, B)` with which no plan takes longer than it does, of stages' times with nothing hidden."""
-        return (0.0 if self.hiding else self.weights.slowest, least_weight(self.weights))
+        """`(A, B)` with which no plan takes longer than it does, of stages' times with nothing hidden.
+
+        What hides is no longer than the compute it hides under, which is left.
+        """
+        return self.weights.slowest / (2 if self.hiding else 1), least_weight(self.weights)
 
     def in_flight(self, stage: int) -> float:
         """Micro-batches in flight on a stage, counted from 1."""
