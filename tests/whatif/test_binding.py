@@ -47,8 +47,9 @@ def test_stages_of_equal_length_save_what_the_schedule_says(kind: str) -> None:
         (slowest,) = (each.figures for each in binding(plan, registry()) if each.name == "slowest stage")
         instance = build_instance(problem, registry())
         priced = evaluate(instance, solution_of(instance, plan))
-        times, (largest, total) = [stage.time for stage in priced.stages], priced.weights
-        equal = largest * sum(times) / len(times) + total * sum(times) + priced.sync
+        times, weights = [stage.time for stage in priced.stages], priced.weights
+        filling = sum(stage.weighed(weights) for stage in priced.stages)
+        equal = weights.slowest * sum(times) / len(times) + filling + priced.sync
         assert slowest["uneven_share"] == pytest.approx(1 - equal / plan.batch_time)
         schedules.add(plan.schedule)
     assert len(schedules) > 2
