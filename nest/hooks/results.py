@@ -230,7 +230,6 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("schedules", "with_chunks"): instance_of(protocols.Schedule, "schedule"),
     ("schedules", "staggered"): truth,
     ("schedules", "copies"): _copies,
-    ("schedules", "placement"): _placement,
     ("planners", "summary"): _word,
     ("exporters", "summary"): _word,
     ("exporters", "limits"): instance_of(Limits),

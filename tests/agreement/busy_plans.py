@@ -61,7 +61,14 @@ def decided(problem: dict, plan: dict):
     instance = build_instance(whole_problem(asked, known)[0], known)
     index = {candidate.name: number for number, candidate in enumerate(instance.candidates)}
     stages = tuple(
-        StageDecision(tuple(s["layers"]), index[s["candidate"]], s["recompute"], s["zero"], s["offset"])
+        StageDecision(
+            tuple(s["layers"]),
+            index[s["candidate"]],
+            s["recompute"],
+            s["zero"],
+            s["offset"],
+            tuple(tuple(chunk) for chunk in s["chunks"] or ()),
+        )
         for s in plan["stages"]
     )
     shared = (plan["replicas"], plan["rank_order"], plan["schedule"])

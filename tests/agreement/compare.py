@@ -21,6 +21,15 @@ def planner() -> ModuleType:
     return nest
 
 
+def plugins_of(problem: dict) -> dict:
+    """How the planner is told of the schedules that a problem's plug-in brings."""
+    if not problem.get("schedules"):
+        return {}
+    from tests.agreement.drawn_schedules import registered
+
+    return {"plugins": registered(problem)}
+
+
 def as_json(document: dict) -> dict:
     """The document as its reader gets it."""
     return json.loads(json.dumps(document, allow_nan=False))
@@ -66,9 +75,11 @@ def disagreements(
         checked: whether `nest check` has to accept the plan.
         verify: whether CP-SAT has to prove the answer.
     """
-    nest = planner()
-    plan = nest.solve(problem, **({"verify": True} if verify else {}))
+    nest, plugins = planner(), plugins_of(problem)
+    asked = {key: value for key, value in problem.items() if key != "schedules"}
+    plan = nest.solve(asked, **({"verify": True} if verify else {}), **plugins)
     document = as_json(plan.to_dict())
+    answered = {**document, "problem": {**document["problem"], "schedules": problem.get("schedules") or {}}}
     answer = answer or solve(problem)
     wrong = []
     if not same(document["batch_time"], answer.batch_time):
@@ -76,18 +87,18 @@ def disagreements(
     expected = "infeasible" if answer.plan is None else "optimal"
     if document["status"] != expected:
         wrong.append(f"status is {document['status']}, the oracle says {expected}")
-    wrong += check_document(document)
+    wrong += check_document(answered)
     if not wrong and answer.plan is not None:
-        wrong += check_tie(document, answer)
+        wrong += check_tie(answered, answer)
     if not wrong and answer.reachable_memory is not None:
         wrong += check_diagnosis(document, answer)
     if verify and document["verification"]["status"] != "proved":
         wrong.append(f"CP-SAT does not prove the answer: {document['verification']}")
-    if checked and not (report := nest.check(document)).ok:
+    if checked and not (report := nest.check(document, **plugins)).ok:
         wrong.append(f"nest check refuses the plan: {report}")
     return wrong
 
 
 def complaint(name: str, problem: dict, wrong: list[str]) -> str:
     """What a person needs to look into a disagreement."""
-    return "\n".join([f"{name}:", *(f"  {line}" for line in wrong), json.dumps(problem)])
+    return "\n".join([f"{name}:", *(f"  {line}" for line in wrong), json.dumps(problem, default=vars)])

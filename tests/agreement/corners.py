@@ -20,7 +20,18 @@ def push(random: Random, problem: dict, corner: str | None = None) -> tuple[str,
     kept = [name for name in CORNERS if name in names]
     for name in kept:
         CORNERS[name](random, problem)
+    for candidate in problem["profile"]["candidates"]:
+        limit_weight_gradients(candidate)
     return tuple(kept)
+
+
+def limit_weight_gradients(candidate: dict) -> None:
+    """Let no layer's gradients of weights take longer than a candidate may say, now that its times are others."""
+    if "weight_gradients" in candidate:
+        rows = zip(candidate["weight_gradients"], candidate["forward"], candidate["backward"], strict=True)
+        candidate["weight_gradients"] = [
+            min(own, backward, (forward + backward) / 2) for own, forward, backward in rows
+        ]
 
 
 def spread(random: Random, problem: dict) -> None:

@@ -6,12 +6,22 @@ from random import Random
 from tests.agreement.corners import push, settle
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
+from tests.agreement.random_schedules import random_schedule_problem
 from tests.agreement.targets import narrowed, random_limits
 from tests.agreement.uneven import random_uneven_problem
 from tests.oracle.brute_force import FITS, Answer, solve
 from tests.oracle.check import same
 
-SHARES = {"plain": 38, "mixed": 10, "chunked": 14, "uneven": 18, "sharded": 8, "sharded mixed": 3, "target": 9}
+SHARES = {
+    "schedules": 0,
+    "plain": 38,
+    "mixed": 10,
+    "chunked": 14,
+    "uneven": 18,
+    "sharded": 8,
+    "sharded mixed": 3,
+    "target": 9,
+}
 """Kinds of problems and how many in a hundred are of each."""
 PORTS = 0.25
 """Of all draws, this share has busy ports besides."""
@@ -37,13 +47,13 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
     drawn = random.choices(list(SHARES), list(SHARES.values()))[0]
     kind = kind or drawn
     problem = random_of_kind(random, kind)
-    if kind != "uneven" and len(problem["profile"]["layers"]) > 1 and random.random() < 0.3:
+    if kind not in ("uneven", "schedules") and len(problem["profile"]["layers"]) > 1 and random.random() < 0.3:
         problem["constraints"] = [*problem.get("constraints", []), "pp > 1"]
-    cornered = random.random() < (0.2 if kind == "uneven" else 0.5)
+    cornered = random.random() < {"uneven": 0.2, "schedules": 0.15}.get(kind, 0.5)
     corners = push(random, problem, corner) if cornered or corner is not None else ()
     # Of their own numbers, so that the others stay what they are.
     further = Random(f"ports of {seed}")
-    if further.random() < PORTS and "ports" not in corners:
+    if further.random() < PORTS and "ports" not in corners and kind != "schedules":
         occupy(further, problem)
         corners = (*corners, "ports")
     limits = random_limits(random, problem) if kind == "target" else None
@@ -58,6 +68,8 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
 
 
 def random_of_kind(random: Random, kind: str) -> dict:
+    if kind == "schedules":
+        return random_schedule_problem(random)
     if kind == "uneven":
         return random_uneven_problem(random)
     if kind == "target":

@@ -10,14 +10,16 @@ from random import Random
 from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
 from tests.agreement.graphs import Graph, random_graph
 from tests.agreement.rules import random_constraints, random_fixed
-from tests.oracle.brute_force import describe
-from tests.oracle.chunks import CHUNKED, even_splits, topological
+from tests.oracle.brute_force import alone, describe, split_of
+from tests.oracle.chunks import splits, topological
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
 from tests.oracle.price import price
 from tests.oracle.settings import SCHEDULES, Setting, settings
 
 LARGEST_CLUSTER = 12
+CHUNKED = "interleaved"
+"""The schedule that deals chunks to problems of kind `chunked`."""
 KINDS = ("any", "plain", "mixed", "chunked")
 STRADDLED_FANOUTS = ([3, 2], [3, 3], [5, 2], [2, 3], [3, 2, 2], [2, 3, 2], [3, 4], [1, 4, 2])
 """Under these, several replicas or stages do not fill the groups, so that where blocks lie matters."""
@@ -289,22 +291,22 @@ def random_plan(random: Random, problem: dict, least_stages: int = 1) -> dict | 
     partition = random.choice([p for p in every if len(p) == stages])
     zeros = problem.get("search", {}).get("zero", [0, 1, 2, 3])
     choice = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for candidate in chosen]
-    return describe(setting, partition, chosen, random.choice(placements), choice)
+    return describe(setting, alone(partition), chosen, random.choice(placements), choice)
 
 
 def random_chunked_plan(random: Random, problem: dict, setting: Setting) -> dict | None:
     """A plan of several chunks with this setting, where it has one."""
     (candidate,) = setting.candidates
     room = setting.replica_devices // setting.width
-    possible = [s for s, _ in even_splits(problem, setting.chunks, setting.micro_batches) if len(s) <= room]
+    possible = [each for each in splits(problem, setting.pipeline, setting.micro_batches) if len(each[0]) <= room]
     if not possible:
         return None
-    partition = random.choice(possible)
-    chosen = [candidate] * len(partition)
+    split = split_of(*random.choice(possible))
+    chosen = [candidate] * len(split.stages)
     zeros = problem.get("search", {}).get("zero", [0, 1, 2, 3])
-    modes = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for _ in partition]
-    placements = list(setting.placements([setting.width] * len(partition)))
-    return describe(setting, partition, chosen, random.choice(placements), modes)
+    modes = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for _ in chosen]
+    placements = list(setting.placements([setting.width] * len(chosen)))
+    return describe(setting, split, chosen, random.choice(placements), modes)
 
 
 def draw(random: Random, setting: Setting, stages: int) -> list[dict]:

@@ -8,7 +8,7 @@ batches give numbers of replicas that do not divide a node, so that stages strad
 from itertools import pairwise
 from random import Random
 
-from tests.oracle.brute_force import describe
+from tests.oracle.brute_force import alone, describe
 from tests.oracle.chain_program import Table
 from tests.oracle.network import Network
 from tests.oracle.price import price
@@ -145,6 +145,6 @@ def limit_memory(random: Random, problem: dict) -> None:
     partition = [tuple(range(one, two)) for one, two in pairwise(cuts)]
     offsets = [slot * table.setting.width for slot in range(stages)]
     modes = [random.choice(table.modes) for _ in partition]
-    plan = describe(table.setting, partition, [table.candidate] * stages, offsets, modes)
+    plan = describe(table.setting, alone(partition), [table.candidate] * stages, offsets, modes)
     needed = max(stage["memory"] for stage in price(problem, plan)["stages"])
     problem["cluster"]["memory"] = round(needed * random.choice([0.5, 0.7, 0.8, 0.9, 1.0]), 3)

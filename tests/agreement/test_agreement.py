@@ -14,7 +14,16 @@ from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.check import check_document, same
 from tests.seeds import blocks
 
-DRAWN = {"plain": 110, "mixed": 40, "chunked": 50, "uneven": 40, "sharded": 30, "sharded mixed": 15, "target": 30}
+DRAWN = {
+    "schedules": 0,
+    "plain": 110,
+    "mixed": 40,
+    "chunked": 50,
+    "uneven": 40,
+    "sharded": 30,
+    "sharded mixed": 15,
+    "target": 30,
+}
 """How many problems of each kind the default run draws."""
 
 DECIDED = ("status", "batch_time", "stages", "data_parallel", "rank_order", "schedule", "chunks", "zero_degree")
@@ -117,7 +126,7 @@ def test_an_evaluated_plan_is_the_fixed_one_and_priced_as_the_oracle_does(seed):
 
 
 def chunked_evaluation(seed: int) -> tuple[dict, dict] | None:
-    """A problem whose `fixed` says how many chunks are dealt to how many stages, and a plan of it."""
+    """A problem whose `fixed` says which layers are on which stage in how many chunks, and a plan of it."""
     random = Random(seed)
     problem = random_problem(random, "chunked")
     for key in ("search", "constraints", "fixed"):
@@ -130,12 +139,13 @@ def chunked_evaluation(seed: int) -> tuple[dict, dict] | None:
     profile["candidates"] = [c for c in profile["candidates"] if c["name"] == first["candidate"]]
     decided = {name: first[name] for name in ("zero", "recompute")}
     decided |= {name: plan[name] for name in ("replicas", "rank_order", "schedule", "chunks")}
-    problem["fixed"] = decided | {"pp": len(plan["stages"])}
+    layers = [[profile["layers"][layer] for layer in stage["layers"]] for stage in plan["stages"]]
+    problem["fixed"] = decided | {"stages": layers}
     return problem, plan
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_evaluated_chunks_are_the_even_split_and_priced_as_the_oracle_does(seed):
+def test_evaluated_chunks_are_those_of_the_stages_and_priced_as_the_oracle_does(seed):
     drawn = chunked_evaluation(seed)
     if drawn is None:
         return

@@ -1,38 +1,38 @@
 """Section 5 of PROBLEM.md: try every plan, keep the best.
 
-A plan is a setting, a partition, and per stage a candidate, a place and a mode (recompute, ZeRO). All but modes are
-enumerated. Only three things are not spelled out, and `test_brute_force.py` compares with a version that spells out
-all of them:
+A plan is a setting, a split of the layers into stages or chunks, and per stage a candidate, a place and a mode
+(recompute, ZeRO). All but modes are enumerated. Only three things are not spelled out, and `test_brute_force.py`
+compares with a version that spells out all of them:
 
 * a placement enters the cost through the levels of its boundaries only: equal level sequences are tried once;
-* for each cap on `max y`, every stage takes its fastest mode whose `y` keeps the cap, because `A` and `B` are
-  not negative. The cap runs over every `y` there is, for each level sequence where ports make `y` depend on it;
+* for each cap on `max y` and on `max t`, every stage takes the mode that adds least to the sum and keeps both, because
+  `A` is not negative. The caps run over every `y` and `t` there is; where the sum is that of the `t` themselves, the
+  fastest mode is the one that adds least, and only `y` needs caps;
 * stages whose compute alone, or in these modes without transfers, takes longer than a plan already found are left
   out, as neither what is sent nor where blocks lie takes time away.
 """
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from math import inf
 
-from tests.oracle.chunks import even_splits
+from tests.oracle.chunks import splits
 from tests.oracle.costs import (
     Sent,
     Shared,
     can_run,
     compute_time,
     cuts_around,
-    in_flight,
+    finding_weight_gradients,
     memory,
+    messages,
+    over,
     sent,
-    transfer_times,
-    weights,
-    with_ports,
+    stage_times,
     zero_times,
 )
 from tests.oracle.network import Network
 from tests.oracle.partitions import downsets, partitions
-from tests.oracle.settings import Rules, Setting, settings
+from tests.oracle.settings import Rules, Setting, hides_messages, settings
 
 FITS = 1 + 1e-12
 """Memory may exceed the capacity by rounding, no more."""
@@ -53,15 +53,52 @@ class Answer:
 
 @dataclass(frozen=True)
 class Option:
-    """A mode of a stage with its time (transfers aside), its time once per batch and its memory.
+    """A mode of a stage with its memory.
 
-    What ports add to the times depends on the levels around a stage; `Search.by_levels` adds it.
+    Attributes:
+        mode: recompute mode and ZeRO stage.
+        memory: bytes.
+        time: seconds per micro-batch, at least; what is sent over boundaries aside.
+        shared: what its parameter groups add.
     """
 
     mode: tuple[str, int]
-    time: float
-    sync: float
     memory: float
+    time: float
+    shared: Shared
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A mode of a stage between boundaries of certain levels: `t`, what it adds to the sum, and `y`."""
+
+    mode: tuple[str, int]
+    time: float
+    filling: float
+    sync: float
+
+
+@dataclass(frozen=True)
+class Split:
+    """The layers of the stages and of the chunks, the downsets between these, and the stage of each."""
+
+    stages: tuple[tuple[int, ...], ...]
+    runs: tuple[tuple[int, ...], ...]
+    sets: tuple[frozenset[int], ...]
+    route: tuple[int, ...]
+
+    def own(self, stage: int) -> list[int]:
+        """The chunks of a stage, all counted from 0."""
+        return [chunk for chunk, home in enumerate(self.route) if home == stage]
+
+
+def split_of(stages, runs, route) -> Split:
+    return Split(tuple(stages), tuple(runs), tuple(downsets(runs)), tuple(route))
+
+
+def alone(partition) -> Split:
+    """Stages of one chunk each."""
+    return split_of(partition, partition, range(len(partition)))
 
 
 class Search:
@@ -80,34 +117,31 @@ class Search:
 
     def run(self) -> Answer:
         every = partitions(len(self.layers), self.problem["profile"]["edges"])
-        allowed = [(p, downsets(p)) for p in every if self.rules.allow_partition(p) and self.rules.allow_run(p)]
+        allowed = [p for p in every if self.rules.allow_partition(p) and self.rules.allow_run(p)]
+        plain = [alone(partition) for partition in allowed]
         # Few micro-batches first: they often are the best, and the limit they set spares most of the others.
         for setting in sorted(settings(self.problem, self.network), key=lambda setting: setting.micro_batches):
             self.forget()
-            possible = allowed if setting.chunks == 1 else self.dealt(setting)
-            for partition, sets in possible:
-                for chosen in setting.choices(len(partition)):
-                    self.try_stages(setting, partition, sets, chosen)
+            for split in plain if setting.chunks == 1 else self.chunked(setting):
+                if setting.pipeline.admits(len(split.stages), setting.micro_batches):
+                    for chosen in setting.choices(len(split.stages)):
+                        self.try_stages(setting, split, chosen)
         return self.answer()
 
-    def dealt(self, setting: Setting):
-        """The stages of several chunks, with the downsets between the chunks."""
-        return [
-            (stages, downsets(chunks))
-            for stages, chunks in even_splits(self.problem, setting.chunks, setting.micro_batches)
-            if self.rules.allow_partition(stages)
-        ]
+    def chunked(self, setting: Setting) -> list[Split]:
+        """Every split into stages of several chunks that the rules allow."""
+        every = splits(self.problem, setting.pipeline, setting.micro_batches)
+        return [split_of(*each) for each in every if self.rules.allow_partition(each[0])]
 
     def forget(self) -> None:
         """Forget what was remembered of another setting."""
         self.known_options = {}
         self.known_times = {}
-        self.known_waits = {}
+        self.known_timed = {}
         self.known_sent = {}
         self.known_modes = {}
         self.known_levels = {}
         self.known_cuts = {}
-        self.known_transfers = {}
 
     def levels(self, setting: Setting, widths) -> dict:
         """Each sequence of levels around blocks of these widths that there can be, with a placement that has it."""
@@ -125,13 +159,13 @@ class Search:
             self.known_modes[key] = self.rules.modes(setting, candidate, stages, devices)
         return self.known_modes[key]
 
-    def option(self, setting: Setting, candidate: dict, layers, flying: float, cut: float, mode) -> Option:
+    def option(self, setting: Setting, candidate: dict, runs, moments, entering, mode) -> Option:
         """What a stage is like in one mode, without regard to memory."""
-        key = (candidate["name"], layers, flying, cut, mode)
+        key = (candidate["name"], runs, moments, entering, mode)
         if key not in self.known_options:
-            size = memory(self.problem, candidate, setting, layers, *mode, flying, cut)
-            time, shared = self.times(setting, candidate, layers, mode)
-            self.known_options[key] = Option(mode, time, shared.once, size)
+            size = memory(self.problem, candidate, setting, runs, *mode, moments, entering)
+            time, shared = self.times(setting, candidate, tuple(sorted(layer for run in runs for layer in run)), mode)
+            self.known_options[key] = Option(mode, size, time, shared)
         return self.known_options[key]
 
     def times(self, setting: Setting, candidate: dict, layers, mode) -> tuple[float, Shared]:
@@ -144,30 +178,26 @@ class Search:
             self.known_times[key] = (compute + shared.often, shared)
         return self.known_times[key]
 
-    def by_levels(self, setting: Setting, partition, chosen, cuts, levels: dict, options: list[list[Option]]):
-        """Level sequences with what the stages' options are like there: once all of them, unless there are ports."""
-        if all(candidate.get("busy") is None for candidate in chosen):
-            yield levels, options
-            return
-        for around, offsets in levels.items():
-            stages = zip(chosen, partition, cuts, pairwise(around), options, strict=True)
-            yield (
-                {around: offsets},
-                [[self.held_up(setting, *stage, option) for option in each] for *stage, each in stages],
+    def timed(self, setting: Setting, candidate: dict, layers, weights, cuts, around, option: Option) -> Timed:
+        """The option between boundaries of these levels; `cuts` and `around` have a pair for each chunk."""
+        key = (candidate["name"], layers, weights, cuts, around, option.mode)
+        if key not in self.known_timed:
+            arriving, returning = (
+                messages(self.network, [each[end] for each in cuts], [each[end] for each in around]) for end in (0, 1)
             )
-
-    def held_up(self, setting: Setting, candidate: dict, layers, cuts, around, option: Option) -> Option:
-        """The option with what ports add between boundaries of these levels."""
-        key = (candidate["name"], layers, cuts, around, option.mode)
-        if key not in self.known_waits:
-            time, shared = self.times(setting, candidate, layers, option.mode)
-            arriving = self.transfers(cuts, around)
-            messages, alone = zip(around, arriving, strict=True), time + sum(arriving)
-            recompute, _ = option.mode
-            whole, sync = with_ports(self.problem, setting, candidate, layers, recompute, shared, messages, alone)
-            self.known_waits[key] = (whole - alone, sync)
-        wait, sync = self.known_waits[key]
-        return replace(option, time=option.time + wait, sync=sync)
+            times = stage_times(
+                self.problem,
+                setting,
+                candidate,
+                layers,
+                option.mode[0],
+                option.shared,
+                weights,
+                arriving,
+                returning,
+            )
+            self.known_timed[key] = Timed(option.mode, *times)
+        return self.known_timed[key]
 
     def sent(self, setting: Setting, candidate: dict, layers) -> list[Sent]:
         key = (candidate["name"], layers)
@@ -175,11 +205,17 @@ class Search:
             self.known_sent[key] = sent(self.problem, self.network, setting, candidate, layers)
         return self.known_sent[key]
 
-    def quickest(self, candidate: dict, layers) -> float:
-        """What the compute alone of a stage takes in its quickest mode, whatever the setting."""
-        key = (candidate["name"], layers)
+    def quickest(self, candidate: dict, layers, weights) -> tuple[float, float]:
+        """What the compute alone of a stage takes in its quickest mode, and adds to the sum, whatever the setting."""
+        key = (candidate["name"], layers, weights[1:])
         if key not in self.known_quickest:
-            self.known_quickest[key] = min(compute_time(candidate, layers, mode) for mode in candidate["recompute"])
+            _, first, second, third = weights
+            time = min(compute_time(candidate, layers, mode) for mode in candidate["recompute"])
+            forward, gradients = (
+                over(layers, row) for row in (candidate["forward"], finding_weight_gradients(candidate))
+            )
+            rest = time - forward - gradients
+            self.known_quickest[key] = (time, first * forward + second * rest + third * gradients)
         return self.known_quickest[key]
 
     def cuts(self, candidate: dict, sets, run: int) -> tuple[float, float]:
@@ -188,20 +224,17 @@ class Search:
             self.known_cuts[key] = cuts_around(self.problem, candidate, sets, run)
         return self.known_cuts[key]
 
-    def transfers(self, cuts, around: tuple[int, int]) -> tuple[float, float]:
-        key = (cuts, around)
-        if key not in self.known_transfers:
-            self.known_transfers[key] = transfer_times(self.network, cuts, around)
-        return self.known_transfers[key]
-
-    def try_stages(self, setting: Setting, partition, sets, chosen) -> None:
+    def try_stages(self, setting: Setting, split: Split, chosen) -> None:
         """Try every placement and mode of these stages, unless their compute alone is slower than the best plan."""
         widths = tuple(candidate["width"] for candidate in chosen)
         if sum(widths) > setting.replica_devices:
             return
-        stages, devices = len(partition), setting.devices(chosen)
-        pair = weights(setting.schedule, setting.micro_batches, stages, setting.chunks)
-        if batch_time(pair, list(map(self.quickest, chosen, partition)), 0.0) > self.limit:
+        stages, devices = len(split.stages), setting.devices(chosen)
+        weights = setting.pipeline.weights(setting.micro_batches, stages)
+        least = [
+            self.quickest(candidate, layers, weights) for candidate, layers in zip(chosen, split.stages, strict=True)
+        ]
+        if weights[0] * max(time for time, _ in least) + sum(filling for _, filling in least) > self.limit:
             return
         modes = [self.modes(setting, candidate, stages, devices) for candidate in chosen]
         if not all(modes):
@@ -209,33 +242,33 @@ class Search:
         levels = self.levels(setting, widths)
         if not levels:
             return
+        owned = [split.own(stage) for stage in range(stages)]
         cuts = [
-            tuple(self.cuts(candidate, sets, run) for run in range(i, len(sets), stages))
-            for i, candidate in enumerate(chosen, start=1)
-        ]
-        flying = [
-            in_flight(setting.schedule, setting.micro_batches, stages, i, setting.chunks) for i in range(1, stages + 1)
+            tuple(self.cuts(candidate, split.sets, chunk + 1) for chunk in own)
+            for candidate, own in zip(chosen, owned, strict=True)
         ]
         every = [
             [
-                self.option(setting, candidate, layers, count, sum(front for front, _ in own), mode)
-                for mode in usable
-                if can_run(candidate, layers, mode[0])
+                self.option(
+                    setting,
+                    candidate,
+                    tuple(split.runs[chunk] for chunk in owned[stage]),
+                    setting.pipeline.moments(stage + 1, stages, setting.micro_batches),
+                    tuple(front for front, _ in cuts[stage]),
+                    mode,
+                )
+                for mode in modes[stage]
+                if can_run(candidate, split.stages[stage], mode[0])
             ]
-            for candidate, layers, count, own, usable in zip(chosen, partition, flying, cuts, modes, strict=True)
+            for stage, candidate in enumerate(chosen)
         ]
         if not all(every):
             return
         for options in self.together(every):
             self.reachable = min(self.reachable, max(min(o.memory for o in stage) for stage in options))
             fitting = [[o for o in stage if o.memory <= self.capacity] for stage in options]
-            for near, held in self.by_levels(setting, partition, chosen, cuts, levels, fitting):
-                best = list(map(front, held))
-                for cap in {option.sync for stage in best for option in stage}:
-                    below = [[option for option in stage if option.sync <= cap] for stage in best]
-                    if all(below):
-                        fastest = [min(stage, key=lambda option: option.time) for stage in below]
-                        self.try_placements(setting, partition, chosen, cuts, near, fastest)
+            if all(fitting):
+                self.try_placements(setting, split, chosen, weights, owned, cuts, levels, fitting)
 
     def together(self, every: list[list[Option]]):
         """The options from which each stage chooses freely: all of them, unless a rule asks for uniform modes."""
@@ -247,22 +280,39 @@ class Search:
             if all(options):
                 yield options
 
-    def try_placements(self, setting: Setting, partition, chosen, cuts, levels, options: list[Option]) -> None:
-        stages = len(partition)
-        pair = weights(setting.schedule, setting.micro_batches, stages, setting.chunks)
-        sync = max(option.sync for option in options)
-        if batch_time(pair, [option.time for option in options], sync) > self.limit:
+    def try_placements(self, setting: Setting, split: Split, chosen, weights, owned, cuts, levels, fitting) -> None:
+        """Try every sequence of levels with the best modes there."""
+        slowest, aligned = weights[0], self.aligned(setting, weights)
+        # What is left of the sum without transfers and ports is not known where parts weigh differently.
+        least = [min(option.time for option in stage) for stage in fitting]
+        if slowest * max(least) + (weights[1] * sum(least) if aligned else 0.0) > self.limit:
             return
-        key = (setting.devices(chosen), stages)
+        key = (setting.devices(chosen), len(chosen))
         for around, offsets in levels.items():
-            times = [
-                option.time + sum(self.transfers(cuts[i], (around[i], around[i + 1])))
-                for i, option in enumerate(options)
+            options = [
+                [
+                    self.timed(
+                        setting,
+                        candidate,
+                        layers,
+                        weights,
+                        cuts[stage],
+                        tuple((around[chunk], around[chunk + 1]) for chunk in owned[stage]),
+                        option,
+                    )
+                    for option in fitting[stage]
+                ]
+                for stage, (candidate, layers) in enumerate(zip(chosen, split.stages, strict=True))
             ]
-            total = batch_time(pair, times, sync)
-            if key not in self.best or total < self.best[key][0]:
-                self.best[key] = (total, describe(setting, partition, chosen, offsets, [o.mode for o in options]))
-                self.limit = min(self.limit, total * WORSE)
+            for total, modes in best_modes(slowest, aligned, list(map(front, options))):
+                if key not in self.best or total < self.best[key][0]:
+                    self.best[key] = (total, describe(setting, split, chosen, offsets, modes))
+                    self.limit = min(self.limit, total * WORSE)
+
+    def aligned(self, setting: Setting, weights) -> bool:
+        """Whether what stages add to the sum is their `t`, times one number."""
+        _, *parts = weights
+        return len(set(parts)) == 1 and not hides_messages(self.problem, setting.schedule)
 
     def answer(self) -> Answer:
         if not self.best:
@@ -272,21 +322,36 @@ class Search:
         return Answer(least, plan, None)
 
 
-def batch_time(pair: tuple[float, float], times: list[float], sync: float) -> float:
-    a, b = pair
-    return a * max(times) + b * sum(times) + sync
+def best_modes(slowest: float, aligned: bool, stages: list[list[Timed]]):
+    """Step times with the modes that make them, the best among them."""
+    for sync in sorted({option.sync for stage in stages for option in stage}):
+        below = [[option for option in stage if option.sync <= sync] for stage in stages]
+        if not all(below):
+            continue
+        for limit in [inf] if aligned else sorted({option.time for stage in below for option in stage}):
+            kept = [[option for option in stage if option.time <= limit] for stage in below]
+            if all(kept):
+                chosen = [min(stage, key=lambda option: (option.filling, option.time)) for stage in kept]
+                if aligned:
+                    chosen = [min(stage, key=lambda option: option.time) for stage in kept]
+                yield step_time(slowest, chosen), [option.mode for option in chosen]
 
 
-def front(options: list[Option]) -> list[Option]:
-    """Those that no other beats in time and in time once per batch both."""
-    kept: list[Option] = []
-    for option in sorted(options, key=lambda option: (option.time, option.sync)):
-        if not kept or option.sync < kept[-1].sync:
+def step_time(slowest: float, stages: list[Timed]) -> float:
+    times, filling, syncs = zip(*((each.time, each.filling, each.sync) for each in stages), strict=True)
+    return slowest * max(times) + sum(filling) + max(syncs)
+
+
+def front(options: list[Timed]) -> list[Timed]:
+    """Those that no other beats in everything."""
+    kept: list[Timed] = []
+    for option in sorted(options, key=lambda option: (option.time, option.filling, option.sync)):
+        if not any(other.filling <= option.filling and other.sync <= option.sync for other in kept):
             kept.append(option)
     return kept
 
 
-def describe(setting: Setting, partition, chosen, offsets, modes) -> dict:
+def describe(setting: Setting, split: Split, chosen, offsets, modes) -> dict:
     """A plan as decisions only, layers by index."""
     return {
         "replicas": setting.replicas,
@@ -301,8 +366,11 @@ def describe(setting: Setting, partition, chosen, offsets, modes) -> dict:
                 "offset": offset,
                 "recompute": recompute,
                 "zero": zero,
+                "chunks": [list(split.runs[chunk]) for chunk in split.own(stage)] if setting.chunks > 1 else None,
             }
-            for layers, candidate, offset, (recompute, zero) in zip(partition, chosen, offsets, modes, strict=True)
+            for stage, (layers, candidate, offset, (recompute, zero)) in enumerate(
+                zip(split.stages, chosen, offsets, modes, strict=True)
+            )
         ],
     }
 

@@ -27,16 +27,14 @@ from math import inf, nextafter
 
 import numpy as np
 
-from tests.oracle.brute_force import FITS, Answer, describe
+from tests.oracle.brute_force import FITS, Answer, alone, describe
 from tests.oracle.costs import (
     can_run,
     compute_time,
     cuts_around,
-    in_flight,
     memory_of_more,
     memory_of_one,
     sent,
-    weights,
     zero_times,
 )
 from tests.oracle.network import Network
@@ -97,7 +95,7 @@ class Table:
     def memory(self, following: int) -> np.ndarray:
         """Memory of a stage that so many stages follow."""
         one, further = self.stages[2:]
-        flying = in_flight(self.setting.schedule, self.setting.micro_batches, following + 1, 1)
+        flying = self.setting.pipeline.in_flight(1, following + 1, self.setting.micro_batches)
         return one if flying == 1 else one + (flying - 1) * further
 
     def fitting(self, kind: int, following: int, sync_limit: float = inf) -> np.ndarray:
@@ -194,7 +192,7 @@ class Table:
                 slot = int(later.argmin())
             layer, level = int(behind), int(next_level)
         offsets = [slot * self.setting.width for slot in slots]
-        plan = describe(self.setting, partition, [self.candidate] * stages, offsets, modes)
+        plan = describe(self.setting, alone(partition), [self.candidate] * stages, offsets, modes)
         return Found(float(total), max(spent), max(syncs), plan)
 
 
@@ -237,7 +235,7 @@ class ChainSearch:
         return min(a * compute / stages + b * compute for stages, (a, b) in enumerate(pairs, start=1))
 
     def weights(self, table: Table, stages: int) -> tuple[int, int]:
-        return weights(table.setting.schedule, table.setting.micro_batches, stages)
+        return table.setting.pipeline.pair(table.setting.micro_batches, stages)
 
     def search(self, table: Table) -> None:
         sums = table.least_sums()

@@ -32,6 +32,7 @@ def plan_of(document: dict) -> dict:
                 "offset": stage["devices"][0] // spread,
                 "recompute": stage["recompute"],
                 "zero": stage["zero"],
+                "chunks": [[index[name] for name in chunk] for chunk in stage.get("chunks") or ()] or None,
             }
             for stage in document["stages"]
         ],

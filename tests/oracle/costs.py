@@ -8,35 +8,7 @@ from math import fsum
 from tests.oracle.collectives import collective
 from tests.oracle.network import Network
 from tests.oracle.partitions import cut_bytes
-from tests.oracle.settings import Setting, exposed_share, given, hides
-
-
-def weights(schedule: str, micro_batches: int, stages: int, chunks: int = 1) -> tuple[float, float]:
-    """`(A, B)` of the step time."""
-    bubbles = {"zero-bubble": stages - 1, "zero-bubble-h2": 0}
-    if schedule in bubbles:
-        # Thirds of a stage's time: those of the paper, or what the critical path of few micro-batches leaves.
-        thirds = max(bubbles[schedule], 2 * stages - 1 - micro_batches) if stages > 1 else 0
-        b = thirds / 3 / (stages - 1) if stages > 1 else 0.0
-        return micro_batches - b, b
-    return {
-        "nest": (micro_batches + stages - 1, 0),
-        "1f1b": (micro_batches - 1, 1),
-        "gpipe": (micro_batches - 1, 1),
-        "interleaved": (micro_batches - 1 / chunks, 1 / chunks),
-    }[schedule]
-
-
-def in_flight(schedule: str, micro_batches: int, stages: int, stage: int, chunks: int = 1) -> float:
-    """Micro-batches in flight on stage `stage`, counted from 1."""
-    return {
-        "nest": min(micro_batches, stages - stage + 1),
-        "1f1b": min(micro_batches, stages - stage + 1),
-        "gpipe": micro_batches,
-        "zero-bubble": min(micro_batches, stages),
-        "zero-bubble-h2": min(micro_batches, 2 * stages - 1),
-        "interleaved": min(micro_batches * chunks, 2 * (stages - stage) + (chunks - 1) * stages + 1) / chunks,
-    }[schedule]
+from tests.oracle.settings import Setting, exposed_share, given, hides, hides_messages
 
 
 def over(layers, values) -> float:
@@ -93,6 +65,7 @@ class Shared:
 
     Attributes:
         often: seconds that show in every micro-batch (`t`).
+        gathered: what of them gathers weights for forward passes.
         once: seconds that show once per batch, the optimizer step included (`y`).
         often_ports: seconds for which a port of each level is occupied in every micro-batch, shown or not.
         once_sent: seconds of all that is sent once per batch, shown or not.
@@ -101,6 +74,7 @@ class Shared:
     """
 
     often: float
+    gathered: float
     once: float
     often_ports: list[float]
     once_sent: float
@@ -110,7 +84,7 @@ class Shared:
 
 def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> Shared:
     """What the parameter groups add to `t` and to `y` of a stage whose compute takes so long."""
-    often, once, updates = [0.0], [0.0], 0.0
+    often, once, updates, forward = [0.0], [0.0], 0.0, 0.0
     for group in groups:
         rs, ag, ar, z = group.scattered, group.gathered, group.reduced_across, group.shards
         add_often, add_once = [
@@ -121,6 +95,7 @@ def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> 
         ][zero]
         often, once = added([often, *add_often]), added([once, *add_once])
         updates += group.update / (z if zero else 1)
+        forward += ag[0] if zero == 3 else 0.0
     c, y = often[0], once[0]
     y *= given(problem["training"], "synchronisation", 1.0)
     y *= given(problem["training"], "sharded_synchronisation", 1.0) if zero else 1.0
@@ -130,7 +105,8 @@ def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> 
         # Per micro-batch its compute hides what is sent; per batch, that of one micro-batch.
         shown_often, shown_once = max(e * c, c - compute), max(e * y, y - compute)
     levels = [level for level, seconds in enumerate(once[1:]) if seconds > 0]
-    return Shared(shown_often, shown_once + updates, often[1:], y, levels, updates)
+    gathered = shown_often * forward / c if c else 0.0
+    return Shared(shown_often, gathered, shown_once + updates, often[1:], y, levels, updates)
 
 
 def added(parts: list[list[float]]) -> list[float]:
@@ -162,16 +138,50 @@ def with_ports(
     return time, max(shared.once, shared.once_sent - setting.micro_batches * free + shared.update)
 
 
-def transfer_times(network: Network, cuts, levels: tuple[int, int]) -> tuple[float, float]:
-    """Activations arriving in front and gradients arriving behind, of all of the stage's chunks.
+def stage_times(
+    problem: dict,
+    setting: Setting,
+    candidate: dict,
+    layers,
+    recompute: str,
+    shared: Shared,
+    weights,
+    arriving,
+    returning,
+) -> tuple[float, float, float]:
+    """`t`, what the stage adds to the sum of the step time, and `y`.
 
-    `cuts` are those in front of and behind each chunk; a stage without chunks is one.
+    `arriving` and `returning` are the messages of all its chunks: the level and the seconds of each.
     """
-    front, behind = (
-        sum(network.point_to_point(size, level) for size in sizes)
-        for sizes, level in zip(zip(*cuts, strict=True), levels, strict=True)
-    )
-    return front, behind
+    compute = compute_time(candidate, layers, recompute)
+    forwards, backwards = (sum(seconds for _, seconds in messages) for messages in (arriving, returning))
+    whole = compute + forwards + backwards + shared.often
+    hidden = min(forwards + backwards, compute) if hides_messages(problem, setting.schedule) else 0.0
+    alone = whole - hidden
+    time, once = with_ports(problem, setting, candidate, layers, recompute, shared, [*arriving, *returning], alone)
+    wait = time - alone
+    f = over(layers, candidate["forward"]) + forwards + shared.gathered
+    w = over(layers, finding_weight_gradients(candidate))
+    return time, filling(weights, whole, f, w, wait), once
+
+
+def filling(weights, whole, forward, gradients, wait):
+    """What a stage adds to the sum of the step time, of numbers or arrays; `whole` is all of it but for the wait."""
+    _, first, second, third = weights
+    if first == second == third:
+        return first * (whole + wait)
+    inputs = whole - forward - gradients
+    return first * forward + second * inputs + third * gradients + (first + second) / 2 * wait
+
+
+def finding_weight_gradients(candidate: dict) -> list[float]:
+    """Seconds of each layer; half of its backward pass where the candidate does not say."""
+    return given(candidate, "weight_gradients", [seconds / 2 for seconds in candidate["backward"]])
+
+
+def messages(network: Network, sizes, levels) -> list[tuple[int, float]]:
+    """The level and the seconds of messages of such sizes over boundaries of such levels."""
+    return [(level, network.point_to_point(size, level)) for size, level in zip(sizes, levels, strict=True)]
 
 
 def can_run(candidate: dict, layers, recompute: str) -> bool:
@@ -181,21 +191,28 @@ def can_run(candidate: dict, layers, recompute: str) -> bool:
 
 
 def memory(
-    problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int, flying: float, cut: float
+    problem: dict, candidate: dict, setting: Setting, runs, recompute: str, zero: int, moments, entering
 ) -> float:
-    """Bytes on each device of a stage, the reserve included; `cut` is what arrives in front of it, or of its chunks."""
-    more = memory_of_more(candidate, layers, recompute, cut)
-    return memory_of_one(problem, candidate, setting, layers, recompute, zero) + (flying - 1) * more
+    """Bytes on each device of a stage, the reserve included.
+
+    `runs` are the layers of its chunks, `entering` the bytes that arrive in front of each, and `moments` rows of the
+    micro-batches that each holds.
+    """
+    layers = sorted(chain(*runs))
+    more = [memory_of_more(candidate, run, recompute, cut) for run, cut in zip(runs, entering, strict=True)]
+    further = max(fsum((held - 1) * size for held, size in zip(row, more, strict=True)) for row in moments)
+    return memory_of_one(problem, candidate, setting, layers, recompute, zero) + further
 
 
 def memory_of_one(problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int) -> float:
     """Bytes with one micro-batch in flight."""
     total = given(problem["cluster"], "reserve", 0.0)
+    copies = setting.pipeline.said.copies
     for group in candidate["state"].values():
         z = setting.shards(group["ranks"])
-        total += over(layers, group["weights"]) / (z if zero >= 3 else 1)
-        total += over(layers, group["gradients"]) / (z if zero >= 2 else 1)
-        total += over(layers, group["optimizer"]) / (z if zero >= 1 else 1)
+        total += copies * over(layers, group["weights"]) / (z if zero >= 3 else 1)
+        total += copies * over(layers, group["gradients"]) / (z if zero >= 2 else 1)
+        total += copies * over(layers, group["optimizer"]) / (z if zero >= 1 else 1)
     mode = candidate["recompute"][recompute]
     return total + over(layers, mode["first"]) + max(mode["peak"][layer] for layer in layers)
 

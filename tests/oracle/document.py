@@ -26,7 +26,12 @@ def document_of(problem: dict, plan: dict) -> dict:
         "zero_degree": plan.get("zero_degree"),
         "micro_batches": numbers["micro_batches"],
         "stages": [
-            {**decided, **priced, "layers": [names[i] for i in decided["layers"]]}
+            {
+                **decided,
+                **priced,
+                "layers": [names[i] for i in decided["layers"]],
+                "chunks": [[names[i] for i in chunk] for chunk in decided["chunks"]] if decided.get("chunks") else None,
+            }
             for decided, priced in zip(plan["stages"], numbers["stages"], strict=True)
         ],
         "problem": problem,

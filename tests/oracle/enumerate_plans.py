@@ -3,8 +3,8 @@
 from itertools import product
 from math import prod
 
-from tests.oracle.brute_force import describe
-from tests.oracle.chunks import even_splits
+from tests.oracle.brute_force import Split, alone, describe, split_of
+from tests.oracle.chunks import splits
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
 from tests.oracle.price import price, violations
@@ -12,20 +12,21 @@ from tests.oracle.settings import given, settings
 
 
 def outlines(problem: dict):
-    """Settings, partitions and candidates of the stages, with every placement and the modes of each stage."""
+    """Settings, splits and candidates of the stages, with every placement and the modes of each stage."""
     every = partitions(len(problem["profile"]["layers"]), problem["profile"]["edges"])
+    plain = [alone(partition) for partition in every]
     zeros = given(problem.get("search"), "zero", range(4))
     for setting in settings(problem, Network(problem["cluster"])):
-        for partition in every if setting.chunks == 1 else dealt_partitions(problem, setting):
-            for chosen in product(setting.candidates, repeat=len(partition)):
+        for split in plain if setting.chunks == 1 else chunked(problem, setting):
+            for chosen in product(setting.candidates, repeat=len(split.stages)):
                 placements = setting.placements([candidate["width"] for candidate in chosen])
                 modes = [list(product(candidate["recompute"], zeros)) for candidate in chosen]
-                yield setting, partition, chosen, placements, modes
+                yield setting, split, chosen, placements, modes
 
 
-def dealt_partitions(problem: dict, setting):
-    """The stages of every even split, whatever the micro-batches."""
-    return [stages for stages, _ in even_splits(problem, setting.chunks, 0)]
+def chunked(problem: dict, setting) -> list[Split]:
+    """Every split into stages of several chunks."""
+    return [split_of(*each) for each in splits(problem, setting.pipeline, setting.micro_batches)]
 
 
 def few_plans(problem: dict, limit: int) -> bool:
@@ -44,10 +45,10 @@ def every_plan(problem: dict, limit: int):
     if not few_plans(problem, limit):
         yield None
         return
-    for setting, partition, chosen, placements, modes in outlines(problem):
+    for setting, split, chosen, placements, modes in outlines(problem):
         for offsets in placements:
             for choice in product(*modes):
-                plan = describe(setting, partition, chosen, offsets, choice)
+                plan = describe(setting, split, chosen, offsets, choice)
                 if not violations(problem, plan):
                     yield plan
 

@@ -24,11 +24,21 @@ from math import inf
 import numpy
 
 from tests.oracle import brute_force
-from tests.oracle.brute_force import FITS, Answer, batch_time
-from tests.oracle.chunks import even_splits
-from tests.oracle.costs import can_run, compute_time, hides, in_flight, memory, weights, zero_times
+from tests.oracle.brute_force import FITS, Answer, Split, alone, split_of
+from tests.oracle.chunks import splits
+from tests.oracle.costs import (
+    can_run,
+    compute_time,
+    cuts_around,
+    filling,
+    finding_weight_gradients,
+    hides,
+    memory,
+    over,
+    zero_times,
+)
 from tests.oracle.network_price import Boundary, Machine, boundaries_of, counterparts, inside, price, sent, translates
-from tests.oracle.partitions import downsets, partitions
+from tests.oracle.partitions import partitions
 from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, settings
 
 Shape = tuple[int, tuple[tuple[int, ...], ...]]
@@ -61,10 +71,10 @@ class Places:
 
 
 @lru_cache(maxsize=64)
-def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int | None, *, closed: bool) -> Places:
+def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int | None, between) -> Places:
     """Every placement, replicas in the order of their first devices unless shard groups tell them apart.
 
-    Where pipelines are `closed`, the last stage sends to the first.
+    `between` are the pairs of stages that send to each other.
     """
     starts = [0, *accumulate(width for width, _ in stages)]
     every = numpy.array(list(permutations(range(size), replicas * starts[-1])), dtype=numpy.int64)
@@ -80,8 +90,8 @@ def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int 
         blocks.append(own[first].tolist())
     places = Places(devices, group, blocks)
     crossing = []
-    for stage in range(len(stages) if closed else len(stages) - 1):
-        senders, receivers = places.pairs(stage, (stage + 1) % len(stages))
+    for pair in between:
+        senders, receivers = places.pairs(*pair)
         bits = numpy.uint64(1) << (size * senders + receivers).astype(numpy.uint64)
         crossing.append(numpy.bitwise_or.reduce(bits, axis=(1, 2)))
     _, kept = numpy.unique(numpy.stack([*crossing, *group], axis=-1), axis=0, return_index=True)
@@ -113,6 +123,8 @@ class Option:
         memory: bytes.
         compute: seconds of compute alone.
         time: seconds per micro-batch without messages, for each of `Places.blocks`.
+        forward: what of `time` are forward passes and the weights they gather.
+        gradients: what of it finds gradients of weights.
         sync: seconds once per batch.
         sent: bytes per micro-batch, for each of the `blocks` and each link.
     """
@@ -121,6 +133,8 @@ class Option:
     memory: float
     compute: float
     time: numpy.ndarray
+    forward: numpy.ndarray
+    gradients: float
     sync: numpy.ndarray
     sent: numpy.ndarray
 
@@ -146,14 +160,16 @@ class Search:
     def run(self) -> Answer:
         every = partitions(len(self.problem["profile"]["layers"]), self.problem["profile"]["edges"])
         allowed = [partition for partition in every if self.rules.allow_partition(partition)]
+        plain = [alone(partition) for partition in allowed]
         found = [
-            (self.bound(setting, options, around), setting, partition, chosen, options, around)
+            (self.bound(setting, options, around), setting, split, chosen, options, around)
             for setting in own_settings(self.problem, self.machine)
-            for partition, runs in ([(p, p) for p in allowed] if setting.chunks == 1 else self.dealt(setting))
-            for chosen in setting.choices(len(partition))
+            for split in (plain if setting.chunks == 1 else self.chunked(setting))
+            if setting.pipeline.admits(len(split.stages), setting.micro_batches)
+            for chosen in setting.choices(len(split.stages))
             if any(True for _ in setting.placements([candidate["width"] for candidate in chosen]))
-            for around in [boundaries_of(self.problem, chosen, downsets(runs))]
-            for options in self.stages(setting, partition, chosen, around)
+            for around in [boundaries_of(self.problem, chosen, split.sets, split.route)]
+            for options in self.stages(setting, split, chosen)
         ]
         for bound, *stages in sorted(found, key=lambda each: each[0]):
             if bound < self.best[0]:
@@ -163,10 +179,10 @@ class Search:
             return Answer(None, None, None if self.reachable == inf else self.reachable)
         return Answer(time, plan, None)
 
-    def dealt(self, setting: Setting) -> list:
-        """The stages of several chunks that are allowed, and the chunks."""
-        every = even_splits(self.problem, setting.chunks, setting.micro_batches)
-        return [(stages, chunks) for stages, chunks in every if self.rules.allow_partition(stages)]
+    def chunked(self, setting: Setting) -> list[Split]:
+        """Every split into stages of several chunks that the rules allow."""
+        every = splits(self.problem, setting.pipeline, setting.micro_batches)
+        return [split_of(*each) for each in every if self.rules.allow_partition(each[0])]
 
     def priced(self, plan: dict) -> dict:
         """Every number of a plan of the problem."""
@@ -178,13 +194,13 @@ class Search:
             (candidate["width"], tuple(tuple(group["ranks"]) for group in candidate["state"].values()) or ((0,),))
             for candidate in chosen
         ]
-        closed = setting.chunks > 1
-        return placements(self.machine.size, setting.replicas, tuple(shapes), setting.zero_degree, closed=closed)
+        route = setting.pipeline.route(len(chosen))
+        between = dict.fromkeys((min(pair), max(pair)) for pair in pairwise(route) if pair[0] != pair[1])
+        return placements(self.machine.size, setting.replicas, tuple(shapes), setting.zero_degree, tuple(between))
 
-    def stages(self, setting: Setting, partition, chosen, around: list[Boundary]) -> Iterator[list[list[Option]]]:
+    def stages(self, setting: Setting, split: Split, chosen) -> Iterator[list[list[Option]]]:
         """The options of each stage from which it chooses freely."""
-        count, devices = len(partition), setting.devices(chosen)
-        entering = [sum(each.activations for each in around if each.there == stage) for stage in range(count)]
+        count, devices, partition = len(split.stages), setting.devices(chosen), split.stages
         modes = [self.rules.modes(setting, candidate, count, devices) for candidate in chosen]
         if not all(modes):
             return
@@ -192,7 +208,7 @@ class Search:
         for kept in joint:
             options = [
                 [
-                    self.option(setting, chosen, partition, stage, mode, entering[stage])
+                    self.option(setting, chosen, split, stage, mode)
                     for mode in modes[stage]
                     if (kept is None or mode in kept) and can_run(chosen[stage], partition[stage], mode[0])
                 ]
@@ -204,15 +220,17 @@ class Search:
                 if all(fitting):
                     yield fitting
 
-    def option(self, setting: Setting, chosen, partition, stage: int, mode, entering: float) -> Option:
+    def option(self, setting: Setting, chosen, split: Split, stage: int, mode) -> Option:
         """A stage in a mode, whether it fits or not."""
-        candidate, layers, (recompute, zero) = chosen[stage], partition[stage], mode
-        flying = in_flight(setting.schedule, setting.micro_batches, len(chosen), stage + 1, setting.chunks)
-        need = memory(self.problem, candidate, setting, layers, recompute, zero, flying, entering)
+        candidate, layers, (recompute, zero) = chosen[stage], split.stages[stage], mode
+        moments = setting.pipeline.moments(stage + 1, len(chosen), setting.micro_batches)
+        runs = [split.runs[chunk] for chunk in split.own(stage)]
+        entering = [cuts_around(self.problem, candidate, split.sets, chunk + 1)[0] for chunk in split.own(stage)]
+        need = memory(self.problem, candidate, setting, runs, recompute, zero, moments, entering)
         compute = compute_time(candidate, layers, recompute)
         blocks = self.places(setting, chosen).blocks[stage]
         names = tuple(each["name"] for each in chosen)
-        key = (names, stage, setting.replicas, setting.zero_degree, setting.chunks > 1, layers, mode)
+        key = (names, stage, setting.replicas, setting.zero_degree, split.route, layers, mode)
         if key not in self.tables:
             shared = [
                 zero_times(self.problem, sent(self.machine, setting, candidate, each, layers), compute, zero)
@@ -224,6 +242,8 @@ class Search:
                     row[link] += size
             self.tables[key] = (
                 numpy.array([each.often for each in shared]) + compute,
+                numpy.array([each.gathered for each in shared]) + over(layers, candidate["forward"]),
+                over(layers, finding_weight_gradients(candidate)),
                 numpy.array([each.once for each in shared]),
                 carried,
             )
@@ -250,44 +270,61 @@ class Search:
 
     def bound(self, setting: Setting, options: list[list[Option]], around: list[Boundary]) -> float:
         """No plan with one of these options on each stage takes less."""
+        slowest, first, second, _ = weights = setting.pipeline.weights(setting.micro_batches, len(options))
         times = [min(float(option.time.min()) for option in stage) for stage in options]
+        alone = [[filling(weights, o.time, o.forward, o.gradients, 0.0).min() for o in stage] for stage in options]
+        added = sum(float(min(each)) for each in alone)
         for each in around:
-            times[each.there] += self.quickest(each.activations)
-            times[each.here] += self.quickest(each.gradients)
+            arriving, returning = self.quickest(each.activations), self.quickest(each.gradients)
+            times[each.there] += arriving
+            times[each.here] += returning
+            added += first * arriving + second * returning
         sync = max(min(float(option.sync.min()) for option in stage) for stage in options)
-        return batch_time(weights(setting.schedule, setting.micro_batches, len(options), setting.chunks), times, sync)
+        return slowest * max(times) + added + sync
 
-    def try_modes(self, setting: Setting, partition, chosen, options: list[list[Option]], around) -> None:
+    def try_modes(self, setting: Setting, split: Split, chosen, options: list[list[Option]], around) -> None:
         """Every choice of modes, the least bound first."""
         choices = [list(choice) for choice in product(*options)]
         bounds = [self.bound(setting, [[option] for option in choice], around) for choice in choices]
         for index in numpy.argsort(bounds, kind="stable"):
             if bounds[index] < self.best[0]:
-                self.try_places(setting, partition, chosen, choices[index], around)
+                self.try_places(setting, split, chosen, choices[index], around)
 
-    def try_places(self, setting: Setting, partition, chosen, options: list[Option], around: list[Boundary]) -> None:
+    def try_places(self, setting: Setting, split: Split, chosen, options: list[Option], around: list[Boundary]) -> None:
         """Every placement of stages in these modes."""
-        places, count = self.places(setting, chosen), len(chosen)
-        times = [option.time[own] for option, own in zip(options, places.group, strict=True)]
+        places = self.places(setting, chosen)
+        times, forwards = (
+            [getattr(option, name)[own] for option, own in zip(options, places.group, strict=True)]
+            for name in ("time", "forward")
+        )
         for each in around:
             senders, receivers = places.pairs(each.here, each.there)
             forward, backward = self.messages(each.activations), self.messages(each.gradients)
             times[each.here] = times[each.here] + backward[receivers, senders].max(axis=(1, 2))
-            times[each.there] = times[each.there] + forward[senders, receivers].max(axis=(1, 2))
+            arriving = forward[senders, receivers].max(axis=(1, 2))
+            times[each.there] = times[each.there] + arriving
+            forwards[each.there] = forwards[each.there] + arriving
+        gradients = [option.gradients for option in options]
         sync = numpy.max([option.sync[own] for option, own in zip(options, places.group, strict=True)], axis=0)
-        a, b = weights(setting.schedule, setting.micro_batches, count, setting.chunks)
-        unshared = a * numpy.max(times, axis=0) + b * numpy.sum(times, axis=0) + sync
+        weights = setting.pipeline.weights(setting.micro_batches, len(chosen))
+        added = [filling(weights, *each, 0.0) for each in zip(times, forwards, gradients, strict=True)]
+        unshared = weights[0] * numpy.max(times, axis=0) + numpy.sum(added, axis=0) + sync
         (near,) = numpy.nonzero(unshared < self.best[0])
         if not len(near):
             return
         held = self.waits(places, near, options, around)
-        times = [numpy.maximum(time[near], wait) for time, wait in zip(times, held, strict=True)]
-        total = a * numpy.max(times, axis=0) + b * numpy.sum(times, axis=0) + sync[near]
+        waiting = [numpy.maximum(wait - time[near], 0.0) for time, wait in zip(times, held, strict=True)]
+        added = [
+            filling(weights, time[near], forward[near], own, wait)
+            for time, forward, own, wait in zip(times, forwards, gradients, waiting, strict=True)
+        ]
+        times = [time[near] + wait for time, wait in zip(times, waiting, strict=True)]
+        total = weights[0] * numpy.max(times, axis=0) + numpy.sum(added, axis=0) + sync[near]
         least = int(numpy.argmin(total))
         if total[least] < self.best[0]:
             devices = [places.replica(near[least], index) for index in range(setting.replicas)]
             modes = [option.mode for option in options]
-            self.best = (float(total[least]), describe(setting, partition, chosen, devices, modes))
+            self.best = (float(total[least]), describe(setting, split, chosen, devices, modes))
 
     def waits(self, places: Places, rows, options: list[Option], around: list[Boundary]) -> list[numpy.ndarray]:
         """For each stage, the seconds per micro-batch of the fullest link it uses, in these placements."""
@@ -311,9 +348,9 @@ def own_settings(problem: dict, machine: Machine) -> Iterator[Setting]:
             yield setting
 
 
-def describe(setting: Setting, partition, chosen, devices: list, modes) -> dict:
+def describe(setting: Setting, split: Split, chosen, devices: list, modes) -> dict:
     """A plan as `network_price.price` takes it."""
-    plan = brute_force.describe(setting, partition, chosen, [None] * len(chosen), modes)
+    plan = brute_force.describe(setting, split, chosen, [None] * len(chosen), modes)
     stages = [{key: value for key, value in stage.items() if key != "offset"} for stage in plan["stages"]]
     return {**plan, "stages": stages, "devices": devices}
 

@@ -6,24 +6,25 @@ and stage, the devices of the block in the order of its ranks, by their place in
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 from tests.oracle.brute_force import FITS
-from tests.oracle.chunks import CHUNKED, stages_of
+from tests.oracle.chunks import chunk_numbers
 from tests.oracle.costs import (
     Sent,
     can_run,
     compute_time,
     cuts_around,
-    in_flight,
+    filling,
+    finding_weight_gradients,
     memory,
     over,
-    weights,
     zero_times,
 )
 from tests.oracle.partitions import closed_under_successors, downsets
-from tests.oracle.price import candidates_of, runs_of
+from tests.oracle.price import candidates_of, is_split, runs_of
 from tests.oracle.rings import Rings
+from tests.oracle.schedules import pipeline_of
 from tests.oracle.settings import Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
 from tests.oracle.topology import Topology
 
@@ -48,8 +49,8 @@ def setting_of(problem: dict, plan: dict, machine: Machine) -> Setting:
     count = -(-problem["training"]["global_batch"] // (replicas * chosen[0]["samples"]))
     own = width * (machine.size // (replicas * width))
     order, degree = plan.get("rank_order", "pp-inner"), plan.get("zero_degree")
-    more = {"chunks": plan.get("chunks", 1), "zero_degree": degree}
-    return Setting(chosen, width, replicas, order, plan["schedule"], count, own, **more)
+    pipeline = pipeline_of(problem, plan["schedule"], plan.get("chunks", 1))
+    return Setting(chosen, width, replicas, order, pipeline, count, own, degree)
 
 
 def counterparts(here, there) -> list[tuple[int, int]]:
@@ -75,11 +76,12 @@ class Boundary:
         return [pair for blocks in plan["devices"] for pair in counterparts(blocks[self.here], blocks[self.there])]
 
 
-def boundaries_of(problem: dict, chosen, sets) -> list[Boundary]:
-    """All boundaries of a pipeline; `sets` are the downsets between the runs of layers, which go round the stages."""
+def boundaries_of(problem: dict, chosen, sets, route) -> list[Boundary]:
+    """All boundaries of a pipeline; `sets` are the downsets between the runs of layers, and `route` their stages."""
     found = []
-    for run in range(1, len(sets) - 1):
-        here, there = (run - 1) % len(chosen), run % len(chosen)
+    for run, (here, there) in enumerate(pairwise(route), start=1):
+        if here == there:
+            continue
         activations, _ = cuts_around(problem, chosen[there], sets, run + 1)
         _, gradients = cuts_around(problem, chosen[here], sets, run)
         found.append(Boundary(here, there, activations, gradients))
@@ -185,12 +187,13 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
     machine = machine or Machine(problem)
     setting = setting_of(problem, plan, machine)
     chosen, count = setting.candidates, len(plan["stages"])
-    boundaries = boundaries_of(problem, chosen, downsets(runs_of(problem, plan)))
+    runs, route = runs_of(problem, plan), setting.pipeline.route(count)
+    boundaries, sets = boundaries_of(problem, chosen, downsets(runs), route), downsets(runs)
     blocks = [[replica[stage] for replica in plan["devices"]] for stage in range(count)]
     own = [inside(machine, setting, chosen[i], blocks[i], s["layers"], s["zero"]) for i, s in enumerate(plan["stages"])]
     held_up = waits(machine, own, [(each, across(machine, plan, each)) for each in boundaries])
     message = machine.topology.message
-    stages = []
+    stages, added, weights = [], [], setting.pipeline.weights(setting.micro_batches, count)
     for i, stage in enumerate(plan["stages"]):
         layers, recompute, zero, candidate = stage["layers"], stage["recompute"], stage["zero"], chosen[i]
         compute = compute_time(candidate, layers, recompute)
@@ -198,20 +201,24 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
         front, behind = [b for b in boundaries if b.there == i], [b for b in boundaries if b.here == i]
         arriving = sum(max(message(each.activations, *pair) for pair in each.ends(plan)) for each in front)
         returning = sum(max(message(each.gradients, *pair[::-1]) for pair in each.ends(plan)) for each in behind)
-        flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
-        entering = sum(each.activations for each in front)
+        chunks = [run for run, home in enumerate(route) if home == i]
+        entering = [cuts_around(problem, candidate, sets, run + 1)[0] for run in chunks]
+        held, moments = [runs[run] for run in chunks], setting.pipeline.moments(i + 1, count, setting.micro_batches)
+        whole = compute + arriving + returning + shared.often
+        forward = over(layers, candidate["forward"]) + arriving + shared.gathered
+        gradients = over(layers, finding_weight_gradients(candidate))
+        added.append(filling(weights, whole, forward, gradients, max(held_up[i] - whole, 0.0)))
         stages.append(
             {
-                "time": max(compute + arriving + returning + shared.often, held_up[i]),
+                "time": max(whole, held_up[i]),
                 "sync_time": shared.once,
-                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, entering),
-                "in_flight": flying,
+                "memory": memory(problem, candidate, setting, held, recompute, zero, moments, entering),
+                "in_flight": setting.pipeline.in_flight(i + 1, count, setting.micro_batches),
             }
         )
-    a, b = weights(setting.schedule, setting.micro_batches, count, setting.chunks)
-    times = [stage["time"] for stage in stages]
+    slowest, sync = (max(stage[name] for stage in stages) for name in ("time", "sync_time"))
     return {
-        "batch_time": a * max(times) + b * sum(times) + max(stage["sync_time"] for stage in stages),
+        "batch_time": weights[0] * slowest + sum(added) + sync,
         "micro_batches": setting.micro_batches,
         "fits": all(stage["memory"] <= problem["cluster"]["memory"] * FITS for stage in stages),
         "stages": stages,
@@ -236,10 +243,9 @@ def violations(problem: dict, plan: dict, machine: Machine | None = None) -> lis
         "candidates may be mixed": mixed or len({candidate["name"] for candidate in chosen}) == 1,
         "micro-batches are of one size": len({candidate["samples"] for candidate in chosen}) == 1,
         "the batch can be dealt": micro_batches(problem, setting.samples, setting.replicas) == setting.micro_batches,
-        "several chunks come with a schedule that deals them": (setting.chunks > 1) == (setting.schedule == CHUNKED),
-        "chunks are an even split": runs is not None
-        and (setting.chunks == 1 or setting.micro_batches % len(partition) == 0)
-        and [sorted(stage) for stage in partition] == [sorted(stage) for stage in stages_of(runs, len(partition))],
+        "the schedule has so many chunks": setting.chunks in chunk_numbers(problem, setting.pipeline.said),
+        "chunks are a split of the model": is_split(problem, setting, partition, runs),
+        "the schedule admits stages and micro-batches": setting.pipeline.admits(len(partition), setting.micro_batches),
         "the schedule may be used": setting.schedule in schedules_of(problem),
         "the shard group may be used": setting.zero_degree in zero_degrees_of(problem)
         and all(map(setting.shards_evenly, chosen)),

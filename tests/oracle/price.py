@@ -3,22 +3,12 @@
 from itertools import chain, pairwise
 
 from tests.oracle.brute_force import FITS
-from tests.oracle.chunks import CHUNKED, dealt, stages_of
-from tests.oracle.costs import (
-    can_run,
-    compute_time,
-    cuts_around,
-    in_flight,
-    memory,
-    sent,
-    transfer_times,
-    weights,
-    with_ports,
-    zero_times,
-)
+from tests.oracle.chunks import chunk_numbers, even_split, splits_into, stages_of
+from tests.oracle.costs import can_run, compute_time, cuts_around, memory, messages, sent, stage_times, zero_times
 from tests.oracle.direct import received, sends_directly
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets
+from tests.oracle.schedules import pipeline_of
 from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
 
 
@@ -41,14 +31,25 @@ def setting_of(problem: dict, plan: dict) -> Setting:
     count = -(-problem["training"]["global_batch"] // (replicas * widest["samples"]))
     own = width * (size // (replicas * width))
     chosen = tuple(candidates_of(problem, plan))
-    more = {"zero_degree": plan.get("zero_degree"), "chunks": plan.get("chunks", 1)}
-    return Setting(chosen, width, replicas, plan["rank_order"], plan["schedule"], count, own, **more)
+    pipeline = pipeline_of(problem, plan["schedule"], plan.get("chunks", 1))
+    return Setting(chosen, width, replicas, plan["rank_order"], pipeline, count, own, plan.get("zero_degree"))
 
 
-def runs_of(problem: dict, plan: dict) -> list:
-    """The runs of layers the pipeline goes through: the stages, or the chunks of an even split."""
-    stages = [stage["layers"] for stage in plan["stages"]]
-    return stages if plan.get("chunks", 1) == 1 else dealt(problem, len(stages), plan["chunks"])
+def runs_of(problem: dict, plan: dict) -> list[tuple[int, ...]] | None:
+    """The runs of layers that the pipeline goes through: the stages, or the chunks; an even split where none says.
+
+    None: there is no such split, or not every stage says its chunks.
+    """
+    stages, chunks = plan["stages"], plan.get("chunks", 1)
+    if chunks == 1:
+        return [tuple(stage["layers"]) for stage in stages]
+    if not any(stage.get("chunks") for stage in stages):
+        return even_split(problem, len(stages) * chunks)
+    if any(len(stage.get("chunks") or ()) != chunks for stage in stages):
+        return None
+    following = [iter(stage["chunks"]) for stage in stages]
+    route = pipeline_of(problem, plan["schedule"], chunks).route(len(stages))
+    return [tuple(sorted(next(following[stage]))) for stage in route]
 
 
 def price(problem: dict, plan: dict) -> dict:
@@ -57,46 +58,59 @@ def price(problem: dict, plan: dict) -> dict:
     setting = setting_of(problem, plan)
     chosen = candidates_of(problem, plan)
     count = len(plan["stages"])
-    sets = downsets(runs_of(problem, plan))
+    runs, route = runs_of(problem, plan), setting.pipeline.route(count)
+    sets = downsets(runs)
     widths = [candidate["width"] for candidate in chosen]
     levels = setting.levels_around(network, widths, [stage["offset"] for stage in plan["stages"]])
-    stages = []
+    weights = setting.pipeline.weights(setting.micro_batches, count)
+    stages, filling = [], []
     for i, (stage, candidate) in enumerate(zip(plan["stages"], chosen, strict=True)):
         layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
-        around = (levels[i], levels[i + 1])
-        cuts = [cuts_around(problem, candidate, sets, run) for run in range(i + 1, len(sets), count)]
-        flying = in_flight(setting.schedule, setting.micro_batches, count, i + 1, setting.chunks)
-        entering = sum(front for front, _ in cuts)
-        transfers = transfer_times(network, cuts, around)
-        messages = list(zip(around, transfers, strict=True))
+        own = [run for run, home in enumerate(route) if home == i]
+        fronts, behinds = [levels[run] for run in own], [levels[run + 1] for run in own]
+        cuts = [cuts_around(problem, candidate, sets, run + 1) for run in own]
+        moments = setting.pipeline.moments(i + 1, count, setting.micro_batches)
+        entering = [front for front, _ in cuts]
+        arriving = messages(network, entering, fronts)
+        returning = messages(network, [behind for _, behind in cuts], behinds)
         if sends_directly(problem):
             parts = received(problem, network, setting, candidate, plan, widths, i)
-            entering = sum(parts[0].values())
-            messages = [(level, network.point_to_point(size, level)) for part in parts for level, size in part.items()]
-            transfers = [seconds for _, seconds in messages]
+            entering = [sum(parts[0].values())]
+            arriving, returning = (messages(network, part.values(), part) for part in parts)
         compute = compute_time(candidate, layers, recompute)
         shared = zero_times(problem, sent(problem, network, setting, candidate, layers), compute, zero)
-        alone = compute + sum(transfers) + shared.often
-        time, sync = with_ports(problem, setting, candidate, layers, recompute, shared, messages, alone)
+        time, added, sync = stage_times(
+            problem, setting, candidate, layers, recompute, shared, weights, arriving, returning
+        )
+        filling.append(added)
+        held = [runs[run] for run in own]
         stages.append(
             {
                 "time": time,
                 "sync_time": sync,
-                "memory": memory(problem, candidate, setting, layers, recompute, zero, flying, entering),
-                "in_flight": flying,
-                "level_in": around[0],
-                "level_out": around[1],
+                "memory": memory(problem, candidate, setting, held, recompute, zero, moments, entering),
+                "in_flight": setting.pipeline.in_flight(i + 1, count, setting.micro_batches),
+                "level_in": max(fronts),
+                "level_out": max(behinds),
                 "devices": [setting.first_device(stage["offset"], candidate["width"], 0), candidate["width"]],
             }
         )
-    a, b = weights(setting.schedule, setting.micro_batches, count, setting.chunks)
-    times = [stage["time"] for stage in stages]
+    slowest = max(stage["time"] for stage in stages)
     return {
-        "batch_time": a * max(times) + b * sum(times) + max(stage["sync_time"] for stage in stages),
+        "batch_time": weights[0] * slowest + sum(filling) + max(stage["sync_time"] for stage in stages),
         "micro_batches": setting.micro_batches,
         "fits": all(stage["memory"] <= problem["cluster"]["memory"] * FITS for stage in stages),
         "stages": stages,
     }
+
+
+def is_split(problem: dict, setting: Setting, partition, runs) -> bool:
+    """Whether the layers of several chunks are a split of the model, and those of the stages are theirs."""
+    if setting.chunks == 1:
+        return True
+    if runs is None or runs not in list(splits_into(problem, len(runs))):
+        return False
+    return list(map(sorted, partition)) == list(map(list, stages_of(runs, setting.pipeline.route(len(partition)))))
 
 
 def violations(problem: dict, plan: dict) -> list[str]:
@@ -113,10 +127,9 @@ def violations(problem: dict, plan: dict) -> list[str]:
     own = setting.replica_devices
     runs = runs_of(problem, plan)
     kept = {
-        "several chunks come with a schedule that deals them": (setting.chunks > 1) == (setting.schedule == CHUNKED),
-        "chunks are an even split": setting.chunks == 1
-        or (runs is not None and list(map(sorted, partition)) == list(map(list, stages_of(runs, len(partition))))),
-        "micro-batches come in turns of all stages": setting.chunks == 1 or setting.micro_batches % len(partition) == 0,
+        "the schedule has so many chunks": setting.chunks in chunk_numbers(problem, setting.pipeline.said),
+        "chunks are a split of the model": is_split(problem, setting, partition, runs),
+        "the schedule admits stages and micro-batches": setting.pipeline.admits(len(partition), setting.micro_batches),
         "stages of several chunks have one candidate": setting.chunks == 1
         or len({candidate["name"] for candidate in chosen}) == 1,
         "the widths can be aligned": all(network.admits(width) for _, width in places),

@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from tests.oracle.chunks import CHUNKED, dealable
+from tests.oracle.chunks import asks_for_even, chunk_numbers, dealable
 from tests.oracle.network import Network
+from tests.oracle.schedules import Pipeline, pipeline_of, said_by
 
 RANK_ORDERS = ["pp-inner", "dp-inner"]
 SCHEDULES = ["nest", "1f1b", "gpipe"]
@@ -37,6 +38,12 @@ def exposed_share(problem: dict) -> float:
     return given(training, "exposed", 0.0 if hidden else 1.0)
 
 
+def hides_messages(problem: dict, schedule: str) -> bool:
+    """Whether messages between stages hide under the compute of the steady state."""
+    named = given(problem["training"].get("overlap"), "pipeline", False)
+    return named if isinstance(named, bool) else schedule in named
+
+
 def hides(problem: dict) -> bool:
     """Whether data-parallel communication hides only under compute that lasts long enough; a profile has to ask."""
     return given(problem["training"], "hiding", False)
@@ -54,11 +61,18 @@ class Setting:
     width: int
     replicas: int
     rank_order: str
-    schedule: str
+    pipeline: Pipeline
     micro_batches: int
     replica_devices: int
-    chunks: int = 1
     zero_degree: int | None = None
+
+    @property
+    def schedule(self) -> str:
+        return self.pipeline.name
+
+    @property
+    def chunks(self) -> int:
+        return self.pipeline.chunks
 
     @property
     def samples(self) -> int:
@@ -105,20 +119,19 @@ class Setting:
         )
 
     def levels_around(self, network: Network, widths, offsets, known: dict | None = None) -> tuple[int, ...]:
-        """Level in front of each stage, and behind the last: with several chunks those of the ends lead back.
+        """Level in front of each chunk in pipeline order, and behind the last; -1 where both are on one stage.
 
         `known` remembers the levels between two blocks, for further calls with the same setting.
         """
         known = {} if known is None else known
 
-        def between(*blocks) -> int:
-            if blocks not in known:
-                known[blocks] = self.level_between(network, *blocks)
-            return known[blocks]
+        def between(one: int, two: int) -> int:
+            places = tuple((offsets[stage], widths[stage]) for stage in sorted((one, two)))
+            if one != two and places not in known:
+                known[places] = self.level_between(network, *places)
+            return -1 if one == two else known[places]
 
-        places = list(zip(offsets, widths, strict=True))
-        back = between(places[0], places[-1]) if self.chunks > 1 else -1
-        return (back, *(between(*pair) for pair in pairwise(places)), back)
+        return (-1, *(between(*pair) for pair in pairwise(self.pipeline.route(len(widths)))), -1)
 
     def placements(self, widths, free: int = 0):
         """Every monotone placement of blocks of these widths from device `free` of a replica on, gaps allowed."""
@@ -143,10 +156,10 @@ def micro_batches(problem: dict, samples: int, replicas: int) -> int | None:
     return -(-batch // share)
 
 
-def together(problem: dict, network: Network, schedule: str):
+def together(problem: dict, network: Network, pipeline: Pipeline):
     """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
     usable = [candidate for candidate in problem["profile"]["candidates"] if network.admits(candidate["width"])]
-    if not given(problem.get("search"), "mixed", False) or schedule == CHUNKED:
+    if not given(problem.get("search"), "mixed", False) or pipeline.chunks > 1:
         for candidate in usable:
             yield (candidate,), candidate["width"]
         return
@@ -156,18 +169,20 @@ def together(problem: dict, network: Network, schedule: str):
 
 def settings(problem: dict, network: Network):
     """Every setting the problem allows, constraints aside."""
-    for schedule in schedules_of(problem):
-        numbers = range(2, len(dealable(problem)) + 1) if schedule == CHUNKED else [1]
-        for candidates, width in together(problem, network, schedule):
+    names = [
+        (name, number) for name in schedules_of(problem) for number in chunk_numbers(problem, said_by(problem, name))
+    ]
+    for pipeline in [pipeline_of(problem, *each) for each in names]:
+        for candidates, width in together(problem, network, pipeline):
             for replicas in range(1, network.size // width + 1):
                 count = micro_batches(problem, candidates[0]["samples"], replicas)
                 if count is None:
                     continue
                 own = width * (network.size // (replicas * width))
-                for order, chunks, degree in product(
-                    given(problem.get("search"), "rank_order", RANK_ORDERS), numbers, zero_degrees_of(problem)
+                for order, degree in product(
+                    given(problem.get("search"), "rank_order", RANK_ORDERS), zero_degrees_of(problem)
                 ):
-                    setting = Setting(candidates, width, replicas, order, schedule, count, own, chunks, degree)
+                    setting = Setting(candidates, width, replicas, order, pipeline, count, own, degree)
                     usable = tuple(candidate for candidate in candidates if setting.shards_evenly(candidate))
                     if any(candidate["width"] == width for candidate in usable):
                         yield replace(setting, candidates=usable)
@@ -178,7 +193,7 @@ class Rules:
 
     def __init__(self, problem: dict) -> None:
         self.problem = problem
-        self.even = given(problem.get("search"), "even", False)  # No key of a problem: what a target may ask for.
+        self.even = asks_for_even(problem)
         fixed = dict(problem.get("fixed") or {})
         self.stages = fixed.pop("stages", None)
         if fixed.get("zero_degree") == "all":  # No number: `zero_degrees_of` leaves no other choice.

@@ -7,6 +7,7 @@ import pytest
 from tests.agreement.corners import forbid
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_plan, random_problem
+from tests.agreement.random_schedules import random_schedule_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
 from tests.oracle.enumerate_plans import every_plan
@@ -42,12 +43,12 @@ def pared(random: Random, problem: dict) -> dict:
 
 
 @pytest.mark.parametrize("ports", [False, True], ids=["free", "ports"])
-@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "schedules"])
 def test_the_oracle_misses_no_plan(kind, ports):
     compared = infeasible = mixed = 0
     for seed in range(30):
         random = Random(seed)
-        problem = random_problem(random, kind)
+        problem = random_schedule_problem(random) if kind == "schedules" else random_problem(random, kind)
         if kind == "mixed" and random.random() < 0.8:
             problem = pared(random, problem)
         if random.random() < 0.3:

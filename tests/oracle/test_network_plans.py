@@ -11,6 +11,7 @@ from tests.agreement.problems import random_problem
 from tests.agreement.random_networks import random_network_problem
 from tests.agreement.random_topologies import random_topology
 from tests.oracle import brute_force
+from tests.oracle.brute_force import alone
 from tests.oracle.check import same
 from tests.oracle.network_plans import Search, describe, own_settings, solve
 from tests.oracle.network_price import price, violations
@@ -26,13 +27,14 @@ def every_plan(problem: dict, search: Search):
     zeros = problem["search"]["zero"]
     for setting in own_settings(problem, machine):
         every = partitions(len(profile["layers"]), profile["edges"])
-        for partition in every if setting.chunks == 1 else [stages for stages, _ in search.dealt(setting)]:
-            for chosen in product(setting.candidates, repeat=len(partition)):
+        plain = [alone(partition) for partition in every]
+        for split in plain if setting.chunks == 1 else search.chunked(setting):
+            for chosen in product(setting.candidates, repeat=len(split.stages)):
                 used = sum(candidate["width"] for candidate in chosen) * setting.replicas
                 modes = [list(product(candidate["recompute"], zeros)) for candidate in chosen]
                 orders = permutations(range(machine.size), used) if used <= machine.size else ()
                 for order, choice in product(orders, product(*modes)):
-                    yield describe(setting, partition, chosen, placed(setting, chosen, order), choice)
+                    yield describe(setting, split, chosen, placed(setting, chosen, order), choice)
 
 
 def placed(setting, chosen, order) -> list[list[list[int]]]:
