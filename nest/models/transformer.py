@@ -81,6 +81,10 @@ def _contradictions(spec: TransformerSpec) -> list[str]:
         "`moe_ffn` and `shared_expert_ffn` need `experts`": (
             not spec.experts and bool(spec.moe_ffn or spec.shared_expert_ffn)
         ),
+        f"`visited_groups` ({spec.visited_groups}) must be at most `expert_groups` ({spec.expert_groups}), which must "
+        f"divide `experts` ({spec.experts})": (
+            spec.visited_groups > spec.expert_groups or spec.experts % spec.expert_groups > 0
+        ),
         "`sliding_window` and `mla` exclude each other": (spec.mla is not None and spec.sliding_window is not None),
     }
     return [problem for problem, contradicted in checks.items() if contradicted]
@@ -111,6 +115,8 @@ def _mixture(spec: TransformerSpec) -> MixtureOfExperts:
         width=spec.moe_ffn or spec.ffn,
         gated=spec.gated_mlp,
         shared_width=spec.shared_expert_ffn,
+        groups=spec.expert_groups,
+        visited_groups=spec.visited_groups,
     )
 
 

@@ -52,6 +52,8 @@ class TransformerSpec:
         mla: multi-head latent attention in place of grouped-query attention.
         sliding_window: keys a query attends to; `4k` is 4096; None: all.
         mtp_layers: blocks behind these that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+        expert_groups: groups of experts that a token chooses from first (the same, section 2.1.2); 1: it does not.
+        visited_groups: groups that it keeps.
     """
 
     WRITTEN_UNDER: ClassVar[str] = "transformer"
@@ -73,6 +75,8 @@ class TransformerSpec:
     mla: MlaSpec | None = None
     sliding_window: Positions | None = field(default=None, validator=at_least(1))
     mtp_layers: int = field(default=0, validator=at_least(0))
+    expert_groups: int = field(default=1, validator=at_least(1))
+    visited_groups: int = field(default=1, validator=at_least(1))
 
 
 @frozen

@@ -49,6 +49,8 @@ def test_latent_attention_and_shared_experts_give_deepseek(deepseek, load):
         mla=MlaSpec(10, 9, 5, 2, 3),
     )
     assert same_operators(load(spec), load(deepseek))
+    limited = load({**deepseek, "n_group": 4, "topk_group": 2})
+    assert same_operators(load(evolve(spec, expert_groups=4, visited_groups=2)), limited)
 
 
 def test_a_layer_that_predicts_further_tokens_is_a_block_with_a_pass_through_the_head(load):
@@ -70,6 +72,8 @@ def test_a_layer_that_predicts_further_tokens_is_a_block_with_a_pass_through_the
         ({"experts": 2, "top_k": 3}, "`top_k`"),
         ({"dense_layers": 4}, "`dense_layers`"),
         ({"mtp_layers": 4}, "`mtp_layers`"),
+        ({"experts": 8, "top_k": 2, "expert_groups": 3}, "`expert_groups`"),
+        ({"experts": 8, "top_k": 2, "visited_groups": 2}, "`visited_groups`"),
         ({"shared_expert_ffn": 8}, "`shared_expert_ffn`"),
         ({"moe_ffn": 8}, "`moe_ffn`"),
         ({"sliding_window": 8, "mla": MlaSpec(10, 9, 5, 2, 3)}, "`sliding_window`"),

@@ -299,16 +299,15 @@ def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:
     """
     sigmoid = config.get("scoring_func") == "sigmoid" or _family(config) in SIGMOID_ROUTERS
     biased = config.get("topk_method") == "noaux_tc" or _family(config) in SIGMOID_ROUTERS
-    groups, chosen = _whole(_number(config, "n_group")), _whole(_number(config, "topk_group"))
-    grouped = groups is not None and groups > 1 and chosen is not None
     unscaled = _number(config, "routed_scaling_factor") in (None, 1)
-    once = feed_forwards(model)[1][0].top_k == 1
+    mixture = feed_forwards(model)[1][0]
+    grouped, once = mixture.groups > 1, mixture.top_k == 1
     return {
         "--moe-router-score-function": "sigmoid" if sigmoid else None,
         "--moe-router-enable-expert-bias": sigmoid and biased,
         "--moe-router-pre-softmax": not sigmoid and (once or config.get("norm_topk_prob") is False),
-        "--moe-router-num-groups": groups if grouped else None,
-        "--moe-router-group-topk": chosen if grouped else None,
+        "--moe-router-num-groups": mixture.groups if grouped else None,
+        "--moe-router-group-topk": mixture.visited_groups if grouped else None,
         "--moe-router-topk-scaling-factor": None if unscaled else _number(config, "routed_scaling_factor"),
         "--moe-aux-loss-coeff": _number(config, "router_aux_loss_coef", "aux_loss_alpha"),
     }
