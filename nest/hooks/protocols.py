@@ -221,7 +221,8 @@ class Exporter(Named, Protocol):
     """A writer of other tools' files.
 
     `nest.deployment` puts a plan into the terms frameworks use, and says which rank is which device;
-    `nest.hooks.architectures` says what the model is made of.
+    `nest.hooks.architectures` says what the model is made of, `nest.hooks.pipelines` in which order a micro-batch
+    passes the chunks of stages, and what every device runs when.
 
     Optional:
         summary: one line for `nest export --list`.
