@@ -28,12 +28,7 @@ FROM_FILE = ("zero-bubble",)
 """Schedules that PyTorch has no class of, but runs when it is given every rank's actions."""
 
 RUNS = (*CLASSES, *FROM_FILE)
-
-ONLY_THESE = f"pp == 1 or schedule in {list(RUNS)}"
-"""The constraint on plans for PyTorch's pipelines."""
-
-PIPELINES = f"PyTorch's pipelines run {', '.join(RUNS[:-1])} and {RUNS[-1]} only"
-"""The reason for it."""
+"""All schedules that PyTorch's pipelines run."""
 
 KINDS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
 """PyTorch's letter of each kind of pass."""

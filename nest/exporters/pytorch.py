@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
-from nest.exporters.pipeline_actions import CLASSES, ONLY_THESE, PIPELINES, SCHEDULE_FILE, schedule_file
+from nest.exporters.pipeline_actions import CLASSES, RUNS, SCHEDULE_FILE, schedule_file
 from nest.spec import PlanDocument, Problem, Training
 
 PYTHON_FILE = "pytorch_plan.py"
@@ -17,7 +17,6 @@ PYTHON_FILE = "pytorch_plan.py"
 # torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
 _CONSTRAINTS = {
     "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
-    ONLY_THESE: PIPELINES,
     "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
@@ -34,6 +33,7 @@ def limits(problem: Problem) -> Limits:
     constraints = _CONSTRAINTS | shard_groups(problem, "FSDP") | whole_batches(problem, "PyTorch")
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+        schedules=RUNS,
         recompute=("none", "full"),
         zero_degrees=True,
         constraints=constraints,

@@ -241,8 +241,8 @@ REFUSALS = {
     ("galvatron", "'selective'"): {"dp": 16, "recompute": "selective"},
     ("galvatron", "zero_degree"): {"dp": 16, "zero": 3, "zero_degree": 4},
     ("pytorch", "ZeRO 1 at most"): {"pp": 2, "dp": 8, "zero": 2},
-    ("pytorch", "zb-v, dualpipe-v and zero-bubble only"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
-    ("torchtitan", "zb-v, dualpipe-v and zero-bubble only"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
+    ("pytorch", "'dualpipe', but PyTorch has .*'zb-v', 'dualpipe-v'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
+    ("torchtitan", "'dualpipe', but torchtitan has .*'zb-v', 'dualpipe-v'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
     ("megatron", "'dualpipe', but Megatron-LM has '1f1b', 'interleaved'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
     ("megatron", "'zb-v', but Megatron-LM has '1f1b', 'interleaved'"): {"pp": 4, "dp": 2, "schedule": "zb-v"},
 }

@@ -17,7 +17,7 @@ from nest.exporters.common import (
     shard_groups,
     whole_batches,
 )
-from nest.exporters.pipeline_actions import ONLY_THESE, PIPELINES, schedule_file
+from nest.exporters.pipeline_actions import RUNS, schedule_file
 from nest.exporters.torchtitan.files import IMPORTED, python_text, toml_file
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
@@ -33,7 +33,6 @@ PYTHON_FILE = "torchtitan_plan.py"
 _COMMON = {
     "uniform(zero)": "torchtitan has one FSDP setting for all stages",
     "uniform(recompute)": "torchtitan has one activation checkpointing mode for all stages",
-    ONLY_THESE: f"{PIPELINES}, and torchtitan ends every batch on all stages at once",
     "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
@@ -92,6 +91,8 @@ def limits(problem: Problem) -> Limits:
             )
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
+        # None whose stages end a batch one after the other: torchtitan ends it on all of them at once.
+        schedules=RUNS,
         recompute=("none", "full"),
         zero_degrees=True,
         constraints=constraints,
