@@ -1,7 +1,7 @@
 """How long a search may take, and on how many threads."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from nest.errors import InputError, NoPlanYet
@@ -123,3 +123,23 @@ def check_effort(time_limit: float | None, workers: int = 1) -> None:
 def spread(of: int, wanted: int) -> Sequence[int]:
     """So many of the numbers below `of`, evenly spread, ascending."""
     return [place * of // wanted for place in range(wanted)]
+
+
+FIRST_BOUNDS = 0.85
+"""Share of the time in which the plans of all candidates must be bounded."""
+
+
+def attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | None]]:
+    """Candidates to search, None for all, with the share of the time in which their plans must be bounded.
+
+    Nothing more is found before all plans are bounded, so where that takes too long some of the candidates must do: an
+    eighth of them, and then as few as find any plan.
+    """
+    if candidates > FEW:
+        yield None, FIRST_BOUNDS
+        yield spread(candidates, max(candidates // 8, FEW)), (1 + FIRST_BOUNDS) / 2
+        few = FEW // 4
+        while few < candidates:
+            yield spread(candidates, few), None
+            few *= 4
+    yield None, None

@@ -123,6 +123,10 @@ class Searcher(Protocol):
 
     meter: Meter
 
+    @property
+    def left(self) -> float:
+        """No plan that was left unsearched is faster, seconds; infinite where none was."""
+
     def nodes(self) -> Iterable[Bounded]:
         """All plans, by the cheapest bounds."""
 
@@ -202,12 +206,12 @@ class BestFirst:
         except OutOfTime:
             if self._waits and not self.total:
                 raise
-            return min(self._bound, self._least_left)
+            return min(self._bound, self._least_left, *(searcher.left for searcher in self.searchers))
         finally:
             meter.watch = _nothing
         for *_, node in self._queue:
             self._prune(node)
-        return self._least_left
+        return min(self._least_left, *(searcher.left for searcher in self.searchers))
 
     def find_second(self) -> None:
         """Search a little for the best plan of another kind."""

@@ -7,6 +7,7 @@ from attrs import frozen
 
 from nest.instance import Instance, Schedule, Solution, StageDecision, admits, chunks_of, route
 from nest.plan.evaluate import PricedPlan, evaluate
+from nest.plan.legality import permission_violations, structure_violations
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 
 
@@ -102,10 +103,16 @@ def fastest(instance: Instance) -> tuple[float, Solution | None]:
     """The step time of the fastest plan that fits, and the plan."""
     best: tuple[float, Solution | None] = (float("inf"), None)
     for plan in plans(instance):
+        if _restricted(instance) and (permission_violations(instance, plan) or structure_violations(instance, plan)):
+            continue
         priced = evaluate(instance, plan)
         if priced.batch_time < best[0] and not any(priced.exceeding(CONTENDING_MEMORY_SLACK)):
             best = priced.batch_time, plan
     return best
+
+
+def _restricted(instance: Instance) -> bool:
+    return bool(instance.space.constraints or instance.space.together or instance.space.partition)
 
 
 def fits(priced: PricedPlan) -> bool:

@@ -14,7 +14,7 @@ from nest.solve.dp.configurations import configurations
 from nest.solve.dp.downsets import classified_pairs
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.plain import PlainSearch
-from nest.solve.dp.virtual_stages import Splits
+from nest.solve.dp.units import Splits
 from tests.small_instances import chain, downsets_of, instance
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from math import inf
 
 import pytest
 from attrs import frozen
@@ -38,6 +39,7 @@ class PlanList:
 
     def __init__(self, plans: list[Incumbent]) -> None:
         self.meter = Meter()
+        self.left = inf
         self.plans = plans
 
     def nodes(self) -> list[Bounded]:

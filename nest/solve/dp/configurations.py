@@ -122,14 +122,14 @@ class Configuration:
         return max(choice.zero for choice in self.choices)
 
 
-EvenCounts = Callable[[int, int, int], tuple[int, ...]]
-"""Numbers of stages for so many chunks, so many micro-batches, and at most so many stages."""
+ChunkedCounts = Callable[[Schedule, int, int], tuple[int, ...]]
+"""Numbers of stages of a schedule of several chunks, for so many micro-batches, and at most so many stages."""
 
 
 def configurations(
     instance: Instance,
     most_stages: int,
-    interleaved_counts: EvenCounts,
+    chunked_counts: ChunkedCounts,
     among: Sequence[int] | None = None,
     watch: Callable[[], None] = lambda: None,
     limit: float = inf,
@@ -140,7 +140,7 @@ def configurations(
     Args:
         instance: the problem.
         most_stages: stages the layer graph can be cut into.
-        interleaved_counts: numbers of stages a schedule of several chunks may have.
+        chunked_counts: numbers of stages a schedule of several chunks may have.
         among: the candidates to take, ascending; None: all.
         watch: called after each step of a few milliseconds; may raise `OutOfTime`.
         limit: step time, seconds; what cannot take less, by its compute alone, is left out.
@@ -160,7 +160,7 @@ def configurations(
                 slots = size // candidate.width
                 counts = stage_counts(instance, min(slots, most_stages))
                 if chunks > 1:
-                    counts = interleaved_counts(chunks, micro_batches, slots)
+                    counts = chunked_counts(schedule, micro_batches, slots)
                     exclusions.uneven += not counts
                 else:
                     counts = admitted.among(schedule, micro_batches, counts)

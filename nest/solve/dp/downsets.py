@@ -264,7 +264,7 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
     layers of each class and the tensors that enter them are alike; that of a thousand equal blocks leaves one stage per
     number of blocks where there were half a million.
     """
-    classes = _numbered([row.tobytes() for row in numpy.ascontiguousarray(_layer_costs(instance).T)])
+    classes = _numbered([row.tobytes() for row in numpy.ascontiguousarray(layer_costs(instance).T)])
     if max(classes, default=0) * 2 >= len(classes):
         return downsets.pairs
     entering = _entering(instance, downsets)
@@ -281,7 +281,7 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
     return pairs.classified(codes[pairs.larger] - codes[pairs.smaller] + numpy.array(entering)[pairs.larger])
 
 
-def _layer_costs(instance: Instance) -> Array:
+def layer_costs(instance: Instance) -> Array:
     """All that candidates say of layers, shape `(figures, layers)`."""
     rows: list[Array] = []
     for candidate in instance.candidates:

@@ -113,7 +113,13 @@ class MixedSearch(CutSearch):
             configuration,
             value,
             (
-                (self.downsets.between(at.larger, at.smaller), used.candidate, used.tables.choices[at.choice], at.slot)
+                (
+                    self.downsets.between(at.larger, at.smaller),
+                    used.candidate,
+                    used.tables.choices[at.choice],
+                    at.slot,
+                    (),
+                )
                 for used, at in placed
             ),
         )

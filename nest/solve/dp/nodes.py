@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from math import inf
 from typing import TypeVar
 
 from attrs import define, field, frozen
@@ -29,6 +30,10 @@ from nest.solve.search import Bounded, Incumbent, Meter, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
 
 T = TypeVar("T")
+
+
+Decided = tuple[tuple[int, ...], int, Choice, int, tuple[tuple[int, ...], ...]]
+"""Layers, candidate, choice, offset and chunks of a stage; no chunks where it has one."""
 
 
 @frozen(order=False)
@@ -81,11 +86,13 @@ class PlanSearch(ABC):
         instance: the problem.
         configurations: what may be decided before stages are.
         meter: counts the work.
+        left: no plan that was left unsearched is faster, seconds; infinite where none was.
     """
 
     instance: Instance
     configurations: list[Configuration]
     meter: Meter = field(factory=Meter, kw_only=True)
+    left: float = field(default=inf, init=False)
     _known: dict[Hashable, object] = field(factory=dict, init=False)
 
     def nodes(self) -> list[Bounded]:
@@ -132,19 +139,17 @@ class PlanSearch(ABC):
         tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
         return Bounded(bound, tie_break, _Node(self, configuration, counts, floor))
 
-    def incumbent(
-        self, configuration: Configuration, value: float, stages: Iterable[tuple[tuple[int, ...], int, Choice, int]]
-    ) -> Incumbent:
+    def incumbent(self, configuration: Configuration, value: float, stages: Iterable["Decided"]) -> Incumbent:
         """A plan of the configuration.
 
         Args:
             configuration: what is decided beside stages.
             value: step time, seconds.
-            stages: of each its layers, candidate, choice and offset, in pipeline order.
+            stages: of each its layers, candidate, choice, offset and chunks, in pipeline order.
         """
         decided = tuple(
-            StageDecision(layers, candidate, choice.recompute, choice.zero, offset)
-            for layers, candidate, choice, offset in stages
+            StageDecision(layers, candidate, choice.recompute, choice.zero, offset, chunks)
+            for layers, candidate, choice, offset, chunks in stages
         )
         solution = Solution(
             configuration.replicas,
@@ -191,11 +196,15 @@ class PlanSearch(ABC):
             lambda: not all(weights_of(schedule, micro_batches, count).uniform for count in counts),
         )
 
+    def weights(self, configuration: Configuration, stages: int) -> Weights:
+        """Weights of the schedule for so many stages."""
+        return weights_of(configuration.schedule, configuration.micro_batches, stages)
+
     def apart(self, configuration: Configuration, stages: int) -> Weights | None:
         """What the parts of a stage's time weigh in the sum that `objective` weighs; None: it is that of the times."""
         if not self.parted(configuration):
             return None
-        weights = weights_of(configuration.schedule, configuration.micro_batches, stages)
+        weights = self.weights(configuration, stages)
         return Weights(weights.slowest, 1.0, 1.0, 1.0) if weights.uniform else weights
 
     def in_flight(self, configuration: Configuration, stages: int) -> tuple[float, ...]:

@@ -141,7 +141,13 @@ class PlainSearch(CutSearch):
             configuration,
             value,
             (
-                (self.downsets.between(each.larger, each.smaller), used, tables.choices[each.choice], each.slot * width)
+                (
+                    self.downsets.between(each.larger, each.smaller),
+                    used,
+                    tables.choices[each.choice],
+                    each.slot * width,
+                    (),
+                )
                 for each in partition.stages
             ),
         )

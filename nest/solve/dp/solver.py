@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, Solution, chunks_of
+from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.configurations import Configuration, configurations, mixed_configurations
 from nest.solve.dp.diagnosis import diagnose
 from nest.solve.dp.downsets import (
@@ -26,15 +27,14 @@ from nest.solve.dp.downsets import (
 )
 from nest.solve.dp.first_bounds import ComputeBounds
 from nest.solve.dp.idle_layers import attachments, without_costs
-from nest.solve.dp.interleaved import InterleavedSearch
 from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.shortlist import PlanSignature, without
 from nest.solve.dp.sums import grid_parts
 from nest.solve.dp.ties import first_of_ties, simplest
-from nest.solve.dp.virtual_stages import Splits
-from nest.solve.effort import FEW, Deadline, spread
+from nest.solve.dp.units import Splits
+from nest.solve.effort import Deadline, attempts, spread
 from nest.solve.search import (
     FIRST,
     LAST,
@@ -48,9 +48,6 @@ from nest.solve.search import (
     Searcher,
 )
 from nest.tolerances import TIE
-
-FIRST_BOUNDS = 0.85
-"""Share of the time in which the plans of all candidates must be bounded."""
 
 SLOWER = 1.1
 """Times the step time of a plan that is known, what a runner-up is looked for up to."""
@@ -106,7 +103,7 @@ def solve(
     others: dict[PlanKind, Incumbent] = {}
     if first is None:
         first, others = _scouted(*shared)
-    for among, share in _attempts(len(instance.candidates)):
+    for among, share in attempts(len(instance.candidates)):
         try:
             result = _Solver(*shared, among, share, first, runner_up, others).solve()
         except OutOfTime:
@@ -151,22 +148,6 @@ def _scouted(
     return first, {each.kind: each for each in rest}
 
 
-def _attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | None]]:
-    """Candidates to search, None for all, with the share of the time in which their plans must be bounded.
-
-    Nothing more is found before all plans are bounded, so where that takes too long some of the candidates must do: an
-    eighth of them, and then as few as find any plan.
-    """
-    if candidates > FEW:
-        yield None, FIRST_BOUNDS
-        yield spread(candidates, max(candidates // 8, FEW)), (1 + FIRST_BOUNDS) / 2
-        few = FEW // 4
-        while few < candidates:
-            yield spread(candidates, few), None
-            few *= 4
-    yield None, None
-
-
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
     """Whether there is any plan, found by the deadline; None: however long it takes.
 
@@ -205,7 +186,7 @@ class _Solver:
     together: list[tuple[int, ...]] = field(init=False)
     plain: list[Configuration] = field(init=False)
     splits: Splits = field(init=False)
-    interleaved: list[Configuration] = field(init=False)
+    chunked: list[Configuration] = field(init=False)
     mixed: list[Configuration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
     bound: float = 0.0
@@ -220,7 +201,7 @@ class _Solver:
         )
         every = without(every, self.listed, instance) if self.listed else every
         self.plain = [each for each in every if chunks_of(each.schedule) == 1]
-        self.interleaved = [each for each in every if chunks_of(each.schedule) > 1]
+        self.chunked = [each for each in every if chunks_of(each.schedule) > 1]
         if space.mixed and self.among is None and any(chunks_of(each) == 1 for each in space.schedules):
             self.exclusions = Exclusions()
             self.mixed = mixed_configurations(instance, layers, len(every), self.exclusions, watch)
@@ -231,7 +212,7 @@ class _Solver:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
         graph, space = self.instance.graph, self.instance.space
         refused: TooManyCuts | None = None
-        if self.interleaved and not self.plain and not self.mixed:
+        if self.chunked and not self.plain and not self.mixed:
             # Where to cut is decided.
             return self._answer_for(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
         try:
@@ -305,9 +286,7 @@ class _Solver:
         """A good plan that cuts at some of the downsets only; none is sought where the search itself is as quick."""
         if len(members) <= MANY_CUTS:
             return self.known
-        search = self._search([self._plain(self.instance, coarsening(members, self.instance))], self.known)
-        search.find_best()
-        return search.best
+        return self._best_of(self._plain(self.instance, coarsening(members, self.instance)))
 
     def _plain(self, instance: Instance, downsets: Downsets, held_up: bool = True) -> PlainSearch:
         bounds = self.bounds if instance is self.instance else ComputeBounds(instance)
@@ -325,12 +304,13 @@ class _Solver:
         """A search that is done, or whose time is up, and the lower bound it reached.
 
         Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
-        `relaxed` whether a bound is looked for: without interleaved plans, which cuts do not matter to, and with ports
-        that hold up nothing that is sent once per batch.
+        `relaxed` whether a bound is looked for: without plans of several chunks, and with ports that hold up nothing.
         """
         searchers: list[Searcher] = [self._plain(instance, downsets, not relaxed)]
-        if self.interleaved and not relaxed:
-            searchers.append(InterleavedSearch(instance, self.interleaved, self.splits, meter=self.meter))
+        if self.chunked and not relaxed:
+            searchers.append(ChunkSearch(instance, self.chunked, self.splits, self.bounds, meter=self.meter))
+            # What stages of one chunk take cuts off most plans of several, of which there are more.
+            known = known or self._best_of(searchers[0])
         search = self._search(searchers, known, whole=whole and not self.mixed)
         bound = search.find_best()
         if self.mixed:
@@ -342,6 +322,11 @@ class _Solver:
             if search.best is not None and search.best.tie_break != FIRST and bound == inf:
                 search.best = first_of_ties(search.best, search.limit, mixed, lambda best: self._search([mixed], best))
         return search, bound
+
+    def _best_of(self, searcher: Searcher) -> Incumbent | None:
+        search = self._search([searcher], self.known)
+        search.find_best()
+        return search.best
 
     def _search(self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False) -> BestFirst:
         whole, others, until = whole and self._all, dict(self.others), (self.started, self.deadline, self.share)
@@ -361,7 +346,7 @@ class _Solver:
             return Result("infeasible")  # Of those that were looked at.
         if self.listed:
             return Result("infeasible", diagnosis="there is no plan besides those listed.")
-        least = InterleavedSearch(self.instance, self.interleaved, self.splits).least_memory()
+        least = ChunkSearch(self.instance, self.chunked, self.splits, self.bounds).least_memory()
         whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
         if self.mixed:
             whole = MixedSearch(self.instance, self.mixed, downsets)
@@ -397,4 +382,5 @@ class _Solver:
             "combinations": search.total + self.exclusions.slow,
             "settled_by": {name: count for name, count in sorted(pruned.items()) if count},
             "states": self.meter.states,
+            **self.splits.statistics,
         }

@@ -163,6 +163,7 @@ def stage_tables(
     held_up: bool = True,
     quickest: Array | None = None,
     part_sums: PartSums | None = None,
+    every_choice: bool = False,
 ) -> StageTables:
     """Tables of the given choices over the classes of `pairs`; a choice that never helps is left out.
 
@@ -175,6 +176,7 @@ def stage_tables(
         held_up: whether ports hold up what is sent once per batch; if not, the figures are a bound from below.
         quickest: seconds each downset computes at least, whatever its stages use; left out, the candidate's.
         part_sums: the candidate's times by parts, where the schedule asks for them.
+        every_choice: whether choices that never help are kept.
     """
     hides = configuration.schedule.name in instance.space.hidden_messages
     stages, space, reserve = pairs.distinct, instance.space, instance.cluster.reserve
@@ -206,7 +208,7 @@ def stage_tables(
         tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports, parts))
     if not any(table.ports is not None and table.ports.tight.any() for table in tables):
         tables = [evolve(table, ports=None) for table in tables]
-    rows_left = not_dominated(tables)
+    rows_left = list(range(len(tables))) if every_choice else not_dominated(tables)
     return StageTables(
         tuple(choices[index] for index in rows_left),
         tuple(tables[index] for index in rows_left),

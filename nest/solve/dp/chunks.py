@@ -1,0 +1,275 @@
+"""Plans of several chunks a stage: bounds that mostly decide, and the recurrence over sizes and places where not."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from math import inf
+
+import numpy
+from attrs import define, evolve
+
+from nest.instance import Array, ParameterGroup, route
+from nest.solve.dp.bounds import sharded
+from nest.solve.dp.chunk_costs import ChunkCosts, Filled
+from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
+from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.diagnosis import LeastMemory
+from nest.solve.dp.first_bounds import compute_bounds
+from nest.solve.dp.pareto import Floor, least_batch_time
+from nest.solve.dp.recurrence import Partition, PlacedStage
+from nest.solve.dp.units import border_bytes, mask_of
+from nest.solve.search import Bounded, Incumbent
+from nest.tolerances import LIMIT_SLACK, TIE
+
+MOST_WAYS = 512
+"""Combinations of levels up to which all are tried where stages that are no neighbours send each other messages."""
+
+
+@define(eq=False)
+class ChunkSearch(ChunkCosts):
+    """Plans of several chunks a stage."""
+
+    def compute_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the step time for each of the configuration's stage counts, from compute and ports alone."""
+        decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
+        return self.first_bounds.of(*decided, configuration.stage_counts)
+
+    def branch(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """One leaf per number of stages, with bounds from what its stages cost at least."""
+        nodes = []
+        for count, cheap in zip(counts, self.compute_bounds(configuration), strict=True):
+            if cheap > limit:
+                pruned["bound from compute"] += 1
+            elif self._too_much(configuration, count):
+                pruned["memory in total"] += 1
+            elif self._with_messages(configuration, count) > limit:
+                pruned["bound from partitions"] += 1
+            else:
+                every = self.filled(configuration, count, limit)
+                possible = [each for each in every if each.bound < inf]
+                if not possible:
+                    pruned["memory of a stage, or a stage too slow"] += 1
+                elif (bound := min(each.bound for each in possible)) > limit:
+                    pruned["bound from partitions"] += 1
+                else:
+                    best = min(possible, key=lambda each: each.bound)
+                    nodes.append(self.bounded(bound, configuration, (count,), best.floor))
+        return nodes
+
+    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
+        """The stages of least sum with the least slowest one, their blocks side by side."""
+        best = min(self.filled(configuration, stages, None), key=lambda each: each.bound)
+        relaxed = self._recurrence(configuration, best, Places.anywhere(stages))
+        partition = relaxed.run(best.floor.largest_time * (1 + LIMIT_SLACK), inf)
+        if partition is None:
+            return None
+        side = self._side_by_side(configuration, stages, best)
+        steps = side.steps.tolist()
+        placed = []
+        for index, (own, stage) in enumerate(zip(best.stages, partition.stages, strict=True)):
+            front, behind = steps[index - 1] if index else 0, steps[index] if index < stages - 1 else 0
+            levels: Levels = {FRONT: front, BEHIND: behind, BACK: max(steps), **(side.ways or {})}
+            point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
+            figures = own.figures(levels, stage.choice, point)
+            placed.append(PlacedStage(stage.larger, 0, index, stage.choice, *figures))
+        partition = Partition(tuple(placed))
+        return self._incumbent(configuration, self.objective(configuration, stages).of(partition), best, partition)
+
+    def solve(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """The best plan of so many stages if it beats `limit`, exactly.
+
+        Of equals the one whose pattern comes first by bound, then in the order of patterns.
+        """
+        found: tuple[float, Filled, Partition] | None = None
+        for each in sorted(self.filled(configuration, stages, limit), key=lambda filled: filled.bound):
+            most = limit if found is None else found[0] * (1 - TIE)
+            if each.bound > most:
+                break
+            value, partition = self._placed(configuration, each, most)
+            if partition is not None and value < most:
+                found = value, each, partition
+        pruned["recurrence"] += 1
+        return None if found is None else self._incumbent(configuration, *found)
+
+    def least_memory(self) -> LeastMemory | None:
+        """The plan that needs the least memory on its fullest device; None where there is no plan of several chunks."""
+        least: LeastMemory | None = None
+        seen = set()
+        for each in self.configurations:
+            decided = (*each.members, each.replicas, each.schedule, each.zero_degree, each.stage_counts)
+            for count in () if decided in seen else each.stage_counts:
+                most = inf if least is None else least.bytes
+                name = self.instance.candidates[each.candidate].name
+                for filled in self._fill(each, count, inf, exactly=True):
+                    needed = self._fullest(each, filled, most)
+                    if needed < most:
+                        most, least = needed, LeastMemory(needed, count, each.replicas, name)
+            seen.add(decided)
+        return least
+
+    def _fullest(self, configuration: Configuration, filled: Filled, most: float) -> float:
+        """Least bytes of the fullest stage if less than `most`, else infinite."""
+        recurrence = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
+        below = float(numpy.nextafter(most, -inf)) if most < inf else inf
+        sizes = numpy.unique(numpy.concatenate([stage.memory.ravel() for stage in filled.stages]))
+        sizes = sizes[(sizes <= below) & numpy.isfinite(sizes)]
+        if not len(sizes) or recurrence.run(inf, inf, room=float(sizes[-1])) is None:
+            return inf
+        low, high = 0, len(sizes) - 1
+        while low < high:
+            middle = (low + high) // 2
+            fits = recurrence.run(inf, inf, room=float(sizes[middle])) is not None
+            low, high = (low, middle) if fits else (middle + 1, high)
+        return float(sizes[low])
+
+    def _placed(self, configuration: Configuration, filled: Filled, limit: float) -> tuple[float, Partition | None]:
+        """The best stages of a pattern with their places if they beat `limit`, exactly or with `left` lowered."""
+        objective = self.objective(configuration, len(filled.stages))
+        relaxed = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
+        least, partition = least_batch_time(relaxed.run, objective, filled.floor, limit)
+        if partition is None:
+            return limit, None
+        slots, side = self.slots(configuration), self._side_by_side(configuration, len(filled.stages), filled)
+        if len(slots.levels) == 1 and not filled.tables.ports:
+            return self._evened(configuration, relaxed, least, partition)
+        places = [side]
+        if side.ways:
+            places, whole = self._every_level(configuration, filled)
+            if not whole:
+                self.left = min(self.left, least)
+        elif slots.count > len(filled.stages):
+            places.append(evolve(side, steps=numpy.searchsorted(slots.levels, slots.steps)))
+        best: tuple[float, Partition, ChunkRecurrence] | None = None
+        for each in places:
+            if best is not None and best[0] <= least * (1 + TIE):
+                break
+            recurrence = self._recurrence(configuration, filled, each)
+            most = limit if best is None else best[0] * (1 - TIE)
+            value, partition = least_batch_time(recurrence.run, objective, filled.floor, most)
+            if partition is not None:
+                best = value, partition, recurrence
+        return (limit, None) if best is None else self._evened(configuration, best[2], best[0], best[1])
+
+    def _evened(
+        self, configuration: Configuration, recurrence: ChunkRecurrence, value: float, best: Partition
+    ) -> tuple[float, Partition]:
+        """The stages that take most nearly as long as each other, of those of a plan that is as fast."""
+        even = recurrence.run(best.largest_time, best.largest_sync, evenly=True)
+        least = self.objective(configuration, len(best.stages)).of(even) if even is not None else inf
+        return (least, even) if even is not None and least <= value * (1 + TIE) else (value, best)
+
+    def _side_by_side(self, configuration: Configuration, stages: int, filled: Filled) -> Places:
+        """The first slots, one for each stage."""
+        slots = self.slots(configuration)
+        steps = numpy.searchsorted(slots.levels, slots.steps)[: stages - 1]
+        return Places(steps, len(slots.levels), _far(filled, steps.tolist()))
+
+    def _every_level(self, configuration: Configuration, filled: Filled) -> tuple[list[Places], bool]:
+        """Every combination of levels between neighbours that slots give, and whether these are all.
+
+        The level between any two stages is the highest between neighbours on the way from one to the other.
+        """
+        slots, stages = self.slots(configuration), len(filled.stages)
+        steps = numpy.searchsorted(slots.levels, slots.steps).tolist()
+        # By the slot of the last stage so far, in the order of slots.
+        reached: dict[int, dict[tuple[int, ...], None]] = {slot: {(): None} for slot in range(slots.count)}
+        whole = True
+        for _ in range(stages - 1):
+            following: dict[int, dict[tuple[int, ...], None]] = {}
+            for slot, before in reached.items():
+                for other, level in enumerate(accumulate(steps[slot:], max), start=slot + 1):
+                    mine = following.setdefault(other, {})
+                    for levels in before:
+                        whole = whole and len(mine) < MOST_WAYS
+                        if len(mine) < MOST_WAYS:
+                            mine[(*levels, level)] = None
+            reached = following
+        every = dict.fromkeys(levels for found in reached.values() for levels in found)
+        places = [
+            Places(numpy.array(levels), len(slots.levels), _far(filled, levels)) for levels in list(every)[:MOST_WAYS]
+        ]
+        return places, whole and len(every) <= MOST_WAYS
+
+    def _recurrence(self, configuration: Configuration, filled: Filled, places: Places) -> ChunkRecurrence:
+        back = places.ways is not None and any(
+            each.way == BACK for stage in filled.stages for each in stage.prices.messages
+        )
+        return ChunkRecurrence(filled.stages, filled.pattern.slack, places, back, filled.tables.capacity, self.meter)
+
+    def _incumbent(self, configuration: Configuration, value: float, filled: Filled, partition: Partition) -> Incumbent:
+        pattern, used = filled.pattern, configuration.candidate
+        homes = route(configuration.schedule, len(filled.stages))
+        chunks = [[chunk for chunk, home in enumerate(homes) if home == index] for index in range(len(filled.stages))]
+        entering = (0.0, *self.crossing(pattern, used))
+        further: dict[int, Counts] = {}
+        for own, stage, held, mine in zip(filled.stages, partition.stages, filled.held, chunks, strict=True):
+            point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
+            choice = filled.tables.choices[stage.choice]
+            more, stashes = self.more(pattern, used, choice.recompute)
+            stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
+            room = filled.tables.capacity - float(own.prices.table.first[stage.choice, point])
+            further.update(zip(mine, held.spread(own.prices.further[point], more, stashed, room), strict=True))
+        split = pattern.split([further[chunk] for chunk in range(len(homes))])
+        width = self.instance.candidates[used].width
+        decided = []
+        for stage, mine in zip(partition.stages, chunks, strict=True):
+            held_chunks = tuple(split[chunk] for chunk in mine)
+            layers = tuple(sorted(layer for chunk in held_chunks for layer in chunk))
+            choice = filled.tables.choices[stage.choice]
+            decided.append((layers, used, choice, stage.slot * width, held_chunks))
+        return self.incumbent(configuration, value, decided)
+
+    def _with_messages(self, configuration: Configuration, count: int) -> float:
+        """A bound on the step time from compute and from what crosses any border at least."""
+        candidate, homes = configuration.candidate, route(configuration.schedule, count)
+        crossed = sum(one != other for one, other in pairwise(homes))
+        least = self._least_message(configuration) * crossed
+        weights = self.weights(configuration, count)
+        total = self.first_bounds.total_of(candidate)(weights)
+        compute = compute_bounds(self.instance.candidates[candidate])[1]
+        hides = configuration.schedule.name in self.instance.space.hidden_messages
+        slowest = (compute + (0.0 if hides else 2 * least)) / count
+        return weights.slowest * slowest + total + (weights.forward + weights.input_gradients) * least
+
+    def _least_message(self, configuration: Configuration) -> float:
+        """Seconds that any border between two chunks takes at least, one way."""
+        units, levels = self.splits.units, self.slots(configuration).levels
+
+        def made() -> Array:
+            behind = list(accumulate((mask_of(unit) for unit in reversed(units)), initial=0))[1:-1]
+            least: Array = border_bytes(self.instance, behind).min(axis=1, initial=inf)
+            return least
+
+        size = float(self.once("least crossing", made)[configuration.candidate])
+        links = (self.instance.cluster.levels[level] for level in levels)
+        return min((link.latency + size / link.bandwidth for link in links), default=0.0) if 0 < size < inf else 0.0
+
+    def _too_much(self, configuration: Configuration, count: int) -> bool:
+        """Whether the whole model, as lean as stages may hold it, needs more than so many devices have."""
+        candidate = self.instance.candidates[configuration.candidate]
+
+        def whole(row: Array) -> Array:
+            return numpy.array([row.sum()])
+
+        def state() -> float:
+            sizes: Iterable[tuple[ParameterGroup, Array, Array, Array]] = (
+                (group, whole(group.weights), whole(group.gradients), whole(group.optimizer))
+                for group in candidate.state
+            )
+            held = numpy.min([candidate.mode(name).first for name in configuration.modes], axis=0).sum()
+            return float(sharded(sizes, configuration, 1)[0] + held)
+
+        of = (configuration.candidate, configuration.replicas, configuration.copies)
+        key = ("lean", *of, configuration.choices, configuration.zero_degree)
+        return self.once(key, state) * (1 - LIMIT_SLACK) > count * self.room
+
+
+def _far(filled: Filled, steps: Sequence[int]) -> dict[Way, int]:
+    """The levels of the ways between stages that do not follow each other, where neighbours have these."""
+    ways = {each.way for stage in filled.stages for each in stage.prices.messages}
+    return {each: max(steps[each[0] : each[1]]) for each in ways if isinstance(each, tuple)}

@@ -1,0 +1,171 @@
+"""Plans of several chunks a stage, of any sizes and wherever they lie: the search against every plan there is."""
+
+from random import Random
+
+import numpy
+import pytest
+from attrs import evolve
+
+from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode
+from nest.plan.evaluate import evaluate
+from nest.plan.legality import permission_violations, structure_violations
+from nest.solve.dp import solve
+from nest.spec.constraints import parse
+from tests.seeds import seeds
+from tests.small_instances import cluster, instance
+from tests.solve.every_plan import Odd, fastest, fits
+from tests.solve.test_parts import tightened, weights
+
+
+def repeated(random: Random, kinds: list[int]) -> Candidate:
+    """A candidate whose layers of one kind are alike, and so is what they send; perhaps with ports."""
+    numbers = numpy.random.default_rng(random.randrange(10**6))
+    pick = numpy.array(kinds)
+
+    def row(low: float, high: float) -> numpy.ndarray:
+        return numbers.uniform(low, high, max(kinds) + 1)[pick]
+
+    scale = random.choice([0.02, 0.3, 1.0])
+    forward, held, zeros = row(0.5, 2.0) * scale, row(1.0, 4.0), numpy.zeros(len(kinds))
+    busy = None if random.random() < 0.7 else numpy.array([row(0.0, 3.0), row(0.0, 3.0)]) * forward
+    return Candidate(
+        name="c",
+        degrees={"tp": 1},
+        width=1,
+        samples=1,
+        forward=forward,
+        backward=2 * forward,
+        state=(ParameterGroup("dense", (0,), held, held, 6 * held, held / 100),),
+        recompute=(
+            RecomputeMode("none", zeros, 3 * held, 3 * held, row(0.0, 1.0)),
+            RecomputeMode("full", forward, held, held, 2 * held, stash_inputs=random.random() < 0.5),
+        ),
+        tensor_bytes=row(1.0, 20.0)[:-1],
+        busy=busy,
+        weight_gradients=None if random.random() < 0.5 else forward * row(0.1, 0.9),
+    )
+
+
+def drawn_kinds(random: Random, units: int) -> list[int]:
+    """Layers alike in runs, or not at all."""
+    if random.random() < 0.3:
+        return list(range(units))
+    kinds = [0]
+    while len(kinds) < units:
+        kinds.append(kinds[-1] + (random.random() < 0.3))
+    return kinds
+
+
+def in_flight(random: Random, chunks: int) -> object:
+    """One number, one for each chunk, or moments of them."""
+    if random.random() < 0.3:
+        return random.choice([1, 1.5, 2, 3])
+    rows = [tuple(random.randint(1, 4) for _ in range(chunks)) for _ in range(random.randint(1, 3))]
+    return rows[0] if len(rows) == 1 else tuple(rows)
+
+
+def chunked_problem(random: Random) -> Instance:
+    chunks = random.choice([2, 2, 3])
+    units = random.randint(2 * chunks, 7)
+    placement = random.choice(["round", "v", "own"])
+    homes = random.sample([*range(1, 4)] * chunks, 3 * chunks)
+
+    def own(stages: int) -> list[int]:
+        return [home for home in homes if home <= stages]
+
+    said = weights(random)
+    flying = tuple(in_flight(random, chunks) for _ in range(random.randint(1, 3)))
+    odd = Odd(said, flying, chunks, own if placement == "own" else placement, random.choice([1, 2]))
+    ends = random.random() < 0.4
+    blocks = [(layer,) for layer in range(units)]
+    joined = [(0, 1), *blocks[2:-2], (units - 2, units - 1)] if units > 4 else blocks
+    found = instance(
+        [repeated(random, drawn_kinds(random, units))],
+        machines=cluster(random.choice([(3, 1), (2, 2), (4, 1), (5, 1)])),
+        zero=random.choice([(0,), (1,), (3,), (2, 3)] if units < 7 else [(0,), (1,)]),
+        rank_orders=("pp-inner",),
+        global_batch=random.choice([4, 8]),
+        exposed=random.choice([1.0, 0.3]),
+        hidden_messages=random.choice([(), ("odd",)]),
+        constraints=random.choice([(), ("pp == 2",), ("pp == 3",)]),
+        blocks=tuple(joined if ends else blocks),
+        blocks_and_ends=tuple(blocks) if ends else (),
+    )
+    return tightened(evolve(found, space=evolve(found.space, schedules=(odd,))), random)
+
+
+def checked(problem: Instance) -> None:
+    """The search finds what nothing beats, and prices it as it is."""
+    found, (least, best) = solve(problem, runner_up=False), fastest(problem)
+    assert (found.solution is None) == (best is None), found.diagnosis
+    if found.solution is not None:
+        assert not structure_violations(problem, found.solution)
+        assert not permission_violations(problem, found.solution)
+        priced = evaluate(problem, found.solution)
+        assert fits(priced)
+        assert found.batch_time == pytest.approx(priced.batch_time, rel=1e-9)
+        assert found.batch_time == pytest.approx(least, rel=1e-9)
+        assert found.status == "optimal"
+
+
+@pytest.mark.parametrize("seed", seeds(24, of=300))
+def test_no_plan_of_chunks_is_faster(seed: int) -> None:
+    checked(chunked_problem(Random(seed)))
+
+
+def placed_problem(random: Random) -> Instance:
+    """Three stages on more slots than that, in groups that may not hold them all, with messages that take long."""
+    units = random.randint(6, 7)
+    placement = random.choice(["round", "v", lambda stages: [home for home in (1, 3, 2, 1, 3, 2) if home <= stages]])
+    said = random.choice([(0.0, 1.0), (2.0, 0.5), (2.0, 0.25, 1.0, -0.25)])
+    odd = Odd(said, (in_flight(random, 2),), 2, placement)
+    found = instance(
+        [evolve(repeated(random, drawn_kinds(random, units)), recompute=repeated(random, [0] * units).recompute[:1])],
+        machines=cluster(random.choice([(2, 2), (3, 2), (2, 3), (5, 2)])),
+        zero=random.choice([(0,), (1, 3)]),
+        rank_orders=(random.choice(["pp-inner", "dp-inner"]),),
+        global_batch=4,
+        hidden_messages=random.choice([(), ("odd",)]),
+        constraints=("pp == 3", "replicas <= 2"),
+        blocks=tuple((layer,) for layer in range(units)),
+    )
+    return tightened(evolve(found, space=evolve(found.space, schedules=(odd,))), random)
+
+
+@pytest.mark.parametrize("seed", seeds(16, of=200))
+def test_no_place_of_chunks_is_faster(seed: int) -> None:
+    checked(placed_problem(Random(seed)))
+
+
+def test_embedding_and_head_may_share_a_stage_where_first_and_last_chunk_do() -> None:
+    """That says nothing of blocks between them, so that these stay alike; no round placement keeps it."""
+    for placement, possible in (("v", True), ("round", False)):
+        problem = chunked_problem(Random(3))
+        tied = parse(f'same_stage("l0", "l{len(problem.graph.layers) - 1}")')
+        odd = evolve(problem.space.schedules[0], placement=placement)
+        problem = evolve(
+            problem,
+            space=evolve(problem.space, schedules=(odd,), constraints=(tied,)),
+            cluster=evolve(problem.cluster, memory=1e9, device_memory=1e9),
+        )
+        checked(problem)
+        assert (solve(problem).solution is not None) == possible
+
+
+@pytest.mark.parametrize("seed", seeds(6, of=60, first=900))
+def test_constraints_tell_units_apart(seed: int) -> None:
+    """A constraint on two layers, layers that no cut may part, or stages that are decided."""
+    random = Random(seed)
+    problem = chunked_problem(random)
+    one, other = sorted(random.sample(range(len(problem.graph.layers)), 2))
+    kind = random.choice(["stage", "cut", "partition"])
+    best = solve(problem, runner_up=False).solution
+    if kind == "stage":
+        constraints = (*problem.space.constraints, parse(f'same_stage("l{one}", "l{other}")'))
+        problem = evolve(problem, space=evolve(problem.space, constraints=constraints))
+    elif kind == "cut":
+        problem = evolve(problem, space=evolve(problem.space, together=((one, min(one + 1, other)),)))
+    elif best is not None:
+        partition = tuple(stage.layers for stage in best.stages)
+        problem = evolve(problem, space=evolve(problem.space, partition=partition))
+    checked(problem)
