@@ -316,4 +316,7 @@ def order_fault(order: Sequence[Pass], micro_batches: int, chunks: int) -> str |
                 f"of micro-batch {micro_batch} in chunk {chunk}, counted from 0, it runs {found}; a forward pass comes "
                 "first, then one backward pass, or input-gradients and weight-gradients"
             )
+    for step, following in zip(order, [*order[1:], None], strict=True):
+        if step.overlapped and (following is None or following.overlapped):
+            return f"its {step.kind} pass over micro-batch {step.micro_batch} overlaps with no single pass after it"
     return None

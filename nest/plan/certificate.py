@@ -20,7 +20,6 @@ from nest.instance.schedule import (
     moments_of_order,
     order_fault,
     places_of,
-    runs,
 )
 from nest.spec import PlanDocument, Training
 from nest.tolerances import AGREEMENT
@@ -218,7 +217,6 @@ def batch_length(orders: Orders, places: Places, lengths: Lengths, staggered: bo
     begun = [0.0] * devices
     clocks = [0.0] * devices
     done = [0] * devices
-    work = [runs(order) for order in orders]
 
     def comes(stage: int, step: Pass) -> float | None:
         """When what a pass waits for is there; None: it is not known yet."""
@@ -230,25 +228,35 @@ def batch_length(orders: Orders, places: Places, lengths: Lengths, staggered: bo
     moved = True
     while moved:
         moved = False
-        for device, order in enumerate(work):
-            while done[device] < len(order):
-                together = [(places.mirrored(device, step.micro_batch), step) for step in order[done[device]]]
-                needs = [comes(stage, step) for stage, step in together]
-                if None in needs:
+        for device, order in enumerate(orders):
+            clock = clocks[device]
+            first = position = done[device]
+            late: list[tuple[list[float | None], int]] = []
+            while position < len(order):
+                step = order[position]
+                stage = places.mirrored(device, step.micro_batch) if places.copies > 1 else device
+                ready = comes(stage, step)
+                if step.overlapped and ready is not None:  # Both wait for what either needs.
+                    other = order[position + 1]
+                    behind = comes(places.mirrored(device, other.micro_batch), other)
+                    ready = None if behind is None else max(ready, behind)
+                if ready is None:
                     break
-                start = max(clocks[device], *(need or 0.0 for need in needs))
-                end = start + sum(lengths[stage][step.kind, step.chunk] for stage, step in together)
-                for stage, step in together:
-                    place = places.chunks[stage][step.chunk]
-                    if step.kind == FORWARD:
-                        forward[place][step.micro_batch] = end
-                    elif step.kind != WEIGHT_GRADIENTS:
-                        gradients[place][step.micro_batch] = end
-                if not done[device]:
+                start = max(ready, clock)
+                clock = start + lengths[stage][step.kind, step.chunk]
+                if step.kind != WEIGHT_GRADIENTS:
+                    ends = forward if step.kind == FORWARD else gradients
+                    late.append((ends[places.chunks[stage][step.chunk]], step.micro_batch))
+                if not step.overlapped:
+                    for row, micro_batch in late:
+                        row[micro_batch] = clock
+                    late.clear()
+                if not position:
                     begun[device] = start
-                clocks[device], moved = end, True
-                done[device] += 1
-    stuck = next((device for device, order in enumerate(work) if done[device] < len(order)), None)
+                position += 1
+            if position > first:
+                clocks[device], done[device], moved = clock, position, True
+    stuck = next((device for device, order in enumerate(orders) if done[device] < len(order)), None)
     if stuck is not None:
         raise Stuck(f"stage {stuck + 1} waits for ever to begin its pass {done[stuck] + 1}")
     return max(end - (begin if staggered else 0.0) for begin, end in zip(begun, clocks, strict=True))

@@ -32,14 +32,12 @@ CHUNKS = (2, 4)
 def check_schedule(schedule: Schedule) -> tuple[Finding, ...]:
     """Ask of pipelines of 1 to 8 stages that the schedule admits: weights, micro-batches in flight, chunks, order."""
     tally = Tally()
+    _check(tally, schedule, "")
     with_chunks = getattr(schedule, "with_chunks", None)
-    if with_chunks is None:
-        _check(tally, schedule, "")
-    else:
-        for chunks in CHUNKS:
-            made: list[Any] = []
-            if tally.run("it makes others of several chunks", f"{chunks} chunks", _chunked, with_chunks, chunks, made):
-                _check(tally, made[0], f"{chunks} chunks, ")
+    for chunks in CHUNKS if with_chunks is not None else ():
+        made: list[Any] = []
+        if tally.run("it makes others of several chunks", f"{chunks} chunks", _chunked, with_chunks, chunks, made):
+            _check(tally, made[0], f"{chunks} chunks, ")
     return tally.findings()
 
 

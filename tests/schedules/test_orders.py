@@ -55,3 +55,7 @@ def test_what_is_wrong_with_an_order_is_said() -> None:
     assert "a forward pass comes first" in str(order_fault(whole[::-1], 1, 1))
     assert "2 forward" in str(order_fault([whole[0], *whole], 1, 1))
     assert "1 input-gradients" in str(order_fault([whole[0], Pass("input-gradients", 0)], 1, 1))
+    beside = [Pass("forward", 0), Pass("backward", 0, overlapped=True)]
+    assert "overlaps with no single pass after it" in str(order_fault(beside, 1, 1))
+    three = [Pass("forward", 0, 0, True), Pass("forward", 1, 0, True), Pass("backward", 0), Pass("backward", 1)]
+    assert "overlaps with no single pass after it" in str(order_fault(three, 2, 1))

@@ -90,6 +90,16 @@ def test_unequal_stages_keep_to_the_bound(name: str) -> None:
             assert list(beyond_bound(schedule, micro_batches, parts)) == [], (stages, micro_batches, parts)
 
 
+def test_short_gradients_of_weights_make_up_for_no_bubble() -> None:
+    """By hand: of four stages of `f = b = 1` only the first has `w = 1`: `3 M + 3/4 * (8 - 1)` by the weights."""
+    parts = [(1.0, 1.0, 1.0), *[(1.0, 1.0, 0.0)] * 3]
+    assert list(beyond_bound(named("zero-bubble"), 12, parts)) == []
+    weights = weights_of(named("zero-bubble"), 12, 4)
+    price = weights.slowest * 3 + sum(float(weights.of_parts(*each)) for each in parts)
+    assert price == pytest.approx(36 + 3 / 4 * 7)
+    assert price > 36 + 3  # What equal stages of the longest passes are priced at.
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_over_time_is_never_above_that_of_the_moments(name: str) -> None:
     """Of chunks of any sizes; it is reached at one of them."""

@@ -150,9 +150,9 @@ def test_layer_times(fault: str) -> None:
 
 
 SCHEDULES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
-    "not a number": ({"weights": lambda sound, *a: (nan, 1.0)}, "weights are finite and not negative"),
-    "negative": ({"weights": lambda sound, m, s: (m + 1.0, -1.0)}, "weights are finite and not negative"),
-    "three": ({"weights": lambda sound, *a: (1.0, 1.0, 1.0)}, "weights are finite and not negative"),
+    "not a number": ({"weights": lambda sound, *a: (nan, 1.0)}, "weights are finite, and sums of them not negative"),
+    "negative": ({"weights": lambda sound, m, s: (m + 1.0, -1.0)}, "weights are finite, and sums of them not negative"),
+    "three": ({"weights": lambda sound, *a: (1.0, 1.0, 1.0)}, "weights are finite, and sums of them not negative"),
     "by the hour": ({"weights": lambda sound, *a: (1e3 + next(hours), 1.0)}, "it says the same every time"),
     "too fast": ({"weights": lambda sound, m, s: (m / s, 0.0)}, "a batch takes no less than its slowest stage"),
     "slow alone": ({"weights": lambda sound, m, s: (m, 1.0)}, "one stage takes its micro-batches one by one"),
