@@ -57,3 +57,18 @@ def test_its_plans_are_replayed_in_its_order() -> None:
     assert found.places.route == (0, 1, 2, 3, 3, 2, 1, 0) * 2
     assert found.closed_form == pytest.approx(plan.batch_time)
     assert abs(found.batch_time - found.closed_form) < 0.1 * found.closed_form
+
+
+def test_it_is_chosen_where_there_are_few_micro_batches() -> None:
+    """The search has it among others, decides its chunks, and CP-SAT agrees; many micro-batches it does not admit."""
+    few = nest.solve(problem(4, "1f1b", "hanayo"), verify=True, plugins=known())
+    usual = nest.solve(problem(4, "1f1b"), plugins=known())
+    assert (few.status, few.schedule) == ("optimal", "hanayo")
+    assert few.verification is not None
+    assert few.verification["status"] == "proved"
+    assert few.batch_time is not None
+    assert usual.batch_time is not None
+    assert few.batch_time < 0.85 * usual.batch_time
+    assert len(few.stages[0].chunks) > 1
+    assert nest.check(few, plugins=known()).ok
+    assert nest.solve(problem(32, "1f1b", "hanayo"), plugins=known()).schedule == "1f1b"
