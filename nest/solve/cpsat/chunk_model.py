@@ -220,7 +220,7 @@ class ChunkModel:
             for name, places in sorted(by_recompute.items()):
                 used = self.model.new_bool_var("")
                 self.model.add(sum(taken[place] for place in places) == used)
-                for moment in self._numbers.moments(stage):
+                for moment in self._numbers.moments[stage]:
                     self._moment_fits(stage, name, places, used, moment)
 
     def _moment_fits(self, stage: int, name: str, places: Sequence[int], used: IntVar, moment: Moment) -> None:

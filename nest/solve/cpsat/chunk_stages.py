@@ -211,40 +211,34 @@ class ChunkCase:
         case: the case.
         contents: of its stages.
         costs: of stages with each content, messages and stashed inputs aside; arrays of shape `(modes, contents)`.
+        moments: for each stage, what its chunks hold at the moments that may be the fullest.
     """
 
     instance: Instance
     case: Case
     contents: Contents
     costs: StageCosts
+    moments: tuple[tuple[Moment, ...], ...]
 
     @property
     def candidate(self) -> Candidate:
         """The candidate of all stages."""
         return self.instance.candidates[self.case.candidates[0]]
 
-    def moments(self, stage: int) -> tuple[Moment, ...]:
-        """What the chunks of a stage, from 0, hold at the moments that may be the fullest."""
-        return fullest_moments(self.case.schedule, stage + 1, self.case.stages, self.case.micro_batches)
-
     def alike(self, stage: int, row: int) -> bool:
         """Whether a stage's memory in a mode follows from its content: all chunks hold as many, and no inputs."""
-        moments, stash = self.moments(stage), self.candidate.mode(self.costs.modes[row][0]).stash_inputs
+        moments, stash = self.moments[stage], self.candidate.mode(self.costs.modes[row][0]).stash_inputs
         return not stash and all(len(set(moment)) == 1 for moment in moments)
 
     def choices(self) -> list[ChunkChoices]:
         """For each stage what it can be, as far as its content alone tells."""
         room, rows = self.instance.cluster.memory * (1 + LIMIT_SLACK), self.costs.rows(self.case.modes[0])
         every = []
-        cheapest = self._cheapest()
+        cheapest, needed = self._cheapest(), numpy.array([self._needed(row, rows) for row in rows])
         for stage in range(self.case.stages):
             arriving = sum((seconds for each, seconds in cheapest if each.later == stage), 0.0)
             returning = sum((seconds for each, seconds in cheapest if each.earlier == stage), 0.0)
-            fits = numpy.array([self._memory(stage, row) <= room for row in rows])
-            for place, row in enumerate(rows):
-                for other in rows:
-                    if other != row:
-                        fits[place] &= ~self._needless(row, other)
+            fits = needed & numpy.array([self._memory(stage, row) <= room for row in rows])
             time, added = least_times(self.case, self.costs, (rows,), numpy.array(arriving), numpy.array(returning))
             which, content = numpy.nonzero(fits)
             mode = numpy.array(rows, dtype=numpy.int64)[which]
@@ -265,7 +259,7 @@ class ChunkCase:
 
     def _memory(self, stage: int, row: int) -> Floats:
         """Bytes that a stage needs in a mode at least, by content."""
-        moments, (name, _) = self.moments(stage), self.costs.modes[row]
+        moments, (name, _) = self.moments[stage], self.costs.modes[row]
         stash = numpy.zeros(1)
         if self.candidate.mode(name).stash_inputs:
             # In front of the first chunk of all there is nothing.
@@ -278,12 +272,20 @@ class ChunkCase:
         held: Floats = self.costs.one[row] + numpy.maximum.reduce(further)
         return held
 
+    def _needed(self, row: int, rows: Sequence[int]) -> Booleans:
+        """By content, where no other mode makes a mode needless."""
+        needed = numpy.ones(len(self.contents.counts), dtype=bool)
+        for other in rows:
+            if other != row:
+                needed &= ~self._needless(row, other)
+        return needed
+
     def _needless(self, row: int, other: int) -> Booleans:
         """Where a mode is no faster than another one that never needs more memory."""
         mine, its = (self.candidate.mode(self.costs.modes[each][0]) for each in (row, other))
         never_more = bool((its.more <= mine.more).all()) and its.stash_inputs <= mine.stash_inputs
         # Where a chunk holds nothing at a fullest moment, less of each micro-batch is more of all.
-        held = (min(moment) for stage in range(self.case.stages) for moment in self.moments(stage))
+        held = (min(moment) for moments in self.moments for moment in moments)
         if not never_more or (mine is not its and min(held) < 1):
             return numpy.zeros(len(self.contents.counts), dtype=bool)
         wins: Booleans = (self.costs.one[other] <= self.costs.one[row]) & self.costs.as_fast(other, row, self.case)
@@ -358,6 +360,7 @@ class ChunkCases:
     _units: dict[int, Units | None] = field(factory=dict)
     _contents: dict[tuple[int, int, int], Contents] = field(factory=dict)
     _costs: dict[object, StageCosts] = field(factory=dict)
+    _moments: dict[object, tuple[tuple[Moment, ...], ...]] = field(factory=dict)
 
     def of(self, case: Case) -> ChunkCase:
         """The numbers of a case.
@@ -378,4 +381,13 @@ class ChunkCases:
         groups = data_parallel_groups(self.instance, case, candidate)
         if (key, groups, copies) not in self._costs:
             self._costs[key, groups, copies] = priced(self.instance, contents.parts, groups, copies)
-        return ChunkCase(self.instance, case, contents, self._costs[key, groups, copies])
+        return ChunkCase(self.instance, case, contents, self._costs[key, groups, copies], self._moments_of(case))
+
+    def _moments_of(self, case: Case) -> tuple[tuple[Moment, ...], ...]:
+        """Those of all stages: schedules may run through their order of passes to find them."""
+        schedule, stages, count = case.schedule, case.stages, case.micro_batches
+        key = (schedule.name, chunks_of(schedule), stages, count)
+        if key not in self._moments:
+            every = (fullest_moments(schedule, stage, stages, count) for stage in range(1, stages + 1))
+            self._moments[key] = tuple(tuple(dict.fromkeys(moments)) for moments in every)
+        return self._moments[key]

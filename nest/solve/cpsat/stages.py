@@ -65,8 +65,9 @@ class StageCosts:
         if case.apart:
             weighed = self.weighed(case.weights)
             faster &= (weighed[one] <= weighed[other]) & (self.shared[one] <= self.shared[other])
-            # Whether a port is waited for longer, and what that weighs, is another question.
-            faster &= self.ports is None
+            if self.ports is not None:
+                # Whether a port is waited for longer, and what that weighs, is another question.
+                return numpy.zeros(self.time.shape[1], dtype=bool)
         if self.ports is not None:
             faster &= self.ports.as_free(self.time, self.sync, one, other, case.micro_batches)
         return faster
