@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nest
 from nest.errors import InputError
 from nest.exporters.megatron.notation import (
     LONGEST,
@@ -11,6 +12,8 @@ from nest.exporters.megatron.notation import (
     write_layout,
     write_pattern,
 )
+from nest.hooks.registry import registry
+from tests.exporters.megatron_plans import LEVELS, MODELS
 
 CHUNKS = st.lists(st.text("EtmL", max_size=30), min_size=1, max_size=20)
 
@@ -93,3 +96,24 @@ def test_what_is_no_pattern_is_refused(text: str) -> None:
 def test_a_layout_has_as_many_predictions_as_the_model() -> None:
     with pytest.raises(InputError, match="has 1 m, but --mtp-num-layers is 2"):
         check_layout(read_layout("Et*16|t*16mL"), 32, 2, 2)
+
+
+def test_layers_that_predict_further_tokens_stay_on_one_stage() -> None:
+    model = {**MODELS["predicting"]["transformer"], "mtp_layers": 2}
+    problem = {
+        "nest": 1,
+        "model": {"transformer": model},
+        "training": {"global_batch": 16, "sequence_length": 256},
+        "cluster": {"device": "h100-sxm", "levels": LEVELS},
+        "fixed": {"pp": 2, "dp": 2, "micro_batch": 1},
+    }
+    megatron = registry().exporters()["megatron"]
+    even, uneven = (
+        megatron.export(nest.evaluate(problem, fix={"stages": counts}))["megatron_flags.sh"]
+        for counts in ([6, 8], [5, 9])
+    )
+    assert "--mtp-num-layers 2" in even
+    assert "--pipeline-model-parallel-layout" not in even
+    assert "--pipeline-model-parallel-layout 'Et*5|t*7m*2L'" in uneven
+    with pytest.raises(InputError, match="builds all layers that predict further tokens in one place"):
+        megatron.export(nest.evaluate(problem, fix={"stages": [13, 1]}))

@@ -67,6 +67,7 @@ def limits(problem: Problem) -> Limits:
             f"zero < {min(SHARDING)} or pp == 1": FSDP,
             **whole_batches(problem, "Megatron-LM"),
             **_head_constraints(model),
+            **_predicting_constraints(model),
             **_training_constraints(training, model),
             **(_expert_constraints(training) if experts else {}),
         },
@@ -105,6 +106,15 @@ def _head_constraints(model: Architecture) -> dict[str, str]:
             f"Megatron-LM wants the {groups} query groups to be a multiple or a divisor of tensor parallelism"
         ),
     }
+
+
+def _predicting_constraints(model: Architecture) -> dict[str, str]:
+    """Blocks that predict further tokens stay together; none where there is but one."""
+    if model.predicting < 2:
+        return {}
+    count = len(model.blocks)
+    names = ", ".join(f'"layers.{number}"' for number in range(count - model.predicting, count))
+    return {f"same_stage({names})": "Megatron-LM builds all layers that predict further tokens in one place"}
 
 
 def _training_constraints(training: Training, model: Architecture) -> dict[str, str]:
