@@ -10,7 +10,7 @@ from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.partition import check_even, check_order, check_together, partition, unknown_layer
 from nest.formulate.price import Formulation
 from nest.formulate.shard import FORESEEN
-from nest.formulate.stack import data_parallel_exposure
+from nest.formulate.stack import data_parallel_exposure, hidden_messages
 from nest.formulate.target import beyond
 from nest.hooks.guard import attribute
 from nest.hooks.registry import Registry
@@ -210,6 +210,7 @@ def build_space(
             blocks=even_blocks,
             blocks_and_ends=blocks_and_ends,
             even=even,
+            hidden_messages=hidden_messages(problem, registry),
             zero_degrees=allowed_zero_degrees(problem),
             **asdict(data_parallel_exposure(problem, device)),
             wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),

@@ -133,6 +133,8 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
     if usual is None:
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
+    if schedules := hidden_messages(problem, known):
+        hidden.append(f"pipeline-parallel ({listed(schedules)})")
     words = listed(hidden) or "no"
     return f"stack: {usual.name}, {usual.why}: {words} communication overlaps with compute."
 

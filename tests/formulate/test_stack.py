@@ -23,6 +23,7 @@ from nest.spec import (
     Coefficients,
     LevelSpec,
     Overlap,
+    PlanDocument,
     Problem,
     StackDefaults,
     StackSpec,
@@ -45,6 +46,25 @@ MINE = StackSpec(
     training=StackDefaults(overlap=Overlap(data=True, tensor=False), dispatch="per-node", attention="unfused"),
     pipeline_overlap=("interleaved", "1f1b"),
 )
+
+PROFILE = {
+    "layers": ["a", "b"],
+    "edges": [[0, 1]],
+    "candidates": [
+        {
+            "name": "one",
+            "degrees": {},
+            "width": 1,
+            "samples": 1,
+            "forward": [1.0, 1.0],
+            "backward": [2.0, 2.0],
+            "state": {},
+            "recompute": {"none": {"extra": [0, 0], "first": [0, 0], "more": [0, 0], "peak": [0, 0]}},
+            "edge_bytes": [1e11],
+        }
+    ],
+}
+"""Two layers, and what passes between them takes a third of what they do."""
 
 USUAL = "megatron-core, the usual one of h100-sxm"
 
@@ -109,6 +129,27 @@ def test_messages_between_stages_hide_with_the_schedules_of_the_stack_or_of_the_
 ) -> None:
     asked = problem({"stack": "megatron-core", **training}, **({"fixed": fixed} if fixed else {}))
     assert hidden_messages(self_contained(asked, None, registry()), registry()) == hides
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+def test_messages_that_hide_take_time_only_while_the_pipeline_fills_and_drains(profiled: bool) -> None:
+    """With `1f1b` the slowest stage counts `M - 1` times more than the others, and messages once each."""
+
+    def priced(hides: object) -> PlanDocument:
+        asked: dict[str, Any] = {**WRITTEN, "fixed": {"pp": 2, "dp": 1, "micro_batch": 1}}
+        asked["training"] = {**WRITTEN["training"], "stack": "none", "overlap": {"pipeline": hides}}
+        if profiled:
+            asked |= {"profile": PROFILE, "fixed": {"pp": 2, "dp": 1}}
+            del asked["model"], asked["training"]["stack"], asked["training"]["micro_batch"]
+        return api.evaluate(asked)
+
+    shown, hidden = priced(False), priced("1f1b")
+    assert priced(["gpipe"]).batch_time == shown.batch_time
+    assert shown.batch_time is not None
+    assert hidden.batch_time is not None
+    slowest = [max(stage.time for stage in plan.stages or ()) for plan in (shown, hidden)]
+    assert slowest[1] < slowest[0]
+    assert shown.batch_time - hidden.batch_time == pytest.approx(3 * (slowest[0] - slowest[1]))
 
 
 def test_an_unknown_schedule_with_which_messages_hide_is_refused() -> None:
@@ -217,6 +258,12 @@ def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> N
     ("training", "sections", "told"),
     [
         ({}, {}, f"{USUAL}: data-parallel and tensor-parallel communication overlaps with compute."),
+        (
+            {"schedule": ["1f1b", "interleaved"]},
+            {},
+            f"{USUAL}: data-parallel, tensor-parallel and pipeline-parallel (interleaved) communication overlaps with "
+            "compute.",
+        ),
         (
             {"overlap": {"tensor": False}},
             {},
