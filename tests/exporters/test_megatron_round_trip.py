@@ -20,7 +20,7 @@ from nest.hooks.pipelines import deployed
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from tests.conformance.plans import PROBLEMS
-from tests.exporters.megatron_plans import problems
+from tests.exporters.megatron_plans import LEVELS, problems
 
 
 def back(plan: PlanDocument, text: str, name: str, folder: Path) -> PlanDocument:
@@ -122,3 +122,26 @@ def test_some_models_drawn_have_experts() -> None:
     shapes = [feed_forwards(transformer_of(structure(PROBLEMS[kind], Problem))) for kind in PROBLEMS]
     assert any(sparse for _, sparse in shapes)
     assert any(not sparse for _, sparse in shapes)
+
+
+def test_chunks_that_a_search_decides_come_back(tmp_path: Path) -> None:
+    """13 blocks and one that predicts further tokens do not divide into 4 stages of 2 chunks."""
+    problem = {
+        "nest": 1,
+        "model": {
+            "transformer": {"layers": 13, "hidden": 256, "ffn": 1024, "heads": 8, "vocab": 4000, "mtp_layers": 1}
+        },
+        "training": {"global_batch": 64, "sequence_length": 256, "schedule": ["interleaved"], "micro_batch": [1]},
+        "cluster": {"device": "h100-sxm", "levels": LEVELS},
+        "search": {"target": "megatron"},
+        "constraints": ["pp == 4", "chunks == 2", "tp == 1", "cp == 1"],
+    }
+    plan = nest.solve(problem)
+    assert plan.runs_on is not None
+    assert "megatron" in plan.runs_on
+    files = export(plan)
+    assert "--pipeline-model-parallel-layout" in files["megatron_flags.sh"]
+    again = back(plan, files["megatron_flags.sh"], "megatron_flags.sh", tmp_path)
+    assert again.batch_time == plan.batch_time
+    assert [stage.chunks for stage in again.stages] == [stage.chunks for stage in plan.stages]
+    assert [stage.memory for stage in again.stages] == [stage.memory for stage in plan.stages]
