@@ -30,6 +30,12 @@ def plugins_of(problem: dict) -> dict:
     return {"plugins": registered(problem)}
 
 
+def solved(problem: dict, **options):
+    """The planner's plan of a problem, with the schedules that its plug-in brings."""
+    asked = {key: value for key, value in problem.items() if key != "schedules"}
+    return planner().solve(asked, **options, **plugins_of(problem))
+
+
 def as_json(document: dict) -> dict:
     """The document as its reader gets it."""
     return json.loads(json.dumps(document, allow_nan=False))
@@ -75,10 +81,7 @@ def disagreements(
         checked: whether `nest check` has to accept the plan.
         verify: whether CP-SAT has to prove the answer.
     """
-    nest, plugins = planner(), plugins_of(problem)
-    asked = {key: value for key, value in problem.items() if key != "schedules"}
-    plan = nest.solve(asked, **({"verify": True} if verify else {}), **plugins)
-    document = as_json(plan.to_dict())
+    document = as_json(solved(problem, **({"verify": True} if verify else {})).to_dict())
     answered = {**document, "problem": {**document["problem"], "schedules": problem.get("schedules") or {}}}
     answer = answer or solve(problem)
     wrong = []
@@ -94,7 +97,7 @@ def disagreements(
         wrong += check_diagnosis(document, answer)
     if verify and document["verification"]["status"] != "proved":
         wrong.append(f"CP-SAT does not prove the answer: {document['verification']}")
-    if checked and not (report := nest.check(document, **plugins)).ok:
+    if checked and not (report := planner().check(document, **plugins_of(problem))).ok:
         wrong.append(f"nest check refuses the plan: {report}")
     return wrong
 

@@ -56,6 +56,8 @@ class Drawn:
             tuple(min(random.choice([0, 1, 1, 2, stages, 2 * stages]), micro_batches) for _ in range(chunks))
             for _ in range(random.choice([1, 2, 3]))
         ]
+        # At its fullest a stage holds something.
+        rows = [row if any(row) else (1, *row[1:]) for row in rows]
         return rows[0] if self.counts == "row" else tuple(rows)
 
     def places(self, stages: int, chunks: int) -> tuple[int, ...]:

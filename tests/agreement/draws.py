@@ -13,11 +13,11 @@ from tests.oracle.brute_force import FITS, Answer, solve
 from tests.oracle.check import same
 
 SHARES = {
-    "schedules": 0,
-    "plain": 38,
+    "schedules": 20,
+    "plain": 28,
     "mixed": 10,
-    "chunked": 14,
-    "uneven": 18,
+    "chunked": 8,
+    "uneven": 14,
     "sharded": 8,
     "sharded mixed": 3,
     "target": 9,

@@ -122,7 +122,7 @@ def random_schedule_training(random: Random, drawn: list[str]) -> dict:
         "schedule": list(dict.fromkeys(schedules)),
         "exposed": random.choice([0.0, 0.5, 1.0]),
     }
-    if random.random() < 0.0:
+    if random.random() < 0.35:
         training["overlap"] = {"pipeline": random.choice([True, training["schedule"][:1]])}
     if random.random() < 0.2:
         training["hiding"] = True
