@@ -9,7 +9,7 @@ import numpy
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, chunks_of, fullest_moments, route
+from nest.instance import Array, chunks_of, fullest_moments
 from nest.instance.schedule import Moment
 from nest.solve.dp.choices import ChoiceTable, part_rows
 from nest.solve.dp.chunk_bounds import least_largest, least_of
@@ -23,7 +23,7 @@ from nest.solve.dp.chunk_stages import (
     messages,
 )
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.downsets import Downsets, membership
 from nest.solve.dp.first_bounds import ComputeBounds
 from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.pareto import Floor
@@ -121,7 +121,7 @@ class ChunkCosts(PlanSearch):
 
     def _fixed_seconds(self, configuration: Configuration, count: int) -> Array:
         """Seconds per micro-batch that stages compute with what is fixed of each pattern. Shape `(patterns, s)`."""
-        homes, candidate = route(configuration.schedule, count), configuration.candidate
+        homes, candidate = self.splits.homes(configuration.schedule, count), configuration.candidate
 
         def made() -> Array:
             patterns = self.splits.of(configuration.schedule, count)
@@ -138,7 +138,7 @@ class ChunkCosts(PlanSearch):
         self, configuration: Configuration, count: int, pattern: Pattern, longest: float, limit: float, *, exactly: bool
     ) -> Filled | None:
         """A pattern with its stages that compute for `longest` seconds at most; None where it cannot beat `limit`."""
-        homes, contents = route(configuration.schedule, count), self._contents(configuration, count)
+        homes, contents = self.splits.homes(configuration.schedule, count), self._contents(configuration, count)
         tables, _ = self._stage_tables(configuration, contents)
         objective, candidate = self.objective(configuration, count), configuration.candidate
         crossing = self.crossing(pattern, candidate)
@@ -274,16 +274,16 @@ class ChunkCosts(PlanSearch):
         if prod(len(run.units) + 1 for run in runs) <= MOST_CONTENTS and not self.instance.space.even:
             heads = [self._heads(run) for run in runs]
             return self.once("contents", lambda: self._contents_of(map(sum, product(*heads))))
-        homes = route(configuration.schedule, count)
+        homes = self.splits.homes(configuration.schedule, count)
         patterns = self.splits.of(configuration.schedule, count)
         return self.once(("contents", homes), lambda: self._contents_of(self._held_by(patterns, homes)))
 
     def _contents_of(self, masks: Iterator[int]) -> Contents:
         layers = len(self.instance.graph.layers)
         distinct = list(dict.fromkeys(masks))
-        packed = [list(mask.to_bytes((layers + 7) // 8, "little")) for mask in distinct]
-        members = numpy.unpackbits(numpy.array(packed, dtype=numpy.uint8), axis=1, count=layers, bitorder="little")
-        return Contents({mask: place for place, mask in enumerate(distinct)}, star(members.astype(bool), layers))
+        return Contents(
+            {mask: place for place, mask in enumerate(distinct)}, star(membership(distinct, layers), layers)
+        )
 
     def _held_by(self, patterns: Sequence[Pattern], homes: tuple[int, ...]) -> Iterator[int]:
         """What the stages of these patterns may hold, as bitmasks."""

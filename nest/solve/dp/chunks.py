@@ -8,7 +8,7 @@ from math import inf
 import numpy
 from attrs import define, evolve
 
-from nest.instance import Array, ParameterGroup, route
+from nest.instance import Array, ParameterGroup
 from nest.solve.dp.bounds import sharded
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
@@ -203,7 +203,7 @@ class ChunkSearch(ChunkCosts):
 
     def _incumbent(self, configuration: Configuration, value: float, filled: Filled, partition: Partition) -> Incumbent:
         pattern, used = filled.pattern, configuration.candidate
-        homes = route(configuration.schedule, len(filled.stages))
+        homes = self.splits.homes(configuration.schedule, len(filled.stages))
         chunks = [[chunk for chunk, home in enumerate(homes) if home == index] for index in range(len(filled.stages))]
         entering = (0.0, *self.crossing(pattern, used))
         further: dict[int, Counts] = {}
@@ -226,7 +226,7 @@ class ChunkSearch(ChunkCosts):
 
     def _with_messages(self, configuration: Configuration, count: int) -> float:
         """A bound on the step time from compute and from what crosses any border at least."""
-        candidate, homes = configuration.candidate, route(configuration.schedule, count)
+        candidate, homes = configuration.candidate, self.splits.homes(configuration.schedule, count)
         crossed = sum(one != other for one, other in pairwise(homes))
         least = self._least_message(configuration) * crossed
         weights = self.weights(configuration, count)

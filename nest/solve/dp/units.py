@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Schedule, admits, chunks_of, route
-from nest.solve.dp.downsets import Downsets, layer_costs
+from nest.solve.dp.downsets import Downsets, layer_costs, membership
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.sums import cuts
 
@@ -97,7 +97,8 @@ class Splits:
 
     instance: Instance
     even_only: bool = False
-    _known: dict[tuple[int, ...], tuple[Pattern, ...]] = field(factory=dict)
+    _known: dict[tuple[str, int, int], tuple[tuple[int, ...], tuple[Pattern, ...]]] = field(factory=dict)
+    _counts: dict[tuple[str, int, int], list[int]] = field(factory=dict)
     _by_chunks: dict[int, tuple[Pattern, ...]] = field(factory=dict)
     _units: list[tuple[Unit, ...]] = field(factory=list)
     _runs: list[tuple[Run, ...]] = field(factory=list)
@@ -138,15 +139,24 @@ class Splits:
 
     def counts(self, schedule: Schedule, micro_batches: int, most: int) -> tuple[int, ...]:
         """Numbers of stages up to `most` with which the schedule has plans of so many micro-batches."""
-        every = range(2, min(most, len(self.units) // chunks_of(schedule)) + 1)
-        return tuple(each for each in every if admits(schedule, each, micro_batches) and self.of(schedule, each))
+        key = (schedule.name, chunks_of(schedule), micro_batches)
+        if key not in self._counts:
+            every = range(2, len(self.units) // chunks_of(schedule) + 1)
+            self._counts[key] = [each for each in every if admits(schedule, each, micro_batches)]
+        return tuple(each for each in self._counts[key] if each <= most and self.of(schedule, each))
 
     def of(self, schedule: Schedule, stages: int) -> tuple[Pattern, ...]:
         """The patterns of a schedule's plans; none where there is no plan."""
-        homes = route(schedule, stages)
-        if homes not in self._known:
-            self._known[homes] = tuple(self._patterns(homes))
-        return self._known[homes]
+        key = (schedule.name, chunks_of(schedule), stages)
+        if key not in self._known:
+            homes = route(schedule, stages)
+            self._known[key] = homes, tuple(self._patterns(homes))
+        return self._known[key][1]
+
+    def homes(self, schedule: Schedule, stages: int) -> tuple[int, ...]:
+        """The stage, from 0, of each chunk."""
+        self.of(schedule, stages)
+        return self._known[schedule.name, chunks_of(schedule), stages][0]
 
     def _patterns(self, homes: tuple[int, ...]) -> Iterator[Pattern]:
         """Those that constraints and a partition that is given allow."""
@@ -229,7 +239,7 @@ def _alike(instance: Instance, units: Sequence[Unit]) -> tuple[Run, ...]:
 def border_bytes(instance: Instance, borders: Sequence[int]) -> Array:
     """Bytes per micro-batch that cross into each set of layers, a bitmask. Shape `(candidates, borders)`."""
     layers = len(instance.graph.layers)
-    sets = star(numpy.array([[mask >> layer & 1 for layer in range(layers)] for mask in borders], dtype=bool), layers)
+    sets = star(membership(borders, layers), layers)
     return numpy.array([cuts(instance, each, sets)[1:] for each in instance.candidates])
 
 
