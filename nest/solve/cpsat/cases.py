@@ -65,8 +65,11 @@ class Case:
 
     @property
     def apart(self) -> bool:
-        """Whether what a stage adds to the sum (`u`) is anything but `B` times its time (`t`)."""
-        return self.hiding or not self.weights.uniform
+        """Whether the sum of what stages add to it (`u`) is anything but `B` times that of their times (`t`).
+
+        Or nothing weighs times, so that nothing limits them.
+        """
+        return self.hiding or not self.weights.uniform or self.weights.slowest == self.weights.forward == 0
 
     @property
     def least_weights(self) -> tuple[float, float]:

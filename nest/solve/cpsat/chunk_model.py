@@ -230,6 +230,8 @@ class ChunkModel:
         one = self._numbers.costs.one[choices.mode[places], choices.content[places]]
         total = _weighed([self._taken[stage][place] for place in places], _parts(one, unit))
         stashes = self._numbers.candidate.mode(name).stash_inputs
+        if min(moment) < 1 and max(map(numpy.max, (one, self._contents.unit_more[name]))) > memory * UNITS:
+            return  # Numbers so large are left to exact pricing: what is cut off could not be taken away again.
         for chunk, held in zip(self._chunks[stage], moment, strict=True):
             more = _parts((held - 1) * self._contents.unit_more[name], unit)
             total = total + sum(each * self._runs(chunk, place) for place, each in enumerate(more) if each)
@@ -242,12 +244,11 @@ class ChunkModel:
     def _forbid(self, stage: int, borders: tuple[int, ...], content: int, mode: int) -> None:
         """Leave out a stage whose chunks begin and end at these units, with this content in this mode."""
         own = (self._choices[stage].content == content) & (self._choices[stage].mode == mode)
-        holds: list[Term] = [self._taken[stage][place] for place in numpy.flatnonzero(own).tolist()]
-        if not holds:
-            return
-        if not self._numbers.alike(stage, mode):
-            holds += [self._begins(each, unit) for each, unit in zip(self._beside(stage), borders, strict=True)]
-        self.model.add(sum(holds) <= len(holds) - 1)
+        alike = self._numbers.alike(stage, mode)
+        around = () if alike else zip(self._beside(stage), borders, strict=True)
+        begun = [self._begins(boundary, unit) for boundary, unit in around]
+        for place in numpy.flatnonzero(own).tolist():
+            self.model.add(sum(begun) + self._taken[stage][place] <= len(begun))
 
     def _beside(self, stage: int) -> list[int]:
         """The boundaries, from 0, in front of and behind the chunks of a stage."""

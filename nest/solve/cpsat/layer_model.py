@@ -20,7 +20,7 @@ from nest.instance import Candidate, Instance, Solution, StageDecision, copies_o
 from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.cuts import Floats, even_stages, inseparable_layers
 from nest.solve.cpsat.placement import place
-from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, Limit, Scale, floors, largest_slowest
+from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, LONGEST, Limit, Scale, floors, largest_slowest
 from nest.solve.cpsat.stages import DataParallelGroup, data_parallel_groups, held_state, least_pieces, rows_of_state
 from nest.tolerances import LIMIT_SLACK
 
@@ -181,7 +181,7 @@ class LayerModel:
         """`A * max t + sum u + max y`, each part at least what the choice of its stage makes it."""
         model, stages, apart = self.model, self._case.stages, self._case.apart
         # Only where nothing hides, and all weighs the same, no time is longer than the limit allows of the sum.
-        most = 4 * LARGEST_COEFFICIENT if apart else limit // max(scale.slowest, scale.total, 1)
+        most = LONGEST if apart else limit // max(scale.slowest, scale.total, 1)
         times = [model.new_int_var(0, most, f"own {stage}") for stage in range(stages)]
         sync = model.new_int_var(0, limit // scale.sync, "sync")
         # What layers compute whatever their stages choose is said apart, which spares CP-SAT much.

@@ -28,6 +28,9 @@ PRECISION = 2**29
 FINEST_PARTS = 2**20
 """Weights are kept exactly where they are multiples of a part that is no finer; those of known schedules are."""
 
+LONGEST = 2**40
+"""Ticks of stage time where no limit on the step time limits it: more than all that is cut off adds up to."""
+
 TERMS = 3
 """Numbers rounded down on their own in a stage's time: the stage itself, what arrives and what returns."""
 
@@ -97,7 +100,7 @@ Limit = tuple[Scale, int]
 
 def largest_slowest(scale: Scale, limit: int) -> int:
     """Ticks that the slowest stage of a plan within the limit takes at most; where nothing weighs it, any."""
-    return limit // scale.slowest if scale.slowest else 4 * LARGEST_COEFFICIENT
+    return limit // scale.slowest if scale.slowest else LONGEST
 
 
 def least_weight(weights: Weights) -> float:
