@@ -190,7 +190,7 @@ class GraphSearch:
 
     def _settles(self, each: OpenCase, effort: float) -> bool:
         """Whether the case is settled: it holds no better plan, or its best is now the one to beat."""
-        if self.best == inf:
+        if self.best == inf or not any(each.case.least_weights):
             return self._settled_by_model(each, effort)
         while each.bound <= self.target and not self.spent:
             step = self._listed(each)
@@ -311,7 +311,7 @@ class GraphSearch:
     def _whole_model(self, each: OpenCase, overfull: Sequence[Any]) -> LayerModel | None:
         """The model of all plans of a case below the best; None: there are none."""
         limits: Limits | None = None
-        if self.best < inf:
+        if self.best < inf and any(each.case.least_weights):
             limits = self._boundaries.limits(self._costs.of(each.case), each.case, self.target)
             if limits is None:
                 return None

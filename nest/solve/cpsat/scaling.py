@@ -126,7 +126,9 @@ def scale(weights: Weights, stages: int, batch_time: float, terms: int, *, apart
     pair = weights.slowest, weights.waiting
     parts = _parts((*pair, weights.forward, weights.input_gradients))
     slowest, total = (floor(weight * parts * (1 + WHOLE)) for weight in pair)
-    heaviest = max(weights.slowest, least_weight(weights), 1 / FINEST_PARTS)
+    # Where nothing weighs a stage's time, whatever it is, its ticks only serve what is counted beside.
+    heaviest = max(weights.slowest, least_weight(weights)) or 1.0
+    heaviest = max(heaviest, 1 / FINEST_PARTS)
     # Within the limit no stage takes longer than the batch over the heavier weight.
     tick = batch_time / heaviest / PRECISION
     sync = max(floor(batch_time / tick * parts / PRECISION), 1)
