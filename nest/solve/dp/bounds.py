@@ -37,8 +37,8 @@ class LeastTimes:
     def of(self, in_flight: float) -> tuple[Array, ...]:
         """Least seconds per micro-batch, what is added up of them, and once per batch. Shape `(pairs,)` each.
 
-        Added up are the seconds, or where a schedule weighs them apart those of forward passes and of gradients of
-        inputs: two more arrays in place of one.
+        Added up are the seconds; where a schedule weighs their parts apart those of forward passes, of gradients of
+        inputs, of gradients of weights, and of the first two less the third: four arrays in place of one.
         """
         fits = self.tables.same_fits(in_flight)
         if fits not in self._known:
@@ -58,9 +58,11 @@ class LeastTimes:
 
     def _by_parts(self, in_flight: float) -> tuple[Array, ...]:
         pairs = self.tables.pairs
-        time, apart, forward, inputs, sync = (pairs.spread(each) for each in least_parts(self.tables, in_flight))
+        time, apart, *parts, sync = (pairs.spread(each) for each in least_parts(self.tables, in_flight))
         behind, front = self.boundary[pairs.smaller], self.boundary[pairs.larger]
-        return numpy.maximum(time, apart + (behind + front)), forward + front, inputs + behind, sync
+        around = behind + front
+        added = (least + seconds for least, seconds in zip(parts, (front, behind, 0.0, around), strict=True))
+        return numpy.maximum(time, apart + around), *added, sync
 
 
 def partition_bounds(
@@ -76,7 +78,7 @@ def partition_bounds(
         time_limit: most seconds a stage may take per micro-batch.
         meter: counts the work.
     """
-    terms = 4 if candidates[0].tables.parted else 3
+    terms = 6 if candidates[0].tables.parted else 3
     before = numpy.full((terms, candidates[0].tables.pairs.count), numpy.inf)
     before[:, 0] = 0.0
     bounds = numpy.full((terms, len(in_flight)), numpy.inf)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
 from nest.solve.dp.choices import UNKNOWN, Boundary
-from nest.solve.dp.stages import Fastest, StageTables
+from nest.solve.dp.stages import Fastest, StageTables, fastest
 
 
 @frozen(eq=False)
@@ -116,9 +116,16 @@ def ahead(figures: Array, others: Array) -> NDArray[numpy.bool_]:
 
 
 def cheapest(
-    tables: StageTables, in_flight: float, sync_limit: float, times: Array, levels: Sequence[int], weights: Weights
-) -> Cheapest:
-    """The cheapest choices with so many micro-batches in flight; arguments as of `nest.solve.dp.stages.fastest`."""
+    tables: StageTables,
+    in_flight: float,
+    sync_limit: float,
+    times: Array,
+    levels: Sequence[int],
+    weights: Weights | None,
+) -> Fastest:
+    """The choices that add least to the sum; arguments as of `nest.solve.dp.stages.fastest`, and of `Recurrence`."""
+    if weights is None:
+        return fastest(tables, in_flight, sync_limit, times, levels)
     found = numpy.full((3, tables.classes), numpy.inf)
     choice = numpy.zeros(tables.classes, dtype=numpy.int16)
     least, work = numpy.full(tables.classes, numpy.inf), numpy.zeros(tables.classes)
@@ -157,14 +164,17 @@ def least_parts(tables: StageTables, in_flight: float) -> Array:
     """What each class of stages takes at least with the choices that fit memory, each on its own; no boundaries.
 
     Returns: seconds per micro-batch; those of them to which all that is received adds; of forward passes; of gradients
-        of inputs; and once per batch. Infinite where nothing fits. Shape `(5, classes)`.
+        of inputs; of gradients of weights; of the first two of these less the third; and once per batch. Infinite where
+        nothing fits. Shape `(7, classes)`.
     """
-    found = numpy.full((5, tables.classes), numpy.inf)
+    found = numpy.full((7, tables.classes), numpy.inf)
     for table in tables.tables:
         assert table.parts is not None
         parts = table.parts
         apart = table.time - parts.work if parts.hides else table.time
         fits = table.fits(in_flight, tables.capacity)
-        for least, row in zip(found, (table.floor, apart, parts.forward, parts.inputs, table.sync), strict=True):
+        rest = parts.forward + parts.inputs - parts.weights
+        rows = (table.floor, apart, parts.forward, parts.inputs, parts.weights, rest, table.sync)
+        for least, row in zip(found, rows, strict=True):
             numpy.minimum(least, row, out=least, where=fits)
     return found

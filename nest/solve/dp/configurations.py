@@ -6,7 +6,7 @@ from math import inf
 
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Schedule, admits, chunks_of, copies_of, weights_of
+from nest.instance import Candidate, Instance, Schedule, admits, chunks_of, copies_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.first_bounds import ComputeBounds
 from nest.solve.dp.placement import replica_size
@@ -195,9 +195,8 @@ def mixed_configurations(
         watch: called after each step of a few milliseconds; may raise `OutOfTime`.
     """
     rules = MixedRules(instance, exclusions)
-    # Plans of several chunks have one candidate; so have those of schedules that weigh parts apart or hide messages.
-    hidden = instance.space.hidden_messages
-    schedules = [each for each in instance.space.schedules if chunks_of(each) == 1 and each.name not in hidden]
+    # Plans of several chunks have one candidate.
+    schedules = [each for each in instance.space.schedules if chunks_of(each) == 1]
     admitted = Admitted(exclusions)
     result: list[Configuration] = []
     for samples in sorted({candidate.samples for candidate in instance.candidates}):
@@ -212,7 +211,7 @@ def mixed_configurations(
                 continue
             for widest, size, demanded in _sizes(instance, group, replicas):
                 counts = stage_counts(instance, min(size // narrowest, most_stages))
-                counts = _alike(schedule, micro_batches, admitted.among(schedule, micro_batches, counts))
+                counts = admitted.among(schedule, micro_batches, counts)
                 usable = {index: candidate for index, candidate in group if candidate.width <= widest}
                 for degree in zero_degrees(instance, list(usable.values()), replicas, exclusions) if counts else ():
                     values = _mixed_values(usable, replicas, micro_batches, rank_order, schedule, degree)
@@ -224,11 +223,6 @@ def mixed_configurations(
                         for allowed in _decided_apart(instance, every):
                             result.append(Configuration(first_order + len(result), *shared, allowed, degree, tally))
     return result
-
-
-def _alike(schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> list[int]:
-    """The numbers of stages with which the schedule weighs the parts of a stage's time alike."""
-    return [count for count in counts if weights_of(schedule, micro_batches, count).uniform]
 
 
 def _mixed_values(

@@ -1,15 +1,16 @@
 """Plans whose stages use different candidates: their bounds and their exact solution."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy
 from attrs import define, evolve, field
 from numpy.typing import NDArray
 
-from nest.instance import Array
+from nest.instance import Array, Candidate, Weights
 from nest.solve.dp.bounds import LeastTimes, packable, partition_bounds
+from nest.solve.dp.choices import part_rows
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
 from nest.solve.dp.nodes import CutSearch
@@ -39,12 +40,12 @@ class MixedSearch(CutSearch):
 
     def compute_bounds(self, configuration: Configuration) -> Array:
         """Lower bounds on the step time for each of the configuration's stage counts, from compute alone."""
-        slowest, total = self._compute(configuration)
-        weights = [self.objective(configuration, count) for count in configuration.stage_counts]
-        return numpy.array([w.slowest for w in weights]) * slowest + numpy.array([w.total for w in weights]) * total
+        slowest, added = self._compute(configuration)
+        weights = [self.objective(configuration, count).slowest for count in configuration.stage_counts]
+        return numpy.array(weights) * slowest + added
 
-    def _compute(self, configuration: Configuration) -> tuple[Array, float]:
-        """From compute alone: least slowest stage for each number of stages, and least sum.
+    def _compute(self, configuration: Configuration) -> tuple[Array, Array]:
+        """From compute alone, for each number of stages: least slowest stage, and what the sum adds to the step time.
 
         A layer keeps `width` devices of a replica busy for its time; the slowest stage is no shorter than all this
         work shared by all devices of the replica that a plan may use, than the layers' least times shared by the
@@ -57,13 +58,16 @@ class MixedSearch(CutSearch):
         counts = numpy.array(configuration.stage_counts, dtype=numpy.float64)
         total = float(least.sum())
         devices = max(configuration.tally.most(configuration.size), 1)
-        return numpy.maximum(total / counts, max(float(least.max()), work / devices)), total
+        slowest = numpy.maximum(total / counts, max(float(least.max()), work / devices))
+        weights = [self.weights(configuration, count) for count in configuration.stage_counts]
+        return slowest, numpy.array([w.forward * total if w.uniform else _least_sum(candidates, w) for w in weights])
 
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """One leaf per number of stages, with bounds from partitions and from packing the stages' blocks."""
-        slowest, total = self._compute(configuration)
+        slowest, added = self._compute(configuration)
+        rest = dict(zip(counts, added.tolist(), strict=True))
         least = {
             count: float(seconds)
             for count, seconds, bound in zip(counts, slowest, self.compute_bounds(configuration), strict=True)
@@ -72,8 +76,7 @@ class MixedSearch(CutSearch):
         pruned["bound from compute"] += len(counts) - len(least)
         nodes = []
         if least:
-            weights = [self.objective(configuration, count) for count in least]
-            time_limit = max(each.time_limit(limit, each.total * total) for each in weights)
+            time_limit = max(self.objective(configuration, each).time_limit(limit, rest[each]) for each in least)
             for count, floor in self._floors(configuration, least, time_limit).items():
                 better = evolve(floor, largest_time=max(floor.largest_time, least[count]))
                 bound = self.objective(configuration, count).of(better)
@@ -95,7 +98,7 @@ class MixedSearch(CutSearch):
             configuration, objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
         )
         in_flight, places = self.in_flight(configuration, stages), self.offsets(configuration)
-        shared = (configuration.tally, self.downsets.count, self.meter)
+        shared = (configuration.tally, self.downsets.count, self.meter, self.apart(configuration, stages))
         alike = MixedRecurrence(
             [member.without_levels() for member in members], in_flight, places.without_levels(), *shared
         )
@@ -159,7 +162,14 @@ class MixedSearch(CutSearch):
             if time_limit < numpy.inf:
                 pairs = pairs.only_classes(each.compute.over(pairs.distinct) <= time_limit)
             tables = stage_tables(
-                self.instance, configuration, each, pairs, choices, held_up=self.held_up, quickest=quickest
+                self.instance,
+                configuration,
+                each,
+                pairs,
+                choices,
+                held_up=self.held_up,
+                quickest=quickest,
+                part_sums=self.part_sums(configuration, index),
             )
             tables = tables.within(time_limit) if fitting else tables
             times = numpy.array([boundary_times(each.cut, level) for level in levels])
@@ -179,7 +189,7 @@ class MixedSearch(CutSearch):
             own = self.in_flight(configuration, count)
             same = own == longest[:count]
             bounds = shared if same else self._bounds(configuration, members, own, time_limit, {count: seconds})
-            floors[count] = bounds[count - 1]
+            floors[count] = self.floor(configuration, count, bounds[:, count - 1].tolist())
         return floors
 
     def _bounds(
@@ -189,10 +199,10 @@ class MixedSearch(CutSearch):
         in_flight: tuple[float, ...],
         time_limit: float,
         least: dict[int, float],
-    ) -> list[Floor]:
+    ) -> Array:
+        """As `partition_bounds`."""
         times = [LeastTimes(member.tables, member.times[0], True) for member in members]
         bounds = partition_bounds(times, in_flight, time_limit, self.meter)
-        floors = [Floor(*column) for column in bounds.T.tolist()]
 
         def feasible(limit: float) -> NDArray[numpy.bool_]:
             return packable(
@@ -207,7 +217,13 @@ class MixedSearch(CutSearch):
 
         # Of the slowest stage, what fits into the replica tells more than partitions do.
         slowest = _bisect(feasible, min(least.values()), time_limit, sorted(least))
-        return [evolve(each, largest_time=slowest.get(count, numpy.inf)) for count, each in enumerate(floors, 1)]
+        bounds[0] = [slowest.get(count, numpy.inf) for count in range(1, len(in_flight) + 1)]
+        return bounds
+
+
+def _least_sum(candidates: Sequence[Candidate], weights: Weights) -> float:
+    """What the compute of all layers adds to the step time, each on the candidate with which it adds least."""
+    return float(numpy.array([weights.of_parts(*part_rows(each)) for each in candidates]).min(axis=0).sum())
 
 
 def _bisect(

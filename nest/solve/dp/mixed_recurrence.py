@@ -12,13 +12,14 @@ import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array
+from nest.instance import Array, Weights
+from nest.solve.dp.cheapest import cheapest
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import State, Tally
 from nest.solve.dp.pairs import Rows
 from nest.solve.dp.placement import Offsets
-from nest.solve.dp.recurrence import Partition, PlacedStage, cheapest_stage
-from nest.solve.dp.stages import Fastest, StageTables, fastest
+from nest.solve.dp.recurrence import Partition, PlacedStage, cheapest_stage, weighed_boundaries
+from nest.solve.dp.stages import Fastest, StageTables
 from nest.solve.search import Meter
 
 NONE = -1
@@ -80,12 +81,16 @@ class _Stage:
 
 @frozen(eq=False)
 class _Stages:
-    """A member's stages for one stage number; of the arrays one per row (seconds without boundaries)."""
+    """A member's stages for one stage number.
+
+    Of `cost`, without boundaries, `larger` and `smaller` one per row; `around` as `weighed_boundaries` has it.
+    """
 
     member: Member
     rows: Rows
     best: Fastest
     cost: Array
+    around: tuple[Array, Array]
     larger: NDArray[numpy.int32]
     smaller: NDArray[numpy.int32]
 
@@ -101,6 +106,7 @@ class MixedRecurrence:
         tally: what the stages must add up to.
         downsets: number of downsets.
         meter: counts the work.
+        weights: as `Recurrence`.
     """
 
     members: Sequence[Member]
@@ -109,6 +115,7 @@ class MixedRecurrence:
     tally: Tally
     downsets: int
     meter: Meter
+    weights: Weights | None = None
     _best: dict[tuple[int, float], Fastest] = field(factory=dict)
     _best_limit: float = -1.0
 
@@ -139,11 +146,11 @@ class MixedRecurrence:
         return sorted({member.width for member in self.members})
 
     def _fastest(self, member: int, stage: int, sync_limit: float) -> Fastest:
-        """Fastest choices of a member's stages, remembered while the limit stays."""
+        """Choices of a member's stages that add least to the sum, remembered while the limit stays."""
         used, flying = self.members[member], self.in_flight[stage - 1]
         key = (member, used.tables.same_fits(flying))
         if key not in self._best:
-            self._best[key] = fastest(used.tables, flying, sync_limit, used.times, used.levels)
+            self._best[key] = cheapest(used.tables, flying, sync_limit, used.times, used.levels, self.weights)
         return self._best[key]
 
     def _offsets(self, width: int) -> NDArray[numpy.int64]:
@@ -277,19 +284,20 @@ class MixedRecurrence:
         rows = member.tables.window(stage - 1, self.stages - stage, time_limit)
         pairs, best = member.tables.pairs, self._fastest(index, stage, sync_limit)
         cost = pairs.spread(best.cost, rows.pairs)
-        return _Stages(member, rows, best, cost, pairs.larger[rows.pairs], pairs.smaller[rows.pairs])
+        around = weighed_boundaries(member.times, self.weights)
+        return _Stages(member, rows, best, cost, around, pairs.larger[rows.pairs], pairs.smaller[rows.pairs])
 
     def _entry(self, future: Array, usable: "list[_Stages]", stage: int, time_limit: float) -> Array:
         entry = numpy.full(future.shape, numpy.inf)
         levels_in = range(1) if stage == self.stages else range(len(future))
         levels_out = numpy.flatnonzero(numpy.isfinite(future).any(axis=1)).tolist()
         for each in usable:
-            times = each.member.times
+            behind, front = each.around
             for level_out in levels_out:
                 rest = future[level_out][each.smaller]
-                part = each.cost + times[level_out][each.smaller]
+                part = each.cost + behind[level_out][each.smaller]
                 for level_in in levels_in:
-                    cost = part + times[level_in][each.larger]
+                    cost = part + front[level_in][each.larger]
                     each.best.settle(cost, each.rows.pairs, level_out, level_in, time_limit)
                     each.rows.lower(entry[level_in], cost + rest)
                     self.meter.count(len(each.rows))
@@ -341,8 +349,8 @@ class MixedRecurrence:
             row = pairs.of_downset(front[0])
             if member.width == width and row.start < row.stop:
                 best = self._fastest(index, stage, sync_limit)
-                times = (member.times, member.times)
-                stages.append(cheapest_stage(pairs, best, *times, front, future, time_limit, offset, index))
+                around = weighed_boundaries(member.times, self.weights)
+                stages.append(cheapest_stage(pairs, best, *around, front, future, time_limit, offset, index))
         _, level_out, placed = min(stages, key=lambda each: each[0])
         return placed, level_out
 

@@ -27,7 +27,7 @@ from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.placement import Slots, slots
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.search import Bounded, Incumbent, Meter, PlanKind, TieBreak
-from nest.tolerances import LIMIT_SLACK
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 T = TypeVar("T")
 
@@ -180,7 +180,7 @@ class PlanSearch(ABC):
         key = ("objective", schedule.name, chunks_of(schedule), micro_batches, stages)
 
         def made() -> Objective:
-            weights = weights_of(schedule, micro_batches, stages)
+            weights = self.weights(configuration, stages)
             return Objective(weights.slowest, weights.forward if weights.uniform else 1.0)
 
         return self.once(key, made)
@@ -193,12 +193,14 @@ class PlanSearch(ABC):
         counts = configuration.stage_counts
         return self.once(
             ("parted", schedule.name, chunks_of(schedule), micro_batches, counts),
-            lambda: not all(weights_of(schedule, micro_batches, count).uniform for count in counts),
+            lambda: not all(self.weights(configuration, count).uniform for count in counts),
         )
 
     def weights(self, configuration: Configuration, stages: int) -> Weights:
         """Weights of the schedule for so many stages."""
-        return weights_of(configuration.schedule, configuration.micro_batches, stages)
+        schedule, micro_batches = configuration.schedule, configuration.micro_batches
+        key = ("weights", schedule.name, chunks_of(schedule), micro_batches, stages)
+        return self.once(key, lambda: weights_of(schedule, micro_batches, stages))
 
     def apart(self, configuration: Configuration, stages: int) -> Weights | None:
         """What the parts of a stage's time weigh in the sum that `objective` weighs; None: it is that of the times."""
@@ -255,12 +257,24 @@ class CutSearch(PlanSearch):
         candidate = self.instance.candidates[index]
         return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
 
-    def part_sums(self, configuration: Configuration) -> PartSums | None:
-        """Sums of the times of its candidate by parts; None where nothing needs them."""
+    def part_sums(self, configuration: Configuration, index: int) -> PartSums | None:
+        """Sums of the times of a candidate by parts; None where nothing needs them."""
         if not self.parted(configuration):
             return None
-        candidate = self.instance.candidates[configuration.candidate]
-        return self.once(("parts", configuration.candidate), lambda: part_sums(candidate, self.downsets))
+        candidate = self.instance.candidates[index]
+        return self.once(("parts", index), lambda: part_sums(candidate, self.downsets))
+
+    def floor(self, configuration: Configuration, stages: int, terms: Sequence[float]) -> Floor:
+        """The bounds of the three terms from those of `nest.solve.dp.bounds.partition_bounds`."""
+        weights = self.apart(configuration, stages)
+        if weights is None or inf in terms:
+            return Floor(terms[0], terms[1], terms[-1])
+        slowest, forward, inputs, gradients, rest, sync = terms
+        # With `Bw` below 0 the sum is that of `(Bf + Bw) f + (Bb + Bw) b - Bw (f + b - w)`: no weight is negative.
+        less = min(weights.weight_gradients, 0.0)
+        total = (weights.forward + less) * forward + (weights.input_gradients + less) * inputs
+        total += (weights.weight_gradients - less) * gradients - less * rest
+        return Floor(slowest, total * (1 - SUM_ERROR), sync)
 
     def pairs(self, configuration: Configuration) -> Pairs:
         """The stages of its plans."""

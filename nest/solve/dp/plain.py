@@ -1,14 +1,14 @@
 """Plans of one candidate, one model chunk a stage: tables and bounds, made when needed, shared where they agree."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import numpy
 from attrs import define, evolve, field
 
 from nest.instance import Array, weights_of
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition_bounds
-from nest.solve.dp.choices import UNKNOWN, part_rows
+from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.first_bounds import ComputeBounds, compute_bounds
 from nest.solve.dp.nodes import CutSearch
@@ -18,7 +18,7 @@ from nest.solve.dp.recurrence import Boundaries, Partition, Recurrence, boundari
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import Sums
 from nest.solve.search import Bounded, Incumbent
-from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+from nest.tolerances import LIMIT_SLACK
 
 TABLE_BYTES = 256 * 2**20
 """Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
@@ -201,7 +201,7 @@ class PlainSearch(CutSearch):
             pairs,
             configuration.choices,
             held_up=self.held_up,
-            part_sums=self.part_sums(configuration),
+            part_sums=self.part_sums(configuration, configuration.candidate),
         )
 
     def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float) -> Pairs:
@@ -247,17 +247,7 @@ class PlainSearch(CutSearch):
 
         every = self.for_counts(configuration, counts, shared)
         rows = ((count, terms[:, count - 1].tolist()) for count, terms in zip(counts, every, strict=True))
-        return [self._floor(configuration, count, terms) for count, terms in rows]
-
-    def _floor(self, configuration: Configuration, stages: int, terms: Sequence[float]) -> Floor:
-        """The bounds of the three terms from those of `partition_bounds`."""
-        weights = self.apart(configuration, stages)
-        if weights is None or numpy.inf in terms:
-            return Floor(terms[0], terms[1], terms[-1])
-        time, forward, inputs, sync = terms
-        # Which stage finds the gradients of which weights changes nothing in their sum.
-        found = float(part_rows(self.instance.candidates[configuration.candidate])[2].sum())
-        return Floor(time, weights.of_parts(forward, inputs, found) * (1 - SUM_ERROR), sync)
+        return [self.floor(configuration, count, terms) for count, terms in rows]
 
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
         """The recurrence over `tables` with every boundary at its cheapest level."""

@@ -16,7 +16,7 @@ from nest.solve.dp.cheapest import cheapest
 from nest.solve.dp.choices import Boundary
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.placement import Slots
-from nest.solve.dp.stages import Fastest, StageTables, fastest
+from nest.solve.dp.stages import Fastest, StageTables
 from nest.solve.search import Meter
 
 REMEMBERED_BYTES = 128 * 2**20
@@ -74,6 +74,11 @@ def boundary_times(cut: Array, level: Level) -> Array:
     """Point-to-point seconds of each cut over one level (PROBLEM.md section 1)."""
     times: Array = numpy.where(cut > 0, level.latency + cut / level.bandwidth, 0.0)
     return times
+
+
+def weighed_boundaries(times: Array, weights: Weights | None) -> tuple[Array, Array]:
+    """What boundaries of so many seconds behind a stage and in front of it add to the sum that is to be least."""
+    return (times, times) if weights is None else (weights.input_gradients * times, weights.forward * times)
 
 
 @frozen(eq=False)
@@ -169,19 +174,14 @@ class Recurrence:
     levels: tuple[int, ...]
     meter: Meter
     weights: Weights | None = None
-    _behind: Array = field(init=False)
-    _front: Array = field(init=False)
+    _around: tuple[Array, Array] = field(init=False)
     _reach: list[list[int]] = field(init=False)
     _best: dict[float, Fastest] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)
 
-    @_behind.default
-    def _weighed_returning(self) -> Array:
-        return self.times if self.weights is None else self.weights.input_gradients * self.times
-
-    @_front.default
-    def _weighed_arriving(self) -> Array:
-        return self.times if self.weights is None else self.weights.forward * self.times
+    @_around.default
+    def _weighed_boundaries(self) -> tuple[Array, Array]:
+        return weighed_boundaries(self.times, self.weights)
 
     @_reach.default
     def _group_ends(self) -> list[list[int]]:
@@ -213,10 +213,7 @@ class Recurrence:
         fits = self.tables.same_fits(flying)
         if fits in self._best:
             return self._best[fits]
-        if self.weights is None:
-            best = fastest(self.tables, flying, sync_limit, self.times, self.levels)
-        else:
-            best = cheapest(self.tables, flying, sync_limit, self.times, self.levels, self.weights)
+        best = cheapest(self.tables, flying, sync_limit, self.times, self.levels, self.weights)
         if sum(each.bytes for each in (*self._best.values(), best)) <= REMEMBERED_BYTES:
             self._best[fits] = best
         return best
@@ -270,6 +267,7 @@ class Recurrence:
         best = self._fastest(stage, sync_limit)
         stage_cost = self.tables.pairs.spread(best.cost, rows.pairs)
         larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
+        behind, front = self._around
         # What follows decides an entry: of slots with the same future, one is worked out for all.
         alike: dict[bytes, list[int]] = {}
         for position in range(self.window):
@@ -281,9 +279,9 @@ class Recurrence:
                 rest = after[smaller]
                 if not numpy.isfinite(rest).any():
                     continue
-                part = stage_cost + self._behind[level_out][smaller]
+                part = stage_cost + behind[level_out][smaller]
                 for level_in in levels_in:
-                    cost = part + self._front[level_in][larger]
+                    cost = part + front[level_in][larger]
                     # The cheapest choice does: what a stage chooses changes nothing for the others.
                     best.settle(cost, rows.pairs, level_out, level_in, time_limit)
                     rows.lower(entries[position, level_in], cost + rest)
@@ -308,8 +306,8 @@ class Recurrence:
         for stage in range(self.stages, 0, -1):
             place, best = position + self.stages - stage, self._fastest(stage, sync_limit)
             future, front = futures[stage - 1][position], (larger, level_in)
-            costs = (self._behind, self._front)
-            _, level_out, placed = cheapest_stage(self.tables.pairs, best, *costs, front, future, time_limit, place)
+            pairs, around = self.tables.pairs, self._around
+            _, level_out, placed = cheapest_stage(pairs, best, *around, front, future, time_limit, place)
             stages.append(placed)
             smaller = placed.smaller
             if stage > 1:
