@@ -6,14 +6,15 @@ from random import Random
 from tests.agreement.corners import push, settle
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
-from tests.agreement.random_schedules import random_schedule_problem
+from tests.agreement.random_schedules import random_mixed_schedule_problem, random_schedule_problem
 from tests.agreement.targets import narrowed, random_limits
 from tests.agreement.uneven import random_uneven_problem
 from tests.oracle.brute_force import FITS, Answer, solve
 from tests.oracle.check import same
 
 SHARES = {
-    "schedules": 20,
+    "schedules": 16,
+    "mixed schedules": 4,
     "plain": 28,
     "mixed": 10,
     "chunked": 8,
@@ -70,6 +71,8 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
 def random_of_kind(random: Random, kind: str) -> dict:
     if kind == "schedules":
         return random_schedule_problem(random)
+    if kind == "mixed schedules":
+        return random_mixed_schedule_problem(random)
     if kind == "uneven":
         return random_uneven_problem(random)
     if kind == "target":

@@ -1,12 +1,13 @@
 """Random problems for schedules: chunks of any size, placed anyhow, and parts of a stage weighed apart."""
 
+from dataclasses import replace
 from random import Random
 
 from tests.agreement.candidates import BYTES, TIMES, Numbers, random_candidates, records
 from tests.agreement.drawn_schedules import random_schedule
 from tests.agreement.graphs import Graph, random_graph
 from tests.agreement.ports import occupy
-from tests.agreement.problems import random_levels, tighten
+from tests.agreement.problems import random_levels, random_problem, tighten
 from tests.oracle.chunks import topological
 from tests.oracle.network import Network
 from tests.oracle.schedules import said_by
@@ -66,6 +67,30 @@ def random_schedule_problem(random: Random) -> dict:
     tighten(random, problem)
     restrict(random, problem)
     return problem
+
+
+def random_mixed_schedule_problem(random: Random) -> dict:
+    """A problem that mixes candidates, with schedules of one chunk that weigh parts apart, hold copies, hide messages.
+
+    `schedules` are those of somebody's plug-in, as in `random_schedule_problem`.
+    """
+    problem = random_problem(random, "mixed")
+    drawn = [replace(random_schedule(random, name), chunks=1, placed="round") for name in ("drawn", "other")]
+    training, fixed = problem["training"], problem.get("fixed", {})
+    own = [each.name for each in random.choice([drawn[:1], drawn[:1], drawn, []])]
+    others = random.choice([["zero-bubble"], ["zero-bubble-h2"], ["dualpipe"]]) if not own else []
+    kept = [fixed["schedule"]] if "schedule" in fixed else []
+    training["schedule"] = list(dict.fromkeys([*own, *others, *kept]))
+    if kept and random.random() < 0.7:
+        fixed["schedule"] = training["schedule"][0]
+    for candidate in problem["profile"]["candidates"]:
+        find_weight_gradients(random, candidate)
+    if random.random() < 0.4:
+        hiding = {"pipeline": random.choice([True, training["schedule"][:1]])}
+        training["overlap"] = training.get("overlap", {}) | hiding
+    if random.random() < 0.7:
+        problem["constraints"] = [*problem.get("constraints", []), "pp > 1"]
+    return {**problem, "schedules": {each.name: each for each in drawn if each.name in own}}
 
 
 def random_chain_or_graph(random: Random, ends: int) -> Graph:

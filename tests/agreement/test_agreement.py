@@ -16,6 +16,7 @@ from tests.seeds import blocks
 
 DRAWN = {
     "schedules": 60,
+    "mixed schedules": 40,
     "plain": 110,
     "mixed": 40,
     "chunked": 50,

@@ -318,20 +318,11 @@ class _Solver:
             mixed = MixedSearch(instance, self.mixed, downsets, not relaxed, meter=self.meter)
             search = self._search([mixed], search.best, whole=whole)
             search.others = others
-            # They include those of one candidate, where schedules have mixed plans.
-            bound = min(bound if self._unmixed else inf, search.find_best())
+            # They include all of one candidate but those of several chunks.
+            bound = min(bound if self.chunked else inf, search.find_best())
             if search.best is not None and search.best.tie_break != FIRST and bound == inf:
                 search.best = first_of_ties(search.best, search.limit, mixed, lambda best: self._search([mixed], best))
         return search, bound
-
-    @property
-    def _unmixed(self) -> bool:
-        """Whether some schedules have no mixed plans, or with other numbers of stages only."""
-        mixed, plain = (
-            {(each.schedule.name, each.micro_batches, count) for each in some for count in each.stage_counts}
-            for some in (self.mixed, self.plain)
-        )
-        return bool(self.chunked) or not plain <= mixed
 
     def _best_of(self, searcher: Searcher) -> Incumbent | None:
         search = self._search([searcher], self.known)
