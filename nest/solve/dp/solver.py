@@ -138,7 +138,7 @@ def _scouted(
     among = spread(count, max(count // SCOUT_SHARE, SCOUTS))
     try:
         shared = (instance, deadline, progress, listed, bounds, placed)
-        result = _Solver(*shared, among, SCOUT_TIME, None, False, {}).solve()
+        result = _Solver(*shared, among, SCOUT_TIME, None, False, {}, scouts=True).solve()
     except OutOfTime:
         return None, {}
     if result.solution is None or result.batch_time is None:
@@ -181,6 +181,7 @@ class _Solver:
     known: Incumbent | None
     second: bool
     others: dict[PlanKind, Incumbent]
+    scouts: bool = False
     started: float = field(factory=time.monotonic)
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
@@ -201,7 +202,9 @@ class _Solver:
         )
         every = without(every, self.listed, instance) if self.listed else every
         self.plain = [each for each in every if chunks_of(each.schedule) == 1]
-        self.chunked = [each for each in every if chunks_of(each.schedule) > 1]
+        # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
+        several = not self.scouts or not self.plain
+        self.chunked = [each for each in every if several and chunks_of(each.schedule) > 1]
         if space.mixed and self.among is None and any(chunks_of(each) == 1 for each in space.schedules):
             self.exclusions = Exclusions()
             self.mixed = mixed_configurations(instance, layers, len(every), self.exclusions, watch)
