@@ -35,6 +35,9 @@ from nest.tolerances import LIMIT_SLACK
 MOST_CONTENTS = 4_096
 """Sets of units up to which what they cost is worked out for all numbers of stages at once."""
 
+PATTERN_STATES = 20_000
+"""States of other searches that take as long as it takes to work out what the stages of a pattern cost."""
+
 REMEMBERED = 128
 """Tables kept, and numbers of stages of configurations whose stages are kept."""
 
@@ -142,6 +145,7 @@ class ChunkCosts(PlanSearch):
         tables, _ = self._stage_tables(configuration, contents)
         objective, candidate = self.objective(configuration, count), configuration.candidate
         crossing = self.crossing(pattern, candidate)
+        self.meter.count(PATTERN_STATES)
         received, chunks = messages(homes, crossing), _chunks_of(homes)
         shares = self.once(("shares", pattern, homes), lambda: [Share.of(pattern, mine) for mine in chunks])
         keys: list[Hashable] = list(zip(shares, received, strict=True))
@@ -167,7 +171,6 @@ class ChunkCosts(PlanSearch):
                 # What a stage needs matters as far as it fits.
                 room = (key, memory.tobytes() if exactly else fits.tobytes())
                 alike[whole] = alike.setdefault(room, ChunkStage(prices, memory))
-                self.meter.count(memory.size)
             stages.append(alike[whole])
             every_held.append(held)
         terms = [(stage.prices, stage.memory <= tables.capacity) for stage in alike.values()]
