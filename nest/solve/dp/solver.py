@@ -289,7 +289,7 @@ class _Solver:
         """A good plan that cuts at some of the downsets only; none is sought where the search itself is as quick."""
         if len(members) <= MANY_CUTS:
             return self.known
-        return self._best_of(self._plain(self.instance, coarsening(members, self.instance)))
+        return self._best_of(self._plain(self.instance, coarsening(members, self.instance)), self.known)
 
     def _plain(self, instance: Instance, downsets: Downsets, held_up: bool = True) -> PlainSearch:
         bounds = self.bounds if instance is self.instance else ComputeBounds(instance)
@@ -313,7 +313,7 @@ class _Solver:
         if self.chunked and not relaxed:
             searchers.append(ChunkSearch(instance, self.chunked, self.splits, self.bounds, meter=self.meter))
             # What stages of one chunk take cuts off most plans of several, of which there are more.
-            known = known or (self._best_of(searchers[0]) if self.plain else None)
+            known = self._best_of(searchers[0], known) if self.plain else known
         search = self._search(searchers, known, whole=whole and not self.mixed)
         bound = search.find_best()
         if self.mixed:
@@ -327,8 +327,8 @@ class _Solver:
                 search.best = first_of_ties(search.best, search.limit, mixed, lambda best: self._search([mixed], best))
         return search, bound
 
-    def _best_of(self, searcher: Searcher) -> Incumbent | None:
-        search = self._search([searcher], self.known)
+    def _best_of(self, searcher: Searcher, known: Incumbent | None) -> Incumbent | None:
+        search = self._search([searcher], known)
         search.find_best()
         return search.best
 
