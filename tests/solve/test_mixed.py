@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import product
 from random import Random
+from typing import Any
 
 import numpy
 import pytest
@@ -17,6 +18,7 @@ from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.placement import offsets
 from nest.solve.dp.rules import Exclusions
 from tests.small_instances import candidate, cluster, downsets_of, instance
+from tests.solve.every_plan import Odd
 
 
 @pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
@@ -91,13 +93,27 @@ def test_mixed_plans_keep_every_rule_and_are_no_slower_than_plain_ones(seed: int
         assert result.batch_time <= plain.batch_time * (1 + 1e-12)
 
 
+def weighing(problem: Instance, seed: int) -> Instance:
+    """The same with a schedule that weighs parts apart, and candidates that find gradients of weights in many ways."""
+    random, numbers = Random(seed), numpy.random.default_rng(seed)
+    found = tuple(
+        evolve(each, weight_gradients=each.backward * numbers.choice([0.0, 0.7, 0.75])) for each in problem.candidates
+    )
+    forward, inputs = random.choice([0.5, 1.0]), random.choice([0.5, 1.0, 2.0])
+    gradients = random.choice([-1.0, -0.9, 0.5]) * min(forward, inputs)
+    odd = Odd((0.5, forward, inputs, gradients), (1, 2, 4, 1), copies=random.choice([1, 2]), even=False)
+    space = evolve(problem.space, schedules=(odd,), hidden_messages=random.choice([(), ("odd",)]))
+    return evolve(problem, candidates=found, space=space)
+
+
+@pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_no_bound_of_a_node_exceeds_its_best_plan(seed: int) -> None:
+def test_no_bound_of_a_node_exceeds_its_best_plan(seed: int, parts: bool) -> None:
     """Every configuration solved on its own, without a plan to beat, against the bounds that could drop it.
 
     And what is found costs what its evaluation says, whichever width the configuration takes to be the widest.
     """
-    problem = mixed(seed)
+    problem = weighing(mixed(seed), seed) if parts else mixed(seed)
     downsets = downsets_of(problem.graph)
     found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
     search = MixedSearch(problem, found, downsets)
@@ -108,7 +124,14 @@ def test_no_bound_of_a_node_exceeds_its_best_plan(seed: int) -> None:
                 assert leaf.bound <= plan.value * (1 + 1e-9)
                 assert node.bound <= plan.value * (1 + 1e-9)
                 assert leaf.tie_break <= plan.tie_break
-                assert evaluate(problem, plan.solution).batch_time == pytest.approx(plan.value, rel=1e-9)
+                priced = evaluate(problem, plan.solution)
+                assert priced.batch_time == pytest.approx(plan.value, rel=1e-9)
+                own: Any = leaf.node
+                floor, weight = own.floor, search.objective(own.configuration, own.counts[0]).total
+                filling = sum(stage.weighed(priced.weights) for stage in priced.stages)
+                assert floor.largest_time <= priced.slowest * (1 + 1e-9)
+                assert weight * floor.total_time <= filling + 1e-9 * priced.batch_time
+                assert floor.largest_sync <= priced.sync * (1 + 1e-9)
 
 
 def test_a_layer_that_cannot_be_split_gets_a_narrow_stage() -> None:

@@ -202,7 +202,6 @@ class MixedSearch(CutSearch):
     ) -> Array:
         """As `partition_bounds`."""
         times = [LeastTimes(member.tables, member.times[0], True) for member in members]
-        bounds = partition_bounds(times, in_flight, time_limit, self.meter)
 
         def feasible(limit: float) -> NDArray[numpy.bool_]:
             return packable(
@@ -215,8 +214,11 @@ class MixedSearch(CutSearch):
                 self.meter,
             )
 
-        # Of the slowest stage, what fits into the replica tells more than partitions do.
         slowest = _bisect(feasible, min(least.values()), time_limit, sorted(least))
+        if min(slowest.values()) == numpy.inf:
+            return numpy.full((3, len(in_flight)), numpy.inf)
+        # Of the slowest stage, what fits into the replica tells more than partitions do.
+        bounds = partition_bounds(times, in_flight, time_limit, self.meter)
         bounds[0] = [slowest.get(count, numpy.inf) for count in range(1, len(in_flight) + 1)]
         return bounds
 
