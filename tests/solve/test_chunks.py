@@ -113,6 +113,21 @@ def test_no_plan_of_chunks_is_faster(seed: int) -> None:
     checked(chunked_problem(Random(seed)))
 
 
+@pytest.mark.parametrize("seed", seeds(6, of=100, first=1200))
+def test_chunks_that_hold_nothing_at_the_fullest_moment_need_less_than_a_micro_batch(seed: int) -> None:
+    """Stages may then fit where what one micro-batch keeps of all layers would not."""
+    random = Random(seed)
+    problem = chunked_problem(random)
+    [odd] = problem.space.schedules
+    empty = tuple(tuple(random.sample([1] + [0] * (odd.chunks - 1), odd.chunks)) for _ in range(3))
+    problem = evolve(
+        problem,
+        space=evolve(problem.space, schedules=(evolve(odd, flying=empty),)),
+        cluster=evolve(problem.cluster, memory=1e9, device_memory=1e9),
+    )
+    checked(tightened(problem, random))
+
+
 def placed_problem(random: Random) -> Instance:
     """Three stages on more slots than that, in groups that may not hold them all, with messages that take long."""
     units = random.randint(6, 7)

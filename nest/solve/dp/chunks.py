@@ -8,7 +8,7 @@ from math import inf
 import numpy
 from attrs import define, evolve
 
-from nest.instance import Array, ParameterGroup
+from nest.instance import Array, ParameterGroup, chunks_of
 from nest.solve.dp.bounds import sharded
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
@@ -264,9 +264,22 @@ class ChunkSearch(ChunkCosts):
             held = numpy.min([candidate.mode(name).first for name in configuration.modes], axis=0).sum()
             return float(sharded(sizes, configuration, 1)[0] + held)
 
+        if not self._holds_all(configuration, count):
+            return False
         of = (configuration.candidate, configuration.replicas, configuration.copies)
         key = ("lean", *of, configuration.choices, configuration.zero_degree)
         return self.once(key, state) * (1 - LIMIT_SLACK) > count * self.room
+
+    def _holds_all(self, configuration: Configuration, count: int) -> bool:
+        """Whether each stage has a moment at which none of its chunks holds less than one micro-batch."""
+
+        def made() -> bool:
+            every = (self._moments(configuration, count, stage) for stage in range(count))
+            return all(any(min(moment) >= 1 for moment in moments) for moments in every)
+
+        schedule = configuration.schedule
+        key = ("holds all", schedule.name, chunks_of(schedule), configuration.micro_batches, count)
+        return self.once(key, made)
 
 
 def _far(filled: Filled, steps: Sequence[int]) -> dict[Way, int]:
