@@ -154,8 +154,9 @@ def candidate(name: str, block: Block, layers: LayerClasses, pricing: Pricing) -
     extra = extra_memory(block, priced, pricing)
     forward = spread(lambda layer: layer.seconds(Direction.FORWARD, timing))
     backward = spread(lambda layer: layer.seconds(Direction.BACKWARD, timing))
-    # Engines that work at the same time, and costs of a model of one's own, may leave less than operators have alone.
-    most = numpy.minimum(backward, (forward + backward) / 2)
+    # No schedule is priced for more (`Candidate.weight_gradients`): look-ups find nothing else, and engines that work
+    # at the same time, or costs of a model of one's own, may leave less than operators have alone.
+    most = backward / 2
     return Candidate(
         name=name,
         degrees=dict(block.degrees),

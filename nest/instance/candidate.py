@@ -110,9 +110,9 @@ class Candidate:
             hidden or not, shape `(levels, layers)` (PROBLEM.md section 4, Ports); None: the candidate does not say,
             and its stages have no ports.
         weight_gradients: seconds per micro-batch of `backward` that find the gradients of weights, which no other stage
-            waits for, shape `(layers,)`: at most half of `forward` and `backward` together, as schedules fill with them
-            what those leave. None: half of `backward`, as a matrix product takes as many FLOP for either gradient
-            (arXiv 2401.10241, table 1, but for the attention core).
+            waits for, shape `(layers,)`: at most half of it, as schedules fill with them what gradients of inputs
+            leave. None: half of `backward`, as a matrix product takes as many FLOP for either gradient (arXiv
+            2401.10241, table 1, but for the attention core).
         collectives: seconds per micro-batch, of `forward` and `backward` together, that the collectives inside a layer
             add, shape `(layers,)`; for reports only. None: layers were measured whole.
 
@@ -164,12 +164,12 @@ class Candidate:
             raise InputError(
                 f"candidate {self.name!r}: weight_gradients must have a number from 0 for each of {layers} layers."
             )
-        most = numpy.minimum(self.backward, (self.forward + self.backward) / 2)
+        most = self.backward / 2
         if (row > most * (1 + SUM_ERROR)).any():
             layer = int((row - most).argmax())
             raise InputError(
-                f"candidate {self.name!r}: weight_gradients[{layer}] is {row[layer]:g} s, more than `backward` or than "
-                "half of `forward` and `backward` together, for which no schedule here is priced."
+                f"candidate {self.name!r}: weight_gradients[{layer}] is {row[layer]:g} s, more than half of "
+                "`backward`. No schedule is priced for gradients of weights that take longer than those of inputs."
             )
 
     @property

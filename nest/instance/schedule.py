@@ -80,7 +80,7 @@ class Schedule(Protocol):
 
         The batch takes `A max t + sum (Bf f + Bb b + Bw w) + max y`, with `f`, `b` and `w` a stage's seconds per
         micro-batch of forward passes, gradients of inputs and gradients of weights. A pair weighs all three with `B`.
-        `Bw` may be below 0, as gradients of weights fill what others leave: `Bf + Bw` and `Bb + Bw` may not.
+        `Bw` may be below 0, as gradients of weights fill what others leave: `Bb + Bw` may not.
         """
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> Held:

@@ -156,10 +156,9 @@ def _time_faults(schedule: Schedule, micro_batches: int, stages: int, equal_stag
 RAYS = {
     ", all of it forward passes": (1.0, 0.0, 0.0),
     ", all of it gradients of inputs": (0.0, 1.0, 0.0),
-    ", half forward passes, half gradients of weights": (0.5, 0.0, 0.5),
     ", half gradients of inputs, half of weights": (0.0, 0.5, 0.5),
 }
-"""Parts of a stage's time of which every other is a sum: gradients of weights are at most half of it."""
+"""Parts of a stage's time of which every other is a sum: gradients of weights take no longer than those of inputs."""
 
 
 def least_of_rays(weights: Weights) -> tuple[float, ...]:

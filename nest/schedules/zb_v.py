@@ -3,8 +3,9 @@
 The order is PyTorch's (`ScheduleZBVZeroBubble`). Stages begin and end a batch one after the other, as in ZB-H2, so that
 none waits only where optimizer steps do not wait for those of other stages (arXiv 2401.10241, section 4).
 
-Exact where the passes of a stage's parts take equally long, `f = b = w`: only then it has no bubble (section 6). With
-`M < 2 s - 1` micro-batches the way down the V and up again is longer than the work: `(2 s - 1 - M) (f + b) / 2` more.
+The bubble is `(s - 1) (b - w)`, exact where `w <= f <= b`, and none where the three parts take equally long (section
+6). With `M < 2 s - 1` micro-batches there are not enough gradients of weights to fill it, and with `M < s` the way down
+the V and up again is longer than the work; these weights were found from replays of the order.
 """
 
 from functools import lru_cache
@@ -22,9 +23,10 @@ class ZBV:
     staggered = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, `Bf = Bb = Bw = 0`; with few micro-batches `Bf` and `Bb` are more, see the module."""
-        missing = max(2 * stages - 1 - micro_batches, 0) / (2 * stages)
-        return float(micro_batches), missing, missing, 0.0
+        """`A = M`, `Bb = (s - 1) / s`, `Bw = -Bb`; with few micro-batches `Bf` and `Bw` are more, see the module."""
+        ahead = min(max(micro_batches - stages, 0), stages - 1)
+        forward = max(stages - micro_batches, 0) / stages
+        return float(micro_batches), forward, (stages - 1) / stages, -ahead / stages
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
         """As its order has them: `2 s` chunks at most, as much as `s` micro-batches (arXiv 2405.15362, table 1)."""

@@ -72,15 +72,14 @@ class ZeroBubbleH2:
     staggered = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
-        """`A = M`, and with `M < 2 s - 1` a bubble, see the module.
+        """`A = M`, `Bb = (s - 1) / s`, `Bw = -Bb`, `Bf = 0`; with `M < 2 s - 1` `Bf` is more, with `M < s` also `Bw`.
 
-        The paper's bubble of `(s - 1) (T_F + T_B - 2 T_W)` is none where the three take equally long, and the only one
-        for which these weights are exact. Where gradients of weights take longer it would be below 0, which no bubble
-        is, so that it is taken for none.
+        The paper's bubble is `(s - 1) (T_F + T_B - 2 T_W)`. Weights must not make up for more than gradients of inputs
+        add, so that `f` stands for one of the two `w`: exact where `w = f` and `w <= b`.
         """
-        missing = max(2 * stages - 1 - micro_batches, 0)
-        share = min(stages - 1, missing) / stages
-        return float(micro_batches), share, share, -min(micro_batches - 1, missing) / stages
+        ahead = min(max(micro_batches - stages, 0), stages - 1)
+        share = (stages - 1) / stages
+        return float(micro_batches), share - ahead / stages, share, -(min(micro_batches, stages) - 1) / stages
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
         """`min(M, 2 s - 1)` on every stage (arXiv 2401.10241, section 2.2 and table 2)."""

@@ -79,8 +79,8 @@ class ProfileCandidate:
         busy: seconds per micro-batch for which a layer's collectives keep a device's port occupied, hidden or not: a
             row of layers for each level of the network, innermost first (PROBLEM.md section 4, Ports); None: stages of
             this candidate have no ports.
-        weight_gradients: seconds per micro-batch that find the gradients of weights, a part of `backward`; None: half
-            of it.
+        weight_gradients: seconds per micro-batch that find the gradients of weights, at most half of `backward`; None:
+            half of it.
     """
 
     name: str

@@ -28,10 +28,8 @@ def push(random: Random, problem: dict, corner: str | None = None) -> tuple[str,
 def limit_weight_gradients(candidate: dict) -> None:
     """Let no layer's gradients of weights take longer than a candidate may say, now that its times are others."""
     if "weight_gradients" in candidate:
-        rows = zip(candidate["weight_gradients"], candidate["forward"], candidate["backward"], strict=True)
-        candidate["weight_gradients"] = [
-            min(own, backward, (forward + backward) / 2) for own, forward, backward in rows
-        ]
+        rows = zip(candidate["weight_gradients"], candidate["backward"], strict=True)
+        candidate["weight_gradients"] = [min(own, backward / 2) for own, backward in rows]
 
 
 def spread(random: Random, problem: dict) -> None:

@@ -136,7 +136,7 @@ def find_weight_gradients(random: Random, candidate: dict) -> None:
         return
     share = random.choice([None, 0.0, 1.0, 1.0])
     pairs = zip(candidate["forward"], candidate["backward"], strict=True)
-    most = [min(backward, (forward + backward) / 2) for forward, backward in pairs]
+    most = [backward / 2 for _, backward in pairs]
     candidate["weight_gradients"] = [each * (random.random() if share is None else share) for each in most]
 
 

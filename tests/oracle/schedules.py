@@ -37,16 +37,15 @@ def zero_bubble(m: int, s: int, v: int) -> tuple[float, ...]:
 
 
 def zero_bubble_h2(m: int, s: int, v: int) -> tuple[float, ...]:
-    """ZB-H2: none, but with few micro-batches the critical path `(M + s - 1) (f + b) + w`, as far as it is longer."""
-    short = max(2 * s - 1 - m, 0)
-    k = min(short, s - 1) / s
-    return m, k, k, -min(short, m - 1) / s
+    """ZB-H2: a bubble of `(s - 1) (b - w)`, where `w = f` that of the paper; fewer `w` with few micro-batches."""
+    f = s - 1 if m <= s else max(2 * s - 1 - m, 0)
+    return m, f / s, (s - 1) / s, -min(s - 1, m - 1) / s
 
 
 def zb_v(m: int, s: int, v: int) -> tuple[float, ...]:
-    """ZB-V (arXiv 2405.15362): none, but with few micro-batches the way down and up the V."""
-    k = max(2 * s - 1 - m, 0) / (2 * s)
-    return m, k, k, 0.0
+    """ZB-V (arXiv 2405.15362): a bubble of `(s - 1) (b - w)`, with few micro-batches the way down and up the V."""
+    filled = 0 if m <= s else min(m - s, s - 1)
+    return m, (s - m) / s if m < s else 0.0, (s - 1) / s, -filled / s
 
 
 def bubble_of_dualpipe(chunks: float, s: int) -> tuple[float, float, float]:

@@ -56,9 +56,13 @@ def cone(name: str, random: Random) -> Parts:
     forward, inputs, share = random.uniform(0.1, 2.0), random.uniform(0.1, 2.0), random.random()
     if name in ("1f1b", "gpipe", "nest", "interleaved"):
         return forward, inputs, share * (forward + inputs)
-    if name in ("zero-bubble", "interleaved-zero-bubble"):
+    if name == "zb-v":
+        forward, inputs = sorted((forward, inputs))
+    if name in ("zero-bubble", "interleaved-zero-bubble", "zb-v"):
         return forward, inputs, share * min(forward, inputs)
-    return forward, forward, forward * (share if name.startswith("dualpipe") else 1.0)
+    if name == "zero-bubble-h2":
+        return forward * share, forward, forward * share
+    return forward, forward, forward * share
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,15 +73,6 @@ def test_equal_stages_take_what_weights_say_in_the_cone_of_a_schedule(name: str)
         assert found == pytest.approx(priced(schedule, stages, micro_batches, parts), rel=1e-9), (stages, micro_batches)
 
 
-def test_zb_h2_has_no_bubble_either_where_weights_take_longer() -> None:
-    for random, schedule, stages, micro_batches in draws("zero-bubble-h2"):
-        forward = random.uniform(0.1, 2.0)
-        parts = forward, forward, forward * random.uniform(1.0, 2.0)
-        if micro_batches >= 2 * stages - 1:
-            found = taken(schedule, stages, micro_batches, parts, staggered=True)
-            assert found == pytest.approx(micro_batches * sum(parts), rel=1e-9)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_unequal_stages_keep_to_the_bound(name: str) -> None:
     """docs/explanation/simulation.md, "The bound"."""
@@ -85,7 +80,7 @@ def test_unequal_stages_keep_to_the_bound(name: str) -> None:
         parts = []
         for _ in range(stages):
             forward, inputs = (random.choice((0.0, random.random(), 4 * random.random())) for _ in range(2))
-            parts.append((forward, inputs, random.choice((0.0, 1.0, random.random())) * (forward + inputs) / 2))
+            parts.append((forward, inputs, random.choice((0.0, 1.0, random.random())) * inputs))
         if any(map(sum, parts)):
             assert list(beyond_bound(schedule, micro_batches, parts)) == [], (stages, micro_batches, parts)
 

@@ -27,7 +27,7 @@ def drawn(random: Random, layers: int) -> Candidate:
     found = candidate(layers, seed=random.randrange(10**6), scale=random.choice([0.02, 0.3, 1.0]))
     numbers = numpy.random.default_rng(random.randrange(10**6))
     if random.random() < 0.6:
-        found = evolve(found, weight_gradients=found.backward * numbers.uniform(0.1, 0.7, layers))
+        found = evolve(found, weight_gradients=found.backward * numbers.uniform(0.1, 0.5, layers))
     if random.random() < 0.4:
         busy = numbers.uniform(0.0, 3.0, (2, layers)) * found.forward
         modes = [found.recompute[0], evolve(found.recompute[1], busy=busy / 3)]

@@ -106,11 +106,11 @@ def largest_slowest(scale: Scale, limit: int) -> int:
 def least_weight(weights: Weights) -> float:
     """What a second of a stage adds to the sum at least, whatever it is spent on.
 
-    Gradients of weights are half of a stage's time at most (`Candidate.weight_gradients`). So the cheapest second is
-    one of forward passes, of gradients of inputs, or half of either with half of gradients of weights.
+    Gradients of weights take no longer than those of inputs (`Candidate.weight_gradients`). So the cheapest second is
+    one of forward passes, of gradients of inputs, or half of these with half of gradients of weights.
     """
-    parts = (weights.forward, weights.input_gradients)
-    return min(*parts, *((each + weights.weight_gradients) / 2 for each in parts))
+    inputs = weights.input_gradients
+    return min(weights.forward, inputs, (inputs + weights.weight_gradients) / 2)
 
 
 def scale(weights: Weights, stages: int, batch_time: float, terms: int, *, apart: bool = False) -> Scale:

@@ -38,7 +38,7 @@ class LeastTimes:
         """Least seconds per micro-batch, what is added up of them, and once per batch. Shape `(pairs,)` each.
 
         Added up are the seconds; where a schedule weighs their parts apart those of forward passes, of gradients of
-        inputs, of gradients of weights, and of the first two less the third: four arrays in place of one.
+        inputs, of gradients of weights, and of the second less the third: four arrays in place of one.
         """
         fits = self.tables.same_fits(in_flight)
         if fits not in self._known:
@@ -61,7 +61,7 @@ class LeastTimes:
         time, apart, *parts, sync = (pairs.spread(each) for each in least_parts(self.tables, in_flight))
         behind, front = self.boundary[pairs.smaller], self.boundary[pairs.larger]
         around = behind + front
-        added = (least + seconds for least, seconds in zip(parts, (front, behind, 0.0, around), strict=True))
+        added = (least + seconds for least, seconds in zip(parts, (front, behind, 0.0, behind), strict=True))
         return numpy.maximum(time, apart + around), *added, sync
 
 

@@ -164,7 +164,7 @@ def least_parts(tables: StageTables, in_flight: float) -> Array:
     """What each class of stages takes at least with the choices that fit memory, each on its own; no boundaries.
 
     Returns: seconds per micro-batch; those of them to which all that is received adds; of forward passes; of gradients
-        of inputs; of gradients of weights; of the first two of these less the third; and once per batch. Infinite where
+        of inputs; of gradients of weights; of the second of these less the third; and once per batch. Infinite where
         nothing fits. Shape `(7, classes)`.
     """
     found = numpy.full((7, tables.classes), numpy.inf)
@@ -173,7 +173,7 @@ def least_parts(tables: StageTables, in_flight: float) -> Array:
         parts = table.parts
         apart = table.time - parts.work if parts.hides else table.time
         fits = table.fits(in_flight, tables.capacity)
-        rest = parts.forward + parts.inputs - parts.weights
+        rest = parts.inputs - parts.weights
         rows = (table.floor, apart, parts.forward, parts.inputs, parts.weights, rest, table.sync)
         for least, row in zip(found, rows, strict=True):
             numpy.minimum(least, row, out=least, where=fits)

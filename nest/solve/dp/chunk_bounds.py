@@ -5,10 +5,54 @@ from math import inf
 from typing import Any
 
 import numpy
+from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.solve.dp.chunk_stages import StagePrices
+from nest.tolerances import LIMIT_SLACK
+
+
+@frozen(eq=False)
+class LeanUnits:
+    """What units of each run between the first and the last of all take and need at least.
+
+    Attributes:
+        count: how many there are.
+        seconds: of a unit that computes and recomputes least, per micro-batch. Shape `(modes,)`.
+        first: bytes of its state, sharded as far as it may be, and of one micro-batch. Shape `(modes, runs)`.
+        more: bytes of each further one. Shape `(modes, runs)`.
+        peak: transient bytes, at least.
+    """
+
+    count: int
+    seconds: Array
+    first: Array
+    more: Array
+    peak: float
+
+    def room(self, held: Array, spread: Array, room: float) -> Array:
+        """How many units there is memory for, by mode and stage; infinite where none takes memory.
+
+        Shape `(modes, stages)`. They are in the chunk that holds the fewest micro-batches, but for one in each other.
+
+        Args:
+            held: micro-batches that every chunk of a stage holds at one moment, at least. Shape `(stages, moments)`.
+            spread: micro-batches that the other chunks hold beyond these, together. Shape `(stages, moments)`.
+            room: bytes of a device.
+        """
+        needed = (self.first[..., None, None] + (held - 1) * self.more[..., None, None]).min(axis=1)
+        left = numpy.maximum(room - self.peak - spread * self.more.min(axis=1)[:, None, None], 0.0)
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            found: Array = numpy.where(needed > 0, left / needed, inf).min(axis=2)
+        return found
+
+    def hold(self, room: Array, time: Array) -> bool:
+        """Whether stages that take so long at most, shape `(stages,)`, and have such `room` hold all units."""
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            fast = numpy.where(self.seconds[:, None] > 0, numpy.maximum(time, 0.0) / self.seconds[:, None], inf)
+        each = numpy.floor(numpy.minimum(room, fast) * (1 + LIMIT_SLACK))
+        return bool(each.max(axis=0).sum() >= self.count)
 
 
 def least_of(

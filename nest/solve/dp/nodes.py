@@ -270,9 +270,9 @@ class CutSearch(PlanSearch):
         if weights is None or inf in terms:
             return Floor(terms[0], terms[1], terms[-1])
         slowest, forward, inputs, gradients, rest, sync = terms
-        # With `Bw` below 0 the sum is that of `(Bf + Bw) f + (Bb + Bw) b - Bw (f + b - w)`: no weight is negative.
+        # With `Bw` below 0 the sum is that of `Bf f + (Bb + Bw) b - Bw (b - w)`: no weight is negative.
         less = min(weights.weight_gradients, 0.0)
-        total = (weights.forward + less) * forward + (weights.input_gradients + less) * inputs
+        total = weights.forward * forward + (weights.input_gradients + less) * inputs
         total += (weights.weight_gradients - less) * gradients - less * rest
         return Floor(slowest, total * (1 - SUM_ERROR), sync)
 

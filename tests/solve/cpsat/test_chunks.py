@@ -116,7 +116,7 @@ def draw(seed: int, chunks: int | None = None) -> Instance:
         ),
         tensor_bytes=random.uniform(0.5, 20.0, count - 1) if random.random() < 0.5 else numpy.full(count - 1, 6.0),
         busy=busy(),
-        weight_gradients=None if random.random() < 0.5 else numpy.minimum(backward, (forward + backward) / 2) * 0.7,
+        weight_gradients=None if random.random() < 0.5 else backward / 2 * 0.7,
     )
     ends = tuple((layer,) for layer in range(count)) if random.random() < 0.4 and count > 3 else ()
     units = ends or tuple((layer,) for layer in range(count))
