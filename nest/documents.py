@@ -83,7 +83,20 @@ def solved_document(
     if result.status == "optimal" and (lower_bound is None or lower_bound >= promised * (1 - AGREEMENT)):
         lower_bound = priced.batch_time
     plan = _document(instance, formulation, solution, priced, problem, known, result.status, lower_bound)
-    return evolve(plan, statistics=result.statistics)
+    return evolve(plan, statistics=result.statistics, space=EVEN_CHUNKS if _even_only(result) else None)
+
+
+EVEN_CHUNKS = "plans whose chunks hold as many transformer blocks each"
+"""Where a search of plans of several chunks ends at even splits (`nest.solve.dp.units.MOST_PATTERNS`)."""
+
+
+def _even_only(result: Result) -> bool:
+    return result.statistics.get("chunks") == "even"
+
+
+def _only(result: Result) -> str:
+    """What was searched, as a further sentence of a diagnosis, where that was not all."""
+    return f" Of several chunks a stage only {EVEN_CHUNKS} were searched." if _even_only(result) else ""
 
 
 def _replay_plugin(instance: Instance, solution: Solution, known: Registry) -> None:
@@ -150,7 +163,7 @@ def result_document(
     from nest.solve.solver import solve as search
 
     if result.solution is None:
-        diagnosis = f"{result.diagnosis or ''}{target_diagnosis(problem, known, feasible, deadline)}"
+        diagnosis = f"{result.diagnosis or ''}{_only(result)}{target_diagnosis(problem, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
     plan = solved_document(instance, formulation, result, problem, known)

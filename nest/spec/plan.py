@@ -230,6 +230,7 @@ class PlanDocument:
         other_risks: the best plans of a higher and of a lower `training.memory_risk`, where that gains more than 2 % or
             costs less than 1 %.
         runs_on: names of the exporters whose framework can run the plan as it is; None: nobody looked.
+        space: in which part of the plans this is the best, in words; None: in all that the problem allows.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
     """
 
@@ -260,6 +261,7 @@ class PlanDocument:
     violates: tuple[str, ...] = ()
     fit_probability: float | None = field(default=None, validator=between(0, 1))
     outside: tuple[str, ...] | None = None
+    space: str | None = None
     batch_time_range: TimeRange | None = None
     other_risks: tuple[OtherRisk, ...] = ()
     runs_on: tuple[str, ...] | None = None

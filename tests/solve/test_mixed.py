@@ -97,7 +97,7 @@ def weighing(problem: Instance, seed: int) -> Instance:
     """The same with a schedule that weighs parts apart, and candidates that find gradients of weights in many ways."""
     random, numbers = Random(seed), numpy.random.default_rng(seed)
     found = tuple(
-        evolve(each, weight_gradients=each.backward * numbers.choice([0.0, 0.7, 0.75])) for each in problem.candidates
+        evolve(each, weight_gradients=each.backward * numbers.choice([0.0, 0.4, 0.5])) for each in problem.candidates
     )
     forward, inputs = random.choice([0.5, 1.0]), random.choice([0.5, 1.0, 2.0])
     gradients = random.choice([-1.0, -0.9, 0.5]) * min(forward, inputs)

@@ -69,6 +69,8 @@ FEW_NAMES = 2
 
 def _headline(plan: PlanDocument, screen: Screen) -> str:
     proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
+    if plan.space is not None and plan.status == "optimal":
+        proof = f"Optimal among {plan.space}"
     if is_simplest(plan):
         proof, tone = f"Simplest plan within {SIMPLER:.1%} of the best", Tone.GOOD
     if plan.lower_bound is None:

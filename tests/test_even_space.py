@@ -1,0 +1,47 @@
+"""An answer that is the best of a part of the plans names it."""
+
+from typing import Any
+
+import pytest
+
+import nest
+from nest.solve.dp import units
+
+
+def irregular() -> dict[str, Any]:
+    """Eight layers that all differ, on four devices, in two chunks a stage."""
+    times = [1.0, 1.7, 0.6, 1.3, 0.8, 1.1, 0.5, 1.9]
+    none = [0.0] * 8
+    group = {"ranks": [0], **dict.fromkeys(("weights", "gradients", "optimizer", "update"), none)}
+    mode = {**dict.fromkeys(("extra", "first", "more", "peak"), none), "stash_inputs": False}
+    one = {"name": "one", "width": 1, "samples": 1, "forward": times, "backward": [2 * each for each in times]}
+    return {
+        "nest": 1,
+        "profile": {
+            "layers": [f"l{index}" for index in range(8)],
+            "edges": [[index, index + 1] for index in range(7)],
+            "candidates": [
+                {**one, "state": {"dense": group}, "recompute": {"none": mode}, "edge_bytes": [1.0] * 7, "degrees": {}}
+            ],
+        },
+        "training": {"global_batch": 4, "schedule": ["interleaved"]},
+        "cluster": {"memory": 1.0, "levels": [{"fanout": 2, "bandwidth": 1e9, "latency": 0.0}]},
+    }
+
+
+def test_the_best_of_all_sizes_has_no_space() -> None:
+    plan = nest.solve(irregular())
+    assert plan.status == "optimal"
+    assert plan.space is None
+    assert len({len(chunk) for stage in plan.stages for chunk in stage.chunks or ()}) > 1
+
+
+def test_the_best_of_even_chunks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = nest.solve(irregular()).batch_time
+    monkeypatch.setattr(units, "MOST_PATTERNS", 1)
+    plan = nest.solve(irregular())
+    assert plan.space == "plans whose chunks hold as many transformer blocks each"
+    assert {len(chunk) for stage in plan.stages for chunk in stage.chunks or ()} == {2}
+    assert whole is not None
+    assert plan.batch_time is not None
+    assert plan.batch_time > whole
