@@ -152,6 +152,23 @@ def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
 
 
+@pytest.mark.parametrize("seed", seeds(6, of=100))
+def test_stages_that_send_past_others_lie_in_the_slots_that_are_priced(seed: int) -> None:
+    """Four stages, of which the second and the fourth send each other messages, with slots left between them."""
+    random = Random(seed)
+    homes, said = (2, 4, 1, 3, 4, 2, 3, 1), random.choice([(0.0, 1.0), (2.0, 0.5), (2.0, 0.25, 1.0, -0.25)])
+    odd = Odd(said, (in_flight(random, 2),), 2, lambda stages: [home for home in homes if home <= stages])
+    found = instance(
+        [evolve(repeated(random, drawn_kinds(random, 8)), recompute=repeated(random, [0] * 8).recompute[:1])],
+        machines=cluster(random.choice([(2, 3), (3, 2), (2, 4)])),
+        rank_orders=("pp-inner",),
+        global_batch=4,
+        constraints=("pp == 4", "replicas == 1"),
+        blocks=tuple((layer,) for layer in range(8)),
+    )
+    checked(evolve(found, space=evolve(found.space, schedules=(odd,))))
+
+
 def test_embedding_and_head_may_share_a_stage_where_first_and_last_chunk_do() -> None:
     """That says nothing of blocks between them, so that these stay alike; no round placement keeps it."""
     for placement, possible in (("v", True), ("round", False)):

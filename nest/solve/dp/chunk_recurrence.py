@@ -27,11 +27,13 @@ class Places:
         levels: how many levels occur.
         ways: the levels of ways that are no neighbours' and not between the last stage and the first, where these are
             known; None: all ways are at their cheapest, and slots do not matter.
+        numbers: which slots of a replica these are; none: its first ones.
     """
 
     steps: NDArray[numpy.int64]
     levels: int
     ways: Mapping[Way, int] | None
+    numbers: tuple[int, ...] = ()
 
     @classmethod
     def anywhere(cls, stages: int) -> "Places":
@@ -42,6 +44,10 @@ class Places:
     def slots(self) -> int:
         """How many slots there are."""
         return len(self.steps) + 1
+
+    def number(self, slot: int) -> int:
+        """Which slot of a replica one of these is."""
+        return self.numbers[slot] if self.numbers else slot
 
     def ends(self, level: int) -> NDArray[numpy.int64]:
         """For each slot the last one within reach over levels up to `level`."""
@@ -202,7 +208,8 @@ class _WithWayBack:
             levels = self.of.levels(front, level, self.back)
             choice = int(own.best(levels, self.limits)[1][point])
             figures = own.figures(levels, choice, point)
-            stages.append(PlacedStage(int(own.prices.columns[point]), 0, slot, choice, *figures))
+            number = self.of.places.number(slot)
+            stages.append(PlacedStage(int(own.prices.columns[point]), 0, number, choice, *figures))
             if stage < self.last:
                 start, end = int(self.ends[level][slot]) + 1, int(self.ends[level + 1][slot])
                 following = entries[stage + 1][level][(slice(None), *left, slice(start, end + 1))]

@@ -26,6 +26,9 @@ from nest.tolerances import LIMIT_SLACK, TIE
 MOST_WAYS = 512
 """Combinations of levels up to which all are tried where stages that are no neighbours send each other messages."""
 
+ByLevels = dict[tuple[int, ...], tuple[int, ...]]
+"""The slots of stages by the levels between neighbours."""
+
 
 @define(eq=False)
 class ChunkSearch(ChunkCosts):
@@ -177,22 +180,25 @@ class ChunkSearch(ChunkCosts):
         """
         slots, stages = self.slots(configuration), len(filled.stages)
         steps = numpy.searchsorted(slots.levels, slots.steps).tolist()
-        # By the slot of the last stage so far, in the order of slots.
-        reached: dict[int, dict[tuple[int, ...], None]] = {slot: {(): None} for slot in range(slots.count)}
+        # By the slot of the last stage so far, in the order of slots: for levels so far the first slots that give them.
+        reached: dict[int, ByLevels] = {slot: {(): (slot,)} for slot in range(slots.count)}
         whole = True
         for _ in range(stages - 1):
-            following: dict[int, dict[tuple[int, ...], None]] = {}
+            following: dict[int, ByLevels] = {}
             for slot, before in reached.items():
                 for other, level in enumerate(accumulate(steps[slot:], max), start=slot + 1):
                     mine = following.setdefault(other, {})
-                    for levels in before:
+                    for levels, taken in before.items():
                         whole = whole and len(mine) < MOST_WAYS
                         if len(mine) < MOST_WAYS:
-                            mine[(*levels, level)] = None
+                            mine.setdefault((*levels, level), (*taken, other))
             reached = following
-        every = dict.fromkeys(levels for found in reached.values() for levels in found)
+        every: ByLevels = {}
+        for levels, taken in (each for found in reached.values() for each in found.items()):
+            every.setdefault(levels, taken)
         places = [
-            Places(numpy.array(levels), len(slots.levels), _far(filled, levels)) for levels in list(every)[:MOST_WAYS]
+            Places(numpy.array(levels), len(slots.levels), _far(filled, levels), taken)
+            for levels, taken in list(every.items())[:MOST_WAYS]
         ]
         return places, whole and len(every) <= MOST_WAYS
 
