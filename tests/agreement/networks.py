@@ -63,6 +63,7 @@ def placed_plan(document: dict, machine: Machine) -> dict:
             {
                 "layers": [layers.index(name) for name in stage["layers"]],
                 **{key: stage[key] for key in ("candidate", "recompute", "zero")},
+                "chunks": [[layers.index(name) for name in chunk] for chunk in stage.get("chunks") or ()],
             }
             for stage in document["stages"]
         ],

@@ -140,7 +140,7 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({"model": {"hidden_size": 4096}}, "`model_type`, the name of its family, is missing"),
         M({"training.precision": "bfloat16"}, "write `bf16`"),
         M({"training.optimizer": "adamw_torch"}, "Write `adamw`"),
-        M({"training.schedule": "dualpipe"}, "the nearest is zero-bubble"),
+        M({"training.schedule": "dual-pipe"}, "Did you mean 'dualpipe'?"),
         M({"training.schedule": "vpp"}, "Write `interleaved`"),
         M({"search.recompute": "selectiv"}, "Did you mean 'selective'?"),
         M({"search.target": "megatron-lm"}, "Write `megatron`"),

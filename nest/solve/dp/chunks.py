@@ -23,6 +23,9 @@ from nest.solve.dp.units import border_bytes, mask_of
 from nest.solve.search import Bounded, Incumbent
 from nest.tolerances import LIMIT_SLACK, TIE
 
+FIRST_PATTERNS = 4
+"""Patterns, the best by their bounds, of which a first plan is made: of alike blocks between two ends all there are."""
+
 MOST_WAYS = 512
 """Combinations of levels up to which all are tried where stages that are no neighbours send each other messages."""
 
@@ -64,36 +67,52 @@ class ChunkSearch(ChunkCosts):
         return nodes
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
-        """The stages of least sum with the least slowest one, their blocks side by side."""
-        best = min(self.filled(configuration, stages, None), key=lambda each: each.bound)
-        relaxed = self._recurrence(configuration, best, Places.anywhere(stages))
-        partition = relaxed.run(best.floor.largest_time * (1 + LIMIT_SLACK), inf)
+        """The stages of least sum with the least slowest one, their blocks side by side: of the first few patterns.
+
+        Of equals the one with the fewest ends alone, as `solve` has it.
+        """
+        every = sorted(self.filled(configuration, stages, None), key=lambda each: each.bound)[:FIRST_PATTERNS]
+        found: tuple[float, Filled, Partition] | None = None
+        for each in sorted(every, key=lambda filled: filled.pattern.parted):
+            placed = self._first_slots(configuration, stages, each)
+            value = inf if placed is None else self.objective(configuration, stages).of(placed)
+            if placed is not None and (found is None or value < found[0] * (1 - TIE)):
+                found = value, each, placed
+        return None if found is None else self._incumbent(configuration, *found)
+
+    def _first_slots(self, configuration: Configuration, stages: int, filled: Filled) -> Partition | None:
+        """The stages of least sum of a pattern with the least slowest one, in the first slots."""
+        relaxed = self._recurrence(configuration, filled, Places.anywhere(stages))
+        partition = relaxed.run(filled.floor.largest_time * (1 + LIMIT_SLACK), inf)
         if partition is None:
             return None
-        side = self._side_by_side(configuration, stages, best)
+        side = self._side_by_side(configuration, stages, filled)
         steps = side.steps.tolist()
         placed = []
-        for index, (own, stage) in enumerate(zip(best.stages, partition.stages, strict=True)):
+        for index, (own, stage) in enumerate(zip(filled.stages, partition.stages, strict=True)):
             front, behind = steps[index - 1] if index else 0, steps[index] if index < stages - 1 else 0
             levels: Levels = {FRONT: front, BEHIND: behind, BACK: max(steps), **(side.ways or {})}
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
             figures = own.figures(levels, stage.choice, point)
             placed.append(PlacedStage(stage.larger, 0, index, stage.choice, *figures))
-        partition = Partition(tuple(placed))
-        return self._incumbent(configuration, self.objective(configuration, stages).of(partition), best, partition)
+        return Partition(tuple(placed))
 
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
         """The best plan of so many stages if it beats `limit`, exactly.
 
-        Of equals the one whose pattern comes first by bound, then in the order of patterns.
+        Of equals the one with the fewest runs that begin and end with a chunk, so that ends are joined to blocks; then
+        the one whose pattern comes first by bound, then in the order of patterns.
         """
         found: tuple[float, Filled, Partition] | None = None
         for each in sorted(self.filled(configuration, stages, limit), key=lambda filled: filled.bound):
-            most = limit if found is None else found[0] * (1 - TIE)
-            if each.bound > most:
-                break
+            most = limit
+            if found is not None:
+                simpler = each.pattern.parted < found[1].pattern.parted
+                most = min(limit, found[0] * (1 + TIE if simpler else 1 - TIE))
+                if each.bound > found[0] * (1 + TIE):
+                    break
             value, partition = self._placed(configuration, each, most)
             if partition is not None and value < most:
                 found = value, each, partition

@@ -54,6 +54,11 @@ class Pattern:
         return self.last[-1] + 1
 
     @property
+    def parted(self) -> int:
+        """Runs that end with a chunk, where the next one begins with another."""
+        return sum(end != begin for end, begin in zip(self.last, self.first[1:], strict=False))
+
+    @property
     def slack(self) -> tuple[int, ...]:
         """Units of each run beyond those that are fixed. Shape `(runs,)`."""
         return tuple(
