@@ -10,6 +10,7 @@ from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
+from nest.solve.dp.chunk_bounds import LeanUnits
 from nest.spec.constraints import parse
 from tests.seeds import seeds
 from tests.small_instances import cluster, instance
@@ -150,6 +151,14 @@ def placed_problem(random: Random) -> Instance:
 @pytest.mark.parametrize("seed", seeds(16, of=200))
 def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
+
+
+def test_a_moment_at_which_a_chunk_holds_nothing_bounds_no_units() -> None:
+    """Inputs that the chunk would keep are then taken off again, as much as they are."""
+    units = LeanUnits(4, numpy.ones(1), numpy.array([[2.0]]), numpy.array([[1.0]]), 0.0)
+    nothing, one = numpy.array([[0.0]]), numpy.array([[1.0]])
+    assert units.room(nothing, nothing, 10.0) == [[numpy.inf]]
+    assert units.room(one, nothing, 10.0) == [[5.0]]
 
 
 @pytest.mark.parametrize("seed", seeds(6, of=100))

@@ -44,7 +44,8 @@ class LeanUnits:
         needed = (self.first[..., None, None] + (held - 1) * self.more[..., None, None]).min(axis=1)
         left = numpy.maximum(room - self.peak - spread * self.more.min(axis=1)[:, None, None], 0.0)
         with numpy.errstate(divide="ignore", invalid="ignore"):
-            found: Array = numpy.where(needed > 0, left / needed, inf).min(axis=2)
+            # Where a chunk holds less than one micro-batch, its inputs and the ends may count below zero.
+            found: Array = numpy.where((needed > 0) & (held >= 1), left / needed, inf).min(axis=2)
         return found
 
     def hold(self, room: Array, time: Array) -> bool:
