@@ -194,7 +194,7 @@ class Runs:
         calls = self._behind.calls
         weights = self._of_layers(self._behind, prices.weight_gradients)
         weights += self._add(calls.layer, exposed[calls.hides, calls.layer] * calls.weight_gradients)
-        weights = numpy.minimum(weights, numpy.minimum(backward, (forward + backward) / 2))
+        weights = numpy.minimum(weights, backward / 2)
         compute = self._of_stages(forward + backward + again)
         return self._batch_times(compute, self._of_stages(forward), self._of_stages(weights), devices, prices)
 
