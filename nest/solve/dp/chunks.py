@@ -1,7 +1,7 @@
 """Plans of several chunks a stage: bounds that mostly decide, and the recurrence over sizes and places where not."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import accumulate, pairwise
 from math import inf
 
@@ -119,14 +119,15 @@ class ChunkSearch(ChunkCosts):
         pruned["recurrence"] += 1
         return None if found is None else self._incumbent(configuration, *found)
 
-    def least_memory(self) -> LeastMemory | None:
-        """The plan that needs the least memory on its fullest device; None where there is no plan of several chunks."""
+    def least_memory(self, most: float = inf) -> LeastMemory | None:
+        """The plan that needs the least memory on its fullest device; None where none needs less than `most` bytes."""
         least: LeastMemory | None = None
         seen = set()
         for each in self.configurations:
             decided = (*each.members, each.replicas, each.schedule, each.zero_degree, each.stage_counts)
             for count in () if decided in seen else each.stage_counts:
-                most = inf if least is None else least.bytes
+                if not self._room_for_units(each, count, most):
+                    continue
                 name = self.instance.candidates[each.candidate].name
                 for filled in self._fill(each, count, inf, exactly=True):
                     needed = self._fullest(each, filled, most)
@@ -292,22 +293,46 @@ class ChunkSearch(ChunkCosts):
         rest = self.first_bounds.total_of(configuration.candidate)(weights)
         rest += (weights.forward + weights.input_gradients) * message * len(crossed)
         longest = self.objective(configuration, count).time_limit(limit, rest)
-        decided = (configuration.choices, configuration.zero_degree, configuration.copies, configuration.replicas)
-        key = (configuration.candidate, *decided)
-        units = self.once(("lean", *key), lambda: self._lean(configuration))
-
-        def made() -> Array:
-            shared = ("held apart", configuration.schedule.name, configuration.micro_batches, homes)
-            held, spread = self.once(shared, lambda: self._held_apart(configuration, count, homes))
-            return units.room(held, spread, self.room * (1 + LIMIT_SLACK))
-
-        room = self.once(("room", *key, configuration.schedule.name, configuration.micro_batches, homes), made)
+        units, room = self._lean_units(configuration), self._units_in_memory(configuration, count)
         time = numpy.full(count, longest)
         if configuration.schedule.name not in self.instance.space.hidden_messages:
             time -= message * numpy.bincount([stage for each in crossed for stage in each], minlength=count)
         return units.hold(room, time)
 
-    def _held_apart(self, configuration: Configuration, count: int, homes: tuple[int, ...]) -> tuple[Array, Array]:
+    def _room_for_units(self, configuration: Configuration, count: int, most: float) -> bool:
+        """Whether stages of less than `most` bytes may hold the whole model."""
+        if most == inf or len(self.splits.units) <= 2:
+            return True
+        held, spread = self._held_apart(configuration, count)
+        room = (most - self.instance.cluster.reserve) * (1 + LIMIT_SLACK)
+        units = self._lean_units(configuration)
+        return units.hold(units.room(held, spread, room), numpy.full(count, inf))
+
+    def _lean_units(self, configuration: Configuration) -> LeanUnits:
+        key = ("lean", *self._lean_key(configuration))
+        return self.once(key, lambda: self._lean(configuration))
+
+    def _lean_key(self, configuration: Configuration) -> tuple[Hashable, ...]:
+        decided = (configuration.choices, configuration.zero_degree, configuration.copies, configuration.replicas)
+        return configuration.candidate, *decided
+
+    def _units_in_memory(self, configuration: Configuration, count: int) -> Array:
+        """As `LeanUnits.room`, in the memory that there is."""
+        homes = self.splits.homes(configuration.schedule, count)
+        key = (*self._lean_key(configuration), configuration.schedule.name, configuration.micro_batches, homes)
+
+        def made() -> Array:
+            held, spread = self._held_apart(configuration, count)
+            return self._lean_units(configuration).room(held, spread, self.room * (1 + LIMIT_SLACK))
+
+        return self.once(("room", *key), made)
+
+    def _held_apart(self, configuration: Configuration, count: int) -> tuple[Array, Array]:
+        homes = self.splits.homes(configuration.schedule, count)
+        key = ("held apart", configuration.schedule.name, configuration.micro_batches, homes)
+        return self.once(key, lambda: self._held(configuration, count, homes))
+
+    def _held(self, configuration: Configuration, count: int, homes: tuple[int, ...]) -> tuple[Array, Array]:
         """What every chunk of a stage holds at each moment at least, and the others beyond that.
 
         Shape `(stages, moments)`. The first chunk and the last may hold an end alone, and are not among the others.

@@ -1,6 +1,6 @@
 """Why there is no plan: what is tightest and by how much."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy
@@ -45,19 +45,26 @@ class LeastMemory:
         return min(possible, key=lambda each: each.bytes, default=None)
 
 
-def diagnose(search: PlainSearch | MixedSearch, exclusions: Exclusions, interleaved: LeastMemory | None = None) -> str:
+def diagnose(
+    search: PlainSearch | MixedSearch,
+    exclusions: Exclusions,
+    chunked: Callable[[float], LeastMemory | None] | None = None,
+) -> str:
     """One or two sentences on the tightest constraint of an infeasible instance.
 
     Args:
         search: what is known of the instance, with the configurations its constraints allow.
         exclusions: what they refuse.
-        interleaved: the least memory that an interleaved plan needs; None: there is no such plan.
+        chunked: the least memory that a plan of several chunks needs if less than so many bytes; None: there is none.
     """
     configurations, most = search.configurations, search.downsets.most_stages
     tried = [configuration for configuration in configurations if configuration.stage_counts[0] <= most]
-    if tried or interleaved is not None:
+    least = None
+    if tried:
         least = _least_mixed_memory(search, tried) if isinstance(search, MixedSearch) else _least_memory(search, tried)
-        return _memory(search.instance, LeastMemory.least((least, interleaved)))
+    other = None if chunked is None else chunked(numpy.inf if least is None else least.bytes)
+    if tried or other is not None:
+        return _memory(search.instance, LeastMemory.least((least, other)))
     if configurations:
         return _too_few_stages(most, min(configuration.stage_counts[0] for configuration in configurations))
     return _refused(search.instance, exclusions)

@@ -350,11 +350,11 @@ class _Solver:
             return Result("infeasible")  # Of those that were looked at.
         if self.listed:
             return Result("infeasible", diagnosis="there is no plan besides those listed.")
-        least = ChunkSearch(self.instance, self.chunked, self.splits, self.bounds).least_memory()
+        chunks = ChunkSearch(self.instance, self.chunked, self.splits, self.bounds)
         whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
         if self.mixed:
             whole = MixedSearch(self.instance, self.mixed, downsets)
-        diagnosis = diagnose(whole, self.exclusions, least)
+        diagnosis = diagnose(whole, self.exclusions, chunks.least_memory if self.chunked else None)
         return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(search, downsets))
 
     def _answer(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
