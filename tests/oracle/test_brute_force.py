@@ -46,7 +46,7 @@ def pared(random: Random, problem: dict) -> dict:
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "schedules"])
 def test_the_oracle_misses_no_plan(kind, ports):
     compared = infeasible = mixed = 0
-    for seed in range(30):
+    for seed in range(36):
         random = Random(seed)
         problem = random_schedule_problem(random) if kind == "schedules" else random_problem(random, kind)
         if kind == "mixed" and random.random() < 0.8:
