@@ -127,6 +127,8 @@ def test_evaluate_prices_the_plan_that_solve_found() -> None:
         "zero": first.zero,
         "recompute": first.recompute,
         "rank_order": best.rank_order,
+        "schedule": best.schedule,
+        "chunks": best.chunks,
         "stages": [list(stage.layers) for stage in best.stages],
     }
     priced = nest.evaluate(SMALL, fix=decided)

@@ -196,6 +196,7 @@ def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> Non
                 ],
             },
             "strategies": {"cp": [1], "sp": [1]},
+            "fixed": {"schedule": "1f1b"},
             "constraints": ["replicas <= 2"],
         }
     )
