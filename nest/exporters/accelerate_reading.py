@@ -8,9 +8,9 @@ from typing import Any
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Reading
-from nest.errors import InputError
-from nest.exporters.keys import Keys, launched, said
-from nest.io import read_mapping_text
+from nest.exporters.keys import Keys, launched, opened, said
+
+SECTIONS = ("distributed_type", "fsdp_config", "deepspeed_config", "parallelism_config")
 
 PLAIN, FSDP, DEEPSPEED = "plain", "fsdp", "deepspeed"
 
@@ -70,10 +70,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is no such file.
     """
-    content = read_mapping_text(text, "accelerate.yaml")
-    if not {"distributed_type", "fsdp_config", "deepspeed_config", "parallelism_config"}.intersection(content):
-        raise InputError("the file has none of Accelerate's keys distributed_type, fsdp_config, deepspeed_config.")
-    keys = Keys(content)
+    keys = Keys(opened(text, "accelerate.yaml", "Accelerate's keys", SECTIONS))
     kind = keys.choice("distributed_type", TYPES, PLAIN)
     machines, devices = _launch(keys, options or LaunchOptions())
     tp, cp = _size(keys, "tp"), _size(keys, "cp")

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.deployment import LaunchOptions, Reading
-from nest.errors import InputError
 from nest.exporters.common import ULYSSES
 from nest.exporters.deepspeed import FORMATS
-from nest.exporters.keys import Keys, launched, said
-from nest.io import read_mapping_text
+from nest.exporters.keys import Keys, launched, opened, said
 
 STACK = "deepspeed"
 
@@ -63,9 +61,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is no such file.
     """
-    content = read_mapping_text(text, "deepspeed.json")
-    if not set(SECTIONS).intersection(content):
-        raise InputError(f"the file has none of DeepSpeed's keys {', '.join(SECTIONS)}.")
+    content = opened(text, "deepspeed.json", "DeepSpeed's keys", SECTIONS)
     filled: list[str] = []
     keys = Keys(_without_auto(content, "", filled))
     stage = keys.integer("zero_optimization.stage", 0) or 0

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from nest.deployment import LaunchOptions
-from nest.errors import InputErrors
+from nest.errors import InputError, InputErrors
+from nest.io import read_mapping_text
 
 LARGEST = 10**12
 
@@ -102,6 +103,24 @@ class Keys:
         if unread:
             self.note(f"these keys were not read: {', '.join(sorted(unread))}.")
         return tuple(self.notes)
+
+
+def opened(text: str, file: str, what: str, sections: Sequence[str]) -> dict[str, Any]:
+    """The content of a framework's file, of which at least one of `sections` must be there.
+
+    Args:
+        text: JSON, YAML or TOML.
+        file: the name it usually has, which says the format.
+        what: what `sections` are, such as `DeepSpeed's keys`.
+        sections: some that such a file has.
+
+    Raises:
+        InputError: it is no such file.
+    """
+    content = read_mapping_text(text, file)
+    if not set(sections).intersection(content):
+        raise InputError(f"the file has none of {what} {', '.join(sections)}.")
+    return content
 
 
 def _paths(content: Mapping[str, Any], above: str = "") -> Iterator[str]:

@@ -6,6 +6,7 @@ one backward. Nothing but the functions below reads the optional members.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy
@@ -322,6 +323,27 @@ def moments_of_order(order: Iterable[Pass], chunks: int) -> tuple[Moment, ...]:
             most[kept] = moment
             kept += 1
     return tuple(map(tuple, most[:kept].tolist()))
+
+
+class _RoundSchedule(Protocol):
+    """A schedule whose stages repeat what they do, round after round."""
+
+    @property
+    def chunks(self) -> int: ...
+
+    def __hash__(self) -> int: ...
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> Sequence[Pass]: ...
+
+
+def moments_of_rounds(schedule: _RoundSchedule, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+    """The fullest moments of a stage, those of four rounds of `s` micro-batches: more rounds hold no more."""
+    return _moments_of_rounds(schedule, stage, stages, min(micro_batches, 4 * stages))
+
+
+@lru_cache(maxsize=2**13)
+def _moments_of_rounds(schedule: _RoundSchedule, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
+    return moments_of_order(schedule.order(stage, stages, micro_batches), schedule.chunks)
 
 
 def order_fault(order: Sequence[Pass], micro_batches: int, chunks: int) -> str | None:

@@ -5,10 +5,8 @@ bubble is `(s - 1) (f + 2 b - w) / 2` (the README's `(PP / 2 - 1) (F&B + B - 3 W
 whose `B` is a whole backward pass and whose `F&B` takes as long as both). Exact where `f = b >= w`.
 """
 
-from functools import lru_cache
-
 from nest.hooks.protocols import Pass, numbered
-from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, Step, moments_of_order
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, Step, moments_of_rounds
 
 
 class DualPipeV:
@@ -29,7 +27,7 @@ class DualPipeV:
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
         """As its order has them: `2 s + 1` chunks at most (the README's `PP + 1`)."""
-        return _moments(stage, stages, min(micro_batches, 4 * stages))
+        return moments_of_rounds(self, stage, stages, micro_batches)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """Forward down and up the V, then pairs of a forward and a backward pass, then backward; see `in_a_v`."""
@@ -59,9 +57,3 @@ def in_a_v(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
     for chunk in late[:left]:
         steps += [(WEIGHT_GRADIENTS, chunk), (INPUT_GRADIENTS, 0)]
     return numbered([*steps, *((WEIGHT_GRADIENTS, chunk) for chunk in late[left:])])
-
-
-@lru_cache(maxsize=2**12)
-def _moments(stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-    """Of so many micro-batches; more of them hold no more, as stages then repeat what they do."""
-    return moments_of_order(in_a_v(stage, stages, micro_batches), DualPipeV.chunks)

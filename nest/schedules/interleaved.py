@@ -1,11 +1,9 @@
 """Interleaved one forward, one backward: Megatron-LM's virtual pipeline stages (arXiv 2104.04473, section 2.2)."""
 
-from functools import lru_cache
-
 from attrs import evolve, field, frozen, validators
 
 from nest.hooks.protocols import Pass
-from nest.instance.schedule import Moment, moments_of_order
+from nest.instance.schedule import Moment, moments_of_rounds
 from nest.schedules.one_forward_one_backward import in_turn
 
 
@@ -37,7 +35,7 @@ class Interleaved:
 
         That is Megatron-LM's warm-up of `2 (s - i) + (v - 1) s` chunks and the one that runs.
         """
-        return _moments(self.chunks, stage, stages, min(micro_batches, 4 * stages))
+        return moments_of_rounds(self, stage, stages, micro_batches)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """Rounds of `s` micro-batches: each chunk runs a round before the next chunk does (the paper's section 2.2).
@@ -54,9 +52,3 @@ def in_rounds(stages: int, micro_batches: int, chunks: int) -> list[tuple[int, i
     """Chunks and micro-batches in the order in which they run forward: rounds of `s`, chunk after chunk."""
     rounds = [range(first, min(first + stages, micro_batches)) for first in range(0, micro_batches, stages)]
     return [(chunk, index) for indices in rounds for chunk in range(chunks) for index in indices]
-
-
-@lru_cache(maxsize=2**12)
-def _moments(chunks: int, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-    """Of so many micro-batches; more of them hold no more, as stages then repeat what they do."""
-    return moments_of_order(Interleaved(chunks).order(stage, stages, micro_batches), chunks)

@@ -3,12 +3,10 @@
 The bubble of ZB-H1, `(s - 1) (f + b - w)`, is `v` times smaller, as chunks are. Exact where `w <= f` and `w <= b`.
 """
 
-from functools import lru_cache
-
 from attrs import evolve, field, frozen, validators
 
 from nest.hooks.protocols import Pass
-from nest.instance.schedule import Moment, moments_of_order
+from nest.instance.schedule import Moment, moments_of_rounds
 from nest.schedules.interleaved import in_rounds
 from nest.schedules.zero_bubble import with_late_weights
 
@@ -39,15 +37,9 @@ class InterleavedZeroBubble:
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
         """As its order has them: at most `v s` chunks, as much as `s` micro-batches, on every stage."""
-        return _moments(self.chunks, stage, stages, min(micro_batches, 4 * stages))
+        return moments_of_rounds(self, stage, stages, micro_batches)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """Rounds of `s` micro-batches, weights put off by one chunk more on each stage."""
         places = in_rounds(stages, micro_batches, self.chunks)
         return with_late_weights(places, self.chunks, self.chunks * stages - stage + 1, stage - 1)
-
-
-@lru_cache(maxsize=2**12)
-def _moments(chunks: int, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-    """Of so many micro-batches; more of them hold no more, as stages then repeat what they do."""
-    return moments_of_order(InterleavedZeroBubble(chunks).order(stage, stages, micro_batches), chunks)

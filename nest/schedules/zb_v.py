@@ -8,10 +8,8 @@ The bubble is `(s - 1) (b - w)`, exact where `w <= f <= b`, and none where the t
 the V and up again is longer than the work; these weights were found from replays of the order.
 """
 
-from functools import lru_cache
-
 from nest.hooks.protocols import Pass, numbered
-from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, moments_of_order
+from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, moments_of_rounds
 
 
 class ZBV:
@@ -30,7 +28,7 @@ class ZBV:
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
         """As its order has them: `2 s` chunks at most, as much as `s` micro-batches (arXiv 2405.15362, table 1)."""
-        return _moments(stage, stages, min(micro_batches, 4 * stages))
+        return moments_of_rounds(self, stage, stages, micro_batches)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """Forward down and up the V, then each chunk forward and backward in turn; weights fill the end.
@@ -45,9 +43,3 @@ class ZBV:
         steps += [down, *first, up, *last] * turns + [*first, up, *last] * left
         steps += [first[0], last[0]] * before + first * (left + 1) + [last[1]] * before + [first[1]] * before
         return tuple(each for each in numbered(steps) if each.micro_batch < micro_batches)
-
-
-@lru_cache(maxsize=2**12)
-def _moments(stage: int, stages: int, micro_batches: int) -> tuple[Moment, ...]:
-    """Of so many micro-batches; more of them hold no more, as stages then repeat what they do."""
-    return moments_of_order(ZBV().order(stage, stages, micro_batches), ZBV.chunks)

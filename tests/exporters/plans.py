@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import evolve
+
 import nest
+from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
 
 DENSE: Mapping[str, Any] = {"layers": 8, "hidden": 512, "ffn": 1536, "heads": 8, "kv_heads": 4, "vocab": 4096}
@@ -35,3 +38,15 @@ def on_stack(document: PlanDocument, stack: str) -> PlanDocument:
     said = document.problem["training"]
     training = {key: said[key] for key in ("global_batch", "sequence_length", "schedule")}
     return nest.evaluate({**document.problem, "training": {**training, "stack": stack}})
+
+
+def assert_same_run(document: PlanDocument, again: PlanDocument) -> None:
+    """A plan that was written and read again is deployed alike, as fast, and as large."""
+    ours, theirs = deployed(document), deployed(again)
+    if ours.data_parallel * ours.cp == 1:  # Nothing is sharded over one rank.
+        ours, theirs = evolve(ours, zero=()), evolve(theirs, zero=())
+    if theirs.zero_degree is None:  # As many as there are, or nothing to shard.
+        ours = evolve(ours, zero_degree=None)
+    assert theirs == ours
+    assert again.batch_time == document.batch_time
+    assert [stage.memory for stage in again.stages] == [stage.memory for stage in document.stages]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import given, settings
 
 import nest
@@ -18,7 +17,7 @@ from nest.exporters.deepspeed_reading import read as read_deepspeed
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
-from tests.exporters.plans import DENSE, SPARSE, on_stack, plan
+from tests.exporters.plans import DENSE, SPARSE, assert_same_run, on_stack, plan
 from tests.exporters.random_plans import plans
 
 FILES = {"deepspeed": (deepspeed, deepspeed.JSON_FILE), "accelerate": (accelerate, accelerate.YAML_FILE)}
@@ -46,14 +45,7 @@ def same(document: PlanDocument, name: str, folder: Path) -> bool:
     found = start(written, name, problem)
     assert not [note for note in found.notes if "not read" in note or "not priced" in note], found.notes
     again = nest.evaluate(found.problem, fix=script)
-    ours, theirs = shape, deployed(again)
-    if shape.data_parallel * shape.cp == 1:  # Nothing is sharded over one rank.
-        ours, theirs = evolve(ours, zero=()), evolve(theirs, zero=())
-    if theirs.zero_degree is None:  # As many as there are, or nothing to shard.
-        ours = evolve(ours, zero_degree=None)
-    assert theirs == ours
-    assert again.batch_time == document.batch_time
-    assert [stage.memory for stage in again.stages] == [stage.memory for stage in document.stages]
+    assert_same_run(document, again)
     return True
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import given, settings
 
 import nest
@@ -20,7 +19,7 @@ from nest.hooks.architectures import architecture_of
 from nest.hooks.pipelines import deployed
 from nest.io import unstructure
 from nest.spec import PlanDocument
-from tests.exporters.plans import DENSE, SPARSE, on_stack, plan
+from tests.exporters.plans import DENSE, SPARSE, assert_same_run, on_stack, plan
 from tests.exporters.published import PUBLISHED, published_plan
 from tests.exporters.random_plans import plans
 
@@ -47,14 +46,7 @@ def same(document: PlanDocument, folder: Path) -> bool:
     again = back(document, folder)
     if again is None:
         return False
-    ours, theirs = deployed(document), deployed(again)
-    if ours.data_parallel * ours.cp == 1:  # Nothing is sharded over one rank.
-        ours, theirs = evolve(ours, zero=()), evolve(theirs, zero=())
-    if theirs.zero_degree is None:  # As many as there are, or nothing to shard.
-        ours = evolve(ours, zero_degree=None)
-    assert theirs == ours
-    assert again.batch_time == document.batch_time
-    assert [stage.memory for stage in again.stages] == [stage.memory for stage in document.stages]
+    assert_same_run(document, again)
     return True
 
 

@@ -8,12 +8,10 @@ from math import prod
 from typing import Any
 
 from nest.deployment import LaunchOptions, Reading
-from nest.errors import InputError
-from nest.exporters.keys import Keys, launched, said
+from nest.exporters.keys import Keys, launched, opened, said
 from nest.exporters.pipeline_actions import CLASSES, FROM_FILE
 from nest.exporters.torchtitan.files import ROTATE, UNKNOWN
 from nest.exporters.torchtitan.models import FLAVORS, LLAMA, Flavor, described
-from nest.io import read_mapping_text
 
 STACK = "fsdp"
 
@@ -65,10 +63,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is no such file.
     """
-    content = read_mapping_text(text, "torchtitan.toml")
-    if not {"model", "training", "parallelism"}.intersection(content):
-        raise InputError("the file has none of torchtitan's sections [model], [training] and [parallelism].")
-    keys = Keys(content)
+    keys = Keys(opened(text, "torchtitan.toml", "torchtitan's sections", ("model", "training", "parallelism")))
     flavor, model = _model(keys)
     layers = flavor.figures[1] if flavor is not None else None
     fixed, devices = _degrees(keys, options or LaunchOptions())
