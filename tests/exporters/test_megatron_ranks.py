@@ -10,6 +10,7 @@ from nest.exporters.megatron.reading.launch import find_launch
 
 RUN = "pretrain_gpt.py --micro-batch-size 1"
 SBATCH = "#!/bin/bash\n#SBATCH -N 128 --job-name=x\n#SBATCH --ntasks-per-node=1 --gres=gpu:a100:4  # a comment\n"
+PBS = "#PBS -l select=4:ncpus=8:mpiprocs=4:ngpus=8\nN=$(sort -u $PBS_NODEFILE | wc -l)\n"
 HOSTS = "cat > hosts <<EOF\nworker-1 slots=4\nworker-2 slots=4\nEOF\n"
 
 
@@ -46,6 +47,17 @@ HOSTS = "cat > hosts <<EOF\nworker-1 slots=4\nworker-2 slots=4\nEOF\n"
         (f"{SBATCH}mpirun --map-by ppr:4:node python {RUN}", 512, "128 nodes x 4"),
         (f"accelerate launch --num_machines 2 --num_processes 16 {RUN}", 16, "16 ranks, from accelerate launch"),
         (f"WORLD_SIZE=1 python {RUN}", 1, "1 rank, from WORLD_SIZE"),
+        (f"jsrun --nrs 48 --tasks_per_rs 1 --rs_per_host 6 python {RUN}", 48, "from jsrun --nrs and --tasks_per_rs"),
+        (f"jsrun -n8 -a6 -c42 -g6 -r1 python {RUN}", 48, "48 ranks, from jsrun"),
+        (f"jsrun -p 12 python {RUN}", 12, "12 ranks, from jsrun -p"),
+        (f"#BSUB -nnodes 8\nN=$(cat $LSB_DJOB_HOSTFILE | uniq | wc -l)\njsrun -n $((N * 6)) python {RUN}", 48, "jsrun"),
+        (f"aprun -n 16 -N 4 python {RUN}", 16, "16 ranks, from aprun -n"),
+        (f"{PBS}mpiexec -n $((N * 8)) --ppn 8 python {RUN}", 32, "32 ranks, from mpirun -n"),
+        (f"{PBS}mpirun python {RUN}", 16, "4 nodes x 4, from #PBS -l select and mpiprocs"),
+        (f"#PBS -l nodes=2:ppn=4\nmpirun -np $(wc -l < $PBS_NODEFILE) python {RUN}", 8, "8 ranks, from mpirun -np"),
+        (f"{PBS}torchrun --nnodes $N --nproc-per-node 8 {RUN}", 32, "4 nodes x 8"),
+        (f"{SBATCH}N=$(scontrol show hostnames $L | wc -l)\ntorchrun --nnodes $N --nproc-per-node 4 {RUN}", 512, "128"),
+        (f"sbatch -N 3 --ntasks-per-node=8 <<EOF\nsrun python {RUN}\nEOF", 24, "24 ranks"),
         (f"echo torchrun {RUN}\ntorchrun --nnodes 2 --nproc-per-node 8 {RUN}", 16, "2 nodes x 8"),
     ],
 )
@@ -77,7 +89,10 @@ def test_the_command_line_counts_more(script: str, options: dict[str, Any], rank
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        (f"torchrun --nnodes $NNODES --nproc-per-node 8 {RUN}", "torchrun --nnodes is '', .* give --nodes."),
+        (
+            f"torchrun --nnodes $NNODES --nproc-per-node 8 {RUN}",
+            r"torchrun --nnodes is '\$NNODES', which nothing sets; give --nodes, or `-- NNODES=VALUE`.",
+        ),
         (f"torchrun --nnodes 1:4 --nproc-per-node 8 {RUN}", "torchrun --nnodes is '1:4', .* give --nodes."),
         (f"torchrun --nnodes 2 --nproc-per-node gpu {RUN}", "all a node has; give --devices-per-node."),
         (f"torchrun --nnodes $(wc -l < h) --nproc-per-node $G {RUN}", "give --nodes and --devices-per-node."),
@@ -86,6 +101,10 @@ def test_the_command_line_counts_more(script: str, options: dict[str, Any], rank
         (f"srun python {RUN}", "give --nodes and --devices-per-node."),
         (f"mpirun -npernode 8 python {RUN}", "give --nodes."),
         (f"python {RUN}", "no launcher calls the program; give --nodes and --devices-per-node."),
+        (f"jsrun -n $N -a 6 python {RUN}", r"jsrun --nrs is '\$N', which nothing sets; .* or `-- N=VALUE`"),
+        (f"mpirun -np $((8 * N)) python {RUN}", r"mpirun -np is .*, which nothing sets; give .*, or `-- N=VALUE`"),
+        (f"torchrun $DIST {RUN}", r"torchrun is called with \$DIST, which nothing sets; .* or `-- DIST=VALUE`"),
+        (f"N=$1\ntorchrun --nnodes $N {RUN}", "The script takes arguments; give them behind `--`."),
         ("A=(--bf16)\nsrun ./wrapper ${A[@]}", "give --nodes and --devices-per-node."),
     ],
 )

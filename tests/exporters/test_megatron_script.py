@@ -129,7 +129,7 @@ def test_what_only_a_run_tells_is_one_word_in_a_command_of_another_shell() -> No
 
 
 def test_what_hangs_on_a_run_is_told() -> None:
-    text = "A=(--bf16)\nif [ -f x ]; then A+=(--fp16); fi\nfor i in 1 2; do A+=(--x); done\ntorchrun gpt.py ${A[@]}"
+    text = "A=(--bf16)\nif [ -f x ]; then A+=(--fp16); fi\nwhile [ -f y ]; do A+=(--x); done\ntorchrun gpt.py ${A[@]}"
     launch = find_launch(text)
     assert launch.words == ("--bf16",)
     assert [note[:6] for note in launch.notes[1:]] == ["line 2", "line 3"]
@@ -240,3 +240,61 @@ def test_a_script_that_a_launcher_runs_is_read(tmp_path: Path) -> None:
 def test_functions_that_call_themselves_come_to_an_end() -> None:
     with pytest.raises(InputError, match=r"nested more than|more than 1000 times"):
         find_launch("f() { f; f; }\nf\n")
+
+
+@pytest.mark.parametrize(
+    ("loop", "words"),
+    [
+        ("for i in 1 2; do A+=(--x $i); done", ("--x", "1", "--x", "2")),
+        ("for i in {2..3}\ndo\n A+=(--x $i)\ndone", ("--x", "2", "--x", "3")),
+        ("for i in $(seq 4); do B=$i; done", ()),
+        ("for ((i=0; i<3; i++)); do B=$i; done", ()),
+        ("i=0; until [ $i -eq 2 ]; do i=$((i + 1)); A+=(--x $i); done", ("--x", "1", "--x", "2")),
+        ("while true; do A=(--x); sleep 5; done", ("--x",)),
+        ("set -- a b; while [ $i ]; do A+=(--y); done", ()),
+        ("if (( 2 > 1 && !0 )); then A+=(--yes); fi; ((1 > 2)) && A+=(--no)", ("--yes",)),
+        ("if [ a = b ]; then A+=(--if); elif [ a = a ]; then A+=(--elif); else A+=(--else); fi", ("--elif",)),
+        ("(cd x; A+=(--x))", ("--x",)),
+        ("A+=(--x $((3 > 2 ? 7 : 8)))", ("--x", "7")),
+    ],
+)
+def test_loops_and_branches(loop: str, words: tuple[str, ...]) -> None:
+    assert find_launch(f"A=()\n{loop}\ntorchrun gpt.py --bf16 ${{A[@]}}").words == ("--bf16", *words)
+
+
+SWEEP = "for BS in 1 2 4; do\n for node in a b; do\n ssh $node torchrun gpt.py --micro-batch-size $BS\n done\ndone\n"
+
+
+def test_a_loop_that_launches_several_trainings_asks_which() -> None:
+    with pytest.raises(InputError, match=r"line 3 runs once for each BS of 1, 2, 4; choose one, such as `-- BS=1`\."):
+        find_launch(SWEEP)
+    assert find_launch(SWEEP, LaunchOptions(variables={"BS": "4"})).words == ("--micro-batch-size", "4")
+    with pytest.raises(InputError, match="other flags in each turn of a loop"):
+        find_launch("B=1\nwhile [ $B -lt 9 ]; do torchrun gpt.py --micro-batch-size $B; B=$((B * 2)); done")
+
+
+def test_the_run_that_is_read_is_told_where_there_are_others() -> None:
+    launch = find_launch("torchrun gpt.py --hidden-size 8\ntorchrun gpt.py --hidden-size 9 --num-layers 2\n")
+    assert launch.words[:2] == ("--hidden-size", "9")
+    assert "line 2 is read; other runs are on line 1." in launch.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("eval $(compose)\n", "what only a run would tell may call one, on line 1"),
+        ("TP=2 ./train.sh\n", r"the scripts that it runs are not here: \./train\.sh"),
+        ("source flags.sh\ntorchrun gpt.py ${ARGS[@]}\n", "gpt.py is called without flags, .* not here: flags.sh"),
+    ],
+)
+def test_what_a_program_may_be_hidden_behind_is_told(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        find_launch(text)
+
+
+def test_what_nothing_sets_is_told_where_it_may_be_flags() -> None:
+    launch = find_launch("torchrun gpt.py --save $DIR --bf16 $EXTRA --lr 1 $A $@ $B\nif false; then B=1; fi\n")
+    assert [note for note in launch.notes if "nothing sets" in note] == [
+        "nothing sets $EXTRA, which is taken to be empty; `-- EXTRA=VALUE` says it.",
+        "nothing sets $A, which is taken to be empty; `-- A=VALUE` says it.",
+    ]

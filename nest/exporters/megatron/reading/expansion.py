@@ -5,13 +5,18 @@ import operator
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
-from nest.exporters.megatron.reading.tokens import UNKNOWN, Piece, Token, Tokenizer
+from nest.exporters.megatron.reading.schedulers import node_count
+from nest.exporters.megatron.reading.tokens import UNKNOWN, Piece, Token, Tokenizer, settled, wanted
 
 Variables = MutableMapping[str, tuple[str, ...]]
 """Values by name: one word, or those of an array."""
 
 LARGEST = 2**63
 DEEPEST = 20
+
+_IN_PYTHON = ((re.compile("&&"), " and "), (re.compile(r"\|\|"), " or "), (re.compile("!(?!=)"), " not "),
+              (re.compile(r"^(.*)\?(.*):(.*)$"), r"(\2) if (\1) else (\3)"))  # fmt: skip
+"""Operators of arithmetic, and what Python calls them."""
 
 _PARAMETER = re.compile(r"(#?)([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^]]*\])?(.*)", re.DOTALL)
 _DEFAULT = re.compile(r"(:?[-=+?])(.*)", re.DOTALL)
@@ -59,7 +64,7 @@ class Expander:
         if piece.kind == "text":
             return [piece.text]
         if piece.kind == "command":
-            return [_unknown(f"$({piece.text})")]
+            return [node_count(piece.text, self.variables) or _unknown(f"$({piece.text})")]
         if piece.kind == "arithmetic":
             return [self.arithmetic(piece.text)]
         return self._parameter(piece.text, piece.quoted)
@@ -80,7 +85,9 @@ class Expander:
         if rest:
             return self._with_default(name, chosen, rest)
         if chosen is None:
-            return [] if index in ("[@]", "[*]") or (name in "@*") else [""]
+            if name in "@*" or not re.fullmatch(r"\w+", name) or (index and index not in ("[@]", "[*]")):
+                return [] if name in "@*" else [""]
+            return [f"{UNKNOWN}${name}{UNKNOWN}"]
         return [" ".join(chosen)] if index == "[*]" and quoted else list(chosen)
 
     def _element(self, value: tuple[str, ...] | None, index: str | None) -> tuple[str, ...] | None:
@@ -97,13 +104,13 @@ class Expander:
         match = _DEFAULT.fullmatch(rest)
         assert match is not None
         sign, word = match.groups()
-        there = value is not None and (not sign.startswith(":") or any(value))
+        there = value is not None and (not sign.startswith(":") or any(map(settled, value)))
         if sign.endswith("+"):
             return self._inner(word) if there else []
         if there and value is not None:
             return list(value)
         if sign.endswith("?"):
-            return [_unknown(f"${{{name}}}")]
+            return [_unknown(f"${name}")]
         default = self._inner(word)
         if sign.endswith("="):
             self.variables[name] = tuple(default)
@@ -120,12 +127,19 @@ class Expander:
 
     def arithmetic(self, text: str) -> str:
         """The whole number that `$((text))` is."""
-        plain = self._inner(re.sub(r"[()*<>&|;]", lambda match: "\\" + match.group(), text))[0]
+        plain = self._inner(re.sub(r"[()*<>&|;?]", lambda match: "\\" + match.group(), text))[0].strip()
+        for pattern, python in _IN_PYTHON:
+            plain = pattern.sub(python, plain)
         try:
-            tree = ast.parse(plain.strip() or "0", mode="eval").body
-            return str(_computed(tree, self.variables))
+            return str(_computed(ast.parse(plain or "0", mode="eval").body, self.variables))
         except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
-            return _unknown(f"$(({text}))")
+            names = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", self._named, "".join(text.split()))
+            return f"{UNKNOWN}$(({names})){UNKNOWN}"
+
+    def _named(self, match: re.Match[str]) -> str:
+        """A name in arithmetic, behind a `$` where nothing sets it."""
+        value = " ".join(self.variables.get(match[1], ()))
+        return match[1] if settled(value) else f"${(*wanted(value), match[1])[0]}"
 
 
 def _unknown(text: str) -> str:
@@ -145,11 +159,18 @@ def _computed(tree: ast.expr, variables: Mapping[str, Sequence[str]], depth: int
     match tree:
         case ast.Constant(value=int() as number):
             return int(number)
-        case ast.Name(id=name):
-            value = (variables.get(name) or ("0",))[0] or "0"
+        case ast.Name(id=name) if name in variables:
+            value = (variables[name] or ("0",))[0] or "0"
             return _computed(ast.parse(value.strip(), mode="eval").body, variables, depth + 1)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_computed(operand, variables, depth + 1)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return int(not _computed(operand, variables, depth + 1))
+        case ast.BoolOp(op=joint, values=operands):
+            truths = [bool(_computed(each, variables, depth + 1)) for each in operands]
+            return int(all(truths) if isinstance(joint, ast.And) else any(truths))
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _computed(body if _computed(test, variables, depth + 1) else other, variables, depth + 1)
         case ast.BinOp(left=left, op=sign, right=right) | ast.Compare(left=left, ops=[sign], comparators=[right]):
             first, second = (_computed(side, variables, depth + 1) for side in (left, right))
             outcome = int(_OPERATIONS[type(sign)](first, second)) if type(sign) in _OPERATIONS else LARGEST

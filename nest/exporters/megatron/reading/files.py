@@ -25,6 +25,8 @@ class Files:
         """The content of a file; None: it is not here, or cannot be read."""
         if not name:
             return None
+        if name in self.written:
+            return self.written[name]
         if UNKNOWN in name:  # Such as `$(dirname $0)/arguments.sh`.
             name = name.rpartition(UNKNOWN)[2].lstrip("/")
         if name in self.written or self.folder is None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from attrs import define, field
 
 from nest.errors import InputError, InputErrors
-from nest.exporters.megatron.reading.tokens import UNKNOWN
+from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy
 
 LARGEST = 10**12
 _VALUE = re.compile(r"-\d.*|[^-].*|-|", re.DOTALL)
@@ -43,12 +43,13 @@ class FlagReader:
             return default
         value = self.words[flag]
         if len(value) != 1:
-            self.problems.append(f"{flag} takes one value, and has {' '.join(value) or 'none'}.")
+            shown = " ".join(value).replace(UNKNOWN, "")
+            self.problems.append(f"{flag} takes one value, and has {shown or 'none'}.")
             return default
         if UNKNOWN in value[0]:
-            self.problems.append(
-                f"{flag} is {value[0].replace(UNKNOWN, '')!r:.60}, which only a run would tell; write its value there."
-            )
+            help_ = remedy(value[0])
+            why = f"which nothing sets; give {help_}" if help_ else "which only a run would tell; write its value there"
+            self.problems.append(f"{flag} is {value[0].replace(UNKNOWN, '')!r:.60}, {why}.")
             return default
         return value[0]
 
@@ -123,6 +124,8 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
             flag, equals, value = word.partition("=")
             flag = flag.replace("_", "-")  # As some forks, and DeepSpeed, write them.
             values = [value] if equals else []
+        elif flag and values and UNSET.fullmatch(word):
+            continue  # Told by `find_launch`.
         elif flag and _VALUE.fullmatch(word):
             values.append(word)
         elif UNKNOWN not in word and not flag:
@@ -166,6 +169,7 @@ COSTLY = {
     "--tensor-parallel-num-weight-shards": "weights are taken not to be sharded further",
     "--expert-tensor-parallel-num-weight-shards": "weights are taken not to be sharded further",
     "--overlap-cpu-optimizer-d2h-h2d": "copies to the host are taken to wait",
+    "--no-scatter-gather-tensors-in-pipeline": "",
     "--use-bnb-optimizer": "the optimizer's state is taken to be in single precision",
     "--freeze-all-layers": "all weights are taken to be trained",
     "--bitfit": "all weights are taken to be trained",
@@ -181,6 +185,9 @@ COSTLY = {
 }
 """What is assumed where a flag is given; empty: it is only named."""
 
+_DECIDING = re.compile(r"parallel-size$|parallelism$|num-experts$|-schedule$|zero-bubble$")
+"""Flags that change the plan, whosever they are: `--depth-tensor-model-parallel-size`, `--moe-num-experts`."""
+
 HARMLESS = """
 DDP-impl abort-on-unmet-* activation-func-clamp-value app-tag-* apply-residual-connection-post-layernorm
 calc-ft-timeouts check-* codecarbon-* contigious-checkpointing cuda-graph-modules cuda-graph-scope deepspeed-*
@@ -189,7 +196,9 @@ enable-msc end-weight-decay export-te-* fim-* finetune force-ds-sequence-paralle
 glu-linear-offset hysteresis initial-loss-scale inprocess-* kill-switch-* layernorm-epsilon lazy-mpu-init loss-scale*
 mid-level-* min-loss-scale mmap-warmup moe-eval-* moe-loss-coeff moe-min-capacity moe-token-drop-policy
 moe-train-capacity-factor muon-* no-barrier-* no-contiguous-* no-initialization no-one-logger no-pipeline-parallel
-no-query-key-layer-scaling no-tracking no-use-tokenizer-* num-dataset-* object-storage-* onnx-safe openai-gelu otel-*
+no-query-key-layer-scaling no-async-tensor-model-parallel-allreduce no-log-* master-addr
+use-mpi moe-per-layer-logging trigger-path verify-checkpoint* use-fused-sdpa
+wgrad-deferral-limit no-tracking no-use-tokenizer-* num-dataset-* object-storage-* onnx-safe openai-gelu otel-*
 override-* phase-transition-* pretrained-checkpoint profile-backward result-rejected-* rotary-position-* sample-*
 sft sft-* skip-tokenizer softmax-type squared-relu start-weight-decay sync-tp-* synchronize-each-layer universal-*
 use-cpu-initialization use-fused-* use-pin-memory use-ring-exchange-p2p use-te warmup yarn-* zero-allgather-*
@@ -220,6 +229,10 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
     if costly:
         flags.note(f"given, and not priced: {'; '.join(costly)}.")
     others = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
+    for flag in filter(_DECIDING.search, others):
+        flags.problem(f"{flag} is of a fork of Megatron-LM, cuts or orders the work in its own way, and is not priced.")
+    if others and len(others) == len(flags.words):
+        flags.problem(f"no flag here is one of Megatron-LM's: {', '.join(sorted(others)[:8])}.")
     if unread and others:
         flags.note(f"nest does not know these flags, nor whether they cost anything: {', '.join(sorted(others))}.")
 

@@ -5,6 +5,7 @@ Logs: `_print_args` in megatron/training/arguments.py.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from attrs import field, frozen
@@ -15,7 +16,8 @@ from nest.exporters.megatron.reading.files import Files
 from nest.exporters.megatron.reading.flags import COSTLY
 from nest.exporters.megatron.reading.ranks import count_ranks, launches
 from nest.exporters.megatron.reading.script import walk
-from nest.exporters.megatron.reading.walked import Walk
+from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy
+from nest.exporters.megatron.reading.walked import Call, Walk
 from nest.io import read_mapping_text
 
 LONGEST = 2**20
@@ -115,21 +117,91 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     calls = [(call, place) for call in script.calls if (place := _program(call.words)) is not None]
     variables = {name: " ".join(words) for name, words in script.variables.items()}
     notes = [
-        f"line {line} was passed over: what it does hangs on what only a run would tell." for line in script.passed_over
+        f"line {line} was passed over: what it does hangs on what only a run would tell."
+        for line in dict.fromkeys(script.passed_over)
     ]
-    if script.absent:
-        named = ", ".join(dict.fromkeys(script.absent))
-        notes.append(f"what the script sources is not here, and is taken to set nothing: {named}.")
-    if not calls and script.absent:
-        raise InputError(f"no Python program is called here, and what the script sources is not here: {named}.")
+    absent = ", ".join(dict.fromkeys(script.absent))
+    if absent:
+        notes.append(f"what the script sources is not here, and is taken to set nothing: {absent}.")
     if not calls:
-        flags = _arrays(script)
+        flags = () if absent else _arrays(script)
+        unseen = _unseen(script)
+        if unseen and not flags:
+            raise InputError(f"no Python program is called here; {unseen}.")
         devices, how = _unlaunched(script, variables, options) if flags else (None, ())
         return Launch(flags, devices, (*how, *notes))
-    call, place = max(calls, key=lambda each: sum(word.partition("=")[0] in KNOWN for word in each[0].words))
-    devices, sentence = count_ranks((*call.around, *call.words[:place]), variables, options, script.files)
+    call, place = max(calls, key=_flags_known)
     words = call.words
-    return Launch(words[place + 1 :], devices, (sentence, *notes), program=words[place], files=script.files)
+    rest = words[place + 1 :]
+    notes += _not_alone(
+        call, [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))]
+    )
+    notes += _unset(rest, text)
+    if absent and not any(word.startswith("--") for word in rest):
+        raise InputError(f"{words[place]} is called without flags, and what the script sources is not here: {absent}.")
+    try:
+        devices, sentence = count_ranks((*call.around, *words[:place]), variables, options, script.files)
+    except InputError as error:
+        if options.arguments or not re.search(r"=[\"']?\$\{?[1-9]\b", text):
+            raise
+        raise InputError(f"{error} The script takes arguments; give them behind `--`.") from None
+    return Launch(rest, devices, (sentence, *notes), program=words[place], files=script.files)
+
+
+def _flags_known(call: tuple[Call, int]) -> int:
+    return sum(word.replace("_", "-").partition("=")[0] in KNOWN for word in call[0].words)
+
+
+def _not_alone(call: Call, others: Sequence[Call]) -> list[str]:
+    """What to tell of other calls, which train otherwise.
+
+    Raises:
+        InputError: a loop makes them, so that none of them is the one.
+    """
+    if any(other.loops == call.loops for other in others):
+        for name, values in call.loops:
+            if not name:
+                raise InputError(
+                    f"line {call.line} runs with other flags in each turn of a loop; write one of its runs."
+                )
+            if len(values) > 1:
+                shown = ", ".join(values[:8]) + (", ..." if len(values) > 8 else "")
+                raise InputError(
+                    f"line {call.line} runs once for each {name} of {shown}; choose one, such as "
+                    f"`-- {name}={values[0]}`."
+                )
+    lines = sorted({other.line for other in others if other.line != call.line})
+    said = ", ".join(map(str, lines))
+    return [f"line {call.line} is read; other runs are on line {said}."] if lines else []
+
+
+def _unset(words: Sequence[str], text: str) -> list[str]:
+    """What to tell of variables in place of flags, or behind one that may take no value."""
+    names = []
+    for before, word in pairwise(("", *words)):
+        unset = UNSET.fullmatch(word)
+        if unset and (not before.startswith("--") or _LIKE_FLAGS.search(unset[1])):
+            names += [] if re.search(rf"\b{unset[1]}\+?=", text) else [unset[1]]  # Set where a condition does not hold.
+    return [
+        f"nothing sets ${name}, which is taken to be empty; {remedy(f'{UNKNOWN}${name}{UNKNOWN}')} says it."
+        for name in dict.fromkeys(names)
+    ]
+
+
+_LIKE_FLAGS = re.compile("arg|opt|extra|flag|param", re.IGNORECASE)
+
+
+def _unseen(script: Walk) -> str:
+    """Where else a program may be called; empty: nowhere."""
+    if script.absent:
+        return f"what the script sources is not here: {', '.join(dict.fromkeys(script.absent))}"
+    if script.absent_runs:
+        return f"the scripts that it runs are not here: {', '.join(dict.fromkeys(script.absent_runs))}"
+    lines = [call.line for call in script.calls if call.words[0] == "eval" and UNKNOWN in "".join(call.words)]
+    if lines or script.passed_over:
+        lines = lines or script.passed_over
+        return f"what only a run would tell may call one, on line {', '.join(map(str, dict.fromkeys(lines)))}"
+    return ""
 
 
 def _unlaunched(

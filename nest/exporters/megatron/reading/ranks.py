@@ -1,7 +1,8 @@
 """How many processes a launcher starts, and what says so.
 
 Options: `torchrun --help` (PyTorch 2.6), `deepspeed --help` (launcher/runner.py of DeepSpeed 0.16), man srun and sbatch
-of Slurm 24.05, man mpirun of Open MPI 4.1 and of MPICH.
+of Slurm 24.05, man mpirun of Open MPI 4.1 and of MPICH, man jsrun of IBM JSM 10.3 (as the guide to
+OLCF's Summit has it), man aprun of Cray ALPS.
 """
 
 import re
@@ -12,12 +13,16 @@ from attrs import frozen
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.files import Files
-from nest.exporters.megatron.reading.tokens import UNKNOWN
+from nest.exporters.megatron.reading.schedulers import NODES as JOB_NODES
+from nest.exporters.megatron.reading.schedulers import TASKS as JOB_TASKS
+from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy, wanted
 
 TORCH, DEEPSPEED, SLURM, MPI, ACCELERATE = "torchrun", "deepspeed", "srun", "mpirun", "accelerate launch"
+JSM, ALPS = "jsrun", "aprun"
 LAUNCHERS = {
     "torchrun": TORCH, "torch.distributed.run": TORCH, "torch.distributed.launch": TORCH, "deepspeed": DEEPSPEED,
     "srun": SLURM, "mpirun": MPI, "mpiexec": MPI, "mpiexec.hydra": MPI, "orterun": MPI, "accelerate": ACCELERATE,
+    "jsrun": JSM, "aprun": ALPS,
 }  # fmt: skip
 """What starts processes, by the word it is called with."""
 
@@ -25,16 +30,22 @@ NODES = {TORCH: ("--nnodes",), DEEPSPEED: ("--num-nodes",), SLURM: ("--nodes", "
 PER_NODE = {
     TORCH: ("--nproc-per-node",), DEEPSPEED: ("--num-gpus", "--num-accelerators"), SLURM: ("--ntasks-per-node",),
     MPI: ("-npernode", "--npernode", "-ppn", "--ppn", "-perhost", "-N"),
+    ALPS: ("-N", "--pes-per-node"),
 }  # fmt: skip
 TOTAL = {
     SLURM: ("--ntasks", "-n"), MPI: ("-np", "--np", "-n"), ACCELERATE: ("--num-processes",),
+    JSM: ("-p", "--np"), ALPS: ("-n", "--pes"),
 }  # fmt: skip
 """Options by launcher; torchrun's have a default of 1."""
 
-SLURM_NODES = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
-SLURM_TASKS = ("SLURM_NTASKS_PER_NODE",)
 DEVICES = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
 """Variables that say the same, which Slurm sets from `#SBATCH`."""
+
+LOOSE = "$"
+"""In place of an option, a variable that nothing sets."""
+
+SETS = {"-n": "--nrs", "-a": "--tasks-per-rs", "-r": "--rs-per-host"}
+"""Long names of what jsrun starts: sets of resources, tasks in each, and sets on a node."""
 
 _HOST = re.compile(r"^[ \t]*[^\s#]+[ \t]+slots=(\d+)", re.MULTILINE)
 _PER_NODE = re.compile(r"ppr:(\d+):node")
@@ -42,10 +53,11 @@ _PER_NODE = re.compile(r"ppr:(\d+):node")
 
 @frozen
 class Count:
-    """A number and what says so; None: nothing does, and `said` is why."""
+    """A number and what says so; None: nothing does, `said` is why, and `text` what is written."""
 
     value: int | None
     said: str
+    text: str = ""
 
 
 def count_ranks(
@@ -74,11 +86,13 @@ def count_ranks(
     if options.devices_per_node is not None:
         per_node = Count(options.devices_per_node, "--devices-per-node")
     if nodes.value is None or per_node.value is None:
-        unsaid = [each.said for each in (nodes, per_node) if each.value is None]
+        unsaid = [total.said] if total.text else [each.said for each in (nodes, per_node) if each.value is None]
         remedies = [("--nodes", nodes), ("--devices-per-node", per_node)]
         asked = " and ".join(option for option, each in remedies if each.value is None)
         why = ", and ".join(dict.fromkeys(unsaid))
-        raise InputError(f"nothing says how many ranks there are: {why}; give {asked}.")
+        help_ = remedy(" ".join(each.text for each in (total, nodes, per_node) if each.value is None))
+        more = f", or {help_}" if help_ else ""
+        raise InputError(f"nothing says how many ranks there are: {why}; give {asked}{more}.")
     size = nodes.value * per_node.value
     shape = f"{nodes.value} {'node' if nodes.value == 1 else 'nodes'} x {per_node.value}"
     return size, f"{_ranks(size)}: {shape}, from {_joined(nodes.said, per_node.said)}."
@@ -128,8 +142,10 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if _called(words, at):
             return
         if not word.startswith("-"):
+            if UNSET.fullmatch(word) and not "".join(words[at - 1 : at]).startswith("-"):
+                yield LOOSE, word
             continue
-        short = re.fullmatch(r"(-[Nn])(\d+)", word)
+        short = re.fullmatch(r"(-[A-Za-z])(\d+)", word)
         name, equals, value = word.partition("=")
         following = "".join(words[at + 1 : at + 2])
         if short:
@@ -142,9 +158,10 @@ def _said(launcher: str | None, options: Mapping[str, str], names: Sequence[str]
     """What the first of `names` says that is given; None: none is."""
     for name in names:
         if name in options:
-            number, text = _whole(options[name]), options[name].replace(UNKNOWN, "")
+            number, text = _whole(options[name]), options[name]
             what = f"{launcher} {name}"
-            return Count(number, what if number else f"{what} is {text!r:.40}, which only a run would tell")
+            why = "which nothing sets" if wanted(text) else "which only a run would tell"
+            return Count(number, what if number else f"{what} is {_shown(text)!r:.60}, {why}", text)
     return None
 
 
@@ -161,13 +178,15 @@ def _nodes(
     given = _said(name, said, NODES.get(name or "", ()))
     if given is not None:
         return given
+    if name in (TORCH, DEEPSPEED) and LOOSE in said:
+        return Count(None, f"{name} is called with {_shown(said[LOOSE])}, which nothing sets", said[LOOSE])
     if name == TORCH:
         return Count(1, "torchrun (without --nnodes)")
     if name == DEEPSPEED:
         return _hosts(said, files)
-    slurm = _said(SLURM, around, NODES[SLURM]) or _variable(variables, SLURM_NODES)
-    if slurm is not None and name in (SLURM, MPI):
-        return slurm
+    allotted = _said(SLURM, around, NODES[SLURM]) or _variable(variables, JOB_NODES)
+    if allotted is not None and name in (SLURM, MPI, JSM, ALPS):
+        return allotted
     return Count(None, f"{name} is given no number of nodes" if name else "no launcher calls the program")
 
 
@@ -182,6 +201,8 @@ def _hosts(said: Mapping[str, str], files: Files) -> Count:
 
 def _per_node(name: str | None, said: Mapping[str, str], variables: Mapping[str, str], files: Files) -> Count:
     if name == TORCH and "--nproc-per-node" not in said:
+        if LOOSE in said:
+            return Count(None, f"{name} is called with {_shown(said[LOOSE])}, which nothing sets", said[LOOSE])
         return Count(1, "torchrun (without --nproc-per-node)")
     devices = _variable(variables, DEVICES)
     if name == TORCH and said["--nproc-per-node"] in ("gpu", "auto"):
@@ -197,7 +218,7 @@ def _per_node(name: str | None, said: Mapping[str, str], variables: Mapping[str,
         return (
             Count(slots.pop(), "its slots") if len(slots) == 1 else Count(None, "deepspeed takes all that a node has")
         )
-    tasks = _variable(variables, SLURM_TASKS)
+    tasks = _variable(variables, JOB_TASKS)
     if name in (SLURM, MPI) and tasks is not None:
         return tasks
     if name is None:
@@ -207,12 +228,14 @@ def _per_node(name: str | None, said: Mapping[str, str], variables: Mapping[str,
 
 def _total(name: str | None, said: Mapping[str, str], variables: Mapping[str, str], files: Files) -> Count:
     given = _said(name, said, TOTAL.get(name or "", ()))
-    if given is not None and given.value is not None:
+    if given is not None and (given.value is not None or wanted(given.text)):
         return given
     if name == DEEPSPEED and "--include" in said:
         devices = [host.partition(":")[2] for host in said["--include"].split("@")]
         if all(devices):
             return Count(sum(len(each.split(",")) for each in devices), "deepspeed --include")
+    if name == JSM:
+        return _in_sets(said) or Count(None, "")
     if name == MPI:
         hosts = next((said[each] for each in ("-H", "-host", "--host") if each in said), "")
         slots = [host.rpartition(":")[2] for host in hosts.split(",") if host]
@@ -221,6 +244,17 @@ def _total(name: str | None, said: Mapping[str, str], variables: Mapping[str, st
     if name == SLURM and not any(option in said for option in (*NODES[SLURM], *PER_NODE[SLURM])):
         return _variable(variables, ("SLURM_NTASKS",)) or Count(None, "")
     return (_variable(variables, ("WORLD_SIZE",)) if name is None else None) or Count(None, "")
+
+
+def _in_sets(said: Mapping[str, str]) -> Count | None:
+    """The tasks of jsrun's sets of resources."""
+    options = {SETS.get(name, name): value for name, value in said.items()}
+    sets, tasks = (
+        _whole(options.get(name, "1" if name == "--tasks-per-rs" else "")) for name in list(SETS.values())[:2]
+    )
+    if sets is None or tasks is None:
+        return _said(JSM, options, ("--nrs",)) if wanted(options.get("--nrs", "")) else None
+    return Count(sets * tasks, "jsrun --nrs and --tasks_per_rs")
 
 
 def _shown(text: str) -> str:

@@ -1,28 +1,39 @@
 """A launch script, walked through without running anything: what it sets, and what it would call."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.conditions import either, holds, negated
+from nest.exporters.megatron.reading.cursor import (
+    ASSIGNMENT,
+    CLOSERS,
+    DECLARATIONS,
+    END,
+    ENDS,
+    JOINTS,
+    REDIRECTIONS,
+    SHELLS,
+    SUBMITTERS,
+    Cursor,
+    assigns,
+    counted,
+    is_script,
+)
 from nest.exporters.megatron.reading.expansion import Expander
-from nest.exporters.megatron.reading.tokens import UNKNOWN, Token, Tokenizer
-from nest.exporters.megatron.reading.walked import Call, Walk, beginning, positional
+from nest.exporters.megatron.reading.schedulers import directives, submitted
+from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, Token, Tokenizer, settled
+from nest.exporters.megatron.reading.walked import Call, Walk, beginning, count_tasks, is_positional, positional
 
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=", re.DOTALL)
-DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
-ENDS = frozenset({"\n", ";", "&"})
-JOINTS = frozenset({"&&", "||", "|"})
-REDIRECTIONS = frozenset({"<", ">", ">>", "<<", "<<<", "&>", ">&", "<&"})
-CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
-END = "end"
 READERS = frozenset({"cat", "echo", "chmod", "cp", "printf", "tee"})
 """Commands that run no script they are given."""
 
 MOST_WALKS = 1000
-SHELLS = frozenset({"sbatch", "bash", "sh"})
+MOST_TURNS = 100
+"""Of a loop."""
+
 DEEPEST = 50
 
 _INNER = re.compile(r"\S\s+\S*\.py\s")
@@ -42,26 +53,16 @@ def walk(text: str, options: LaunchOptions | None = None) -> Walk:
     return result
 
 
-class _Walker:
+class _Walker(Cursor):
     """Walks through tokens; what is not active is read over."""
 
     def __init__(self, tokens: Sequence[Token], result: Walk, depth: int = 0, around: tuple[str, ...] = ()) -> None:
-        self.tokens = [*tokens, Token(tokens[-1].line if tokens else 1, operator=END)]
+        super().__init__(tokens)
         self.result = result
-        self.at = 0
         self.depth = depth
         self.around = around
         self.tested = False  # Whether the last command was a test.
         self.expander = Expander(result.variables)
-
-    @property
-    def token(self) -> Token:
-        """The next one."""
-        return self.tokens[min(self.at, len(self.tokens) - 1)]
-
-    def _skip(self, operators: Container[str]) -> None:
-        while self.token.operator in operators:
-            self.at += 1
 
     def block(self, *, active: bool) -> None:
         """Commands up to a word that closes them."""
@@ -94,9 +95,18 @@ class _Walker:
     def command(self, *, active: bool) -> bool | None:
         """One command; whether it succeeds, None: nobody knows."""
         token = self.token
-        compound = {"if": self._if, "case": self._case, "for": self._loop, "while": self._loop, "until": self._loop}
+        compound = {"if": self._if, "case": self._case, "for": self._for, "while": self._while, "until": self._while}
         if token.operator == "(":
-            self._parentheses(active)
+            self.at += 1
+            self.block(active=active)
+            if self.token.operator != ")":
+                raise InputError(f"line {token.line}: the parenthesis that opens here is never closed.")
+            self.at += 1
+        elif token.operator == "((":
+            self.at += 1
+            value = self.expander.value(token)
+            self.tested = True
+            return None if UNKNOWN in value else value != "0"
         elif token.operator in REDIRECTIONS:
             self.at += 2
         elif token.operator:
@@ -110,7 +120,7 @@ class _Walker:
         elif token.bare == "{":
             self.at += 1
             self.block(active=active)
-            self._close("}")
+            self.close("}")
         else:
             return self._simple(active)
         return None
@@ -119,7 +129,7 @@ class _Walker:
         """Assignments, then a command and its words."""
         line = self.token.line
         parts: list[Token] = []
-        documents: list[str] = []
+        documents: list[Token] = []
         written: list[Token] = []
         target = ""
         while (token := self.token).operator not in (END, ")", ";;", *ENDS):
@@ -129,7 +139,7 @@ class _Walker:
                     parts.pop()
                 self.at += 1
                 if active and self.token.document and parts and parts[0].bare in SHELLS:
-                    documents.append(self.token.document)
+                    documents.append(self.token)
                 elif active and self.token.document:
                     written.append(self.token)
                 elif active and token.operator == ">":
@@ -146,7 +156,9 @@ class _Walker:
             if inside and token.bare == "]]":
                 break
         for document in documents:  # The shell has put the values of variables in before.
-            self._inner(document.replace("\\$", "$"))
+            text = document.document
+            self._asked_for(self._document(document), [word for part in parts for word in self._words(part)])
+            self._inner(text.replace("\\$", "$"))
         if written and parts[:1] and parts[0].bare == "tee":
             target = self.expander.value(parts[-1])
         for token in written:
@@ -170,23 +182,23 @@ class _Walker:
         if self.result.walks > MOST_WALKS:
             raise InputError(f"line {self.token.line}: the script calls its functions more than {MOST_WALKS} times.")
         variables = self.result.variables
-        before = {name: value for name, value in variables.items() if not name.isidentifier()}
+        before = {name: value for name, value in variables.items() if is_positional(name)}
         if arguments is not None:
             for name in before:
                 del variables[name]
             variables |= positional(arguments)
         _Walker(tokens, self.result, self.depth, (*self.around, *around)).block(active=True)
         if arguments is not None:
-            for name in [name for name in variables if not name.isidentifier()]:
+            for name in list(filter(is_positional, variables)):
                 del variables[name]
             variables |= before
 
     def _perform(self, parts: list[Token], line: int) -> bool | None:
         rest, self.tested = list(parts), False
-        while rest and (rest[0].bare in DECLARATIONS or _assigns(rest[0])):
+        while rest and (rest[0].bare in DECLARATIONS or assigns(rest[0])):
             token = rest.pop(0)
             if token.bare in DECLARATIONS:
-                rest = [each for each in rest if _assigns(each)]
+                rest = [each for each in rest if assigns(each)]
             else:
                 self._assign(token)
         if not rest:
@@ -202,6 +214,7 @@ class _Walker:
         words = [word for token in rest for word in self._words(token)]
         if words[:1] == ["!"]:
             return None
+        words = words[1:] if words and UNSET.fullmatch(words[0]) else words  # Such as $DEBUG or $SUDO.
         if words and words[0] in self.result.functions:
             self._walk(self.result.functions[words[0]], (), words[1:])
             return None
@@ -209,15 +222,33 @@ class _Walker:
             self._source(words[1], (), words[2:] or None)
         elif first == "shift":
             self.result.variables |= positional(self.result.variables.get("@", ())[1:])
+        elif first == "eval" and _INNER.search(" ".join(words)):
+            self._inner(" ".join(words[1:]))
         elif words:
-            self.result.calls.append(Call(line, tuple(words), self.around))
+            self.result.calls.append(Call(line, tuple(words), self.around, tuple(self.result.loops)))
             for place, word in enumerate(words):  # Such as `bash -c "torchrun ..."`.
-                if _INNER.search(word) or _is_script(words, place):
+                if _INNER.search(word) or is_script(words, place):
                     self._inner(word, tuple(words[:place]))
             at = next((place for place, word in enumerate(words) if word.endswith(".sh")), None)
-            if at is not None and first not in READERS and self.result.files.text(words[at]) is not None:
-                self._source(words[at], words[:at], words[at + 1 :])
+            if at is not None and first not in READERS:
+                self._run(words, at)
         return {"true": True, ":": True, "false": False}.get(first)
+
+    def _run(self, words: Sequence[str], at: int) -> None:
+        """Walk through the script that a command runs, where it is here."""
+        text = self.result.files.text(words[at])
+        if text is None:
+            self.result.absent_runs.append(words[at].replace(UNKNOWN, ""))
+            return
+        if words[0] in SUBMITTERS:
+            self._asked_for(text, words[:at])
+        self._source(words[at], words[:at], words[at + 1 :])
+
+    def _asked_for(self, text: str, words: Sequence[str]) -> None:
+        """Set what a script's lines for the scheduler say, and the options it is submitted with, which win."""
+        said = (*directives(text), *(submitted(words[1:]) if words[0] in SUBMITTERS else ()))
+        self.result.variables |= {name: (value,) for name, value in said if UNKNOWN not in value}
+        count_tasks(self.result.variables)
 
     def _source(self, name: str, around: Sequence[str], arguments: Sequence[str] | None) -> None:
         """Walk through another script, where it is here."""
@@ -237,7 +268,7 @@ class _Walker:
 
     def _test_words(self, tokens: list[Token]) -> list[str]:
         """The words of a test, one for each token: `[[` parts no words, and `[` has quotes where it counts."""
-        words = [token.operator or self.expander.value(token) for token in tokens[1:]]
+        words = [token.operator or settled(self.expander.value(token)) for token in tokens[1:]]
         return words[:-1] if tokens[0].bare != "test" and words[-1:] in (["]"], ["]]"]) else words
 
     def _assign(self, token: Token) -> None:
@@ -254,17 +285,17 @@ class _Walker:
     def _if(self, active: bool) -> None:
         line, taken = self.token.line, False
         closer = "if"
+        self.at += 1
         while closer != "fi":
-            self.at += closer != "else"
             wanted = True if closer == "else" else self._condition(active and not taken)
             if closer != "else":
-                self._close("then")
+                self.close("then")
             if wanted is None and active and not taken:
                 self.result.passed_over.append(line)
                 taken = True  # Nor do the other branches: any of them may be the one.
             self.block(active=active and not taken and wanted is True)
             taken = taken or wanted is True
-            closer = self._close("fi") if closer == "else" else self._close("elif", "else", "fi")
+            closer = self.close("fi") if closer == "else" else self.close("elif", "else", "fi")
 
     def _condition(self, active: bool, end: str = "then") -> bool | None:
         """The commands between `if` and `then`, or `while` and `do`."""
@@ -288,9 +319,9 @@ class _Walker:
     def _case(self, active: bool) -> None:
         line = self.token.line
         self.at += 1
-        value = self.expander.value(self.token)
+        value = settled(self.expander.value(self.token))
         self.at += 1
-        self._close("in")
+        self.close("in")
         unknown, taken = UNKNOWN in value, False
         if unknown and active:
             self.result.passed_over.append(line)
@@ -303,36 +334,62 @@ class _Walker:
             fits = not unknown and not taken and any(fnmatchcase(value, pattern) for pattern in patterns)
             self.block(active=active and fits)
             taken = taken or fits
-            self._skip((*ENDS, ";;"))
-        self._close("esac")
+            self.skip((*ENDS, ";;"))
+        self.close("esac")
 
-    def _loop(self, active: bool) -> None:
-        line, start = self.token.line, self.at
-        if active and self.token.bare == "while":  # Such as the one that reads the script's arguments.
-            for _ in range(MOST_WALKS):
-                self.at = start + 1
-                wanted = self._condition(True, "do")
-                if wanted is None:
-                    break
-                self._close("do")
-                self.block(active=wanted)
-                self._close("done")
-                if not wanted:
-                    return
-            self.at = start
-        while self.token.operator != END and self.token.bare != "do":
+    def _for(self, active: bool) -> None:
+        """Each value in turn, as bash takes them; one that stands for all, where only a run would tell them."""
+        header = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        counting = ASSIGNMENT.match("".join(piece.text for piece in header.pieces).strip())
+        name = counting[1] if header.operator and counting else header.bare
+        self.at += 2
+        self.skip({"\n"})
+        values = list(self.result.variables.get("@", ()))
+        if self.token.bare == "in":
             self.at += 1
-        self._close("do")
-        self.block(active=False)
-        self._close("done")
-        if active:
-            self.result.passed_over.append(line)
+            values = []
+            while self.token.operator not in (END, *ENDS):
+                values += [each for value in self._words(self.token) for each in counted(value)]
+                self.at += 1
+        self.close("do")
+        if name in self.result.chosen:
+            values = [self.result.chosen[name]]
+        elif header.operator or len(values) > MOST_TURNS or any(UNKNOWN in value for value in values):
+            values = [f"{UNKNOWN}${name}...{UNKNOWN}"]
+        start = self.at
+        self.result.loops.append((name, tuple(values)))
+        for value in values if active else ():
+            self.at = start
+            self.result.variables[name] = (value,)
+            self.block(active=True)
+        if not active or not values:
+            self.block(active=False)
+        self.result.loops.pop()
+        self.close("done")
+
+    def _while(self, active: bool) -> None:
+        """Turns until the condition, or what only a run changes, ends them."""
+        line, start, until = self.token.line, self.at, self.token.bare == "until"
+        self.result.loops.append(("", ()))
+        for _ in range(MOST_TURNS):
+            self.at = start + 1
+            holds_here = self._condition(active, "do")
+            goes_on = active and (negated(holds_here) if until else holds_here)
+            self.close("do")
+            before = dict(self.result.variables)
+            self.block(active=goes_on is True)
+            self.close("done")
+            if active and goes_on is None:
+                self.result.passed_over.append(line)
+            if not goes_on or before == self.result.variables:
+                break
+        self.result.loops.pop()
 
     def _function(self, line: int, parts: Sequence[Token]) -> None:
         """`name() { ... }`; anything else with a parenthesis behind words is read over."""
         if self.token.operator == "(":
-            self._parentheses(False)
-        self._skip({"\n"})
+            self.read_over()
+        self.skip({"\n"})
         if self.token.bare != "{":
             self.result.passed_over.append(line)
             return
@@ -340,35 +397,3 @@ class _Walker:
         self.command(active=False)
         if parts:
             self.result.functions[parts[-1].bare] = self.tokens[start : self.at - 1]
-
-    def _parentheses(self, active: bool) -> None:
-        """A list in parentheses; `((...))` is read over."""
-        line, depth = self.token.line, 0
-        while self.token.operator != END:
-            depth += {"(": 1, ")": -1}.get(self.token.operator, 0)
-            self.at += 1
-            if not depth:
-                if active:
-                    self.result.passed_over.append(line)
-                return
-        raise InputError(f"line {line}: the parenthesis that opens here is never closed.")
-
-    def _close(self, *words: str) -> str:
-        """Go past one of `words`, which must come next."""
-        self._skip((*ENDS, ";;"))
-        word = self.token.bare
-        if word not in words:
-            raise InputError(f"line {self.token.line}: expected `{'` or `'.join(words)}` here; is this a bash script?")
-        self.at += 1
-        return word
-
-
-def _is_script(words: Sequence[str], place: int) -> bool:
-    """Whether the word is what a shell is given with `-c`."""
-    shell, option = words[place - 2 : place] if place > 1 else ("", "")
-    return shell.rpartition("/")[2] in SHELLS and re.fullmatch(r"-[a-z]*c", option) is not None
-
-
-def _assigns(token: Token) -> bool:
-    first = token.pieces[0] if token.pieces else None
-    return first is not None and first.kind == "text" and not first.quoted and bool(ASSIGNMENT.match(first.text))

@@ -12,10 +12,32 @@ OPERATORS = (";;", "&&", "||", "<<<", ">>", "<<", "&>", ">&", "<&", ";", "&", "|
 UNKNOWN = "\0"
 """Around what in a word the script does not say, such as the output of a command, which stands in between."""
 
+UNSET = re.compile(rf"{UNKNOWN}\$(\w+){UNKNOWN}")
+"""A variable that nothing sets, or an argument that is not given: empty, if nothing around the script sets it."""
+
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _EXPANDED = f"$`{UNKNOWN}"
 _SPECIAL = re.compile(r"""[\s;&|()<>'"\\$`\0]""")
+
+
+def settled(text: str) -> str:
+    """`text` with empty words for what nothing sets."""
+    return UNSET.sub("", text)
+
+
+def wanted(text: str) -> tuple[str, ...]:
+    """Names of variables and numbers of arguments, which nothing sets and `text` hangs on."""
+    return tuple(dict.fromkeys(re.findall(r"\$(\w+)", "".join(text.split(UNKNOWN)[1::2]))))
+
+
+def remedy(text: str) -> str:
+    """What to write behind `--` for what `text` hangs on; empty: that would not help."""
+    names = [name for name in wanted(text) if not name.isdecimal()]
+    said = [" ".join(f"{name}=VALUE" for name in names)] if names else []
+    last = max((int(name) for name in wanted(text) if name.isdecimal()), default=0)
+    said += [f"the script's {last} arguments" if last > 1 else "the script's argument"] if last else []
+    return f"`-- {' '.join(said)}`" if said else ""
 
 
 @frozen
@@ -96,6 +118,11 @@ class Tokenizer:
         if self.at >= len(self.text):
             return None
         line = self._line()
+        if self.text.startswith("((", self.at):
+            at, inside = self.at, self._balanced("(", ")")
+            if inside.endswith(")"):
+                return Token(line, (Piece("arithmetic", inside[1:-1], quoted=False),), operator="((")
+            self.at = at
         for operator in OPERATORS:
             if self.text.startswith(operator, self.at):
                 self.at += len(operator)
@@ -211,6 +238,9 @@ class Tokenizer:
             self.at += 1
             if not depth:
                 return self.text[start + 1 : self.at - 1]
+            if letter == "'" and opened == "(":  # Such as `$(cut -d '(' -f 1)`.
+                end = self.text.find(letter, self.at)
+                self.at = end + 1 if end >= 0 and "\n" not in self.text[self.at : end] else self.at
         self.at = start
         raise InputError(f"line {self._line()}: the `{opened}` that begins here is never closed.")
 

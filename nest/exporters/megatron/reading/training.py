@@ -120,7 +120,9 @@ def _weights(flags: FlagReader) -> dict[str, Any]:
 
 
 def _optimizer(flags: FlagReader) -> str:
-    name = flags.choice("--optimizer", {"adam": "adam", "sgd": "sgd-momentum"}, "adam")
+    name = flags.choice(
+        "--optimizer", {"adam": "adam", "sgd": "sgd-momentum", **dict.fromkeys(("adamw", "fusedadamw"), "adam")}, "adam"
+    )
     momentum = flags.number("--sgd-momentum")
     widths = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
     moments = (flags.choice("--exp-avg-dtype", widths, 4), flags.choice("--exp-avg-sq-dtype", widths, 4))

@@ -1,7 +1,7 @@
 """Flags of older versions, and of forks, in the words of today.
 
-Sources: megatron/arguments.py of Megatron-LM v1.1.5, v2.6 and v3.0, and of Megatron-DeepSpeed; what DeepSpeed's
-configuration says: https://www.deepspeed.ai/docs/config-json.
+Sources: megatron/arguments.py of Megatron-LM v1.1.5, v2.6 and v3.0, of Megatron-DeepSpeed (also HabanaAI's), and of
+Pai-Megatron-Patch; what DeepSpeed's configuration says: https://www.deepspeed.ai/docs/config-json.
 """
 
 import json
@@ -29,6 +29,8 @@ RENAMED = {
     "--use-flash-attn-builder": "--use-flash-attn",
     "--use-rms-norm": "--normalization RMSNorm",
     "--glu-activation": "--swiglu",
+    "--qk-nope-head-dim": "--qk-head-dim",
+    "--qk-rope-head-dim": "--qk-pos-emb-head-dim",
     "--fp8-hybrid": "--fp8-format hybrid",
     "--fp8-e4m3": "--fp8-format e4m3",
 }
@@ -101,6 +103,8 @@ def translate(flags: FlagReader, files: Files, *, printed: bool = False) -> None
 
 
 def _attention(flags: FlagReader, old: list[str]) -> None:
+    if flags.several("--use-fused-sdpa") not in ((), ("0",)):  # Habana's.
+        flags.words.setdefault("--use-flash-attn", ())
     newer = ("--use-flash-attn", "--attention-backend", "--transformer-impl", "--use-mcore-models")
     if old and not any(flag in flags.words for flag in newer):
         flags.words["--attention-backend"] = ("unfused",)
