@@ -132,6 +132,19 @@ def nest_exporters() -> list[Exporter]:
             "launchers",
             "torchrun",
         ),
+        Tool("sbatch", "Slurm: a batch script that runs the framework's command, for sbatch", "slurm_job", "sbatch"),
+        Tool(
+            "jobset",
+            "Kubernetes: a JobSet that runs the framework's command, for clusters with or without Kueue",
+            "kubernetes_jobs",
+            "jobset",
+        ),
+        Tool(
+            "pytorchjob",
+            "Kubernetes: a PyTorchJob of Kubeflow's training operator, as `jobset`",
+            "kubernetes_jobs",
+            "pytorchjob",
+        ),
         Tool("mpi", "Open MPI: a rankfile, a hostfile, and a script that runs mpirun with them", "launchers", "mpi"),
         Tool(
             "dot", "Graphviz: stages in the groups of the network they lie in, and what crosses their boundaries", "dot"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
-from nest.catalogue import network_levels, scale_up_levels
+from nest.catalogue import named_cluster, network_levels, scale_up_levels
 from nest.deployment import Deployment, Limits, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
@@ -244,6 +244,18 @@ def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
     if isinstance(network, (LinkGraph, Pairs)):
         return reduce(pairs(network) if isinstance(network, LinkGraph) else network).best.levels
     return network_levels(network) if isinstance(network, tuple) else network.levels
+
+
+def cluster_device(plan: PlanDocument) -> str:
+    """The name of the device that a plan runs on; empty: nobody says."""
+    spec = cluster_spec(plan)
+    source = spec.topology if spec.name is None else spec.name
+    if spec.device is not None:
+        return spec.device if isinstance(spec.device, str) else spec.device.name
+    try:
+        return named_cluster(source).device if isinstance(source, str) else ""
+    except InputError:  # A file.
+        return ""
 
 
 def domain_of(plan: PlanDocument) -> int:

@@ -41,7 +41,7 @@ class Node:
         return self.ranks == tuple(range(self.ranks[0], self.ranks[0] + len(self.ranks)))
 
 
-def _nodes_of(placed: Sequence[Placed]) -> tuple[Node, ...]:
+def nodes_of(placed: Sequence[Placed]) -> tuple[Node, ...]:
     """Every node, by its first rank."""
     nodes: dict[str, list[Placed]] = {}
     for each in placed:
@@ -52,7 +52,7 @@ def _nodes_of(placed: Sequence[Placed]) -> tuple[Node, ...]:
     )
 
 
-def _check_plain(nodes: Sequence[Node], kind: str) -> None:
+def check_plain(nodes: Sequence[Node], kind: str) -> None:
     """Make sure that the names of `nodes` can stand in a file that has no quoting.
 
     Raises:
@@ -93,7 +93,7 @@ def _head(nodes: Sequence[Node], about: Sequence[str]) -> list[str]:
     ]
 
 
-def _rendezvous(nodes: Sequence[Node], first: str | None = None) -> list[str]:
+def rendezvous(nodes: Sequence[Node], first: str | None = None) -> list[str]:
     """Where the processes meet: the node of rank 0, unless the environment says otherwise.
 
     `first` is a shell word for its host; None: it is known by name.
@@ -105,7 +105,7 @@ def _rendezvous(nodes: Sequence[Node], first: str | None = None) -> list[str]:
     ]
 
 
-def _gpu_maps(nodes: Sequence[Node], name: str) -> list[str]:
+def gpu_maps(nodes: Sequence[Node], name: str) -> list[str]:
     """Set CUDA_VISIBLE_DEVICES so that local rank `j` finds its accelerator as device `j`, unless it does anyway.
 
     `name`: shell text that stands for the name of this host.
@@ -150,8 +150,8 @@ def slurm(plan: PlanDocument) -> Mapping[str, str]:
         InputError: there is no rank table, or the name of a host cannot stand in a hostfile.
     """
     placed = placement(plan)
-    nodes = _nodes_of(placed)
-    _check_plain(nodes, "a hostfile of Slurm")
+    nodes = nodes_of(placed)
+    check_plain(nodes, "a hostfile of Slurm")
     return {
         SLURM_HOSTS: "".join(f"{each.node}\n" for each in placed),
         "slurm_launch.sh": _slurm_script(nodes, len(placed)),
@@ -165,32 +165,46 @@ def _slurm_script(nodes: Sequence[Node], ranks: int) -> str:
         "    bash slurm_launch.sh python train.py ...",
         "Call it inside an allocation that holds the nodes of the hostfile beside it.",
     ]
-    task = [
-        "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS",
-        *_gpu_maps(nodes, "$SLURMD_NODENAME"),
-        'exec "$@"',
-    ]
-    allocated = _stand_ins(nodes)
+    allocated = stand_ins(nodes)
     lines = [
         *_head(nodes, about),
         _HERE,
         *(_named_by_allocation(nodes) if allocated else [f'export SLURM_HOSTFILE="$here/{SLURM_HOSTS}"']),
-        *_rendezvous(nodes, '"$(head -n 1 "$SLURM_HOSTFILE")"' if allocated else None),
+        *rendezvous(nodes, '"$(head -n 1 "$SLURM_HOSTFILE")"' if allocated else None),
         f"srun -n {ranks} --distribution=arbitrary bash -c '",
-        *(f"  {line}" for line in task),
+        *(f"  {line}" for line in task_lines(nodes)),
         '\' rank "$@"',
     ]
     return "\n".join(lines) + "\n"
 
 
-def _stand_ins(nodes: Sequence[Node]) -> bool:
+def task_lines(nodes: Sequence[Node]) -> list[str]:
+    """What a task of Slurm does: tell its command what torchrun would, and become it."""
+    return [
+        "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS",
+        *gpu_maps(nodes, "$SLURMD_NODENAME"),
+        'exec "$@"',
+    ]
+
+
+def stand_ins(nodes: Sequence[Node]) -> bool:
     """Whether names of hosts are `node` and a number that stand for the nodes of an allocation."""
     alike = len({node.gpus for node in nodes}) == 1
     return alike and all(_STAND_IN.fullmatch(node.name) and not node.named for node in nodes)
 
 
 def _named_by_allocation(nodes: Sequence[Node]) -> list[str]:
-    """Write a hostfile with the names of the allocation's nodes, which Slurm sorts by its own topology."""
+    """Write a hostfile with the names of the allocation's nodes."""
+    return [
+        *allocated_hosts(nodes),
+        'export SLURM_HOSTFILE="$(mktemp)"',
+        "trap 'rm -f -- \"$SLURM_HOSTFILE\"' EXIT",
+        f'while read -r node; do echo "${{hosts[${{node#node}}]}}"; done <"$here/{SLURM_HOSTS}" >"$SLURM_HOSTFILE"',
+    ]
+
+
+def allocated_hosts(nodes: Sequence[Node]) -> list[str]:
+    """Find the names of the allocation's nodes, which Slurm sorts by its own topology."""
     needed = 1 + max(int(node.name.removeprefix("node")) for node in nodes)
     return [
         "# Node i of the allocation takes the place of node<i>.",
@@ -199,9 +213,6 @@ def _named_by_allocation(nodes: Sequence[Node]) -> list[str]:
         f'  echo "$0: the plan needs {needed} nodes, the allocation has ${{#hosts[@]}}" >&2',
         "  exit 2",
         "fi",
-        'export SLURM_HOSTFILE="$(mktemp)"',
-        "trap 'rm -f -- \"$SLURM_HOSTFILE\"' EXIT",
-        f'while read -r node; do echo "${{hosts[${{node#node}}]}}"; done <"$here/{SLURM_HOSTS}" >"$SLURM_HOSTFILE"',
     ]
 
 
@@ -216,7 +227,7 @@ def torchrun(plan: PlanDocument) -> Mapping[str, str]:
         InputError: there is no rank table.
     """
     placed = placement(plan)
-    nodes = _nodes_of(placed)
+    nodes = nodes_of(placed)
     start = _torchrun if all(node.adjacent for node in nodes) else _processes
     return {"torchrun_launch.sh": "\n".join(start(nodes, len(placed))) + "\n"}
 
@@ -234,7 +245,7 @@ def _torchrun(nodes: Sequence[Node], ranks: int) -> list[str]:
     return [
         *_head(nodes, _about_torchrun(nodes, ranks)),
         *_located(nodes, lambda node: f"node_rank={numbers[node.name]} processes={len(node.ranks)}"),
-        *_rendezvous(nodes),
+        *rendezvous(nodes),
         f'exec torchrun --no-python --nnodes={len(nodes)} --nproc-per-node="$processes" --node-rank="$node_rank" \\',
         '  --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"',
     ]
@@ -248,7 +259,7 @@ def _processes(nodes: Sequence[Node], ranks: int) -> list[str]:
     return [
         *_head(nodes, about),
         *_located(nodes, lambda node: f"ranks=({' '.join(map(str, node.ranks))})"),
-        *_rendezvous(nodes),
+        *rendezvous(nodes),
         f'export WORLD_SIZE={ranks} LOCAL_WORLD_SIZE="${{#ranks[@]}}"',
         "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
         'for local_rank in "${!ranks[@]}"; do',
@@ -271,7 +282,7 @@ def _located(nodes: Sequence[Node], action: Callable[[Node], str]) -> list[str]:
         '  echo "$0: ${NEST_NODE:-$(hostname)} is no node of the plan; set NEST_NODE to the name of one" >&2',
         "  exit 2",
         "fi",
-        *_gpu_maps(nodes, '"$node"'),
+        *gpu_maps(nodes, '"$node"'),
     ]
 
 
@@ -290,8 +301,8 @@ def mpi(plan: PlanDocument) -> Mapping[str, str]:
         InputError: there is no rank table, or the name of a host cannot stand in a hostfile.
     """
     placed = placement(plan)
-    nodes = _nodes_of(placed)
-    _check_plain(nodes, "a hostfile of Open MPI")
+    nodes = nodes_of(placed)
+    check_plain(nodes, "a hostfile of Open MPI")
     return {
         MPI_HOSTS: "".join(f"{node.name} slots={len(node.ranks)}\n" for node in nodes),
         MPI_RANKS: _rankfile(placed, nodes),
@@ -319,7 +330,7 @@ def _mpi_script(nodes: Sequence[Node], ranks: int) -> str:
     lines = [
         *_head(nodes, about),
         _HERE,
-        *_rendezvous(nodes),
+        *rendezvous(nodes),
         'case "$(mpirun --version | head -n 1)" in',
         f'  *" 3."*|*" 4."*) how=(--rankfile "$here/{MPI_RANKS}") ;;',
         f'  *) how=(--map-by "rankfile:file=$here/{MPI_RANKS}") ;;',
@@ -334,11 +345,11 @@ def _mpi_script(nodes: Sequence[Node], ranks: int) -> str:
 def _maps(nodes: Sequence[Node]) -> list[str]:
     """Set CUDA_VISIBLE_DEVICES by the name of the host, of which processes know the whole or the first part."""
     if len({node.gpus for node in nodes}) == 1:
-        return _gpu_maps(nodes, "")
+        return gpu_maps(nodes, "")
     known = _by_node(nodes, "$name", lambda node: "node=$name")
     return [
         "for name in $(hostname -s) $(hostname); do",
         *(f"  {line}" for line in known),
         "done",
-        *_gpu_maps(nodes, "$node"),
+        *gpu_maps(nodes, "$node"),
     ]

@@ -243,7 +243,7 @@ def _representer() -> Any:
 
     class Representer(SafeRepresenter):
         def represent_str(self, text: str) -> Any:
-            style = None if PLAIN.fullmatch(text) else '"'
+            style = None if PLAIN.fullmatch(text) else "|" if "\n" in text else '"'
             return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Representer.add_representer(str, Representer.represent_str)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from shlex import quote
+from shlex import split as shlex_split
 
 from nest.errors import InputError
 
@@ -28,6 +29,12 @@ Flags = dict[str, Value]
 def given_flags(flags: Mapping[str, Value]) -> dict[str, bool | int | float | str | tuple[str, ...]]:
     """The flags that are given: those that are neither False nor None."""
     return {flag: value for flag, value in flags.items() if value is not None and value is not False}
+
+
+def given_words(groups: Mapping[str, Flags]) -> tuple[str, ...]:
+    """The words of a command line with all flags of `groups`."""
+    given = [pair for flags in groups.values() for pair in given_flags(flags).items()]
+    return tuple(word for flag, value in given for word in shlex_split(_words(flag, value)))
 
 
 def shell_file(

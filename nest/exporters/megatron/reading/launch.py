@@ -1,19 +1,17 @@
-"""The arguments of Megatron-LM in a launch script, a YAML map or a log, and how many devices they are launched on.
-
-Logs: `_print_args` in megatron/training/arguments.py.
-"""
+"""The arguments of Megatron-LM in a script, a job of Kubernetes, a map or a log, and how many devices it runs on."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.files import Files
-from nest.exporters.megatron.reading.flags import COSTLY
+from nest.exporters.megatron.reading.logs import printed
+from nest.exporters.megatron.reading.manifests import is_manifest, pods_of
 from nest.exporters.megatron.reading.ranks import count_ranks, launches
 from nest.exporters.megatron.reading.script import walk
 from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy
@@ -59,14 +57,19 @@ def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
     Raises:
         InputError: the text is no log, no script and no map, or has no arguments.
     """
-    printed = _printed(text)
-    if printed is not None:
-        return printed
+    log = printed(text)
+    if log is not None:
+        return Launch(*log, printed=True)
     if len(text) > LONGEST:
         raise InputError(f"this has more than {LONGEST} characters; scripts that launch Megatron-LM have thousands.")
     asked = options or LaunchOptions()
     try:
-        launch = _of_map(text, asked) if re.search(rf"^{MAP}\s*:", text, re.MULTILINE) else _of_script(text, asked)
+        if is_manifest(text):
+            launch = _of_manifest(text, asked)
+        elif re.search(rf"^{MAP}\s*:", text, re.MULTILINE):
+            launch = _of_map(text, asked)
+        else:
+            launch = _of_script(text, asked)
     except RecursionError:
         raise InputError("this is nested too deeply to be read.") from None
     if not launch.words:
@@ -89,6 +92,35 @@ def _of_map(text: str, options: LaunchOptions) -> Launch:
     if options.nodes is not None and per_node is not None:
         return Launch(tuple(words), *_told(options.nodes * per_node, f"{options.nodes} nodes x {per_node}"))
     return Launch(tuple(words), *_told(_whole(said.get("WORLD_SIZE", "")), "WORLD_SIZE"))
+
+
+def _of_manifest(text: str, options: LaunchOptions) -> Launch:
+    """The launch in the pods of a job of Kubernetes: of several that run something, the one with most flags."""
+    pods = pods_of(text)
+    users = [each for each in pods if each.devices and each.count]
+    each_pod = {each.devices for each in users}
+    found: list[Launch] = []
+    for each in pods:
+        script, asked = each.script(options)
+        if not any(word in script for word in (".py", "-m ")) and not asked.arguments:
+            continue
+        try:
+            found.append(_of_script(script, asked))
+        except InputError:
+            if len(each_pod) != 1 or (options.nodes, options.devices_per_node) != (None, None):
+                raise
+            nodes, devices = sum(each.count for each in users), next(iter(each_pod))
+            launch = _of_script(script, evolve(asked, nodes=nodes, devices_per_node=devices))
+            how = f"{nodes * devices} ranks: {nodes} pods x {devices} accelerators."
+            found.append(evolve(launch, notes=(how, *launch.notes[1:])))
+    if not found:
+        raise InputError("no container here calls a Python program; what its image runs by itself is not known.")
+    best = max(found, key=lambda launch: sum(word.partition("=")[0] in KNOWN for word in launch.words))
+    asked_for = sum(each.count * each.devices for each in users)
+    if asked_for and best.devices is not None and best.devices != asked_for and options.nodes is None:
+        told = f"the pods ask for {asked_for} accelerators, of which {best.devices} run a rank."
+        return evolve(best, notes=(*best.notes, told))
+    return best
 
 
 def _told(devices: int | None, said_by: str) -> tuple[int | None, tuple[str, ...]]:
@@ -246,123 +278,3 @@ def _arrays(script: Walk) -> tuple[str, ...]:
 def _whole(text: str) -> int | None:
     plain = text.strip()
     return int(plain) or None if plain.isascii() and plain.isdigit() and len(plain) < 10 else None
-
-
-HEAD = re.compile(r"^.*?-{6,} arguments -{6,}\s*$", re.MULTILINE)
-FOOT = re.compile(r"^.*?-{6,} end of arguments -{6,}\s*$", re.MULTILINE)
-_ARGUMENT = re.compile(r"^.*?\b(?P<name>\w+) \.+ (?P<value>.*?)\s*$", re.MULTILINE)
-_PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
-
-NAMES = {
-    "model_parallel_size": "tensor_model_parallel_size",
-    "batch_size": "micro_batch_size",
-    "fp8": "fp8_format",
-    "fp4": "fp4_format",
-}
-"""Arguments that are printed by another name than that of their flag: those of 2020, and formats."""
-
-SHARDED = {
-    "1": ("--use-distributed-optimizer",),
-    "2": ("--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads"),
-    "3": ("--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads_params"),
-}
-"""What shards as much as the ZeRO stages of DeepSpeed, which Megatron-DeepSpeed prints."""
-
-NEGATIVE = {
-    "add_bias_linear": "--disable-bias-linear",
-    "overlap_p2p_comm": "--no-overlap-p2p-communication",
-}
-"""Arguments that a flag switches off."""
-
-DERIVED = {
-    "encoder_seq_length",
-    "data_parallel_size",
-    "world_size",
-    "rank",
-    "padded_vocab_size",
-    "params_dtype",
-    "consumed_train_samples",
-    "zero_stage",
-}
-"""Arguments that are no flags: they follow from others."""
-
-UNLESS = {
-    "num_query_groups": "group_query_attention",
-    "expert_model_parallel_size": "num_experts",
-    "expert_tensor_parallel_size": "num_experts",
-    "data_parallel_sharding_strategy": "use_megatron_fsdp",
-    "num_distributed_optimizer_instances": "use_distributed_optimizer",
-    **dict.fromkeys(("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"), "multi_latent_attention"),
-    **dict.fromkeys(("recompute_modules", "recompute_method", "recompute_num_layers"), "recompute_granularity"),
-}
-"""Arguments that have a value and no effect where another is not given."""
-
-
-def _printed(text: str) -> Launch | None:
-    """The arguments in a log; None where it has none."""
-    head = HEAD.search(text)
-    if head is None:
-        return None
-    foot = FOOT.search(text, head.end())
-    rows = _ARGUMENT.finditer(text, head.end(), foot.start() if foot else len(text))
-    values = {NAMES.get(row["name"], row["name"]): row["value"] for row in rows}
-    padded = _PADDED.search(text)
-    if padded and not _given(values, "padded_vocab_size"):
-        values["padded_vocab_size"] = padded.group(1)
-    size = values.get("world_size", "")
-    devices = int(size) if size.isdigit() else None
-    return Launch(tuple(_words(values)), devices, printed=True)
-
-
-def _given(values: Mapping[str, str], name: str) -> bool:
-    return values.get(name, "None") not in ("None", "False", "")
-
-
-def _words(values: Mapping[str, str]) -> Iterator[str]:
-    """Flags and their values. What has no effect is left out."""
-    for name, value in values.items():
-        if name in NEGATIVE:
-            if value == "False":
-                yield NEGATIVE[name]
-            continue
-        if not _given(values, name) or name in DERIVED or _idle(values, name):
-            continue
-        yield f"--{name.replace('_', '-')}"
-        if value != "True":
-            yield from [value] if name.endswith("_freq") else _value(value)
-    yield from _later(values)
-
-
-def _idle(values: Mapping[str, str], name: str) -> bool:
-    """Whether an argument has a value that changes nothing."""
-    needed = UNLESS.get(name, "num_experts" if name.startswith("moe_") else None)
-    costs_nothing = f"--{name.replace('_', '-')}" in COSTLY and values[name] in ("0", "none", "0.0")
-    virtual = name.startswith("num_virtual_stages") and _given(values, "num_layers_per_virtual_pipeline_stage")
-    return (needed is not None and not _given(values, needed)) or costs_nothing or virtual
-
-
-def _value(text: str) -> Iterable[str]:
-    """A value as it is written on a command line."""
-    listed = re.fullmatch(r"\[(.*)\]", text)
-    if listed:
-        return [each.strip(" '\"") for each in listed.group(1).split(",") if each.strip()]
-    # Types of PyTorch and enumerations are printed as such.
-    words = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "fp8"}
-    return [words.get(text, re.sub(r"^[A-Z]\w+\.", "", text))]
-
-
-def _later(values: Mapping[str, str]) -> Iterator[str]:
-    """What printed arguments say otherwise than flags of today."""
-    if _given(values, "padded_vocab_size"):
-        yield from ("--padded-vocab-size", values["padded_vocab_size"])
-    chunks = values.get("virtual_pipeline_model_parallel_size", "None")
-    keys = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    if chunks.isdigit() and not any(_given(values, each) for each in keys):
-        yield from ("--num-virtual-stages-per-pipeline-rank", chunks)
-    if "attention_backend" not in values and values.get("transformer_impl") != "transformer_engine":
-        # Before there was a choice, scores were stored unless --use-flash-attn was given.
-        yield from () if _given(values, "use_flash_attn") else ("--attention-backend", "unfused")
-    if _given(values, "deepspeed"):
-        yield from SHARDED.get(values.get("zero_stage", ""), ())
-    if _given(values, "checkpoint_activations"):  # Until 2022, of every layer.
-        yield from ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")

@@ -38,8 +38,11 @@ TOTAL = {
 }  # fmt: skip
 """Options by launcher; torchrun's have a default of 1."""
 
-DEVICES = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")
-"""Variables that say the same, which Slurm sets from `#SBATCH`."""
+DEVICES = ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "nvidia.com/gpu", "amd.com/gpu")
+"""Variables that say the same, which Slurm sets from `#SBATCH`, and resources of a pod of Kubernetes."""
+
+ELASTIC = {"nnodes": "PET_NNODES", "nproc-per-node": "PET_NPROC_PER_NODE"}
+"""Variables from which torchrun takes options it is not given (torch/distributed/argparse_util.py)."""
 
 LOOSE = "$"
 """In place of an option, a variable that nothing sets."""
@@ -181,7 +184,7 @@ def _nodes(
     if name in (TORCH, DEEPSPEED) and LOOSE in said:
         return Count(None, f"{name} is called with {_shown(said[LOOSE])}, which nothing sets", said[LOOSE])
     if name == TORCH:
-        return Count(1, "torchrun (without --nnodes)")
+        return _variable(variables, (ELASTIC["nnodes"],)) or Count(1, "torchrun (without --nnodes)")
     if name == DEEPSPEED:
         return _hosts(said, files)
     allotted = _said(SLURM, around, NODES[SLURM]) or _variable(variables, JOB_NODES)
@@ -200,13 +203,14 @@ def _hosts(said: Mapping[str, str], files: Files) -> Count:
 
 
 def _per_node(name: str | None, said: Mapping[str, str], variables: Mapping[str, str], files: Files) -> Count:
+    devices = _variable(variables, DEVICES)
+    every = variables.get(ELASTIC["nproc-per-node"], "") if name == TORCH else ""
+    if name == TORCH and said.get("--nproc-per-node", every) in ("gpu", "auto"):
+        return devices or Count(None, "torchrun --nproc-per-node is all a node has")
     if name == TORCH and "--nproc-per-node" not in said:
         if LOOSE in said:
             return Count(None, f"{name} is called with {_shown(said[LOOSE])}, which nothing sets", said[LOOSE])
-        return Count(1, "torchrun (without --nproc-per-node)")
-    devices = _variable(variables, DEVICES)
-    if name == TORCH and said["--nproc-per-node"] in ("gpu", "auto"):
-        return devices or Count(None, f"torchrun --nproc-per-node is {said['--nproc-per-node']}, all a node has")
+        return _variable(variables, (ELASTIC["nproc-per-node"],)) or Count(1, "torchrun (without --nproc-per-node)")
     given = _said(name, said, PER_NODE.get(name or "", ()))
     if given is not None:
         return given
