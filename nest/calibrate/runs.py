@@ -68,7 +68,7 @@ def _content(operator: Operator) -> tuple[object, ...]:
     def shapes(tensors: Iterable[Any]) -> tuple[object, ...]:
         return tuple((each.shape, each.itemsize, each.differentiable) for each in tensors)
 
-    learned = tuple((each.shape, each.group) for each in operator.parameters)
+    learned = tuple((each.shape, each.group, each.frozen) for each in operator.parameters)
     figures = (operator.kind, operator.space, operator.flops_per_point, operator.backward_flops_ratio)
     work = (operator.contracted, operator.steps, operator.passes)
     return (*figures, shapes(operator.inputs), shapes(operator.outputs), learned, *work)

@@ -65,11 +65,11 @@ class Roofline:
         if peak.narrow:
             forward += device.calibration.cast * operator.bytes_read / bandwidth
             backward += device.calibration.cast * operator.bytes_written / bandwidth
-        learns = operator.parameters or any(tensor.differentiable for tensor in operator.inputs)
+        learns = operator.trained_count or any(tensor.differentiable for tensor in operator.inputs)
         update = 0.0
-        if operator.parameters:
+        if operator.trained_count:
             state = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
-            update = operator.parameter_count * state / bandwidth
+            update = operator.trained_count * state / bandwidth
         if operator.steps > 1:
             # What each step finds is added to what those before it found: read, read and written.
             merged = 3.0 * (operator.steps - 1) * operator.bytes_written / bandwidth
@@ -103,9 +103,11 @@ def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float)
         longer = max(operator.backward_flops / peak.reached, BACKWARD_TRAFFIC * traffic)
         return max(operator.flops / peak.reached, traffic), longer
     forward = max(operator.flops / peak.reached * _slowdown(shape, shape, device, peak), traffic)
-    half = operator.backward_flops / 2 / peak.reached
-    halves = (max(half * _slowdown(each, shape, device, peak), traffic) for each in shape.backward)
-    return forward, sum(halves)
+    # Beside a frozen weight there is the gradient of what comes in alone.
+    frozen = operator.parameters and not operator.trained_count
+    gradients = shape.backward[:1] if frozen else shape.backward
+    share = operator.backward_flops / len(gradients) / peak.reached
+    return forward, sum(max(share * _slowdown(each, shape, device, peak), traffic) for each in gradients)
 
 
 def _slowdown(shape: Product, forward: Product, device: DeviceSpec, peak: Peak) -> float:

@@ -30,6 +30,7 @@ class Limits:
         even_stages: whether every stage must hold as many transformer blocks as any other, the embedding with the
             first and the head with the last; where layers are no transformer blocks, as many layers.
         all_devices: whether it must use every device of the cluster.
+        trainable: whether what it is given trains a part of the model only (`training.trainable`).
         constraints: expressions of docs/reference/constraints.md that every plan of it satisfies, each with the reason:
             a clause that reads on after "because", such as "Megatron-LM has one recompute policy for all stages".
             A layer that `same_stage` names and a model lacks asks for nothing.
@@ -45,6 +46,7 @@ class Limits:
     mixed: bool = False
     even_stages: bool = False
     all_devices: bool = False
+    trainable: bool = False
     constraints: Mapping[str, str] = field(factory=dict)
 
 
@@ -105,6 +107,8 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
             f"ZeRO shards over {shape.zero_degree} ranks (zero_degree), but {target} shards over all ranks that hold "
             "the same parameters"
         )
+    if not limits.trainable and plan.problem["training"].get("trainable") not in (None, "all", ["all"]):
+        yield f"a part of the model is frozen (training.trainable), but {target} would train all of it"
     if "optimizer" in (plan.problem["training"].get("offload") or ()) and "optimizer" not in limits.offload:
         yield f"the optimizer's state is kept in the host's memory (training.offload), which {target} cannot do"
 

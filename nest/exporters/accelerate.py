@@ -11,6 +11,7 @@ from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import (
+    check_trained,
     checked,
     even_machines,
     fanouts,
@@ -68,6 +69,7 @@ def limits(problem: Problem) -> Limits:
         strategies=("tp", "cp", "etp", "batch"),
         recompute=("none", "full"),
         zero_degrees=True,
+        trainable=True,
         constraints=constraints,
     )
 
@@ -80,7 +82,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     """
     problem = problem_of(plan)
     shape = checked(plan, limits(problem), "Accelerate")
-    return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(shape)}
+    return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(plan, shape)}
 
 
 def _machines(problem: Problem) -> dict[str, str]:
@@ -146,7 +148,7 @@ def _parallelism(shape: Deployment, problem: Problem) -> dict[str, Any]:
     return parallelism
 
 
-def _python(shape: Deployment) -> str:
+def _python(plan: PlanDocument, shape: Deployment) -> str:
     """What the training script takes from the plan and no YAML key says."""
     lines = [
         '"""What the plan decides and accelerate.yaml cannot say; import it in the training script."""',
@@ -168,5 +170,6 @@ def _python(shape: Deployment) -> str:
         f"        num_steps=GRADIENT_ACCUMULATION_STEPS, sync_each_batch={_sharded(shape)!r}",
         "    )",
         "    return Accelerator(gradient_accumulation_plugin=plugin)",
+        *check_trained(plan),
     ]
     return "\n".join(lines) + "\n"

@@ -200,6 +200,22 @@ def refuse_training(
         )
 
 
+def check_trained(plan: PlanDocument) -> list[str]:
+    """Lines of Python for a script that decides what is trained: it must be what the plan trains; none for all."""
+    trained = plan.summary.get("trained")
+    if trained is None:
+        return []
+    return [
+        "",
+        "",
+        "def check_trained(model) -> None:",
+        f'    """To be called before the model is sharded: the plan trains {trained["what"]}."""',
+        "    found = sum(each.numel() for each in model.parameters() if each.requires_grad)",
+        f"    if found != {trained['parameters']}:",
+        f'        raise ValueError(f"the plan trains {trained["parameters"]} parameters, the model {{found}}")',
+    ]
+
+
 def problem_of(plan: PlanDocument) -> Problem:
     """The problem that a plan carries, as a record."""
     return structure(plan.problem, Problem)

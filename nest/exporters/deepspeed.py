@@ -11,6 +11,7 @@ from typing import Any
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import (
     ULYSSES,
+    check_trained,
     checked,
     data_ranks,
     mixture,
@@ -26,6 +27,7 @@ from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "deepspeed.json"
 PIPELINE_FILE = "deepspeed_pipeline.py"
+TRAINED_FILE = "deepspeed_trained.py"
 
 FORMATS = ("bf16", "fp16", "fp32")
 
@@ -60,18 +62,22 @@ def limits(problem: Problem) -> Limits:
     constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed")
     if mixture(model_of(problem)) is not None:
         constraints |= _EXPERTS
+    if problem.training.trained is not None:
+        # runtime/pipe/engine.py, `_exec_recv_activations`.
+        constraints["pp == 1"] = "DeepSpeed's pipeline finds gradients of all that passes between stages, frozen or not"
     if "optimizer" in problem.training.offload:
         constraints["zero >= 1"] = "DeepSpeed keeps the optimizer's state in the host's memory from ZeRO 1 on"
     return Limits(
         strategies=("tp", "ep", "etp", "batch", ULYSSES),
         recompute=("none", "full"),
         offload=("optimizer",),
+        trainable=True,
         constraints=constraints,
     )
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
-    """`deepspeed.json` and, with a pipeline, `deepspeed_pipeline.py`.
+    """`deepspeed.json`, with a pipeline `deepspeed_pipeline.py`, with frozen parts `deepspeed_trained.py`.
 
     Raises:
         InputError: DeepSpeed cannot run the plan, and why.
@@ -80,6 +86,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     shape = checked(plan, limits(problem), "DeepSpeed")
     family = getattr(architecture(plan), "family", "").replace("-", "_")
     files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
+    if check := check_trained(plan):
+        files[TRAINED_FILE] = "\n".join(check[2:]) + "\n"
     return files | ({PIPELINE_FILE: _pipeline(shape)} if shape.stages > 1 else {})
 
 

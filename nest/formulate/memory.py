@@ -129,9 +129,13 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing"
     )
     crossing = max((item.tensor.bytes for item in block.graph.layer_tensors), default=0.0)
     buffers = BOUNDARY_BUFFERS * crossing if several else 0.0
-    largest = max((sum(row.operator.parameter_count for row in layer.rows) for layer in layers), default=0)
-    whole = GATHERED_LAYERS * pricing.precision.weights + pricing.precision.gradients
-    gathered = largest * whole if several else 0.0
+    formats = pricing.precision
+    whole = (
+        GATHERED_LAYERS * formats.weights * sum(row.operator.parameter_count for row in layer.rows)
+        + formats.gradients * sum(row.operator.trained_count for row in layer.rows)
+        for layer in layers
+    )
+    gathered = max(whole, default=0.0) if several else 0.0
     # Fewer than four blocks are stages or replicas, but not both.
     groups = len(_axes(block)) + several + (blocks >= 4)
     framework = overheads.context + groups * overheads.communicator

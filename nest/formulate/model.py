@@ -11,6 +11,7 @@ from attrs import frozen
 from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
 from nest.formulate.cluster import build_cluster
+from nest.formulate.trainable import backward_share, trained_count, with_trainable
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.guard import attribute
 from nest.hooks.protocols import ModelImporter
@@ -47,7 +48,7 @@ class DescribedModel:
 def load_model(source: str | Model, training: Training, registry: Registry) -> OperatorGraph:
     """The operator graph of one sample of the model that `source` stands for.
 
-    `training` gives the sequence length and the precision.
+    `training` gives the sequence length, the precision, and what is trained.
 
     Raises:
         InputError: there is no such file or name, no importer knows the family, or the importer refuses it.
@@ -65,7 +66,7 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
         raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")
     registry.credit("model_importers", accepting[0].name)
     try:
-        return accepting[0].load(model, training)
+        return with_trainable(accepting[0].load(model, training), training.trained)
     except InputErrors as errors:
         raise InputErrors(f"{place}: {problem}" for problem in errors.problems) from None
 
@@ -272,16 +273,34 @@ def _runs(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[dict[str
     return runs
 
 
-def model_facts(problem: Problem, known: Registry) -> tuple[int, float, float] | None:
-    """Tokens per sample, forward model FLOP per token, a device's matrix peak (FLOP/s); None for a profile."""
+def model_facts(problem: Problem, known: Registry) -> tuple[int, float, float, dict[str, Any] | None] | None:
+    """Tokens per sample, model FLOP per token, a device's matrix peak (FLOP/s), what is trained; None for a profile.
+
+    The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
+    is not all: in words (`what`), its `parameters`, and `of` how many.
+    """
     if problem.model is None:
         return None
     training = problem.training
-    described = describe(load_model(problem.model, training, known), training)
+    graph = load_model(problem.model, training, known)
+    described = describe(graph, training)
+    passes, trained = 3.0, None
+    if training.trained is not None:
+        passes = 1 + backward_share(graph)
+        trained = {
+            "what": str(training.trained),
+            "parameters": trained_count(graph),
+            "of": graph.parameter_count,
+        }
     _, device = build_cluster(problem.cluster, known, None)
     if device is None:
         return None
-    return described["sequence_length"], described["flops_per_token"], matrix_peak(device, training.precision)
+    return (
+        described["sequence_length"],
+        passes * described["flops_per_token"],
+        matrix_peak(device, training.precision),
+        trained,
+    )
 
 
 def matrix_peak(device: DeviceSpec, precision_name: str) -> float:

@@ -107,7 +107,7 @@ def computing_weight_gradients(operator: Operator, cost: OperatorCost) -> float:
     """
     if cost.weight_gradients is not None:
         return cost.weight_gradients
-    if not operator.parameters:
+    if not operator.trained_count:
         return 0.0
     if not any(tensor.differentiable for tensor in operator.inputs):
         return cost.backward

@@ -1,7 +1,7 @@
 """From a block of operators to a candidate in numbers (PROBLEM.md section 2), and what all candidates were made of."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy
@@ -272,8 +272,8 @@ def _groups(block: Block) -> list[str]:
 
 
 def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> ParameterGroup:
-    def count(row: PricedOperator) -> int:
-        return sum(p.count for p in row.operator.parameters if p.group == name)
+    def count(row: PricedOperator, trained: bool = False) -> int:
+        return sum(p.count for p in row.operator.parameters if p.group == name and not (trained and p.frozen))
 
     away = pricing.host is not None and pricing.host.holds_optimizer
     on_host = pricing.host.update_seconds(pricing.precision, pricing.optimizer) if pricing.host and away else 0.0
@@ -281,22 +281,25 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
     def update(row: PricedOperator) -> float:
         """The group's share of an operator's optimizer step."""
         if away:
-            return count(row) * on_host
-        return row.cost.update * count(row) / max(row.operator.parameter_count, 1)
+            return count(row, trained=True) * on_host
+        return row.cost.update * count(row, trained=True) / max(row.operator.trained_count, 1)
 
-    def counts(layer: PricedLayer) -> list[float]:
-        return layer.once(("count", name), lambda: [float(sum(count(row) for row in part)) for part in layer.parts])
+    def counts(layer: PricedLayer, trained: bool = False) -> list[float]:
+        return layer.once(
+            ("count", name, trained),
+            lambda: [float(sum(count(row, trained) for row in part)) for part in layer.parts],
+        )
 
     def updates(layer: PricedLayer) -> list[float]:
         return layer.once(("update", name), lambda: [sum(update(row) for row in part) for part in layer.parts])
 
-    parameters = spread(counts)
+    parameters, trained = spread(counts), spread(partial(counts, trained=True))
     return ParameterGroup(
         name=name,
         ranks=block.replica_ranks(name),
         weights=parameters * pricing.precision.weights,
-        gradients=parameters * pricing.precision.gradients,
-        optimizer=parameters * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
+        gradients=trained * pricing.precision.gradients,
+        optimizer=trained * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
         update=spread(updates),
         pieces=spread(lambda layer: shares(1.0, counts(layer))),
     )

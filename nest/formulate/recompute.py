@@ -62,7 +62,8 @@ def recompute_modes(
 
     `full` runs the whole layer again and keeps what it reads of other layers; `selective` runs the operators that
     `selective` chooses again (arXiv 2205.05198, section 5). Layers that are not transformer blocks keep everything
-    in both, as in Megatron-LM, where embedding and head are not checkpointed. `stage` runs every layer again, as
+    in both, as in Megatron-LM, where embedding and head are not checkpointed; and layers without a backward pass, in
+    front of all that is trained, keep nothing in any. `stage` runs every layer again, as
     GPipe does (arXiv 1811.06965, section 2.3).
 
     Args:
@@ -71,6 +72,7 @@ def recompute_modes(
         repeated: whether the layer is a transformer block.
         data: names of the tensors that come with the data, such as token ids: no cut holds them.
     """
+    repeated = repeated and any(tensor.differentiable for operator in operators for tensor in operator.outputs)
     chosen = {
         "none": (),
         "selective": _with_feeding_collectives(operators, selective) if repeated else (),

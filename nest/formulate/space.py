@@ -163,7 +163,7 @@ def build_space(
     graph, candidates, together = formulation.graph, formulation.candidates, formulation.together
     even = limits is not None and limits.even_stages
     even_blocks, blocks_and_ends = formulation.even_blocks(), () if even else formulation.blocks_and_ends()
-    fixed = problem.decided
+    fixed, trained = problem.decided, problem.training.trained
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, formulation.experts)
     parts = formulation.operators
@@ -199,6 +199,7 @@ def build_space(
             global_batch=problem.training.global_batch,
             uneven_batch=problem.training.uneven_batch,
             whole_gradients=problem.training.accumulation == "whole",
+            adapters=trained is not None and not trained.layers,
             schedules=schedules if layers is None else _following(schedules, layers, graph),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),

@@ -43,6 +43,8 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
     if name not in able:
         raise unknown_name(place, "target", name, able)
     limits: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
+    if problem.training.trained is not None and not limits.trainable:
+        raise InputError(f"{place}: {name} would train all of the model, of which training.trainable freezes a part.")
     return limits
 
 

@@ -19,6 +19,7 @@ Axes have standard names, by which strategies recognise what they may split:
 | `top_k` | experts a token visits (tokens on their way through experts) |
 | `positions`, `types` | rows of learned position and segment embeddings |
 | `transform` | inner width of a square projection (the prediction head of a masked language model) |
+| `rank` | width between the two products of a low-rank adapter |
 """
 
 from nest.graph.operator import (

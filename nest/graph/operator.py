@@ -81,12 +81,14 @@ class Parameter:
             the same parameters, so their gradients are reduced apart (PROBLEM.md section 2, `state`).
         tied: names of the operators whose parameter this one repeats; it takes memory, but the model counts
             it once.
+        frozen: whether it is not trained: it has no gradient and no optimizer state.
     """
 
     name: str
     shape: Shape
     group: str = "dense"
     tied: bool = False
+    frozen: bool = False
 
     @property
     def count(self) -> int:
@@ -258,6 +260,11 @@ class Operator:
     def parameter_count(self) -> int:
         """Scalars learned by this operator on one rank."""
         return sum(parameter.count for parameter in self.parameters)
+
+    @property
+    def trained_count(self) -> int:
+        """Those of them that are trained."""
+        return sum(parameter.count for parameter in self.parameters if not parameter.frozen)
 
     def divided(self, axis: str, degree: int, strategy: str) -> "Operator":
         """The operator as one of `degree` ranks runs it when `strategy` divides `axis` of all it reads and writes.

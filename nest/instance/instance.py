@@ -91,6 +91,8 @@ class Space:
         exposed_often: the same of what ZeRO 2 and 3 send in every micro-batch; None: as `exposed`.
         whole_gradients: whether ZeRO 2 adds up the gradients of all micro-batches and reduces them once per batch, so
             that it costs and keeps what ZeRO 1 does; else it is that of PROBLEM.md section 4.
+        adapters: whether adapters beside frozen weights are all that is trained, so that ZeRO 1 and 2 shard next to
+            nothing: they cost and keep what ZeRO 0 does, as no framework gathers weights that no step changes.
         schedules: pipeline schedules to choose from, preferred first.
         rank_orders: rank orders to choose from, preferred first.
         zero: ZeRO stages to choose from, preferred first.
@@ -142,6 +144,7 @@ class Space:
     wishes: tuple[Constraint, ...] = ()
     exposed_often: float | None = None
     whole_gradients: bool = False
+    adapters: bool = False
     direct: bool = False
     hidden_messages: tuple[str, ...] = ()
 
@@ -160,6 +163,8 @@ class Space:
 
     def effective_zero(self, zero: int) -> int:
         """The ZeRO stage of PROBLEM.md section 4 by which a stage with `zero` sends and keeps."""
+        if self.adapters and zero < 3:
+            return 0
         return 1 if zero == 2 and self.whole_gradients else zero
 
 

@@ -59,13 +59,20 @@ class ModelFacts:
 
     Attributes:
         sequence_length: tokens per sample.
-        flops_per_token: forward model FLOP per token (`nest models` prints the convention).
+        flops_per_token: model FLOP per token of both passes (`nest models` prints the convention).
         peak: matrix peak of a device at the precision trained in, FLOP per second.
+        trained: what is trained, in words (`what`), its `parameters`, and `of` how many; None: all.
     """
 
     sequence_length: int
     flops_per_token: float
     peak: float
+    trained: Mapping[str, Any] | None = None
+
+
+def trained_text(trained: Mapping[str, Any]) -> str:
+    """`summary.trained` for people."""
+    return f"{trained['what']}: {trained['parameters']:,} of {trained['of']:,} parameters"
 
 
 def upper_memory(stage: StageRecord) -> float:
@@ -113,7 +120,8 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     """The `summary` of a plan document.
 
     Tokens per second are counted per device the plan uses. Model FLOP utilisation takes the backward pass as twice
-    the forward and leaves recomputation out (PaLM, arXiv 2204.02311, appendix B).
+    the forward, less what finds gradients of frozen parameters, and leaves recomputation out (PaLM, arXiv 2204.02311,
+    appendix B).
     """
     used = solution.replicas * sum(stage.width for stage in priced.stages)
     summary: dict[str, Any] = {
@@ -126,11 +134,13 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     copies = copies_of(schedule_of(instance, solution))
     if copies > 1:
         summary["copies"] = copies
+    if facts is not None and facts.trained is not None:
+        summary["trained"] = dict(facts.trained)
     if facts is not None and priced.batch_time > 0:
         tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
         summary["tokens_per_second"] = tokens
         summary["tokens_per_second_per_device"] = tokens / used
-        summary["model_flops_utilisation"] = 3 * facts.flops_per_token * tokens / (used * facts.peak)
+        summary["model_flops_utilisation"] = facts.flops_per_token * tokens / (used * facts.peak)
     return summary
 
 

@@ -52,7 +52,7 @@ from nest.spec.topology import (
     RailOptimisedSpec,
     TorusSpec,
 )
-from nest.spec.training import NO_STACK, Overlap, StackDefaults, StackSpec, Training
+from nest.spec.training import NO_STACK, Lora, Overlap, StackDefaults, StackSpec, Trainable, Training
 
 __all__ = [
     "NO_STACK",
@@ -71,6 +71,7 @@ __all__ = [
     "GraphSpec",
     "LevelSpec",
     "LinkProfile",
+    "Lora",
     "MatrixPeaks",
     "MatrixSpec",
     "Measurement",
@@ -100,6 +101,7 @@ __all__ = [
     "TierSpec",
     "TimeRange",
     "TorusSpec",
+    "Trainable",
     "Training",
     "TransformerSpec",
     "ranges",

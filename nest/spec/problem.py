@@ -255,6 +255,8 @@ class Problem:
             yield FieldError(("profile",), "and model cannot both be given; leave one out")
         if self.profile is not None and self.training.offload:
             yield FieldError(("training", "offload"), "says nothing of a profile, whose candidates state their bytes")
+        if self.profile is not None and self.training.trained is not None:
+            yield FieldError(("training", "trainable"), "says nothing of a profile, whose candidates state their bytes")
         if self.profile is not None and self.training.stack is not None:
             yield FieldError(("training", "stack"), "says nothing of a profile, whose candidates state their times")
         if self.profile is not None and self.training.tokens is not None and self.training.sequence_length is None:

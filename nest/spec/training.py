@@ -113,6 +113,47 @@ class StackSpec:
     sources: tuple[str, ...] = ()
 
 
+@frozen
+class Lora:
+    """Low-rank adapters (LoRA, arXiv 2106.09685) beside linear layers, whose own weights are frozen.
+
+    Attributes:
+        rank: width between an adapter's two products.
+        targets: linear layers that have one, by what peft calls them in models of Llama's family (`q_proj`, `k_proj`,
+            `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`, `lm_head`, with latent attention `q_a_proj`,
+            `q_b_proj`, `kv_a_proj_with_mqa`, `kv_b_proj`), which stand for those of routed and of shared experts, too;
+            `all-linear`: all but routers and `lm_head`. Left out, queries and values, as in the paper (section 7.1).
+    """
+
+    rank: int = field(validator=at_least(1))
+    targets: tuple[str, ...] = field(default=("q_proj", "v_proj"), validator=not_empty)
+
+
+@frozen
+class Trainable:
+    """What is trained where that is not all.
+
+    Attributes:
+        lora: adapters that are trained.
+        layers: layers and operators that are trained as they are, by name, such as `head` or `layers.31/mlp_up`; `*`
+            stands for any text.
+    """
+
+    lora: Lora | None = None
+    layers: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        adapters = () if self.lora is None else (f"LoRA of rank {self.lora.rank} on {', '.join(self.lora.targets)}",)
+        return "; ".join((*adapters, *((", ".join(self.layers),) if self.layers else ())))
+
+
+ALL_LINEAR = "all-linear"
+"""The target of adapters that stands for every linear layer but routers and the vocabulary projection, as peft's does.
+"""
+
+EVERYTHING = ("all",)
+"""How `training.trainable` says what it is when it is left out."""
+
 MOST_SAMPLES = 10**9
 """Samples per optimizer step at most: far above any batch, and few enough for CP-SAT to count micro-batches in 64 bits
 (`nest.solve.cpsat.scaling.LARGEST_COEFFICIENT`)."""
@@ -192,6 +233,9 @@ class Training:
         tokens: of the whole training, from which follow its time, its device hours and, with `cluster.price`, its cost.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
+        trainable: what is trained: `all`; names of layers, such as `head`, and the rest is frozen; or a mapping with
+            `lora` (low-rank adapters), `layers` (further ones that are trained as they are), or both. Not with
+            `profile`, whose candidates state their bytes and seconds.
     """
 
     global_batch: Count = field(validator=between(1, MOST_SAMPLES))
@@ -230,6 +274,14 @@ class Training:
     master_gradients: bool | None = None
     offload: tuple[str, ...] = field(default=(), validator=every(each(one_of(OFFLOADABLE)), all_different))
     all_ports: bool | None = None
+    trainable: tuple[str, ...] | Trainable | None = None
+
+    @property
+    def trained(self) -> Trainable | None:
+        """What is trained; None: everything."""
+        if isinstance(self.trainable, Trainable):
+            return self.trainable
+        return None if self.trainable in (None, EVERYTHING) else Trainable(layers=self.trainable)
 
     @property
     def exposed_share(self) -> float:

@@ -76,13 +76,15 @@ class ContextParallelism:
             if not travelling:
                 return (operator,)
             steps = (Communication("point_to_point", sum(t.bytes for t in travelling), self.name, degree - 1),)
+            again = steps if any(tensor.differentiable for tensor in operator.outputs) else ()
+            gradients = steps if any(tensor.differentiable for tensor in travelling) else ()
             ring = Operator(
                 name=f"{operator.name}.ring",
                 layer=operator.layer,
                 kind="collective",
                 inputs=travelling,
                 collective=Collective(
-                    steps, steps + steps, under=operator.name, share=(degree - 1) / degree, overlap=""
+                    steps, again + gradients, under=operator.name, share=(degree - 1) / degree, overlap=""
                 ),
             )
             return (ring, evolve(operator, steps=operator.steps * degree))
@@ -108,7 +110,7 @@ class ContextParallelism:
     def _gather(self, reader: Operator, tensor: Tensor, degree: int, saved: bool) -> Operator:
         whole = tensor.bytes * degree
         gather = (Communication("all_gather", whole, self.name),)
-        scatter = (Communication("reduce_scatter", whole, self.name),)
+        scatter = (Communication("reduce_scatter", whole, self.name),) if tensor.differentiable else ()
         return Operator(
             name=f"{reader.name}.gather of {tensor.name}",
             layer=reader.layer,

@@ -93,7 +93,8 @@ class ExpertTensorParallelism:
             return Collective(calls("all_gather", tensor), gradients, overlap="experts")
 
         def leave(tensor: Tensor) -> Collective:
-            return Collective(calls("reduce_scatter", tensor), calls("all_gather", tensor), overlap="experts")
+            gradients = calls("all_gather", tensor) if tensor.differentiable else ()
+            return Collective(calls("reduce_scatter", tensor), gradients, overlap="experts")
 
         return Crossing("gather", inside, enter, leave)
 

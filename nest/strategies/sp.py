@@ -111,7 +111,7 @@ class _Rewriter:
             outputs=tuple(self._tensor_share(tensor) for tensor in operator.outputs),
             collective=Collective(
                 forward=(Communication("reduce_scatter", whole, RANKS),),
-                backward=(Communication("all_gather", whole, RANKS),),
+                backward=(Communication("all_gather", whole, RANKS),) if _has_gradient(operator) else (),
             ),
         )
 
@@ -163,8 +163,12 @@ def _gathered(tensor: Tensor, layer: str) -> Tensor:
 
 
 def _is_stream(tensor: Tensor) -> bool:
-    """Whether a tensor is of the model's width; sums over the vocabulary, which the loss needs, are not."""
-    return has_axis(tensor.shape, "sequence") and has_axis(tensor.shape, "hidden")
+    """Whether the ranks may share a tensor's tokens: not sums over the vocabulary, which the loss needs."""
+    return has_axis(tensor.shape, "sequence") and (has_axis(tensor.shape, "hidden") or has_axis(tensor.shape, "rank"))
+
+
+def _has_gradient(operator: Operator) -> bool:
+    return any(tensor.differentiable for tensor in operator.outputs)
 
 
 def _is_sum(operator: Operator) -> bool:

@@ -68,6 +68,7 @@ class Explanation:
             "status": plan.status,
             "plan": None if plan.batch_time is None else plan_label(plan),
             "batch_time": plan.batch_time,
+            "trained": plan.summary.get("trained"),
             "loses": self.loses(),
             "apart": apart(plan),
             "diagnosis": plan.diagnosis,

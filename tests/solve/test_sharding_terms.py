@@ -35,6 +35,7 @@ def drawn(seed: int) -> Instance:
         exposed=random.choice([0.1, 0.5]),
         exposed_often=random.choice([None, 0.05, 0.7]),
         whole_gradients=random.choice([False, True]),
+        adapters=random.choice([False, False, True]),
         hiding=random.choice([False, True]),
         global_batch=8,
     )

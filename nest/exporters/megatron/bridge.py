@@ -10,16 +10,21 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from attrs import evolve
+
 from nest.deployment import Deployment, Limits
 from nest.errors import InputError
 from nest.exporters.common import problem_of, samples
 from nest.exporters.megatron import flags as megatron
 from nest.exporters.megatron.flags import flag_groups, transformer_of
+from nest.exporters.megatron.model_flags import feed_forwards
 from nest.exporters.megatron.notation import FLAG, Flags, given_flags
 from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment
 from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.hooks.pipelines import deployed
-from nest.spec import Architecture, PlanDocument, Problem, Training
+from nest.spec import Architecture, Lora, PlanDocument, Problem, Training
+from nest.spec.architecture import LatentAttention
+from nest.spec.training import ALL_LINEAR
 
 PRECISIONS = {
     "fp32": None,
@@ -33,6 +38,22 @@ PRECISIONS = {
 
 OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 
+ADAPTERS = "megatron.bridge.peft.canonical_lora.CanonicalLoRA"
+
+MODULES = {
+    "q_proj": "linear_q",
+    "k_proj": "linear_k",
+    "v_proj": "linear_v",
+    "o_proj": "linear_proj",
+    "gate_proj": "linear_fc1_gate",
+    "up_proj": "linear_fc1_up",
+    "down_proj": "linear_fc2",
+}
+"""What `CanonicalLoRA` calls `training.trainable.lora.targets` (src/megatron/bridge/peft/canonical_lora.py)."""
+
+FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
+"""Targets that are one module of Megatron Core: it runs the adapters of all or of none."""
+
 Section = dict[str, Any]
 
 
@@ -42,9 +63,9 @@ def limits(problem: Problem) -> Limits:
     Raises:
         InputError: the model or the training is beyond it.
     """
-    for obstacle in _obstacles(problem.training):
+    for obstacle in (*_obstacles(problem.training), *_adapter_obstacles(problem)):
         raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")
-    return megatron.limits(problem)
+    return evolve(megatron.limits(problem), trainable=True)
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
@@ -55,7 +76,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     """
     problem = problem_of(plan)
     limits(problem)
-    flags: Flags = {flag: value for group in flag_groups(plan).values() for flag, value in given_flags(group).items()}
+    groups = flag_groups(plan, trainable=True)
+    flags: Flags = {flag: value for group in groups.values() for flag, value in given_flags(group).items()}
     shape = deployed(plan)
     sections = _sections(flags, shape, problem.training)
     return {"megatron_bridge.yaml": _text(sections, shape, transformer_of(problem))}
@@ -66,6 +88,40 @@ def _obstacles(training: Training) -> Iterator[str]:
         yield "its named precisions say what gradients are reduced in; leave training.gradients out"
     if training.precision in ("fp8", "mxfp8") and not eight_bit_weights(training):
         yield f"its precision {PRECISIONS[training.precision]} keeps weights in 8 bits; leave primary_weights out"
+
+
+def _adapter_obstacles(problem: Problem) -> Iterator[str]:
+    trained, model = problem.training.trained, transformer_of(problem)
+    if trained is None:
+        return
+    if trained.lora is None or trained.layers:
+        yield "it freezes all but adapters (training.trainable)"
+        return
+    if feed_forwards(model)[1] or any(isinstance(each.attention, LatentAttention) for each in model.blocks):
+        yield "its adapters of experts and of latent attention are not those that nest prices"
+        return
+    targets = _targets(trained.lora)
+    for fused in FUSED:
+        if 0 < len(fused & targets) < len(fused):
+            yield f"its adapters beside {', '.join(sorted(fused))} come together (training.trainable.lora.targets)"
+    unknown = sorted(targets - set(MODULES))
+    if unknown:
+        yield f"it has no adapter beside {unknown[0]} (training.trainable.lora.targets)"
+    if targets & {"gate_proj", "up_proj"} and not feed_forwards(model)[0][0].gated:
+        yield "its adapters beside gate_proj and up_proj take a gated network"
+
+
+def _targets(lora: Lora) -> set[str]:
+    return {*MODULES} if ALL_LINEAR in lora.targets else {*lora.targets}
+
+
+def _adapters(training: Training) -> Section | None:
+    """The scale of adapters (`alpha`) changes neither time nor memory, and is the recipe's."""
+    if training.trained is None or training.trained.lora is None:
+        return None
+    targets = _targets(training.trained.lora)
+    modules = [module for target, module in MODULES.items() if target in targets]
+    return {"_target_": ADAPTERS, "target_modules": modules, "dim": training.trained.lora.rank, "dropout": 0.0}
 
 
 def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, Section | str | None]:
@@ -96,6 +152,7 @@ def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, 
             "use_megatron_fsdp": bool(flags.get("--use-megatron-fsdp")),
             "use_tp_pp_dp_mapping": bool(flags.get("--use-tp-pp-dp-mapping")),
         },
+        "peft": _adapters(training),
         **({"checkpoint": {"ckpt_format": "fsdp_dtensor"}} if flags.get("--use-megatron-fsdp") else {}),
     }
 

@@ -7,6 +7,8 @@ Sources: `validate_args` (megatron/training/arguments.py), `TransformerConfig.__
 
 from collections.abc import Mapping
 
+from attrs import evolve
+
 from nest.deployment import Deployment, Limits, deployment, rank_table, violations
 from nest.errors import InputError, InputErrors
 from nest.exporters.common import domain_of, model_of, problem_of, whole_batches
@@ -186,15 +188,15 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     }
 
 
-def flag_groups(plan: PlanDocument) -> Mapping[str, Flags]:
-    """The flags of a plan, by the array they stand in.
+def flag_groups(plan: PlanDocument, *, trainable: bool = False) -> Mapping[str, Flags]:
+    """The flags of a plan, by the array they stand in; `trainable`: the caller says what is frozen.
 
     Raises:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
     """
     problem = problem_of(plan)
     shape = deployed(plan)
-    beyond = violations(plan, limits(problem), "Megatron-LM")
+    beyond = violations(plan, evolve(limits(problem), trainable=trainable), "Megatron-LM")
     if beyond:
         raise InputErrors(f"{reason}." for reason in beyond)
     model, training = transformer_of(problem), problem.training

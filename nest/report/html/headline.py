@@ -38,6 +38,8 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     if "tokens_per_second" in summary:
         yield Fact("Model FLOP utilisation (MFU)", Cell.share(summary["model_flops_utilisation"]))
     yield from _training(summary.get("training"))
+    if trained := summary.get("trained"):
+        yield Fact("Trained", Cell(f"{in_words(trained['parameters'])} parameters"), trained["what"])
     if plan.throughput is not None:
         yield Fact("Throughput", Cell(f"{plan.throughput:.4g} samples/s", plan.throughput))
     if "tokens_per_second" in summary:

@@ -18,7 +18,7 @@ from nest.report.other_plans import (
     restriction,
     without_alternative,
 )
-from nest.report.plan_summary import SHARE_NAMES
+from nest.report.plan_summary import SHARE_NAMES, trained_text
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.report.text.summary import MEMORY_NAMES
 from nest.tolerances import AGREEMENT
@@ -79,7 +79,9 @@ def _headline(answer: Answer, screen: Screen) -> str:
     )
     if not answer["searched"]:
         proof, tone = "Plan as decided:", Tone.HEADING
-    return opening(proof, tone, f" {whole(answer['decided'])}; {format_seconds(answer['batch_time'])} a step", screen)
+    trained = f"; trained is {trained_text(answer['trained'])}" if answer.get("trained") else ""
+    text = f" {whole(answer['decided'])}; {format_seconds(answer['batch_time'])} a step{trained}"
+    return opening(proof, tone, text, screen)
 
 
 def _caveat(answer: Answer, screen: Screen) -> str:

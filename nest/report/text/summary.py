@@ -9,7 +9,7 @@ from attrs import asdict, frozen
 from nest.deployment.deployment import chunks_of_stages
 from nest.report.decisions import chunk_ranges, decisions_text, is_mixed, is_simplest
 from nest.report.other_plans import ON_NETWORK, other_risk_text, runner_up_text
-from nest.report.plan_summary import COPIES, SHARE_NAMES, collectives_text, upper_memory
+from nest.report.plan_summary import COPIES, SHARE_NAMES, collectives_text, trained_text, upper_memory
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import SIMPLER
@@ -112,6 +112,8 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
     if "tokens_per_second_per_device" in plan_figures:
         rows.append(("tokens per second and device", f"{plan_figures['tokens_per_second_per_device']:.4g}"))
         rows.append(("model FLOP utilisation (MFU)", f"{plan_figures['model_flops_utilisation']:.1%}"))
+    if trained := plan_figures.get("trained"):
+        rows.append(("trained", trained_text(trained)))
     if "idle_share" in plan_figures:
         rows.append(("idle share", f"{plan_figures['idle_share']:.1%}"))
     if "devices_used" in plan_figures:

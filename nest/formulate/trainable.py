@@ -1,0 +1,251 @@
+"""What of a model is trained: low-rank adapters beside frozen products, frozen parameters, and where no gradient flows.
+
+LoRA (Hu et al., arXiv 2106.09685, section 4.1): beside a frozen weight `W` of `d_out x d_in` the product `B A x` is
+trained, with `A` of `rank x d_in` and `B` of `d_out x rank`, and added to `W x`. Names of targets are those of the
+modules of Llama in transformers, which people list as `target_modules` of peft's `LoraConfig`.
+"""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from attrs import evolve
+
+from nest.errors import InputError
+from nest.graph import Operator, OperatorGraph, Parameter, Tensor, has_axis
+from nest.spec import Lora, Trainable
+from nest.spec.training import ALL_LINEAR
+
+MODULES = {
+    "query": ("q_proj",),
+    "key_value": ("k_proj", "v_proj"),
+    "query_latent": ("q_a_proj",),
+    "key_value_latent": ("kv_a_proj_with_mqa",),
+    "attention_output": ("o_proj",),
+    "up": ("gate_proj", "up_proj"),
+    "down": ("down_proj",),
+    "logits": ("lm_head",),
+}
+"""By the name of an operator within its layer (of feed-forward networks, how it ends), the modules of transformers that
+it stands for: with an axis `branch` one for each index, else the last."""
+
+EXPANDING = {"query": ("q_b_proj",), "key_value": ("kv_b_proj",)}
+"""The same of projections out of a latent (`MODULES`)."""
+
+BRANCH, RANK = "branch", "rank"
+"""Axes: of products put into one operator, and of what passes between the two products of an adapter."""
+
+LINEAR = ("matmul", "router")
+"""Kinds of products with weights."""
+
+
+def with_trainable(graph: OperatorGraph, trainable: Trainable | None) -> OperatorGraph:
+    """`graph` with adapters, with all that is not trained frozen, and with gradients only where they are needed.
+
+    A tensor has a gradient where something trained leads to it, as autograd has it; an operator none of whose results
+    has one has no backward pass and saves nothing. A product with a frozen weight saves no input: its backward pass
+    finds the gradient of its input alone, half as many FLOP as both.
+
+    Args:
+        graph: of one sample, as an importer made it.
+        trainable: what is trained; None: everything.
+
+    Raises:
+        InputError: a target or a layer is not there, nothing is trained, or of two layers that share a weight one is.
+    """
+    if trainable is None:
+        return graph
+    adapted = graph if trainable.lora is None else _with_adapters(graph, trainable.lora)
+    originals = frozenset(operator.name for operator in graph.operators)
+    for pattern in trainable.layers:
+        if not any(_named(operator, (pattern,)) for operator in graph.operators):
+            raise InputError(
+                f"training.trainable: the model has no layer {pattern!r:.80}; layers are {_examples(graph.layers)}, "
+                "and `*` stands for any text."
+            )
+    trained = {
+        operator.name
+        for operator in adapted.operators
+        if operator.name not in originals or _named(operator, trainable.layers)
+    }
+    if not any(operator.parameters for operator in adapted.operators if operator.name in trained):
+        raise InputError("training.trainable: nothing that it names has parameters, so that nothing would be trained.")
+    _check_tied(graph, trained)
+    changed: dict[str, Tensor] = {}
+
+    def change(operator: Operator) -> tuple[Operator, ...]:
+        operator = _with_gradients(operator, operator.name in trained, changed)
+        changed.update((tensor.name, tensor) for tensor in operator.outputs)
+        return (operator,)
+
+    return adapted.map_operators(change)
+
+
+def trained_count(graph: OperatorGraph) -> int:
+    """Scalars that are trained; tied parameters count once."""
+    return sum(p.count for operator in graph.operators for p in operator.parameters if not p.tied and not p.frozen)
+
+
+def backward_share(graph: OperatorGraph) -> float:
+    """Backward model FLOP over the forward ones, of products whose gradients are needed; 2 where all is trained.
+
+    By the convention of utilisation figures (PaLM, arXiv 2204.02311, appendix B), in which each of a product's
+    gradients takes what its forward pass takes.
+    """
+    found = sum(min(operator.backward_flops_ratio, 2.0) * operator.model_flops for operator in graph.operators)
+    return found / graph.model_flops if graph.model_flops else 2.0
+
+
+def _named(operator: Operator, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (operator.layer, operator.name) for pattern in patterns)
+
+
+def _examples(names: tuple[str, ...]) -> str:
+    return ", ".join(names if len(names) < 5 else (*names[:2], "...", *names[-2:]))
+
+
+def _check_tied(graph: OperatorGraph, trained: set[str]) -> None:
+    """Refuse to train one of two layers that share a weight: no framework can."""
+    sharing = [operator for operator in graph.operators if any(p.tied for p in operator.parameters)]
+    tables = [
+        o for o in graph.operators if o.kind == "embedding" and any(has_axis(p.shape, "vocab") for p in o.parameters)
+    ]
+    if sharing and tables and len({operator.name in trained for operator in (*sharing, *tables[:1])}) > 1:
+        raise InputError(
+            f"training.trainable: {sharing[0].layer!r} shares its weight with {tables[0].layer!r}; name both or "
+            "neither."
+        )
+
+
+def _with_gradients(operator: Operator, trained: bool, changed: dict[str, Tensor]) -> Operator:
+    """`operator`, trained or frozen, reading tensors as operators in front of it left them (`changed`)."""
+    inputs = tuple(changed.get(tensor.name, tensor) for tensor in operator.inputs)
+    entering = any(tensor.differentiable for tensor in inputs)
+    learns = trained and bool(operator.parameters)
+    ratio, saves = operator.backward_flops_ratio, operator.saves
+    if not (entering or learns):
+        ratio, saves = 0.0, ()
+    elif operator.kind in (*LINEAR, "embedding") and _has_weight(operator):
+        # What further vocabulary projections share with the first is trained with it.
+        weight = learns or (trained and not operator.parameters)
+        ratio *= (entering + weight) / 2
+        saves = saves if weight else ()
+    return evolve(
+        operator,
+        inputs=inputs,
+        outputs=tuple(evolve(t, differentiable=t.differentiable and (entering or learns)) for t in operator.outputs),
+        parameters=tuple(evolve(parameter, frozen=not trained) for parameter in operator.parameters),
+        saves=saves,
+        backward_flops_ratio=ratio,
+    )
+
+
+def _has_weight(operator: Operator) -> bool:
+    """Whether one operand is a weight, its own or another operator's, and not an activation."""
+    return bool(operator.parameters) or len(operator.inputs) == 1
+
+
+def _modules(operator: Operator) -> dict[str, int | None]:
+    """What targets may call parts of `operator`: the modules it stands for, with their branch; None: all of it."""
+    if operator.kind != "matmul" or not operator.parameters or len(operator.inputs) > 1:
+        return {}
+    short = operator.name.removeprefix(f"{operator.layer}/")
+    named = EXPANDING if "latent" in operator.contracted else MODULES
+    modules = named.get(short) or named.get(short.rpartition("_")[2]) or (short,)
+    if len(modules) > 1 and has_axis(operator.space, BRANCH):
+        return {module: branch for branch, module in enumerate(modules)}
+    return {modules[-1]: None}
+
+
+def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
+    known = {module for operator in graph.operators for module in _modules(operator)}
+    unknown = sorted({*lora.targets} - known - {ALL_LINEAR})
+    if unknown:
+        raise InputError(
+            f"training.trainable.lora.targets: the model has no linear layer {unknown[0]!r:.80}; "
+            f"it has {', '.join(sorted(known))}, and {ALL_LINEAR!r} stands for all but lm_head."
+        )
+    targets = {*lora.targets} | (known - {"lm_head"} if ALL_LINEAR in lora.targets else set())
+
+    def change(operator: Operator) -> tuple[Operator, ...]:
+        adapted = {module: branch for module, branch in _modules(operator).items() if module in targets}
+        return tuple(_adapted(operator, adapted, lora.rank)) if adapted else (operator,)
+
+    return graph.map_operators(change)
+
+
+def _adapted(operator: Operator, modules: dict[str, int | None], rank: int) -> Iterator[Operator]:
+    """`operator`, an adapter for each of `modules`, and the sum of what they make under its results' old names."""
+    several = len(operator.outputs) > 1
+    whole = None in modules.values()
+    summed = [
+        tensor for index, tensor in enumerate(operator.outputs) if whole or not several or index in modules.values()
+    ]
+    renamed = {tensor.name: f"{tensor.name}.frozen" for tensor in summed}
+    base = evolve(
+        operator,
+        outputs=tuple(evolve(tensor, name=renamed.get(tensor.name, tensor.name)) for tensor in operator.outputs),
+        saves=tuple(renamed.get(name, name) for name in operator.saves),
+    )
+    yield base
+    changes: list[Tensor] = []
+    for module, branch in modules.items():
+        makes = summed if branch is None else [operator.outputs[branch if several else 0]]
+        for each in _adapter(operator, module, branch, makes, rank):
+            yield each
+        changes += each.outputs
+    yield Operator(
+        name=f"{operator.name}.adapted",
+        layer=operator.layer,
+        kind="elementwise",
+        space=summed[0].shape,
+        inputs=(*(tensor for tensor in base.outputs if tensor.name in renamed.values()), *changes),
+        outputs=tuple(summed),
+    )
+
+
+def _adapter(
+    operator: Operator, module: str, branch: int | None, makes: list[Tensor], rank: int
+) -> tuple[Operator, Operator]:
+    """The two products of an adapter; what the second makes has the shapes of `makes`, one branch of them."""
+    source, weight = operator.inputs[0], max(operator.parameters, key=lambda parameter: parameter.count)
+    inner = tuple(axis for axis in weight.shape if axis[0] in operator.contracted)
+    routed = tuple(axis for axis in weight.shape if not has_axis(operator.space, axis[0]))
+    columns = tuple(
+        axis
+        for axis in weight.shape
+        if axis not in (*inner, *routed) and not (axis[0] == BRANCH and branch is not None)
+    )
+    rows = tuple(axis for axis in source.shape if axis[0] not in operator.contracted)
+    between = (RANK, rank)
+    name = f"{operator.name}.{module}.lora"
+    latent = Tensor(f"{name}_a", (*rows, between), source.itemsize)
+    results = tuple(
+        evolve(
+            tensor,
+            name=f"{tensor.name}.{module}",
+            shape=tuple(a for a in tensor.shape if branch is None or a[0] != BRANCH),
+        )
+        for tensor in makes
+    )
+    down = evolve(
+        operator,
+        name=f"{name}_a",
+        space=(*rows, between, *inner),
+        outputs=(latent,),
+        parameters=(Parameter("lora_a", (*routed, between, *inner), weight.group),),
+        saves=(source.name,),
+        flops_per_point=2.0,
+        model_flops_per_point=2.0,
+        backward_flops_ratio=2.0,
+    )
+    up = evolve(
+        down,
+        name=f"{name}_b",
+        space=(*rows, *columns, between),
+        inputs=(latent,),
+        outputs=results,
+        parameters=(Parameter("lora_b", (*routed, *columns, between), weight.group),),
+        saves=(latent.name,),
+        contracted=(RANK,),
+    )
+    return down, up

@@ -1,0 +1,240 @@
+"""`training.trainable`: adapters, frozen layers, and what of memory, time and communication is left of them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nest
+from nest.errors import InputError
+from nest.formulate.instance import build_instance, model_blocks
+from nest.formulate.model import load_model
+from nest.formulate.trainable import backward_share, trained_count
+from nest.graph import OperatorGraph
+from nest.hooks.registry import registry
+from nest.instance import Candidate
+from nest.spec import Lora, Problem, Trainable, Training
+from tests.formulate.conftest import DENSE, EXPERTS
+
+LAYERS = ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head")
+
+LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+
+
+def llama(trainable: Any = None, length: int = 1024) -> OperatorGraph:
+    training = Training(global_batch=1, sequence_length=length, trainable=trainable)
+    return load_model("llama-2-7b", training, registry())
+
+
+def lora(rank: int = 16, *targets: str) -> Trainable:
+    return Trainable(lora=Lora(rank, targets) if targets else Lora(rank))
+
+
+def candidates(problem: Problem) -> tuple[Candidate, ...]:
+    return build_instance(problem, registry()).candidates
+
+
+@pytest.mark.parametrize(
+    ("trainable", "trained"),
+    [
+        # 32 blocks of width 4096: two matrices of 4096 * rank beside each of two projections.
+        (lora(8), 32 * 2 * 8 * (4096 + 4096)),
+        (lora(16), 8_388_608),
+        # The six others too: three of 4096 by 11008.
+        (lora(16, "all-linear"), 32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11008))),
+        (("head",), 4096 + 32000 * 4096),
+        (Trainable(Lora(16), ("head",)), 8_388_608 + 4096 + 32000 * 4096),
+        (("layers.31",), 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096),
+        (("layers.*/attention_norm", "layers.*/mlp_norm"), 32 * 2 * 4096),
+    ],
+)
+def test_parameters_that_are_trained(trainable: Any, trained: int) -> None:
+    assert trained_count(llama(trainable)) == trained
+
+
+def test_published_counts() -> None:
+    """What `print_trainable_parameters` of peft shows for Llama-2-7B with r = 8 on q_proj and v_proj (its
+    documentation and many model cards), and for Llama-3-8B with r = 16 on all seven projections (Unsloth's)."""
+    graph = llama(lora(8))
+    assert (trained_count(graph), graph.parameter_count) == (4_194_304, 6_742_609_920)
+    training = Training(global_batch=1, sequence_length=128, trainable=lora(16, "all-linear"))
+    assert trained_count(load_model("llama-3-8b", training, registry())) == 41_943_040
+
+
+def test_adapters_add_the_products_of_the_paper() -> None:
+    tokens, rank = 1024, 16
+    wanted = sum(2 * tokens * rank * (inner + outer) * 32 for inner, outer in ((4096, 4096), (4096, 4096)))
+    assert llama(lora(rank)).flops - llama().flops == wanted
+    wanted = 2 * tokens * rank * 32 * (4 * (4096 + 4096) + 3 * (4096 + 11008))
+    assert llama(lora(rank, "all-linear")).flops - llama().flops == wanted
+
+
+def test_backward_work_follows_what_is_trained() -> None:
+    graph, tokens = llama(lora()), 1024
+    assert backward_share(llama()) == 2.0
+    by_name = {operator.name: operator for operator in graph.operators}
+    # Nothing trained lies in front of the first adapters.
+    assert all(operator.backward_flops == 0 and not operator.saves for operator in graph.by_layer[0])
+    first, second = by_name["layers.0/query"], by_name["layers.1/query"]
+    assert (first.backward_flops, first.saves) == (0.0, ())
+    assert (second.backward_flops, second.saves) == (2 * tokens * 4096 * 4096, ())
+    assert by_name["layers.1/mlp_up"].backward_flops == by_name["layers.1/mlp_up"].flops
+    down = by_name["layers.1/query.q_proj.lora_a"]
+    assert down.backward_flops == 2 * down.flops
+    assert by_name["layers.0/query.q_proj.lora_a"].backward_flops == down.flops
+    # An adapter keeps what it reads; norms and activations keep what the gradient of their input needs.
+    assert down.saves == ("layers.1/attention_norm",)
+    assert by_name["layers.1/mlp_activated"].saves == ("layers.1/mlp_up",)
+    assert by_name["head/logits"].saves == ()
+
+
+def test_layers_in_front_of_all_that_is_trained_have_no_backward_pass(problem: Callable[..., Problem]) -> None:
+    asked = problem(training={"trainable": ("layers.3", "head")}, strategies={"tp": (1, 4), "cp": (1, 2)})
+    for each in candidates(asked):
+        for index, layer in enumerate(LAYERS):
+            learns = layer in ("layers.3", "head")
+            sizes = [group.gradients[index] + group.optimizer[index] + group.update[index] for group in each.state]
+            kept = [mode.first[index] + mode.extra[index] for mode in each.recompute if mode.name in ("none", "full")]
+            assert (each.backward[index] > 0) == learns
+            assert any(sizes) == any(kept) == learns
+            assert all(group.weights[index] > 0 for group in each.state)
+
+
+def test_memory_is_that_of_the_formulas(problem: Callable[..., Problem]) -> None:
+    asked = problem(model="llama-2-7b", training={"trainable": lora(), "sequence_length": 512, "stack": "none"})
+    one = next(each for each in candidates(asked) if each.name == "mb1")
+    (dense,) = one.state
+    # bf16: 2 bytes of every weight; 4 of gradient and 12 of copy and moments (Megatron-LM, dist_optimizer.md) of what
+    # is trained alone.
+    assert dense.weights.sum() == 2 * (6_738_415_616 + 8_388_608)
+    assert dense.gradients.sum() == 4 * 8_388_608
+    assert dense.optimizer.sum() == 12 * 8_388_608
+
+
+def test_time_follows_the_work(problem: Callable[..., Problem]) -> None:
+    """Beside frozen products the backward pass takes about as long as the forward pass, in place of twice."""
+    training = {"sequence_length": 2048, "micro_batch": (1,), "stack": "none"}
+    whole, adapted = (
+        candidates(problem(model="llama-2-7b", training={**training, "trainable": each}, strategies={"tp": (1,)}))[0]
+        for each in (None, lora())
+    )
+    block = 2  # Its input has a gradient.
+    assert 1.0 < adapted.forward[block] / whole.forward[block] < 1.05
+    assert 0.5 < adapted.backward[block] / whole.backward[block] < 0.65
+    assert adapted.weight_gradients is not None
+    assert adapted.weight_gradients[block] < 0.05 * adapted.backward[block]
+
+
+def test_all_is_what_is_left_out(problem: Callable[..., Problem]) -> None:
+    for word in (("all",), None):
+        asked = problem(model=EXPERTS, training={"trainable": word})
+        for one, other in zip(candidates(asked), candidates(problem(model=EXPERTS)), strict=True):
+            for (place, mine), (_, its) in zip(one.arrays(), other.arrays(), strict=True):
+                assert numpy.array_equal(mine, its), place
+
+
+MODELS = {"dense": DENSE, "experts": EXPERTS}
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(sorted(MODELS)), st.sets(st.integers(0, 5), min_size=1), st.sets(st.integers(0, 5)))
+def test_freezing_more_is_never_slower_nor_larger(
+    problem_of: Callable[..., Problem], name: str, few: set[int], others: set[int]
+) -> None:
+    def priced(chosen: set[int]) -> Iterator[Candidate]:
+        asked = problem_of(
+            model=MODELS[name],
+            training={"trainable": tuple(LAYERS[index] for index in sorted(chosen)), "micro_batch": (1,)},
+            strategies={"tp": (1, 2), "cp": (1, 2), "ep": (1, 2)},
+        )
+        return iter(candidates(asked))
+
+    for less, more in zip(priced(few), priced(few | others), strict=True):
+        assert less.name == more.name
+        for (place, mine), (_, its) in zip(less.arrays(), more.arrays(), strict=True):
+            # What the product behind an attention that is recomputed does not keep is there while it is at work.
+            assert place.endswith(".peak") or (mine <= its * (1 + 1e-12)).all(), (less.name, place)
+        for mode, other in zip(less.recompute, more.recompute, strict=True):
+            assert (mode.first + mode.peak <= (other.first + other.peak) * (1 + 1e-12)).all(), (less.name, mode.name)
+        assert less.gathered <= more.gathered
+        assert less.busy is not None
+        assert more.busy is not None
+        assert (less.busy <= more.busy * (1 + 1e-12)).all()
+
+
+@pytest.fixture(scope="module")
+def problem_of() -> Callable[..., Problem]:
+    from tests.formulate.conftest import problem as build
+
+    made: Callable[..., Problem] = build.__wrapped__()  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        (DENSE, ("all-linear",)),
+        (DENSE, ("lm_head", "v_proj")),
+        (EXPERTS, ("gate_proj", "down_proj")),
+        (
+            {"transformer": {"layers": 2, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 500, "mla": LATENT}},
+            ("q_b_proj", "kv_b_proj", "o_proj"),
+        ),
+    ],
+)
+def test_every_sharding_holds_the_shares_of_adapters(
+    problem: Callable[..., Problem], model: Any, targets: tuple[str, ...]
+) -> None:
+    """Whatever divides a projection divides one of its adapter's products; no collective carries a gradient that is
+    not needed."""
+    asked = problem(model=model, training={"trainable": lora(4, *targets), "micro_batch": (1,)})
+    for block in model_blocks(asked, registry()):
+        by_name = {operator.name: operator for operator in block.graph.operators}
+        made = {tensor.name: tensor for operator in block.graph.operators for tensor in operator.outputs}
+        for operator in block.graph.operators:
+            assert all(made.get(each.name, each).shape == each.shape for each in operator.inputs), operator.name
+            if operator.collective is not None and not any(
+                tensor.differentiable for tensor in (*operator.inputs, *operator.outputs)
+            ):
+                assert len(operator.collective.backward) <= operator.collective.weight_gradients
+            if operator.parameters and operator.name.endswith(("lora_a", "lora_b")):
+                whole = dict(by_name[operator.name.rsplit(".", 2)[0]].parameters[0].shape) | {"rank": 4}
+                assert all(whole[axis] == size for axis, size in operator.parameters[0].shape)
+
+
+def test_adapters_alone_make_zero_1_and_2_what_zero_0_is(problem: Callable[..., Problem]) -> None:
+    asked = problem(training={"trainable": lora(4)})
+    space = build_instance(asked, registry()).space
+    assert [space.effective_zero(zero) for zero in range(4)] == [0, 0, 0, 3]
+    further = problem(training={"trainable": Trainable(Lora(4), ("head",))})
+    space = build_instance(further, registry()).space
+    assert [space.effective_zero(zero) for zero in range(4)] == [0, 1, 2, 3]
+
+
+def test_a_plan_is_found_proved_checked_and_told(problem: Callable[..., Problem]) -> None:
+    asked = problem(training={"trainable": lora(4)}, strategies={"tp": (1, 2), "cp": (1,), "ep": (1,)})
+    plan = nest.solve(asked, verify=True)
+    assert plan.status == "optimal"
+    assert nest.check(plan).ok
+    assert plan.summary["trained"]["what"] == "LoRA of rank 4 on q_proj, v_proj"
+    assert plan.runs_on is not None
+    assert "megatron" not in plan.runs_on
+
+
+@pytest.mark.parametrize(
+    ("model", "trainable", "said"),
+    [
+        (DENSE, lora(4, "w_pack"), "no linear layer 'w_pack'; it has down_proj"),
+        (DENSE, ("haed",), "no layer 'haed'; layers are embedding, layers.0, ..., layers.3, head"),
+        (DENSE, ("layers.0/attention",), "nothing that it names has parameters"),
+        (DENSE, Trainable(), "nothing that it names has parameters"),
+        ("gpt2", ("head",), "'head' shares its weight with 'embedding'; name both or neither"),
+    ],
+)
+def test_mistakes_are_told(problem: Callable[..., Problem], model: Any, trainable: Any, said: str) -> None:
+    with pytest.raises(InputError, match=r"training\.trainable") as caught:
+        build_instance(problem(model=model, training={"trainable": trainable}), registry())
+    assert said in str(caught.value)
