@@ -5,23 +5,7 @@ Data, tokenizers, learning rates and logging are left out; widths are stand-ins 
 file leaves the number of ranks to its surroundings an entry may say one.
 """
 
-from typing import Any
-
-from attrs import field, frozen
-
-
-@frozen
-class Script:
-    """A script, and what is read of it: `ranks` and decisions, or words of the refusal in `refused`."""
-
-    source: str
-    text: str
-    ranks: int | None = None
-    fixed: dict[str, Any] = field(factory=dict)
-    training: dict[str, Any] = field(factory=dict)
-    refused: str = ""
-    options: dict[str, Any] = field(factory=dict)
-
+from tests.exporters.megatron_script import Script
 
 LM, DS, BS = "NVIDIA/Megatron-LM/examples", "deepspeedai/Megatron-DeepSpeed", "bigscience-workshop/bigscience/train"
 GPT3 = "--num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --max-position-embeddings 2048"

@@ -1,16 +1,22 @@
 """Public scripts are read right, or refused with a reason; none is read as what it is not."""
 
+from pathlib import Path
+
 import pytest
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading import read_megatron
-from tests.exporters.megatron_scripts import SCRIPTS, Script
+from tests.exporters.megatron_launchers import LAUNCHED
+from tests.exporters.megatron_script import Script
+from tests.exporters.megatron_scripts import SCRIPTS
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.source)
-def test_public_scripts(script: Script) -> None:
-    options = LaunchOptions(**script.options)
+@pytest.mark.parametrize("script", [*SCRIPTS, *LAUNCHED], ids=lambda script: script.source)
+def test_public_scripts(script: Script, tmp_path: Path) -> None:
+    for name, text in script.beside.items():
+        (tmp_path / name).write_text(text)
+    options = LaunchOptions(**script.options, folder=tmp_path)
     if script.refused:
         with pytest.raises(InputError) as error:
             read_megatron(script.text, options)
