@@ -178,6 +178,10 @@ def _named(known: dict[str, Entry], name: str, kind: str, place: str, otherwise:
     return known[name]
 
 
+MOST_LISTED = 24
+"""Names in a sentence; of more, the first."""
+
+
 def unknown_name(
     place: str, kind: str, name: str, known: Iterable[str], value: object = None, otherwise: str = ""
 ) -> InputError:
@@ -203,7 +207,8 @@ def unknown_name(
     if elsewhere is not None:
         return InputError(f"{sentence} {elsewhere}")
     hint = f" Did you mean {any_of(map(repr, close))}?" if close else ""
-    listed = f" Known: {', '.join(options)}." if options else " None is known."
+    more = f" and {len(options) - MOST_LISTED} more" if len(options) > MOST_LISTED else ""
+    listed = f" Known: {', '.join(options[:MOST_LISTED])}{more}." if options else " None is known."
     return InputError(f"{sentence}{hint}{listed}{f' {otherwise}' if otherwise and not close else ''}")
 
 

@@ -13,6 +13,7 @@ from nest.catalogue import (
     clusters,
     device,
     devices,
+    link,
     links,
     named_cluster,
     network_levels,
@@ -175,13 +176,32 @@ def test_clusters_name_devices_and_links_there_are() -> None:
         ("dgx-h100-superpod-128", [8, 16]),
         ("dgx-h100-superpod-2048", [8, 32, 8]),
         ("nest-h100-spine-leaf-64", [8, 4, 2]),
+        ("p5.48xlarge", [8, 1]),
+        ("p5.48xlarge-64", [8, 8]),
+        ("BM.GPU.H100.8-4", [4]),
+        ("a3-highgpu-8g-32", [8, 4]),
     ],
 )
 def test_a_cluster_can_be_asked_for_in_another_size(name: str, fanouts: list[int]) -> None:
     assert [level.fanout for level in named_cluster(name).levels] == fanouts
 
 
-@pytest.mark.parametrize("name", ["dgx-h100-superpod-12", "dgx-h100-superpod-1000", "dgx-h100-superpod-0"])
+def test_machines_of_clouds_share_what_their_interfaces_carry_among_their_devices() -> None:
+    """Their descriptions say how many interfaces there are, and of what rate."""
+    clouds = [entry for entry in clusters().values() if "machines of 8" in entry.description]
+    assert len(clouds) == 22
+    for entry in clouds:
+        said = re.search(r", (\d+) .* (\d+) Gbit/s$", entry.description)
+        assert said is not None, entry.name
+        node, network = entry.levels
+        assert (node.fanout, network.fanout) == (8, 1), entry.name
+        assert network.bandwidth == int(said[1]) * int(said[2]) * 1e9 / 8 / 8, entry.name
+        assert node.bandwidth == link(str(node.link)).bandwidth, entry.name
+
+
+@pytest.mark.parametrize(
+    "name", ["p5.48xlarge-12", "dgx-h100-superpod-12", "dgx-h100-superpod-1000", "dgx-h100-superpod-0"]
+)
 def test_a_size_that_breaks_groups_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="cannot have"):
         named_cluster(name)
