@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
+from attrs import evolve
+
 from nest.catalogue import named_cluster, network_levels, scale_up_levels
 from nest.deployment import Deployment, Limits, violations
 from nest.deployment.deployment import BLOCK, ENDS
@@ -16,7 +18,7 @@ from nest.instance.pairs import Pairs
 from nest.io import structure
 from nest.network import LinkGraph, pairs, reduce
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
-from nest.spec.architecture import MixtureOfExperts
+from nest.spec.architecture import GroupedQueryAttention, LatentAttention, MixtureOfExperts
 from nest.spec.problem import ALL_RANKS
 
 ULYSSES = "ulysses"
@@ -146,6 +148,34 @@ def refuse_layers(problem: Problem, framework: str) -> None:
             f"the problem asks to place {what}, but {framework} places whole transformer blocks (layers.0, layers.1, "
             "...); plan a `model`, and not with `search.granularity: operator`."
         )
+
+
+def like_llama(architecture: Architecture) -> bool:
+    """Whether a model is built as Llama but for widths, experts, latent attention, and norms of heads as in Qwen 3.
+
+    Llama's blocks normalise by RMSNorm what each sub-layer reads, rotate queries and keys, attend to all earlier
+    tokens, have gated networks, and no biases.
+    """
+    usual = Architecture(
+        architecture.family,
+        architecture.hidden,
+        architecture.vocab,
+        architecture.blocks,
+        tied=architecture.tied,
+        predicting=architecture.predicting,
+    )
+    return architecture == usual and all(
+        block.attention == _plain_attention(block.attention)
+        and block.feed_forward == evolve(block.feed_forward, gated=True, bias=False)
+        for block in architecture.blocks
+    )
+
+
+def _plain_attention(attention: GroupedQueryAttention | LatentAttention) -> GroupedQueryAttention | LatentAttention:
+    """Attention of the same widths and nothing particular."""
+    if isinstance(attention, LatentAttention):
+        return evolve(attention, bias=False)
+    return GroupedQueryAttention(attention.heads, attention.kv_heads, attention.head, normalised=attention.normalised)
 
 
 def mixture(architecture: Architecture | None) -> MixtureOfExperts | None:

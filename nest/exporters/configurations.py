@@ -34,6 +34,15 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "norm_topk_prob": True,
         "routed_scaling_factor": 1.0,
     },
+    "ernie4_5": {**_DECODER, "rms_norm_eps": 1e-5, "rope_theta": 500000.0},
+    "gpt_neox": {
+        **_DECODER,
+        "hidden_act": "gelu",
+        "rms_norm_eps": None,
+        "layer_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.25,
+        "hidden_dropout": 0.0,
+    },
     "gpt2": {
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
@@ -46,6 +55,15 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """By `model_type`. Keys that stand in a configuration, null or not, are as it says."""
 
 
+RENAMED = {
+    "rotary_pct": "partial_rotary_factor",
+    "rotary_emb_base": "rope_theta",
+    "activation": "hidden_act",
+    "hidden_activation": "hidden_act",
+}
+"""Keys of GPT-NeoX, Falcon and Gemma, by those that most families have."""
+
+
 def configuration(model: Any) -> Mapping[str, Any]:
     """The configuration of Hugging Face's kind that `model` of a problem is, with its family's `DEFAULTS`.
 
@@ -53,4 +71,5 @@ def configuration(model: Any) -> Mapping[str, Any]:
     """
     if not isinstance(model, Mapping) or "model_type" not in model:
         return {}
-    return {**DEFAULTS.get(str(model["model_type"]), {}), **model}
+    named = {RENAMED.get(str(key), str(key)): value for key, value in model.items()}
+    return {**DEFAULTS.get(str(model["model_type"]), {}), **named}

@@ -14,6 +14,7 @@ from nest.errors import InputError
 from nest.exporters.common import (
     checked,
     fanouts,
+    like_llama,
     mixture,
     model_of,
     problem_of,
@@ -25,7 +26,7 @@ from nest.exporters.common import (
 )
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
-from nest.spec.architecture import FeedForward, GroupedQueryAttention
+from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention
 
 SCRIPT_FILE = "maxtext.sh"
 
@@ -230,21 +231,10 @@ def _model(model: Architecture | None) -> dict[str, Any]:
 
 def _decoder_block(model: Architecture | None) -> str | None:
     """MaxText's name of blocks built so; None: set `model_name` by hand."""
-    if (
-        model is None
-        or model.norm_bias
-        or model.post_norm
-        or model.result_norms
-        or model.positions
-        or len(set(model.blocks)) != 1
-    ):
+    if model is None or len(set(model.blocks)) != 1 or not like_llama(model):
         return None
     attention, network = model.blocks[0].attention, model.blocks[0].feed_forward
-    if not isinstance(attention, GroupedQueryAttention) or not network.gated or not attention.rotary:
-        return None
-    if attention.bias or attention.output_bias or attention.window is not None or attention.sinks:
-        return None
-    if not attention.causal:
+    if isinstance(attention, LatentAttention):
         return None
     if isinstance(network, FeedForward):
         return "qwen3" if attention.normalised else "llama2"

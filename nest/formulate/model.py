@@ -27,6 +27,12 @@ CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
 USUAL_SEQUENCE = 4096
 """Tokens per sample when a description asks for none: Llama 2's pre-training context (arXiv 2307.09288)."""
 
+LINEAR = "linear_attention"
+"""How `layer_types` names layers without scores, such as the lightning attention of `LIGHTNING` families."""
+
+LIGHTNING = ("minimax", "minimax_text_01")
+"""MiniMax-Text-01 in Hugging Face transformers 5.23.0, and in its own `config.json`."""
+
 GRAPH = "graph"
 """The key of a model under which an operator graph or an exported program is, or the path of a file that holds one."""
 
@@ -116,6 +122,18 @@ def _read_model(source: str, base: Path | None) -> Model:
     return _with_graph(content, path.parent)
 
 
+def _language_part(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of the language model in one of pictures and text, under the outer `architectures`.
+
+    Importers refuse those unless they name the language model: the rest is not planned.
+    """
+    inner = content.get("text_config")
+    if not isinstance(inner, Mapping) or "model_type" not in inner:
+        return dict(content)
+    outer = {key: value for key, value in content.items() if not key.endswith("_config")}
+    return {**outer, **inner, "architectures": content.get("architectures")}
+
+
 def _no_model(source: str, path: Path) -> InputError:
     """The error for a model that is neither a file nor a name: what it may be instead, and how to get its file."""
     close = near(source, library_models())
@@ -141,7 +159,7 @@ def _with_graph(content: Mapping[str, Any], base: Path | None) -> dict[str, Any]
     """`content` with the file that it names under `graph` in place of its path."""
     named = content.get(GRAPH)
     if not isinstance(named, str):
-        return dict(content)
+        return _language_part(content)
     path = (base or Path()) / named
     if there_is(path) != "file":
         raise InputError(f"model.{GRAPH}: there is no file {str(path)!r:.200}.")
@@ -171,6 +189,11 @@ def _unknown_family(place: str, model: Model, importers: Mapping[str, ModelImpor
         return InputError(
             f"{place}: `model_type`, the name of its family, is missing; "
             f"give one of {', '.join(sorted(importers))}, or describe the model by `transformer:`."
+        )
+    if family in LIGHTNING or (isinstance(model, dict) and LINEAR in (model.get("layer_types") or ())):
+        return InputError(
+            f"{place}: the family {family!r:.60} has layers of linear attention, whose cost nest does not know; "
+            "measure its layers and give them under `profile`, or give an operator graph."
         )
     # No nearest name is offered: `qwen3_moe` is no remedy for a model of another family with a similar name.
     return InputError(

@@ -7,10 +7,11 @@ from nest.models.building.config import (
     ConfigImporter,
     ConfigReader,
     DecoderWidths,
+    decoder,
     decoder_widths,
     experts_behind_dense_layers,
 )
-from nest.spec.architecture import Architecture, LatentAttention, TransformerBlock
+from nest.spec.architecture import Architecture, LatentAttention
 
 
 def _read(config: ConfigReader) -> Architecture:
@@ -20,9 +21,7 @@ def _read(config: ConfigReader) -> Architecture:
     prediction of further tokens (`num_nextn_predict_layers`) are not part of the model class and left out.
     """
     widths = decoder_widths(config)
-    attention = _attention(config, widths)
-    blocks = tuple(TransformerBlock(attention, network) for network in experts_behind_dense_layers(config, widths))
-    return Architecture(config.family, widths.hidden, widths.vocab, blocks, tied=widths.tied)
+    return decoder(config, widths, _attention(config, widths), experts_behind_dense_layers(config, widths))
 
 
 def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:

@@ -10,11 +10,12 @@ from attrs import evolve
 from nest.models.building.config import (
     ConfigImporter,
     ConfigReader,
+    decoder,
     decoder_widths,
     grouped_query_attention,
     layer_windows,
 )
-from nest.spec.architecture import Architecture, FeedForward, TransformerBlock
+from nest.spec.architecture import Architecture, FeedForward
 
 
 def _decoder(config: ConfigReader, *, normalised: bool, capped: bool, slides: Callable[[int], bool]) -> Architecture:
@@ -35,13 +36,12 @@ def _decoder(config: ConfigReader, *, normalised: bool, capped: bool, slides: Ca
     )
     attention = evolve(attention, capped=config.has("attn_logit_softcapping", capped))
     windows = layer_windows(config, widths.layers, config.optional_integer("sliding_window", 4096), slides)
-    network = FeedForward(config.integer("intermediate_size"))
-    return Architecture(
-        config.family,
-        widths.hidden,
-        widths.vocab,
-        tuple(TransformerBlock(evolve(attention, window=window), network) for window in windows),
-        tied=widths.tied,
+    return decoder(
+        config,
+        widths,
+        attention,
+        FeedForward(config.integer("intermediate_size")),
+        windows=windows,
         result_norms=True,
         capped=config.has("final_logit_softcapping", capped),
     )
@@ -58,31 +58,5 @@ def _read_gemma3(config: ConfigReader) -> Architecture:
     return _decoder(config, normalised=True, capped=False, slides=lambda index: (index + 1) % pattern != 0)
 
 
-TWO_BILLION = {
-    "model_type": "gemma2",
-    "vocab_size": 256000,
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "sliding_window": 4096,
-}
-"""Gemma 2 2B (google/gemma-2-2b, `config.json`)."""
-
-ONE_BILLION = {
-    "model_type": "gemma3_text",
-    "vocab_size": 262144,
-    "hidden_size": 1152,
-    "intermediate_size": 6912,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 1,
-    "head_dim": 256,
-    "sliding_window": 512,
-}
-"""Gemma 3 1B (google/gemma-3-1b-pt, `config.json`)."""
-
-gemma2 = ConfigImporter("gemma2", "Gemma2ForCausalLM", _read_gemma2, examples=(TWO_BILLION,))
-gemma3 = ConfigImporter("gemma3_text", "Gemma3ForCausalLM", _read_gemma3, examples=(ONE_BILLION,))
+gemma2 = ConfigImporter("gemma2", "Gemma2ForCausalLM", _read_gemma2)
+gemma3 = ConfigImporter("gemma3_text", "Gemma3ForCausalLM", _read_gemma3)

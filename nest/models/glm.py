@@ -6,11 +6,12 @@ GLM-4.5 has grouped-query attention and DeepSeek-V3's routed and shared experts 
 from nest.models.building.config import (
     ConfigImporter,
     ConfigReader,
+    decoder,
     decoder_widths,
     experts_behind_dense_layers,
     grouped_query_attention,
 )
-from nest.spec.architecture import Architecture, FeedForward, TransformerBlock
+from nest.spec.architecture import Architecture, FeedForward
 
 
 def _read_dense(config: ConfigReader) -> Architecture:
@@ -19,9 +20,7 @@ def _read_dense(config: ConfigReader) -> Architecture:
     # Face transformers.
     bias = config.boolean("attention_bias", True)
     attention = grouped_query_attention(config, widths, head=128, kv_heads=2, bias=bias)
-    block = TransformerBlock(attention, FeedForward(config.integer("intermediate_size")))
-    blocks = (block,) * widths.layers
-    return Architecture("glm4", widths.hidden, widths.vocab, blocks, tied=widths.tied, result_norms=True)
+    return decoder(config, widths, attention, FeedForward(config.integer("intermediate_size")), result_norms=True)
 
 
 NINE_BILLION = {
@@ -49,26 +48,7 @@ def _read_moe(config: ConfigReader) -> Architecture:
         bias=config.boolean("attention_bias", False),
         normalised=config.boolean("use_qk_norm", False),
     )
-    blocks = tuple(TransformerBlock(attention, network) for network in experts_behind_dense_layers(config, widths))
-    return Architecture("glm4_moe", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+    return decoder(config, widths, attention, experts_behind_dense_layers(config, widths))
 
 
-AIR = {
-    "model_type": "glm4_moe",
-    "vocab_size": 151552,
-    "hidden_size": 4096,
-    "intermediate_size": 10944,
-    "num_hidden_layers": 46,
-    "num_attention_heads": 96,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "attention_bias": True,
-    "first_k_dense_replace": 1,
-    "n_routed_experts": 128,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 1408,
-}
-"""GLM-4.5-Air (zai-org/GLM-4.5-Air, `config.json`)."""
-
-glm4_moe = ConfigImporter("glm4_moe", "Glm4MoeForCausalLM", _read_moe, examples=(AIR,))
+glm4_moe = ConfigImporter("glm4_moe", "Glm4MoeForCausalLM", _read_moe)

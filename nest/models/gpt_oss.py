@@ -5,11 +5,13 @@ from attrs import evolve
 from nest.models.building.config import (
     ConfigImporter,
     ConfigReader,
+    decoder,
     decoder_widths,
     grouped_query_attention,
     layer_windows,
+    mixture_of_experts,
 )
-from nest.spec.architecture import Architecture, MixtureOfExperts, TransformerBlock
+from nest.spec.architecture import Architecture
 
 
 def _read(config: ConfigReader) -> Architecture:
@@ -19,31 +21,9 @@ def _read(config: ConfigReader) -> Architecture:
     # GptOssConfig in Hugging Face transformers.
     attention = grouped_query_attention(config, widths, head=64, kv_heads=8, bias=bias, output_bias=bias)
     attention = evolve(attention, sinks=True)
-    mixture = MixtureOfExperts(
-        experts=config.integer("num_local_experts"),
-        top_k=config.integer("num_experts_per_tok"),
-        width=config.integer("intermediate_size"),
-        bias=True,
-    )
-    config.at_most("num_experts_per_tok", mixture.top_k, "num_local_experts", mixture.experts)
+    mixture = mixture_of_experts(config, experts="num_local_experts", width="intermediate_size", bias=True)
     windows = layer_windows(config, widths.layers, config.integer("sliding_window", 128), lambda i: i % 2 == 0)
-    blocks = tuple(TransformerBlock(evolve(attention, window=window), mixture) for window in windows)
-    return Architecture("gpt_oss", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+    return decoder(config, widths, attention, mixture, windows=windows)
 
 
-TWENTY_BILLION = {
-    "model_type": "gpt_oss",
-    "vocab_size": 201088,
-    "hidden_size": 2880,
-    "intermediate_size": 2880,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
-    "num_local_experts": 32,
-    "num_experts_per_tok": 4,
-    "sliding_window": 128,
-}
-"""gpt-oss-20b (openai/gpt-oss-20b, `config.json`)."""
-
-importer = ConfigImporter("gpt_oss", "GptOssForCausalLM", _read, examples=(TWENTY_BILLION,))
+importer = ConfigImporter("gpt_oss", "GptOssForCausalLM", _read)

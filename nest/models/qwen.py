@@ -11,20 +11,28 @@ from attrs import evolve
 from nest.models.building.config import (
     ConfigImporter,
     ConfigReader,
+    DecoderWidths,
+    Network,
+    decoder,
     decoder_widths,
+    dense_and_sparse,
     grouped_query_attention,
     layer_windows,
+    mixture_of_experts,
 )
-from nest.spec.architecture import Architecture, FeedForward, MixtureOfExperts, TransformerBlock
+from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, MixtureOfExperts
+
+
+def _dense(config: ConfigReader, widths: DecoderWidths, attention: GroupedQueryAttention) -> Architecture:
+    network = FeedForward(config.integer("intermediate_size"))
+    windows = _windows(config, widths.layers, lambda index, first: index >= first)
+    return decoder(config, widths, attention, network, windows=windows)
 
 
 def _read_qwen2(config: ConfigReader) -> Architecture:
     widths = decoder_widths(config)
     attention = grouped_query_attention(config, widths, bias=True)
-    network = FeedForward(config.integer("intermediate_size"))
-    windows = _windows(config, widths.layers, lambda index, first: index >= first)
-    blocks = tuple(TransformerBlock(evolve(attention, window=window), network) for window in windows)
-    return Architecture("qwen2", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+    return _dense(config, widths, attention)
 
 
 SEVEN_BILLION = {
@@ -44,22 +52,11 @@ qwen2 = ConfigImporter("qwen2", "Qwen2ForCausalLM", _read_qwen2, examples=(SEVEN
 def _read_qwen2_moe(config: ConfigReader) -> Architecture:
     widths = decoder_widths(config)
     attention = grouped_query_attention(config, widths, bias=config.boolean("qkv_bias", True))
-    mixture = MixtureOfExperts(
-        experts=config.integer("num_experts"),
-        top_k=config.integer("num_experts_per_tok"),
-        width=config.integer("moe_intermediate_size"),
-        shared_width=config.integer("shared_expert_intermediate_size"),
-        shared_gate=True,
-    )
-    config.at_most("num_experts_per_tok", mixture.top_k, "num_experts", mixture.experts)
+    shared = config.integer("shared_expert_intermediate_size")
+    mixture = mixture_of_experts(config, shared_width=shared, shared_gate=True)
     # Windows on every second layer below `max_window_layers`: Qwen2MoeConfig in Hugging Face transformers.
     windows = _windows(config, widths.layers, lambda index, first: index % 2 == 0 and index < first)
-    networks = _feed_forwards(config, widths.layers, mixture)
-    blocks = tuple(
-        TransformerBlock(evolve(attention, window=window), network)
-        for window, network in zip(windows, networks, strict=False)
-    )
-    return Architecture("qwen2_moe", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+    return decoder(config, widths, attention, _feed_forwards(config, widths.layers, mixture), windows=windows)
 
 
 qwen2_moe = ConfigImporter("qwen2_moe", "Qwen2MoeForCausalLM", _read_qwen2_moe)
@@ -70,10 +67,7 @@ def _read_qwen3(config: ConfigReader) -> Architecture:
     bias = config.boolean("attention_bias", False)
     # 128 channels per head: default of Qwen3Config in Hugging Face transformers.
     attention = grouped_query_attention(config, widths, head=128, bias=bias, output_bias=bias, normalised=True)
-    network = FeedForward(config.integer("intermediate_size"))
-    windows = _windows(config, widths.layers, lambda index, first: index >= first)
-    blocks = tuple(TransformerBlock(evolve(attention, window=window), network) for window in windows)
-    return Architecture("qwen3", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+    return _dense(config, widths, attention)
 
 
 qwen3 = ConfigImporter("qwen3", "Qwen3ForCausalLM", _read_qwen3)
@@ -88,15 +82,8 @@ def _read_qwen3_moe(config: ConfigReader) -> Architecture:
         attention = evolve(attention, window=config.optional_integer("sliding_window", 4096))
     # Newer configurations say `num_local_experts`.
     experts_key = "num_local_experts" if config.has("num_local_experts") else "num_experts"
-    mixture = MixtureOfExperts(
-        experts=config.integer(experts_key),
-        top_k=config.integer("num_experts_per_tok"),
-        width=config.integer("moe_intermediate_size"),
-    )
-    config.at_most("num_experts_per_tok", mixture.top_k, experts_key, mixture.experts)
-    networks = _feed_forwards(config, widths.layers, mixture)
-    blocks = tuple(TransformerBlock(attention, network) for network in networks)
-    return Architecture("qwen3_moe", widths.hidden, widths.vocab, blocks, tied=widths.tied)
+    mixture = mixture_of_experts(config, experts=experts_key)
+    return decoder(config, widths, attention, _feed_forwards(config, widths.layers, mixture))
 
 
 qwen3_moe = ConfigImporter("qwen3_moe", "Qwen3MoeForCausalLM", _read_qwen3_moe)
@@ -119,13 +106,9 @@ def _windows(config: ConfigReader, layers: int, slides: Callable[[int, int], boo
     return layer_windows(config, layers, window, lambda index: slides(index, first))
 
 
-def _feed_forwards(
-    config: ConfigReader, layers: int, mixture: MixtureOfExperts
-) -> tuple[FeedForward | MixtureOfExperts, ...]:
+def _feed_forwards(config: ConfigReader, layers: int, mixture: MixtureOfExperts) -> tuple[Network, ...]:
     """Which layers of a Qwen mixture of experts are dense: `decoder_sparse_step` and `mlp_only_layers`."""
     step = config.integer("decoder_sparse_step", 1)
     dense_layers = frozenset(config.integers("mlp_only_layers"))
     sparse = [index not in dense_layers and (index + 1) % step == 0 for index in range(layers)]
-    # The dense width is only needed where there is a dense layer.
-    dense = mixture if all(sparse) else FeedForward(config.integer("intermediate_size"))
-    return tuple(mixture if is_sparse else dense for is_sparse in sparse)
+    return dense_and_sparse(config, sparse, mixture)

@@ -3,7 +3,7 @@
 Every family is read into an `Architecture`.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from attrs import field, frozen
 
@@ -90,9 +90,13 @@ class GroupedQueryAttention:
         bias: whether the query, key and value projections have biases.
         output_bias: whether the output projection has one.
         normalised: whether queries and keys are normalised per head.
+        norm: how: in front of the rotation with weights that heads share (Qwen 3) or that are each head's `own` (also
+            where all heads are normalised together: OLMo 2, arXiv 2501.00656), `unlearned` (Llama 4), or `rotated`,
+            as Qwen 3 but behind the rotation (Hunyuan).
         rotary: whether queries and keys are rotated by their position.
         causal: whether a token attends to itself and earlier ones only.
         window: latest keys a token attends to; None: all.
+        chunk: tokens that only attend to one another, cut from the start (Llama 4); None: the sequence is one.
         capped: whether scores are capped by a hyperbolic tangent (Gemma 2, arXiv 2408.00118).
         sinks: whether each head has a learned score that no key stands for (gpt-oss, arXiv 2508.10925).
     """
@@ -103,9 +107,11 @@ class GroupedQueryAttention:
     bias: bool = False
     output_bias: bool = False
     normalised: bool = False
+    norm: Literal["shared", "own", "unlearned", "rotated"] = "shared"
     rotary: bool = True
     causal: bool = True
     window: int | None = None
+    chunk: int | None = None
     capped: bool = False
     sinks: bool = False
 
@@ -193,11 +199,16 @@ class Architecture:
         vocab: vocabulary size.
         blocks: the transformer blocks in order.
         tied: whether the head shares the word embedding's weights.
-        norm_bias: LayerNorm, with weight and bias, in place of RMSNorm.
+        norm_bias: LayerNorm, with weight and bias, in place of a norm with a weight alone: RMSNorm or, in Command R,
+            which has `parallel` too, LayerNorm without bias.
         positions: rows of the learned position embedding; 0: there is none.
         types: rows of the segment embedding; 0: there is none.
         post_norm: norms follow the residual sums and the embeddings (BERT) instead of preceding each
             sub-layer.
+        input_norms: whether each sub-layer reads a normalised copy of the stream, unless `post_norm`; OLMo 2's do not.
+        parallel: norms behind which attention and feed-forward network run side by side, their results added to the
+            stream at once: one that both read, or one each (GPT-J, arXiv 2204.06745, section 2.1); 0: one sub-layer
+            follows the other.
         result_norms: the result of each sub-layer is normalised too before it is added to the stream (Gemma 2, arXiv
             2408.00118).
         capped: whether logits are capped by a hyperbolic tangent (the same).
@@ -218,5 +229,7 @@ class Architecture:
     post_norm: bool = False
     masked_head: bool = False
     predicting: int = 0
+    input_norms: bool = True
+    parallel: int = 0
     result_norms: bool = False
     capped: bool = False

@@ -8,13 +8,12 @@ from attrs import evolve
 import nest
 from nest.errors import InputError
 from nest.exporters.megatron.flags import export
-from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags
+from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags, model_obstacles
 from nest.exporters.megatron.notation import given_flags
 from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture_of
 from nest.hooks.registry import registry
 from nest.io import read_mapping_text
-from nest.models import gemma, glm, gpt_oss
 from tests.exporters.plans import DENSE, SPARSE, problem
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -89,19 +88,46 @@ def test_routing_is_that_of_the_configuration() -> None:
 
 
 def test_glm_routes_by_sigmoid_and_rotates_half() -> None:
-    flags, told = details(glm.AIR)
+    flags, told = configured("glm-4.5-air", num_nextn_predict_layers=0)
     assert (flags["--moe-router-score-function"], flags["--rotary-percent"]) == ("sigmoid", 0.5)
     assert told == ""
 
 
 @pytest.mark.parametrize(
-    ("config", "reason"), [(gpt_oss.TWENTY_BILLION, "learned sinks"), (gemma.TWO_BILLION, "norms follow")]
+    ("name", "reason"),
+    [
+        ("gpt-oss-20b", "learned sinks"),
+        ("gemma-2-9b", "norms follow"),
+        ("olmo-2-7b", "norms follow"),
+        ("llama-4-scout", "--qk-layernorm"),
+        ("llama-4-maverick", "differ in their attention"),
+        ("gpt-neox-20b", "side by side"),
+        ("falcon-7b", "side by side"),
+        ("command-r", "side by side"),
+        ("minimax-m2", "--qk-layernorm"),
+        ("hunyuan-7b", "--qk-layernorm"),
+        ("ernie-4.5-21b-a3b", "softmax router"),
+    ],
 )
-def test_blocks_that_flags_do_not_build_are_refused(config: dict[str, Any], reason: str) -> None:
-    model = architecture_of(config)
+def test_blocks_that_flags_do_not_build_are_refused(name: str, reason: str) -> None:
+    model = architecture_of(resolve_model(name, None))
     assert model is not None
-    with pytest.raises(InputError, match=reason):
+    assert any(reason in obstacle for obstacle in model_obstacles(model, 4096))
+    with pytest.raises(InputError, match="cannot be trained with Megatron-LM"):
         model_flags(model, 4096)
+
+
+def test_chunks_matter_to_sequences_that_are_longer() -> None:
+    model = architecture_of({**resolve_model("llama-4-scout", None), "attention_chunk_size": 4096})
+    assert model is not None
+    assert not any("chunks" in obstacle for obstacle in model_obstacles(model, 4096))
+    assert any("chunks" in obstacle for obstacle in model_obstacles(model, 4097))
+
+
+def test_gpt_neox_one_after_the_other_has_its_rotation() -> None:
+    flags, told = configured("gpt-neox-20b", use_parallel_residual=False)
+    assert (flags["--rotary-percent"], flags["--rotary-base"], flags["--norm-epsilon"]) == (0.25, 10000, 1e-5)
+    assert told == ""
 
 
 def test_one_expert_a_token_is_weighed_before_it_is_chosen() -> None:

@@ -15,7 +15,6 @@ from nest.exporters import torchtitan
 from nest.exporters.torchtitan.models import FLAVORS, NEW, OLD, family, figures, flavor, registration
 from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture, architecture_of
-from nest.models import phi
 from tests.exporters.plans import DENSE, SPARSE, plan, problem
 from tests.exporters.published import PUBLISHED, published_plan
 from tests.exporters.reading import parsed
@@ -98,7 +97,7 @@ def test_a_known_size_that_rotates_otherwise_is_told() -> None:
 
 def test_rotary_positions_without_a_field_are_told() -> None:
     stretched = {
-        **phi.MINI,
+        **resolve_model("phi-3-mini", None),
         "sliding_window": None,
         "rope_scaling": {"type": "longrope"},
         "partial_rotary_factor": 0.75,

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nest.catalogue import library_models
+from nest.errors import InputErrors
+from nest.formulate.model import describe, resolve_model
 from nest.graph import OperatorGraph
-from nest.models import gemma, glm, gpt_oss, nest_model_importers, phi
+from nest.models import glm, nest_model_importers
 from nest.spec import MlaSpec, Training, TransformerSpec
 
 
@@ -52,6 +55,8 @@ def test_published_counts(shared, load):
         if name == "_meta":
             continue
         config = json.loads((folder / f"{name}.json").read_text())
+        if "text_config" in config:
+            continue
         if not any(each.accepts(config) for each in nest_model_importers()):
             continue
         graph = load(config, sequence_length=128)
@@ -75,77 +80,78 @@ def test_published_counts(shared, load):
     assert families <= set(checked)
 
 
+def test_a_model_of_pictures_and_text_is_read_as_its_language_model(shared, load):
+    folder, name = shared / "hf_configs", "meta-llama--Llama-4-Scout-17B-16E-Instruct"
+    expected = json.loads((folder / "parameter_counts.json").read_text())[name]
+    content = json.loads((folder / f"{name}.json").read_text())
+    with pytest.raises(InputErrors, match="only Llama4ForCausalLM is built"):
+        load(resolve_model(content, None))
+    graph = load(resolve_model({**content, "architectures": ["Llama4ForCausalLM"]}, None), sequence_length=128)
+    assert set(block_counts(graph)) == {expected["per_block"]["language_model.model.layers"]}
+    words = graph.by_layer[0][0].parameters[0]
+    assert (words.count, len(graph.blocks)) == (expected["input_embedding"], 48)
+    routed = sum(p.count for o in graph.operators for p in o.parameters if p.group == "expert")
+    assert routed == expected["routed_expert_params"]
+
+
 COUNTED = {
-    "phi3": (phi.MINI, 3_821_079_552),
-    "phi3-larger": (
-        {
-            **phi.MINI,
-            "vocab_size": 100352,
-            "hidden_size": 5120,
-            "intermediate_size": 17920,
-            "num_hidden_layers": 40,
-            "num_attention_heads": 40,
-            "num_key_value_heads": 10,
-        },
-        14_659_507_200,
-    ),
-    "gemma2": (gemma.TWO_BILLION, 2_614_341_888),
-    "gemma3_text": (gemma.ONE_BILLION, 999_885_952),
-    "gemma3_text-larger": (
-        {
-            **gemma.ONE_BILLION,
-            "vocab_size": 262208,
-            "hidden_size": 5376,
-            "intermediate_size": 21504,
-            "num_hidden_layers": 62,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 16,
-            "head_dim": 128,
-            "sliding_window": 1024,
-        },
-        27_009_346_304,
-    ),
-    "glm4": (glm.NINE_BILLION, 9_400_279_040),
-    "glm4-larger": (
-        {
-            **glm.NINE_BILLION,
-            "hidden_size": 6144,
-            "intermediate_size": 23040,
-            "num_hidden_layers": 61,
-            "num_attention_heads": 48,
-            "num_key_value_heads": 8,
-            "attention_bias": False,
-        },
-        33_141_749_760,
-    ),
-    "glm4_moe": (glm.AIR, 106_852_245_504),
-    "glm4_moe-normalised": (
-        {
-            **glm.AIR,
-            "hidden_size": 5120,
-            "intermediate_size": 12288,
-            "num_hidden_layers": 92,
-            "use_qk_norm": True,
-            "first_k_dense_replace": 3,
-            "n_routed_experts": 160,
-            "moe_intermediate_size": 1536,
-        },
-        352_797_814_784,
-    ),
-    "gpt_oss": (gpt_oss.TWENTY_BILLION, 20_914_757_184),
-    "gpt_oss-larger": (
-        {**gpt_oss.TWENTY_BILLION, "num_hidden_layers": 36, "num_local_experts": 128},
-        116_829_156_672,
-    ),
+    "phi-3-mini": (3_821_079_552, 3_821_079_552),
+    "phi-4": (14_659_507_200, 14_659_507_200),
+    "gemma-2-9b": (9_241_705_984, 9_241_705_984),
+    "gemma-2-27b": (27_227_128_320, 27_227_128_320),
+    "gemma-3-1b": (999_885_952, 999_885_952),
+    "gemma-3-27b": (27_009_346_304, 27_009_346_304),
+    "glm-4.5": (352_797_814_784, 33_632_251_904),
+    "glm-4.5-air": (106_852_245_504, 13_424_123_904),
+    "gpt-oss-20b": (20_914_757_184, 4_187_440_704),
+    "gpt-oss-120b": (116_829_156_672, 5_711_982_912),
+    "olmo-2-7b": (7_298_617_344, 7_298_617_344),
+    "olmo-2-13b": (13_716_198_400, 13_716_198_400),
+    "olmo-3-7b": (7_298_011_136, 7_298_011_136),
+    "llama-4-scout": (107_769_861_120, 17_172_894_720),
+    "llama-4-maverick": (400_711_848_960, 17_184_691_200),
+    "gpt-neox-20b": (20_554_567_680, 20_554_567_680),
+    "pythia-12b": (11_846_072_320, 11_846_072_320),
+    "falcon-7b": (6_921_720_704, 6_921_720_704),
+    "falcon-40b": (41_303_293_952, 41_303_293_952),
+    "command-r": (34_980_831_232, 34_980_831_232),
+    "command-r7b": (8_028_033_024, 8_028_033_024),
+    "minimax-m2": (228_689_748_992, 11_030_537_216),
+    "ernie-4.5-0.3b": (360_748_032, 360_748_032),
+    "ernie-4.5-21b-a3b": (21_825_436_160, 3_352_148_480),
+    "hunyuan-7b": (7_504_568_320, 7_504_568_320),
+    "hunyuan-a13b": (80_393_183_232, 12_747_448_320),
 }
-"""Phi-3-mini and Phi-4, Gemma 2 2B, Gemma 3 1B and 27B, GLM-4 9B and 32B, GLM-4.5-Air and GLM-4.5, gpt-oss-20b and
-120b, each built by transformers 5.23.0 on the meta device of PyTorch 2.15.0: the sum of what `parameters()` yields."""
+"""Learned parameters, and those that a token meets, of models that transformers 5.23.0 built from these configurations
+on the meta device of PyTorch 2.15.0: sums over `parameters()`, of modules named `experts` what a token visits."""
 
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_counts_are_those_of_the_class_that_transformers_builds(name, load):
-    config, expected = COUNTED[name]
-    assert load(config, sequence_length=128).parameter_count == expected
+    training = Training(global_batch=1, sequence_length=128)
+    described = describe(load(library_models()[name].config, sequence_length=128), training)
+    assert (described["parameters"], described["active_parameters"]) == COUNTED[name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 9_400_279_040),
+        (
+            {
+                "hidden_size": 6144,
+                "intermediate_size": 23040,
+                "num_hidden_layers": 61,
+                "num_attention_heads": 48,
+                "num_key_value_heads": 8,
+                "attention_bias": False,
+            },
+            33_141_749_760,
+        ),
+    ],
+)
+def test_glm_4_counts_as_the_class_that_transformers_builds(changes, expected, load):
+    assert load({**glm.NINE_BILLION, **changes}, sequence_length=128).parameter_count == expected
 
 
 widths = st.integers(1, 9)

@@ -3,9 +3,15 @@
 import pytest
 
 from nest.errors import InputError, InputErrors
-from nest.models import gemma, nest_model_importers
+from nest.models import nest_model_importers
+from tests.models.conftest import LLAMA
+
+EXPERTS = {"num_local_experts": 8, "num_experts_per_tok": 1, "intermediate_size_mlp": 50, "head_dim": 4}
 
 REQUIRED = {
+    "llama4_text": ["num_local_experts", "num_experts_per_tok", "intermediate_size"],
+    "ernie4_5_moe": ["moe_num_experts", "moe_k", "moe_intermediate_size", "intermediate_size"],
+    "hunyuan_v1_moe": ["num_experts", "moe_topk", "intermediate_size"],
     "llama": ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"],
     "gpt2": ["n_embd", "n_head", "n_layer", "n_positions", "vocab_size"],
     "bert": ["hidden_size", "max_position_embeddings", "num_attention_heads", "vocab_size"],
@@ -98,7 +104,7 @@ def test_sequences_beyond_the_learned_positions_are_refused(gpt2, llama, load):
     assert load({**llama, "max_position_embeddings": 64}, 65).flops > 0
 
 
-@pytest.mark.parametrize("family", ["t5", "qwen3_5_moe", "llama4", "deepseek_v32", None, 3])
+@pytest.mark.parametrize("family", ["t5", "qwen3_5_moe", "llama4", "minimax", None, 3])
 def test_unknown_families_are_accepted_by_nobody(family):
     assert not any(each.accepts({"model_type": family}) for each in nest_model_importers())
 
@@ -110,4 +116,27 @@ def test_other_things_are_accepted_by_nobody(source):
 
 def test_gemma_3_that_looks_ahead_is_refused(load):
     with pytest.raises(InputErrors, match="use_bidirectional_attention"):
-        load({**gemma.ONE_BILLION, "use_bidirectional_attention": True})
+        load({**LLAMA, "model_type": "gemma3_text", "architectures": None, "use_bidirectional_attention": True})
+
+
+@pytest.mark.parametrize(
+    ("family", "keys", "named"),
+    [
+        ("falcon", {"alibi": True}, "`alibi`"),
+        ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 4}, "`num_kv_heads`"),
+        ("llama4_text", {**EXPERTS, "no_rope_layers": [1, 0]}, "`no_rope_layers`"),
+        ("llama4_text", {**EXPERTS, "layer_types": ["sliding_attention"] * 3}, "`chunked_attention`"),
+        ("olmo3", {"layer_types": ["chunked_attention"] * 3}, "`layer_types`"),
+        (
+            "ernie4_5_moe",
+            {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 7, "use_bias": True},
+            "`use_bias`",
+        ),
+        ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": [2, 2, 3]}, "`moe_topk`"),
+        ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 2, "moe_intermediate_size": 7}, "`moe_intermediate_size`"),
+        ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 2, "num_shared_expert": [2, 2, 2]}, "`num_shared_expert`"),
+    ],
+)
+def test_what_a_family_cannot_have_is_named(load, family, keys, named):
+    with pytest.raises(InputErrors, match=named):
+        load({**LLAMA, "model_type": family, "architectures": None, **keys})

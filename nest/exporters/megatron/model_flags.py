@@ -57,10 +57,19 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
     causal = all(isinstance(each, LatentAttention) or each.causal for each in attentions)
     if model.types or model.post_norm or model.masked_head or not causal:
         yield "its pretrain_gpt.py trains decoders that normalise first, and this is an encoder such as BERT"
-    if any(isinstance(each, GroupedQueryAttention) and each.sinks for each in attentions):
+    grouped = [each for each in attentions if isinstance(each, GroupedQueryAttention)]
+    if any(each.sinks for each in grouped):
         yield "its attention has learned sinks and its experts clamp, as gpt-oss, which this exporter does not write"
+    if any(each.normalised and each.norm != "shared" for each in grouped):
+        yield "--qk-layernorm normalises heads in front of their rotation, all with the same weights, unlike this model"
+    if any(each.chunk is not None and each.chunk < sequence_length for each in grouped):
+        yield f"its tokens attend within chunks shorter than {sequence_length} tokens, for which there is no flag"
     if model.result_norms:
-        yield "norms follow its sub-layers as well as precede them, as in Gemma 2, which this exporter does not write"
+        yield "norms follow its sub-layers, as in Gemma 2 and OLMo 2, which this exporter does not write"
+    if model.parallel:
+        yield "its attention and feed-forward networks run side by side, for which there is no flag"
+    if model.family in BIASED_SOFTMAX:
+        yield "a bias helps its softmax router choose, and --moe-router-enable-expert-bias asks for a sigmoid one"
     if 0 < model.positions < sequence_length:
         yield f"sequences of {sequence_length} tokens are longer than the {model.positions} learned positions"
     if len({_without_window(each) for each in attentions}) > 1 or len({*windows(model)} - {None}) > 1:
@@ -184,17 +193,21 @@ LLAMA_SCALING = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "orig
 YARN_DEFAULTS = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
 """Fields of `MLATransformerConfig` that have no flag."""
 
-SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2", "glm4_moe")
+SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2")
 """Families whose routers score by sigmoid, with a bias that is not learned by gradients, whatever configurations say.
 
-arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1.
+arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1; modeling_minimax_m2.py of transformers 5.23.0.
 """
 
 GATED, UNGATED = ("silu", "swish"), ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 """Activations that `--swiglu` stands for, and those that no flag does."""
 
-CHOOSE_FIRST = ("mixtral",)
-"""Families whose softmax follows the choice of experts (arXiv 2401.04088, section 2.1), as Megatron-LM's does."""
+BIASED_SOFTMAX = ("ernie4_5_moe",)
+"""Families whose routers choose by softmax scores and a bias that gradients do not move (modeling_ernie4_5_moe.py)."""
+
+CHOOSE_FIRST = ("mixtral", "gpt_oss", "ernie4_5_moe", "hunyuan_v1_moe")
+"""Families whose softmax follows the choice of experts (arXiv 2401.04088, section 2.1), as Megatron-LM's does, or is
+normalised over those chosen, which is the same."""
 
 
 def detail_flags(source: Any, model: Architecture) -> Flags:

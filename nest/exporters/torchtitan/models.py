@@ -5,10 +5,10 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.exporters.common import mixture
+from nest.exporters.common import like_llama, mixture
 from nest.exporters.configurations import configuration
 from nest.spec import Architecture
-from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention
+from nest.spec.architecture import FeedForward, LatentAttention
 
 Widths = Mapping[str, Any]
 """Widths of a model by torchtitan's names for them."""
@@ -114,16 +114,11 @@ RECIPES = {LLAMA: "llama3_8b", QWEN: "qwen3_0_6b", DEEPSEEK: "deepseek_v3_16b"}
 
 def family(architecture: Architecture | None) -> str | None:
     """Name that torchtitan gives the model of that build; None: it has none that is built so."""
-    if architecture is None or _unlike_all(architecture):
+    if architecture is None or not like_llama(architecture):
         return None
-    attention = architecture.blocks[0].attention
-    experts = mixture(architecture)
+    attention, experts = architecture.blocks[0].attention, mixture(architecture)
     if isinstance(attention, LatentAttention):
-        return DEEPSEEK if experts is not None and not attention.bias else None
-    if attention.bias or attention.output_bias or attention.window is not None or not attention.causal:
-        return None
-    if attention.sinks:
-        return None
+        return DEEPSEEK if experts is not None else None
     if attention.normalised:
         return QWEN if experts is None or experts.shared_width == 0 else None
     return LLAMA if experts is None and attention.heads * attention.head == architecture.hidden else None
@@ -265,14 +260,3 @@ def unlike_flavor(architecture: Architecture | None, source: Any) -> str | None:
         return None
     own = ", ".join(f"{name} {rotary[name]:g}" for name in rotary if rotary[name] != _FLAVORS[name])
     return f"The model's configuration has {own}, which torchtitan's size of these widths has not: change it there."
-
-
-def _unlike_all(architecture: Architecture) -> bool:
-    """Whether no model of torchtitan is built so: they are decoders with RMSNorm and gated feed-forward networks."""
-    ungated = any(not block.feed_forward.gated for block in architecture.blocks)
-    plain = [b.attention for b in architecture.blocks if isinstance(b.attention, GroupedQueryAttention)]
-    unrotated = any(not attention.rotary for attention in plain)
-    if architecture.result_norms or architecture.capped:
-        return True
-    bert = architecture.post_norm or architecture.masked_head or bool(architecture.types)
-    return ungated or unrotated or bert or architecture.norm_bias or architecture.positions > 0

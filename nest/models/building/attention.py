@@ -5,7 +5,7 @@ from nest.models.building.layer import FP32, LayerBuilder
 from nest.spec.architecture import GroupedQueryAttention, LatentAttention
 
 
-def mean_keys(sequence: int, causal: bool, window: int | None) -> float:
+def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None = None) -> float:
     """Keys a query attends to, averaged over the positions of a sequence.
 
     A causal query at position `i` (from 1) attends to `min(i, window)` keys. With `w = min(window, sequence)`
@@ -15,9 +15,14 @@ def mean_keys(sequence: int, causal: bool, window: int | None) -> float:
         sequence: tokens per sample.
         causal: whether later keys are masked.
         window: latest keys a query attends to; None: all. Only causal attention has one.
+        chunk: tokens that attend to one another alone, the last chunk perhaps fewer; None: all.
     """
     if not causal:
         return float(sequence)
+    if chunk is not None and chunk < sequence:
+        whole, rest = divmod(sequence, chunk)
+        in_whole = whole * chunk * mean_keys(chunk, causal, window)
+        return (in_whole + (rest * mean_keys(rest, causal, window) if rest else 0.0)) / sequence
     reach = sequence if window is None else min(window, sequence)
     return reach - reach * (reach - 1) / (2 * sequence)
 
@@ -31,6 +36,7 @@ def attention_core(
     unfused: bool,
     causal: bool = True,
     window: int | None = None,
+    chunk: int | None = None,
     capped: bool = False,
     sinks: bool = False,
 ) -> Tensor:
@@ -44,15 +50,18 @@ def attention_core(
         unfused: separate operators that store the scores, in place of a flash-attention kernel.
         causal: whether later keys are masked.
         window: latest keys a query attends to; None: all.
+        chunk: tokens that attend to one another alone; None: all.
         capped: whether scores are capped, which a flash-attention kernel does as it goes.
         sinks: whether each head has a learned score beside those of its keys, which costs no more than its weight.
     """
     learned = (Parameter("sinks", (query.shape[2],)),) if sinks else ()
     context = layer.tensor("context", query.shape[2], value.shape[3])
+    reach = min(layer.sequence, window or layer.sequence, chunk or layer.sequence)
     if unfused:
-        _unfused(layer, query, key, value, context, window, learned, capped)
+        _unfused(layer, query, key, value, context, reach, learned, capped)
     else:
-        _flash(layer, query, key, value, context, causal, window, learned)
+        met = mean_keys(layer.sequence, causal, window, chunk)
+        _flash(layer, query, key, value, context, reach, met, learned)
     return context
 
 
@@ -62,20 +71,19 @@ def _flash(
     key: Tensor,
     value: Tensor,
     context: Tensor,
-    causal: bool,
-    window: int | None,
+    keys: int,
+    met: float,
     learned: tuple[Parameter, ...],
 ) -> None:
     """One kernel that never stores the scores (FlashAttention-2, arXiv 2307.08691).
 
-    It skips masked keys, so the FLOP executed are those of the mean number of keys. With `head` query-key
-    channels and `value` value channels the forward pass has one product of each width; the backward pass
-    computes the scores again, the gradients of queries and keys (three of width `head`), of values and of
+    It skips masked keys, so the FLOP executed are those of the mean number of keys, `met` of at most `keys`.
+    With `head` query-key channels and `value` value channels the forward pass has one product of each width; the
+    backward pass computes the scores again, the gradients of queries and keys (three of width `head`), of values and of
     the probabilities (two of width `value`): a ratio of 2.5 when the widths agree. It keeps its operands, its
     result and the log-sum-exp of the scores. By the convention of utilisation figures the mask saves nothing,
     only a window does.
     """
-    keys = layer.sequence if window is None else min(window, layer.sequence)
     head, channels = query.shape[-1][1], value.shape[-1][1]
     per_key = 2.0 * (head + channels) / head
     statistics = layer.tensor("log_sum_exp", query.shape[2], itemsize=FP32)
@@ -88,7 +96,7 @@ def _flash(
         parameters=learned,
         saves=(query, key, value, context, statistics),
         contracted=("keys",),
-        flops_per_point=per_key * mean_keys(layer.sequence, causal, window) / keys,
+        flops_per_point=per_key * met / keys,
         model_flops_per_point=per_key,
         backward_flops_ratio=(3 * head + 2 * channels) / (head + channels),
     )
@@ -100,11 +108,11 @@ def _unfused(
     key: Tensor,
     value: Tensor,
     context: Tensor,
-    window: int | None,
+    reach: int,
     learned: tuple[Parameter, ...],
     capped: bool,
 ) -> None:
-    """Scores, softmax and weighted sum as operators of their own, over all keys, masked or not.
+    """Scores, softmax and weighted sum as operators of their own, over all keys, of which a query meets `reach`.
 
     The products have two gradients each, twice the forward FLOP. All three are of kind `attention`, so that
     selective recomputation drops the scores and probabilities (arXiv 2205.05198, section 5).
@@ -113,7 +121,7 @@ def _unfused(
     rows = (("batch", 1), heads, ("sequence", layer.sequence))
     scores = Tensor(f"{layer.name}/scores", (*rows, keys), layer.itemsize)
     probabilities = Tensor(f"{layer.name}/probabilities", (*rows, keys), layer.itemsize)
-    counted = 2.0 if window is None else 2.0 * min(window, layer.sequence) / layer.sequence
+    counted = 2.0 * reach / layer.sequence
     layer.add(
         "attention_scores",
         "attention",
@@ -180,11 +188,12 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         (key, value),
         bias=attention.bias,
     )
-    if attention.normalised:
-        query = layer.norm("query_norm", query, bias=False)
-        key = layer.norm("key_norm", key, bias=False)
+    if attention.normalised and attention.norm != "rotated":
+        query, key = _normalise(layer, attention, query, key)
     if attention.rotary:
         query, key = _rotate(layer, (query, key), query.shape[2:], key.shape[2:])
+    if attention.normalised and attention.norm == "rotated":
+        query, key = _normalise(layer, attention, query, key)
     context = attention_core(
         layer,
         query,
@@ -193,6 +202,7 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         unfused=unfused,
         causal=attention.causal,
         window=attention.window,
+        chunk=attention.chunk,
         capped=attention.capped,
         sinks=attention.sinks,
     )
@@ -202,6 +212,18 @@ def _add_grouped_query(layer: LayerBuilder, attention: GroupedQueryAttention, so
         source.shape[-1:],
         ("heads", "head"),
         bias=attention.output_bias,
+    )
+
+
+def _normalise(
+    layer: LayerBuilder, attention: GroupedQueryAttention, query: Tensor, key: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Normalise queries and keys. What ranks that share heads tell one another of it, a number a token, is left out."""
+    of_axes = {"unlearned": 0, "own": 2}.get(attention.norm, 1)
+    query_shape, key_shape = (each.shape[len(each.shape) - of_axes :] for each in (query, key))
+    return (
+        layer.norm("query_norm", query, bias=False, weights=query_shape),
+        layer.norm("key_norm", key, bias=False, weights=key_shape),
     )
 
 

@@ -1,15 +1,25 @@
 """Hugging Face configurations: their keys, read with every mistake reported, and the importer of a family."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
 from nest.models.building.graph import build_graph
 from nest.spec import Training
-from nest.spec.architecture import Architecture, FeedForward, GroupedQueryAttention, MixtureOfExperts
+from nest.spec.architecture import (
+    Architecture,
+    FeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureOfExperts,
+    TransformerBlock,
+)
+
+Attention = GroupedQueryAttention | LatentAttention
+Network = FeedForward | MixtureOfExperts
 
 LARGEST = 10**9
 """No width of a transformer comes near; a larger number is a slip of the hand, and would build for hours."""
@@ -179,48 +189,102 @@ def grouped_query_attention(
     Args:
         config: the configuration.
         widths: its common keys.
-        head: channels per head where `head_dim` is missing or null; None: `hidden_size` over the heads.
-        kv_heads: where `num_key_value_heads` is missing or null; None: as many as heads.
+        head: channels per head where `head_dim` is missing; None, and where it is null: `hidden_size` over the heads.
+        kv_heads: where `num_key_value_heads` is missing; None, and where it is null: as many as heads.
         bias: whether the query, key and value projections have biases.
         output_bias: whether the output projection has one.
         normalised: whether queries and keys are normalised per head.
     """
-    if head is None and not config.has("head_dim"):
+    channels = config.optional_integer("head_dim", head)
+    if channels is None:
         config.divides("num_attention_heads", widths.heads, "hidden_size", widths.hidden)
-    kv = config.integer("num_key_value_heads", kv_heads or widths.heads)
+    kv = config.optional_integer("num_key_value_heads", kv_heads) or widths.heads
     config.divides("num_key_value_heads", kv, "num_attention_heads", widths.heads)
     return GroupedQueryAttention(
         heads=widths.heads,
         kv_heads=kv,
-        head=config.integer("head_dim", head or max(widths.hidden // widths.heads, 1)),
+        head=channels or max(widths.hidden // widths.heads, 1),
         bias=bias,
         output_bias=output_bias,
         normalised=normalised,
     )
 
 
-def layer_windows(
-    config: ConfigReader, layers: int, window: int | None, slides: Callable[[int], bool]
-) -> tuple[int | None, ...]:
-    """The window of each layer: `window` where `layer_types` says so.
+def mixture_of_experts(
+    config: ConfigReader,
+    *,
+    experts: str = "num_experts",
+    top_k: str = "num_experts_per_tok",
+    width: str = "moe_intermediate_size",
+    **details: Any,
+) -> MixtureOfExperts:
+    """Read routed experts from the keys named; `details` are further fields of `MixtureOfExperts`."""
+    mixture = MixtureOfExperts(config.integer(experts), config.integer(top_k), config.integer(width), **details)
+    config.at_most(top_k, mixture.top_k, experts, mixture.experts)
+    return mixture
+
+
+def decoder(
+    config: ConfigReader,
+    widths: DecoderWidths,
+    attention: Attention | Sequence[Attention],
+    network: Network | Sequence[Network],
+    *,
+    windows: Sequence[int | None] = (),
+    **build: Any,
+) -> Architecture:
+    """The model of blocks that are alike but for what is given for each of them.
+
+    Args:
+        config: the configuration.
+        widths: its common keys.
+        attention: of every block, or of each.
+        network: likewise.
+        windows: of each block's attention, where that is one for all; empty: as `attention` says.
+        build: further fields of `Architecture`.
+    """
+    attentions = attention if isinstance(attention, Sequence) else (attention,) * widths.layers
+    if windows and isinstance(attention, GroupedQueryAttention):
+        attentions = tuple(evolve(attention, window=window) for window in windows)
+    networks = network if isinstance(network, Sequence) else (network,) * widths.layers
+    # Lists of another length are a mistake that `config` has noted.
+    blocks = tuple(TransformerBlock(*parts) for parts in zip(attentions, networks, strict=False))
+    return Architecture(config.family, widths.hidden, widths.vocab, blocks, tied=widths.tied, **build)
+
+
+def layer_kinds(config: ConfigReader, layers: int, kind: str, applies: Callable[[int], bool]) -> tuple[bool, ...]:
+    """Of each layer, whether `layer_types` says `kind` and not `full_attention`.
 
     Args:
         config: the configuration.
         layers: transformer blocks.
-        window: keys a query attends to on layers that have a window.
-        slides: whether a layer has one, from its index, where `layer_types` is missing.
+        kind: the other word that `layer_types` has.
+        applies: whether a layer is of that kind, from its index, where `layer_types` is missing.
     """
     types = config.words("layer_types")
     if types is None:
-        types = tuple(SLIDING if slides(index) else FULL for index in range(layers))
-    if len(types) != layers or not set(types) <= {SLIDING, FULL}:
-        config.problem(f"`layer_types` must name `{SLIDING}` or `{FULL}` for each of the {layers} layers")
-    return tuple(window if kind == SLIDING else None for kind in types)
+        return tuple(applies(index) for index in range(layers))
+    if len(types) != layers or not set(types) <= {kind, FULL}:
+        config.problem(f"`layer_types` must name `{kind}` or `{FULL}` for each of the {layers} layers")
+    return tuple(each == kind for each in types)
 
 
-def experts_behind_dense_layers(
-    config: ConfigReader, widths: DecoderWidths
-) -> tuple[FeedForward | MixtureOfExperts, ...]:
+def layer_windows(
+    config: ConfigReader, layers: int, window: int | None, slides: Callable[[int], bool]
+) -> tuple[int | None, ...]:
+    """The window of each layer: `window` where `layer_types` says so, or, where that is missing, `slides`."""
+    return tuple(window if slid else None for slid in layer_kinds(config, layers, SLIDING, slides))
+
+
+def dense_and_sparse(
+    config: ConfigReader, sparse: Sequence[bool], mixture: MixtureOfExperts, width: str = "intermediate_size"
+) -> tuple[Network, ...]:
+    """The network of each layer: `mixture` where it is `sparse`, else one of a `width` only read where there is one."""
+    dense = mixture if all(sparse) else FeedForward(config.integer(width))
+    return tuple(mixture if each else dense for each in sparse)
+
+
+def experts_behind_dense_layers(config: ConfigReader, widths: DecoderWidths) -> tuple[Network, ...]:
     """The feed-forward network of each layer, as DeepSeek's configurations say it: `first_k_dense_replace` dense ones.
 
     Each width is only read where a layer has it.
@@ -228,25 +292,18 @@ def experts_behind_dense_layers(
     dense_layers = config.integer("first_k_dense_replace", 0, minimum=0)
     every = config.integer("moe_layer_freq", 1)
     sparse = [index >= dense_layers and index % every == 0 for index in range(widths.layers)]
-    mixture = _routed_and_shared(config) if any(sparse) else None
-    dense = None if all(sparse) else FeedForward(config.integer("intermediate_size"))
-    networks = (mixture if is_sparse else dense for is_sparse in sparse)
-    return tuple(network for network in networks if network is not None)
-
-
-def _routed_and_shared(config: ConfigReader) -> MixtureOfExperts:
+    if not any(sparse):
+        return (FeedForward(config.integer("intermediate_size")),) * widths.layers
     width, groups = config.integer("moe_intermediate_size"), config.integer("n_group", 1)
-    mixture = MixtureOfExperts(
-        experts=config.integer("n_routed_experts"),
-        top_k=config.integer("num_experts_per_tok"),
-        width=width,
+    mixture = mixture_of_experts(
+        config,
+        experts="n_routed_experts",
         shared_width=width * config.integer("n_shared_experts", 0, minimum=0),
         groups=groups,
         visited_groups=config.integer("topk_group", 1) if groups > 1 else 1,
     )
     config.at_most("topk_group", mixture.visited_groups, "n_group", groups)
-    config.at_most("num_experts_per_tok", mixture.top_k, "n_routed_experts", mixture.experts)
-    return mixture
+    return dense_and_sparse(config, sparse, mixture)
 
 
 @frozen

@@ -165,23 +165,34 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
         if architecture.post_norm:
             hidden = _add_post_norm_block(layer(name), block, hidden, stores)
         else:
-            hidden = _add_pre_norm_block(layer(name), block, hidden, stores, architecture.result_norms)
+            hidden = _add_pre_norm_block(layer(name), block, hidden, stores, architecture)
     add_head(layer("head"), architecture, hidden, fused=training.loss == "fused")
     return OperatorGraph(tuple(operators), ("embedding", *blocks, "head"), blocks, architecture.family)
 
 
 def _add_pre_norm_block(
-    layer: LayerBuilder, block: TransformerBlock, source: Tensor, unfused: bool, result_norms: bool
+    layer: LayerBuilder, block: TransformerBlock, source: Tensor, unfused: bool, architecture: Architecture
 ) -> Tensor:
-    """Each sub-layer reads a normalised copy and adds to the stream, with `result_norms` a normalised result."""
-    normed = layer.norm("attention_norm", source)
-    change = add_attention(layer, block.attention, normed, unfused)
-    if result_norms:
+    """Each sub-layer reads a normalised copy and adds to the stream, with `result_norms` a normalised result.
+
+    OLMo 2 has result norms alone. Side by side, both read the stream in front of the block; each result is summed over
+    ranks by itself, as Hugging Face transformers does.
+    """
+
+    def normed(name: str, stream: Tensor) -> Tensor:
+        return layer.norm(name, stream) if architecture.input_norms else stream
+
+    read = normed("attention_norm", source)
+    change = add_attention(layer, block.attention, read, unfused)
+    if architecture.parallel:
+        read = normed("mlp_norm", source) if architecture.parallel > 1 else read
+        further = _add_feed_forward(layer, block.feed_forward, read)
+        return layer.residual("mlp_residual", source, change, further, output="hidden")
+    if architecture.result_norms:
         change = layer.norm("attention_result_norm", change)
     stream = layer.residual("attention_residual", source, change)
-    normed = layer.norm("mlp_norm", stream)
-    change = _add_feed_forward(layer, block.feed_forward, normed)
-    if result_norms:
+    change = _add_feed_forward(layer, block.feed_forward, normed("mlp_norm", stream))
+    if architecture.result_norms:
         change = layer.norm("mlp_result_norm", change)
     return layer.residual("mlp_residual", stream, change, output="hidden")
 

@@ -148,20 +148,29 @@ class LayerBuilder:
         self.matmul(name, source, columns, contracted, (output,), bias=bias, experts=experts)
         return output
 
-    def norm(self, name: str, source: Tensor, *, output: str | None = None, bias: bool | None = None) -> Tensor:
-        """A norm over the last axis of `source`, with a weight and perhaps a bias along it.
+    def norm(
+        self,
+        name: str,
+        source: Tensor,
+        *,
+        output: str | None = None,
+        bias: bool | None = None,
+        weights: Shape | None = None,
+    ) -> Tensor:
+        """A norm of `source`, with weights of the shape of its last axis or of `weights`, and perhaps as many biases.
 
         The backward pass needs the input; the statistics, a few bytes per token, are left out as in
         arXiv 2205.05198, section 4.1.
         """
         normed = Tensor(f"{self.name}/{output or name}", source.shape, source.itemsize)
         names = ("weight", "bias") if (self.norm_bias if bias is None else bias) else ("weight",)
-        parameters = tuple(Parameter(each, source.shape[-1:]) for each in names)
+        shape = source.shape[-1:] if weights is None else weights
+        parameters = tuple(Parameter(each, shape) for each in names if shape)
         self.add(name, "norm", (source,), (normed,), parameters=parameters, saves=(source,))
         return normed
 
-    def residual(self, name: str, source: Tensor, change: Tensor, *, output: str | None = None) -> Tensor:
-        """The sum of `source` and `change`; the backward pass needs nothing."""
+    def residual(self, name: str, source: Tensor, *changes: Tensor, output: str | None = None) -> Tensor:
+        """The sum of `source` and `changes`; the backward pass needs nothing."""
         total = Tensor(f"{self.name}/{output or name}", source.shape, self.itemsize)
-        self.add(name, "elementwise", (source, change), (total,))
+        self.add(name, "elementwise", (source, *changes), (total,))
         return total
