@@ -73,6 +73,28 @@ run_cmd="deepspeed %s pretrain_gpt.py --tensor-model-parallel-size ${MP_SIZE} ${
 echo ${run_cmd}
 eval ${run_cmd}
 """
+AZURE = f"""
+HF=/job/hostfile
+TP=1
+PP=1
+MICRO_BATCH=4
+NODES=1
+GPN=8
+GLOBAL_BATCH=$(( ${{GPN}} * ${{MICRO_BATCH}} * ${{NODES}} ))
+CPU_OPTIM=" "
+ZERO_STAGE=3
+cat <<EOT > ds_config.json
+{{"zero_optimization": {{"stage": $ZERO_STAGE}}}}
+EOT
+ds_args=" "
+ds_args=" --deepspeed ${{ds_args}}"
+ds_args=" --no-pipeline-parallel ${{ds_args}}"
+ds_args=" --deepspeed_config=ds_config.json ${{ds_args}}"
+ds_args=" --zero-stage=$ZERO_STAGE ${{ds_args}}"
+deepspeed --force_multi --num_nodes=$NODES --hostfile $HF pretrain_gpt.py {GPT3} --fp16 --checkpoint-activations \\
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP --micro-batch-size $MICRO_BATCH \\
+    --global-batch-size $GLOBAL_BATCH $CPU_OPTIM $ds_args
+"""
 MULTIMODAL = (
     "torchrun --nproc_per_node 8 examples/multimodal/train.py --num-layers 32 --hidden-size 4096 --seq-length 576 "
     "--num-attention-heads 32 --decoder-seq-length 1024 --max-position-embeddings 4096 --tensor-model-parallel-size 4 "
@@ -81,9 +103,10 @@ MULTIMODAL = (
 )
 
 SCRIPTS = [
-    Script(f"{LM}/gpt3/train_gpt3_175b_distributed.sh", TORCH % 16 + CALL % ("pretrain_gpt.py", f"{GPT3} "
+    Script(f"{LM}/gpt3/train_gpt3_175b_distributed.sh", TORCH % 1 + CALL % ("pretrain_gpt.py", f"{GPT3} "
            "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --micro-batch-size 1 "
-           "--global-batch-size 1536 --fp16"), 128, {"tp": 8, "pp": 16, "dp": 1}, {"global_batch": 1536}),
+           "--global-batch-size 1536 --fp16"), 128, {"tp": 8, "pp": 16, "dp": 1}, {"global_batch": 1536},
+           options={"nodes": 16}),
     Script(f"{LM}/gpt3/train_gpt3_175b_distributed.sh", TORCH % 1 + CALL % ("pretrain_gpt.py", f"{GPT3} --fp16 "
            "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --micro-batch-size 1"),
            refused="8 ranks are no multiple of 128"),
@@ -113,7 +136,8 @@ SCRIPTS = [
            options={"part": "language-model"}),
     Script(f"{LM}/mimo/scripts/run_vlm_train.sh", "torchrun --nproc_per_node 2 examples/mimo/train.py "
            "--model-provider llava_vlm --micro-batch-size 4", refused="several modalities"),
-    Script(f"{LM}/inference/run_inference_server.sh", "torchrun -m tools.run_inference_server --bf16",
+    Script(f"{LM}/inference/run_inference_server.sh", "NPROC=8\ntorchrun --nproc-per-node \"$NPROC\" \\\n    -m "
+           "examples.inference.launch_inference_server --bf16 --model-provider hybrid",
            refused="trains nothing"),
     Script(f"{LM}/megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh", TORCH % 1 + CALL % ("pretrain_gpt.py", f"{LLAMA} "
            "--micro-batch-size 1 --global-batch-size 128 --bf16 --use-distributed-optimizer --use-megatron-fsdp "
@@ -127,7 +151,8 @@ SCRIPTS = [
            refused="sources is not here"),
     Script(f"{DS}/examples/pretrain_gpt3_175B.sh", "#!/bin/bash\n#SBATCH <SLURM OPTIONS> --nodes=128 --exclusive "
            f"--ntasks-per-node=8 --job-name=m\noptions=\" --tensor-model-parallel-size 8 {GPT3} --micro-batch-size 1 "
-           "--pipeline-model-parallel-size 16 --global-batch-size 1536 --rampup-batch-size 16 16 5859375 --fp16 "
+           "--pipeline-model-parallel-size 16 --global-batch-size 1536 --rampup-batch-size 16 16 5859375 "
+           "--load <PATH TO CHECKPOINTS DIRECTORY> --tensorboard-dir <TENSORBOARD DIRECTORY> --fp16 "
            "--activations-checkpoint-method uniform \"\nrun_cmd=\"python -u ${DIR}/pretrain_gpt.py $@ ${options}\"\n"
            "srun -l --container-image \"nvcr.io/nvidia/pytorch:20.12-py3\" --output=log sh -c \"${run_cmd}\"\n", 1024,
            {"tp": 8, "pp": 16, "dp": 8, "recompute": "full"}, {"attention": "unfused", "precision": "fp16"}),
@@ -150,26 +175,26 @@ SCRIPTS = [
            "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 4 --swiglu "
            "--global-batch-size 32 --normalization rmsnorm --use-rotary-position-embeddings $ds_args"), 8,
            {"tp": 2, "pp": 2, "dp": 2, "zero": 1}),
-    Script(f"{DS}/examples_deepspeed/azure/run-175b.sh", f"deepspeed --force_multi --num_nodes=$NODES --hostfile $HF "
-           f"pretrain_gpt.py {GPT3} --checkpoint-activations --deepspeed --zero-stage=3", refused="give --nodes"),
-    Script(f"{DS}/examples_deepspeed/azure/run-175b.sh", f"deepspeed --force_multi --num_nodes=$NODES --hostfile $HF "
-           f"pretrain_gpt.py {GPT3} --checkpoint-activations --deepspeed --zero-stage=3 --micro-batch-size 1 --fp16 "
-           "--global-batch-size 1024", 1024, {"zero": 3, "dp": 1024, "recompute": "full"},
-           options={"nodes": 128, "devices_per_node": 8}),
+    Script(f"{DS}/examples_deepspeed/azure/run-175b.sh", AZURE,
+           refused="deepspeed takes all that a node has; give --devices-per-node"),
+    Script(f"{DS}/examples_deepspeed/azure/run-175b.sh", AZURE, 8, {"zero": 3, "dp": 8, "micro_batch": 4,
+           "recompute": "full"}, {"global_batch": 32, "precision": "fp16"}, options={"devices_per_node": 8}),
     Script(f"{DS}/examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_dense.sh", DEEPSPEED % (64, 4, 0, f"{GPT} --fp16 "
            "--num-experts 1 --micro-batch-size 2 --global-batch-size 512 --checkpoint-activations", ""),
            refused="give --devices-per-node"),
     Script(f"{DS}/examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_dense.sh", DEEPSPEED % (64, 4, 0, f"{GPT} --fp16 "
            "--num-experts 1 --micro-batch-size 2 --global-batch-size 512 --checkpoint-activations", ""), 64,
            {"tp": 4, "dp": 16, "zero": 0, "recompute": "full"}, options={"nodes": 8, "devices_per_node": 8}),
-    Script(f"{DS}/examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_MoE128.sh", DEEPSPEED % (8, 1, 0, f"{GPT} --fp16 "
-           "--num-experts 128 --micro-batch-size 2", "--num_gpus 8"), refused="Megatron-DeepSpeed"),
+    Script(f"{DS}/examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_MoE128.sh", DEEPSPEED % (64, 1, 0, f"{GPT} --fp16 "
+           "--num-experts 128 --micro-batch-size 8", ""), refused="Megatron-DeepSpeed",
+           options={"nodes": 8, "devices_per_node": 8}),
     Script(f"{DS}/examples_deepspeed/rebase/ds_pretrain_gpt_13B.sh", DEEPSPEED % (64, 4, 1, f"{GPT} --fp16 "
            "--pipeline-model-parallel-size 8 --micro-batch-size 2 --global-batch-size 1024 --checkpoint-activations",
            ""), 64, {"tp": 4, "pp": 8, "dp": 2, "zero": 1, "recompute": "full"},
            options={"nodes": 8, "devices_per_node": 8}),
     Script(f"{DS}/examples_deepspeed/sequence_parallel/ds_pretrain_gpt_30B_seq_parallel_32k.sh", DEEPSPEED % (8, 1, 3,
-           f"{GPT} --bf16 --ds-sequence-parallel-size 4 --micro-batch-size 1", "--num_gpus 8"), refused="Ulysses"),
+           f"{GPT} --bf16 --ds-sequence-parallel-size 4 --micro-batch-size 1", ""), refused="Ulysses",
+           options={"nodes": 1, "devices_per_node": 8}),
     Script(f"{BS}/tr1-13B-base/tr1-13B-round1.slurm", _bigscience(128, 4, 1, "--tensor-model-parallel-size 2 "
            "--pipeline-model-parallel-size 4 --num-layers 40 --hidden-size 5120 --num-attention-heads 32 --fp16 "
            "--seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 1024 "
@@ -194,7 +219,8 @@ SCRIPTS = [
            "--global-batch-size 512 --checkpoint-activations"), 16, {"tp": 4, "pp": 2, "dp": 2, "zero": 1}),
     Script(f"{BS}/tr9-glu/tr9-1B3-modeling-swiglu.slurm", _bigscience(16, 4, 1, f"{GPT} --glu-activation swiglu --fp16 "
            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --micro-batch-size 8 "
-           "--global-batch-size 512"), 64, {"tp": 4, "pp": 4, "dp": 4}),
+           "--global-batch-size 512 --rampup-batch-size 32 32 2_000_000 --checkpoint-activations"), 64,
+           {"tp": 4, "pp": 4, "dp": 4, "zero": 1, "recompute": "full"}),
     Script(f"{BS}/tr6-1B3-prefix-lm/tr6-1B3-modeling-prefix-lm.slurm", _bigscience(16, 4, 1, f"{GPT} --fp16 "
            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --micro-batch-size 8 "
            "--global-batch-size 512 --loss-on-targets-only").replace("pretrain_gpt.py", "pretrain_prefix_lm.py"), 64,
@@ -216,8 +242,9 @@ SCRIPTS = [
            "--batch-size 8 --checkpoint-activations --distributed-backend nccl --fp16", 8,
            {"tp": 1, "dp": 8, "micro_batch": 8, "recompute": "full"}, {"global_batch": 64, "attention": "unfused"}),
     Script("NVIDIA/Megatron-LM v2.6/examples/pretrain_gpt_distributed.sh", "python -m torch.distributed.launch "
-           f"--nproc_per_node 8 --nnodes 1 pretrain_gpt.py {GPT} --micro-batch-size 8 --global-batch-size 64 --fp16",
-           8, {"dp": 8, "recompute": "none"}),
+           f"--nproc_per_node 8 --nnodes 1 pretrain_gpt.py {GPT} --micro-batch-size 8 --global-batch-size 64 --fp16 "
+           "--activations-checkpoint-method uniform", 8, {"dp": 8, "micro_batch": 8, "recompute": "full"},
+           {"global_batch": 64}),
     Script("epfLLM/Megatron-LLM/examples/finetune.sh", "TP=8\nN_NODES=1\nMODEL=$1\nshift\nwhile [[ $# -gt 0 ]]; do\n"
            "case $1 in\n--tp) TP=\"$2\"; shift; shift;;\n--nodes) N_NODES=$2; shift; shift;;\nesac\ndone\n"
            "CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nproc_per_node 8 --nnodes $N_NODES finetune.py --bf16 "

@@ -222,6 +222,13 @@ def test_arguments_the_environment_and_functions() -> None:
     assert launch.devices == 32
 
 
+def test_placeholders_are_no_redirections() -> None:
+    values = 'A="--load <PATH TO CHECKPOINTS> --fp16 "\nD=<path to data>_document\n'
+    text = f'{values}sh -c "torchrun gpt.py $A --data-path $D --x"\n'
+    words = [word.replace(UNKNOWN, "") for word in find_launch(text).words]
+    assert words == ["--load", "<PATH TO CHECKPOINTS>", "--fp16", "--data-path", "<path to data>_document", "--x"]
+
+
 def test_sourced_files_are_read_where_they_are_and_told_where_not(tmp_path: Path) -> None:
     (tmp_path / "common.sh").write_text("A=(--bf16 --lr $1)\n")
     text = "source $(dirname $0)/common.sh 3\n. elsewhere.sh\ntorchrun gpt.py ${A[@]}\n"

@@ -94,6 +94,8 @@ def check_kind(
     Raises:
         InputError: the model is another one, or has no such part.
     """
+    if _is_idle(program):
+        raise InputError(f"{program} trains nothing, and nest prices trainings; give the script that trains.")
     kind, said_by = _kind(program, flags, printed)
     if part is not None and part != LANGUAGE_MODEL:
         raise InputError(f"--part is {part!r:.40}; it takes {LANGUAGE_MODEL}.")
@@ -111,8 +113,6 @@ def check_kind(
         raise InputError(f"{said_by} {verb} {kind}; nest prices the training of decoders like GPT's.{remedy}")
     if part is not None:
         raise InputError(f"--part {LANGUAGE_MODEL} goes with vision-language models, and nothing here speaks of one.")
-    if _is_idle(program):
-        raise InputError(f"{program} trains nothing, and nest prices trainings; give the script that trains.")
     if program and not PLAIN.search(program):
         return (f"{program} is not known; it is taken to train a decoder like GPT's, as its flags describe it.",)
     return ()
@@ -123,7 +123,7 @@ def _kind(program: str, flags: Mapping[str, Sequence[str]], printed: bool) -> tu
     *folders, name = program.split("/")
     trained = [kind for pattern, kind in PROGRAMS.items() if re.search(pattern, name)]
     trained += [FOLDERS[each] for each in folders if each in FOLDERS and name.startswith("train")]
-    if trained and not _is_idle(program):
+    if trained:
         return trained[0], program
     for flag, kind in {**FLAGS, **({} if printed else WRITTEN)}.items():
         value = " ".join(flags.get(f"--{flag}", ("0",)))

@@ -15,6 +15,9 @@ UNKNOWN = "\0"
 UNSET = re.compile(rf"{UNKNOWN}\$(\w+){UNKNOWN}")
 """A variable that nothing sets, or an argument that is not given: empty, if nothing around the script sets it."""
 
+_PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n\"'`$|&;]*[\w)]>")
+"""Such as `<path to data>`, for somebody to fill in: no shell would read it so."""
+
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _EXPANDED = f"$`{UNKNOWN}"
@@ -123,7 +126,7 @@ class Tokenizer:
             if inside.endswith(")"):
                 return Token(line, (Piece("arithmetic", inside[1:-1], quoted=False),), operator="((")
             self.at = at
-        for operator in OPERATORS:
+        for operator in () if _PLACEHOLDER.match(self.text, self.at) else OPERATORS:
             if self.text.startswith(operator, self.at):
                 self.at += len(operator)
                 return Token(line, operator=operator)
@@ -139,6 +142,9 @@ class Tokenizer:
                 pieces += self._escaped()
             elif letter in _EXPANDED:
                 pieces.append(self._expanded(letter, quoted=False))
+            elif placeholder := _PLACEHOLDER.match(self.text, self.at):
+                self.at = placeholder.end()
+                pieces.append(Piece("text", f"{UNKNOWN}{placeholder.group()}{UNKNOWN}", quoted=True))
             elif _SPECIAL.match(letter):
                 break
             else:
