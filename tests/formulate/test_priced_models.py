@@ -34,6 +34,7 @@ OTHER: list[Mapping[str, Any]] = [
     {"cluster": {"levels": SLOWER}},
     {"training": {"precision": "fp16"}},
     {"training": {"micro_batch": (2,)}},
+    {"training": {"trainable": ("head",)}},
     {"strategies": {"tp": (1, 2)}},
     {"fixed": {"tp": 2}},
 ]

@@ -17,6 +17,7 @@ from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.instance import Candidate
 from nest.spec import Lora, Problem, Trainable, Training
+from tests.bare_devices import bare
 from tests.formulate.conftest import DENSE, EXPERTS
 
 LAYERS = ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head")
@@ -62,6 +63,65 @@ def test_published_counts() -> None:
     assert (trained_count(graph), graph.parameter_count) == (4_194_304, 6_742_609_920)
     training = Training(global_batch=1, sequence_length=128, trainable=lora(16, "all-linear"))
     assert trained_count(load_model("llama-3-8b", training, registry())) == 41_943_040
+
+
+GPT3 = {"model": "gpt3-175b", "strategies": {"tp": (8,), "sp": (1,), "cp": (1,)}}
+
+
+def test_published_figures_of_gpt_3(problem: Callable[..., Problem]) -> None:
+    """LoRA, arXiv 2106.09685, table 4 and section 4.2: parameters of ranks 1 and 8 on queries and values; 350 GB in
+    place of 1.2 TB; 43.1 tokens per second and V100 in place of 32.5, with as many shards of the weights."""
+
+    def counted(rank: int) -> int:
+        training = Training(global_batch=1, sequence_length=128, trainable=lora(rank))
+        return trained_count(load_model("gpt3-175b", training, registry()))
+
+    assert (round(counted(1) / 1e6, 1), round(counted(8) / 1e6, 1)) == (4.7, 37.7)
+    training = {"micro_batch": (1,), "stack": "none", "precision": "fp16", "sequence_length": 1024}
+    machines = {"device": bare("v100-sxm-32g")}
+    whole, adapted = (
+        candidates(problem(training={**training, "trainable": each}, cluster=machines, **GPT3))[0]
+        for each in (None, lora(8))
+    )
+    held = sum(8 * getattr(adapted.state[0], part).sum() for part in ("weights", "gradients", "optimizer"))
+    assert 0.95 < held / 350e9 < 1.05
+    faster = (whole.forward + whole.backward).sum() / (adapted.forward + adapted.backward).sum()
+    assert 0.95 < faster / (43.1 / 32.5) < 1.1
+
+
+QWEN = {
+    "7B": {"layers": 32, "hidden": 4096, "ffn": 11008, "heads": 32, "vocab": 151936},
+    "14B": {"layers": 40, "hidden": 5120, "ffn": 13696, "heads": 40, "vocab": 152064},
+}
+
+
+@pytest.mark.parametrize(
+    ("size", "length", "gigabytes", "seconds"),
+    [
+        ("7B", 2048, 23.8, 5.2),
+        ("7B", 4096, 29.7, 10.1),
+        ("7B", 8192, 36.6, 21.3),
+        ("14B", 2048, 37.4, 8.4),
+        ("14B", 4096, 42.5, 17.0),
+        ("14B", 8192, 55.2, 36.0),
+    ],
+)
+def test_published_runs_of_qwen(size: str, length: int, gigabytes: float, seconds: float) -> None:
+    """README of QwenLM/Qwen (03cd81f5), "Profiling of Memory and Speed": LoRA of rank 64 on every linear layer with
+    Flash Attention 2 and gradient checkpointing, batches of 1 accumulated 8 times, on one A100-SXM4-80G."""
+    training = {"global_batch": 8, "sequence_length": length, "stack": "none"}
+    found = nest.evaluate(
+        {
+            "nest": 1,
+            "model": {"transformer": QWEN[size]},
+            "training": {**training, "trainable": {"lora": {"rank": 64, "targets": "all-linear"}}},
+            "cluster": {"device": "a100-sxm-80g", "levels": [{"name": "node", "fanout": 1, "bandwidth": "300 GB/s"}]},
+            "fixed": {"recompute": "full", "micro_batch": 1},
+        }
+    )
+    assert found.batch_time is not None
+    assert 0.9 < found.batch_time / seconds < 1.1
+    assert 0.8 < found.stages[0].memory / (gigabytes * 1e9) < 1.05
 
 
 def test_adapters_add_the_products_of_the_paper() -> None:
