@@ -23,6 +23,7 @@ from nest.topologies.hosts.hardware import (
     between_processors,
     capability,
     infinity_fabric,
+    is_card,
     nvlink,
     own_link,
     pci_nominal,
@@ -106,7 +107,10 @@ def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Ma
     names = tuple(f"GPU{index}" for index in range(len(accelerators)))
     fabric = _fabric(accelerators, device or (None if profile is None else profile.device), notes)
     direct = _Direct(accelerators, notes)
-    usual = None if any(each.links for each in accelerators) else _usual_link(accelerators, device)
+    linked = any(each.links for each in accelerators)
+    usual = None if linked else _usual_link(accelerators, device)
+    first = accelerators[0].place.pci or {}
+    card = is_card(hexadecimal(first.get("vendor", "")), hexadecimal(first.get("device", "")))
     slots, assumed_of_slots = _slots(system, accelerators, names, slot_bandwidth(device))
     between, assumed_of_processors = _between_processors(system)
     return Machine(
@@ -116,7 +120,8 @@ def machine(system: System, profile: LinkProfile | None, notes: list[str]) -> Ma
         switched=direct.switched,
         buses=(*slots, *_chip_links(accelerators, names, direct.to_processor, fabric), *between),
         assumed_of_buses=(*assumed_of_slots, *assumed_of_processors),
-        complete=usual is None and accelerators[0].attributes is not None,
+        complete=usual is None and accelerators[0].attributes is not None and (linked or card is not False),
+        cards=card is True,
         usual_link=usual,
         hosts=tuple(each.place.host for each in accelerators),
         device=device,

@@ -10,7 +10,7 @@ from nest.formulate.topology import in_place
 from nest.hooks.registry import registry
 from nest.network import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import ClusterSpec
+from nest.spec import ClusterSpec, LinkProfile, TierSpec
 from nest.testing.samples import topology_sources
 from nest.topologies.nccl_xml import NcclXmlImporter
 from nest.topologies.nvidia_smi import NvidiaSmiImporter
@@ -24,8 +24,6 @@ DEVICES = {
     "aws_p4d-24xl-topo.xml": 8,
     "aws_p4de-24xl-topo.xml": 8,
     "azure_ncv4-topo.xml": 4,
-    "azure_ndv2-topo.xml": 8,
-    "azure_ndv4-topo.xml": 8,
     "h200_baremetal_partial_dump.xml": 3,
     "topo_4p_940.xml": 4,
     "topo_8p_940.xml": 8,
@@ -33,7 +31,12 @@ DEVICES = {
     "topo_8p_rome_4nics.xml": 8,
     "topo_16p1h.xml": 16,
 }
-REFUSED = {"azure_ncv4-graph.xml": "rings and trees", "aws_g5.48xl-topo.xml": "have no class"}
+REFUSED = {
+    "azure_ncv4-graph.xml": "rings and trees",
+    "aws_g5.48xl-topo.xml": "have no class",
+    "azure_ndv2-topo.xml": "name a link profile",
+    "azure_ndv4-topo.xml": "name a link profile",
+}
 
 
 def size(found: Imported) -> int:
@@ -56,6 +59,16 @@ def test_files_of_the_field(shared: Path, kind: str) -> None:
         found = importer.load(path)
         assert isinstance(found, Imported)
         assert size(found) == found.devices_per_host == DEVICES[path.name], path.name
+
+
+@pytest.mark.parametrize(("name", "link"), [("azure_ndv4-topo.xml", "nvlink3"), ("azure_ndv2-topo.xml", "nvlink2")])
+def test_machines_of_clouds_have_the_links_of_the_device_that_is_named(shared: Path, name: str, link: str) -> None:
+    device = {"nvlink3": "a100-sxm-40g", "nvlink2": "v100-sxm-32g"}[link]
+    profile = LinkProfile(device=device, host=TierSpec(link))
+    found = NcclXmlImporter().load(shared / "topologies" / "nccl_xml" / name, profile)
+    assert found.device == device
+    assert isinstance(found.network, tuple)
+    assert (found.network[0].fanout, found.network[0].link) == (8, link)
 
 
 def test_no_file_is_read_by_two_importers() -> None:

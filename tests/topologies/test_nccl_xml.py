@@ -184,15 +184,31 @@ def test_files_without_gpus_and_links_are_completed_by_the_catalogue(tmp_path: P
         assert any("says nothing of direct links" in sentence for sentence in found.assumptions)
 
 
-def test_devices_that_nobody_names_have_pci_express_alone_or_what_the_profile_says(tmp_path: Path) -> None:
+def test_devices_that_nobody_names_have_what_the_profile_says(tmp_path: Path) -> None:
+    """Azure/azhpc-images topology/ndv4-topo.xml: eight A100 with NVLink, of which the file has neither."""
     text = system("".join(bare(i) for i in range(8)))
-    unnamed = read(tmp_path, text)
-    assert isinstance(unnamed.network, LinkGraph)
-    assert any("PCI Express alone" in sentence for sentence in unnamed.assumptions)
+    with pytest.raises(InputError, match="name a link profile such as `h100-ndr`"):
+        read(tmp_path, text)
+    slow = read(tmp_path, text, LinkProfile(host=TierSpec("pcie4")))
+    assert level(slow).link == "pcie4"
     known = read(tmp_path, text, LinkProfile(device="a100-sxm-80g"))
     assert (level(known).link, known.device) == ("nvlink3", "a100-sxm-80g")
     given_links = LinkProfile(host=TierSpec(bandwidth=BytesPerSecond(100e9), oversubscription=2.0))
     assert level(read(tmp_path, text, given_links)).bandwidth == 50e9
+
+
+@pytest.mark.parametrize(
+    ("number", "joined"), [("0x20b5", True), ("0x26b9", True), ("0x2329", False), ("0x20f3", False)]
+)
+def test_cards_may_have_pci_express_alone_and_boards_not(tmp_path: Path, number: str, joined: bool) -> None:
+    """A100 PCIe and L40S are cards, H20 and A800 SXM4 come on boards with NVLink; none of them is in the catalogue."""
+    named = f'vendor="0x10de" device="{number}"'
+    for text in ("".join(bare(i, named) for i in range(4)), "".join(gpu(i, pci=named) for i in range(4))):
+        if joined:
+            assert isinstance(read(tmp_path, system(text)).network, LinkGraph)
+            continue
+        with pytest.raises(InputError, match="nothing of direct links"):
+            read(tmp_path, system(text))
 
 
 def test_what_the_file_says_wins_over_the_profile(tmp_path: Path) -> None:

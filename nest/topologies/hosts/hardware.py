@@ -77,6 +77,18 @@ PRODUCTS: Mapping[tuple[int, int], tuple[str, str | None]] = {
 """By PCI vendor and device: the product, and its name in the catalogue, where the catalogue has it
 (pciutils/pciids@c1c1254 pci.ids)."""
 
+_BOARDS = re.compile(r"SXM|H20$|GH200|MI250|MI3")
+"""Products of `PRODUCTS` that are built on boards with direct links between all of a machine, and not as cards."""
+
+
+def is_card(vendor: int | None, number: int | None) -> bool | None:
+    """Whether a PCI device is a card that need not have direct links; None: it is not known by name."""
+    if vendor is None or number is None or (vendor, number) not in PRODUCTS:
+        return None
+    product, device = PRODUCTS[vendor, number]
+    return device is None and _BOARDS.search(product) is None
+
+
 CAPABILITIES: Mapping[int, str] = {
     60: "a P100",
     70: "a V100 with 16 or 32 GB",

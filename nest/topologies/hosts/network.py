@@ -43,6 +43,7 @@ class Machine:
         assumed_of_buses: what `buses` rest on and the file does not say, one sentence each.
         complete: whether the file says of every link that joins the devices; if not, there may be direct links.
         usual_link: link of the catalogue that joins such devices in a machine; None: it is not known what they are.
+        cards: whether the devices are known to be cards, which PCI Express alone may join.
         hosts: for each device, the number of its machine, where a file has several that share a fabric; empty: one.
         device: the accelerator by its name in the catalogue; None: the file does not say, or the catalogue has none.
         nics: the NICs' share of each device; None: the file has no rates.
@@ -56,6 +57,7 @@ class Machine:
     assumed_of_buses: tuple[str, ...] = ()
     complete: bool = True
     usual_link: str | None = None
+    cards: bool = False
     hosts: tuple[int, ...] = ()
     device: str | None = None
     nics: TierSpec | None = None
@@ -140,7 +142,11 @@ def _level(machine: Machine, notes: list[str]) -> LevelSpec | None:
 
 
 def _completed(machine: Machine, profile: LinkProfile | None, notes: list[str]) -> LevelSpec | None:
-    """The level of a machine whose file says nothing of direct links, by the profile, or by its devices."""
+    """The level of a machine whose file says nothing of direct links, by the profile, or by its devices.
+
+    Raises:
+        InputError: neither is known: PCI Express alone would be a twentieth of what joins most machines.
+    """
     count = len(machine.devices)
     if profile is not None and (
         profile.host is not None or (machine.usual_link is None and profile.device is not None)
@@ -157,10 +163,12 @@ def _completed(machine: Machine, profile: LinkProfile | None, notes: list[str]) 
             "catalogue, all alike."
         )
         return LevelSpec(count, name=NODE, link=machine.usual_link)
-    notes.append(
-        "the file says nothing of direct links such as NVLink, nor which devices these are; they are joined by PCI "
-        "Express alone. Where they are not, name a link profile, or import the file that NCCL_TOPO_DUMP_FILE writes."
-    )
+    if count > 1 and not machine.cards:
+        raise InputError(
+            "the file says nothing of direct links such as NVLink, nor which devices these are; name a link profile "
+            "such as `h100-ndr` (`nest topology profiles`), one with `host: {link: pcie4}` where PCI Express alone "
+            "joins them, or import the file that NCCL_TOPO_DUMP_FILE writes on such a machine."
+        )
     return _level(machine, notes)
 
 
