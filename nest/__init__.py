@@ -15,6 +15,7 @@ from nest.api import (
     sensitivity,
     simulate,
     solve,
+    sweep,
     verify,
 )
 from nest.version import __version__
@@ -31,5 +32,6 @@ __all__ = [
     "sensitivity",
     "simulate",
     "solve",
+    "sweep",
     "verify",
 ]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nest.whatif.nearest_plan import Nearest
     from nest.whatif.pareto_front import FrontierPoint
     from nest.whatif.sensitivity import Response
+    from nest.whatif.sweep.run import SweepResult
 
     Progress = Callable[[SearchProgress], None]
 
@@ -615,6 +616,43 @@ def report_page(
     if output is not None:
         write_text(Path(output), page)
     return page
+
+
+def sweep(
+    study: str | Path,
+    *,
+    output: str | Path,
+    engine: str = "local",
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> SweepResult:
+    """Every point of a study solved: rows in the order of the points, as Parquet, CSV or lines of JSON.
+
+    What is found is kept in a journal beside the output, so that a sweep that was ended goes on where it was. The same
+    study gives the same bytes whatever runs it, with a time limit as far as searches end within it.
+
+    Args:
+        study: path of a study.
+        output: path of the rows, which ends with `.parquet`, `.csv` or `.jsonl`.
+        engine: name of what runs the points; `local`: processes of this machine, which import the script that calls
+            this, so that it must do so below `if __name__ == "__main__":`.
+        jobs: worker processes; None: as many as there are processors. 1: this process alone.
+        scheduler: address of the engine's scheduler, such as Dask's.
+        progress: called with how many points are answered, and how many there are.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered engines and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the study cannot be used, there is no such engine, or the output cannot be written.
+    """
+    from nest.whatif.sweep.run import engine_called, run_sweep
+
+    with _registered(plugins, strict_plugins) as known:
+        chosen = engine_called(engine, jobs, scheduler, known)
+        return run_sweep(Path(study), Path(output), chosen, known, progress)
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:

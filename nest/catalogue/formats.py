@@ -8,6 +8,7 @@ from nest.spec.cluster import ClusterOfFile, LinkProfile
 from nest.spec.measurements import Measurement
 from nest.spec.plan import PlanDocument
 from nest.spec.problem import Problem, ProfileSpec
+from nest.spec.study import Study
 from nest.spec.topology import Topology
 from nest.spec.training import StackSpec
 
@@ -21,4 +22,5 @@ FORMATS: Mapping[str, Any] = {
     "cluster": ClusterOfFile,
     "link-profile": LinkProfile,
     "stack": StackSpec,
+    "study": Study,
 }

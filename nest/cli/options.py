@@ -127,6 +127,7 @@ def _in_catalogue(kind: str) -> Callable[[], Iterable[str]]:
 
 complete_exporters = _completing(lambda: registry().exporters())
 complete_planners = _completing(lambda: registry().planners())
+complete_engines = _completing(lambda: registry().engines())
 complete_targets = _completing(_targets)
 complete_devices = _completing(_in_catalogue("devices"))
 complete_clusters = _completing(_in_catalogue("clusters"))

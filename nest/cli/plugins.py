@@ -194,7 +194,7 @@ def new(
         "-k",
         metavar="KIND",
         help="What it brings: strategy, collective-model, cost-model, layer-times, schedule, model-importer, "
-        "topology-importer, planner, exporter, plan-reader or stack.",
+        "topology-importer, planner, exporter, plan-reader, stack or engine.",
     ),
     output: Path = typer.Option(Path(), "--output", "-o", metavar="DIR", help="Make the folder in this one."),
 ) -> None:

@@ -24,7 +24,8 @@ def schema(
     name: str | None = typer.Argument(
         None,
         metavar="[NAME]",
-        help="Print this one: problem, profile, plan, topology, graph, measurement, cluster, link-profile.",
+        help="Print this one: problem, profile, plan, topology, graph, measurement, cluster, link-profile, stack, "
+        "study.",
     ),
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="DIR", help="Write NAME.schema.json, or every schema, into this folder."

@@ -122,6 +122,7 @@ def formulate(
             formulation = price()
         else:
             formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price)
+            formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
     limits = limits if limits is None else limits_on(limits, cluster)
     instance = Instance(
         cluster=cluster,

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.errors import InputError
@@ -344,6 +344,12 @@ class Formulation:
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
     complete: bool = True
+
+    def of(self, cluster: Cluster, training: Training) -> "Formulation":
+        """The same for a cluster and a training on which nothing of it depends, such as one with more memory."""
+        if self.pricing is None:
+            return self
+        return evolve(self, pricing=evolve(self.pricing, cluster=cluster, training=training))
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The layers of the model in order, each with its name and what is planned of it, as indices."""

@@ -92,12 +92,16 @@ def whole_problem(
     known: Registry,
     fix: Mapping[str, Any] | None = None,
     changes: Changes | None = None,
+    folder: Path | None = None,
 ) -> tuple[Problem, Mapping[str, Any]]:
-    """The problem with `changes` in it, `fix` decided and the files it refers to read in, and what was written."""
+    """The problem with `changes` in it, `fix` decided and the files it refers to read in, and what was written.
+
+    Relative paths in what is no file start in `folder`.
+    """
     from nest.formulate.fixed_plan import with_decisions
 
     read, written = read_record(source, Problem, changes)
-    base = Path(source).parent if isinstance(source, (str, Path)) else None
+    base = Path(source).parent if isinstance(source, (str, Path)) else folder
     whole = self_contained(with_decisions(read, fix) if fix else read, base, known)
     if not isinstance(source, Problem):
         refuse_missing_units(whole)

@@ -100,6 +100,11 @@ _KINDS = (
         "Installed, `nest stacks` has it, and it is chosen by `training: {stack: $name}` in a problem.",
         "software stack",
     ),
+    Kind(
+        "engines",
+        "engine",
+        "Installed, `nest sweep STUDY --output FILE --engine $name` runs the points of a study on it.",
+    ),
 )
 
 KINDS = {kind.registered: kind for kind in _KINDS}

@@ -43,7 +43,7 @@ ALL = "all"
 NAMED = "NEST_PLUGINS"
 """The environment variable that names plug-ins which are not installed: files or modules, separated as in `PATH`."""
 
-_ROOMS = "models topologies strategies costs collectives schedules planners exporters stacks"
+_ROOMS = "models topologies strategies costs collectives schedules planners exporters stacks engines"
 BUILT_INS = tuple(f"nest.{room}" for room in _ROOMS.split())
 """Modules of the built-ins, by path so that nobody imports them before they are needed."""
 

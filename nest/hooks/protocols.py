@@ -1,6 +1,6 @@
 """What the objects that plug-ins return must offer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from attrs import frozen
@@ -21,6 +21,7 @@ __all__ = [
     "ChunkedSchedule",
     "CollectiveModel",
     "CostModel",
+    "Engine",
     "Exporter",
     "LayerTimes",
     "ModelImporter",
@@ -291,4 +292,32 @@ class Stack(Named, Protocol):
     @property
     def training(self) -> StackDefaults:
         """Keys of `training` that it fills in where a problem leaves them out."""
+        ...
+
+
+@runtime_checkable
+class Engine(Named, Protocol):
+    """Runs the points of a sweep (`nest sweep --engine`): in processes of this machine, or on any number of machines.
+
+    What it is given and what it gives can be pickled, and is nothing else to it. It runs unguarded and for as long as
+    it takes; results are kept as they come, so that what raises loses only what was not given yet.
+
+    Optional:
+        configured: `configured(jobs, scheduler)`, the same engine with so many workers, or with those of the scheduler
+            at an address, each of which may be None; an `InputError` where it cannot. Left out, `--jobs` and
+            `--scheduler` are refused.
+    """
+
+    @property
+    def summary(self) -> str:
+        """One line on what it runs on."""
+        ...
+
+    def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+        """What `function` makes of each item, as they come, in any order; an `InputError` where nothing can be run.
+
+        Args:
+            function: to be called once with each item, by any worker. Its answers depend on nothing but the item.
+            items: at least one. Neighbours share work where one worker is given both, one after the other.
+        """
         ...

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-_NO_OTHER = ("model_importers", "topology_importers", "planners", "exporters", "plan_readers", "stacks")
+_NO_OTHER = ("model_importers", "topology_importers", "planners", "exporters", "plan_readers", "stacks", "engines")
 """Kinds of which no object takes the place of another that fails."""
 
 _planning: ContextVar[Registry | None] = ContextVar("_planning", default=None)
@@ -186,6 +186,10 @@ class Registry:
     def stacks(self) -> Mapping[str, protocols.Stack]:
         """Software stacks."""
         return self._collect("stacks")
+
+    def engines(self) -> Mapping[str, protocols.Engine]:
+        """Engines that run sweeps."""
+        return self._collect("engines")
 
     def origin(self, kind: str, name: str) -> tuple[str, str]:
         """Distribution and version of the object of `kind` called `name`; a `KeyError` where there is none."""

@@ -237,6 +237,7 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("plan_readers", "summary"): _word,
     ("plan_readers", "read"): instance_of(Reading, "nest.deployment.Reading"),
     ("plan_readers", "read_launch"): instance_of(Reading, "nest.deployment.Reading"),
+    ("engines", "summary"): _word,
     ("stacks", "description"): _word,
     ("stacks", "version"): _word,
     ("stacks", "targets"): _names,

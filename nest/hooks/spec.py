@@ -83,5 +83,10 @@ def nest_stacks() -> Iterable[protocols.Stack]:  # type: ignore[empty-body]
 
 
 @hookspec
+def nest_engines() -> Iterable[protocols.Engine]:  # type: ignore[empty-body]
+    """Engines: each runs the points of a sweep, on this machine or on many."""
+
+
+@hookspec
 def nest_commands(app: typer.Typer) -> None:
     """Add commands to the command line."""

@@ -9,12 +9,22 @@ from nest.io.reading import (
     read_mapping_text,
     read_records,
     read_text,
+    steps_of,
     structure,
     structure_source,
 )
 from nest.io.source import is_file_name, read_mapping, read_value
 from nest.io.structuring import unstructure
-from nest.io.writing import check_writable, there_is, toml_text, write_files, write_folder, write_text, yaml_text
+from nest.io.writing import (
+    check_writable,
+    replacing,
+    there_is,
+    toml_text,
+    write_files,
+    write_folder,
+    write_text,
+    yaml_text,
+)
 
 __all__ = [
     "check_writable",
@@ -26,6 +36,8 @@ __all__ = [
     "read_records",
     "read_text",
     "read_value",
+    "replacing",
+    "steps_of",
     "structure",
     "structure_source",
     "there_is",

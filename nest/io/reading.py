@@ -168,6 +168,11 @@ def _with_lines(source: Source, sentences: list[str], others: Mapping[str, str])
     ]
 
 
+def steps_of(path: str) -> Steps | None:
+    """A path as people write it, `cluster.levels[1].fanout`, in steps (`nest.errors.dotted`); None: it is none."""
+    return _leading_path(path) if _PATH.fullmatch(path) else None
+
+
 def _leading_path(sentence: str) -> Steps:
     match = _PATH.match(sentence)
     if match is None:

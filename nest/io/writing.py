@@ -5,8 +5,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -167,17 +167,38 @@ def _move_in(temporary: Path, folder: Path, texts: Mapping[str, str]) -> None:
         raise
 
 
-def _replace(path: Path, text: str) -> None:
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give an empty file beside `path` that takes its place at the end; where that is not reached, `path` stays.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written to.
+    """
+    check_writable(path)
+    try:
+        with _replacing(_target(path)) as temporary:
+            yield temporary
+    except OSError as error:
+        raise InputError(f"{path}: cannot write here: {error.strerror or error}.") from None
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".nest-", suffix=".tmp")
+    os.close(handle)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        yield temporary
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _replace(path: Path, text: str) -> None:
+    with _replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _umask() -> int:

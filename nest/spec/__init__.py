@@ -43,6 +43,7 @@ from nest.spec.problem import (
     ProfileSpec,
     Search,
 )
+from nest.spec.study import Study
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -98,6 +99,7 @@ __all__ = [
     "StackSpec",
     "StageDecisions",
     "StageRecord",
+    "Study",
     "TierSpec",
     "TimeRange",
     "TorusSpec",

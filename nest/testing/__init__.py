@@ -13,6 +13,7 @@ Every check is an ordinary function that takes an object, as a hook returns it, 
 
 from nest.testing.conformance import assert_conforms, check, check_stack
 from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
+from nest.testing.engine import check_engine
 from nest.testing.exporter import check_exporter, sample_plans
 from nest.testing.finding import Finding
 from nest.testing.importers import check_model_importer, check_topology_importer
@@ -32,6 +33,7 @@ __all__ = [
     "check",
     "check_collective_model",
     "check_cost_model",
+    "check_engine",
     "check_exporter",
     "check_layer_times",
     "check_model_importer",

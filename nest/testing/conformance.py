@@ -11,6 +11,7 @@ from nest.hooks.kinds import KINDS
 from nest.hooks.protocols import Stack
 from nest.spec import StackDefaults
 from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
+from nest.testing.engine import check_engine
 from nest.testing.exporter import check_exporter
 from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.importers import check_model_importer, check_topology_importer
@@ -59,6 +60,7 @@ CHECKS: dict[str, Callable[..., tuple[Finding, ...]]] = {
     "exporters": check_exporter,
     "plan_readers": check_plan_reader,
     "stacks": check_stack,
+    "engines": check_engine,
 }
 """The checks of each kind of object; hooks are `nest_<kind>`."""
 

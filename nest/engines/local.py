@@ -1,0 +1,140 @@
+"""Processes of this machine.
+
+`concurrent.futures` would do but for two things: its processes hold both ends of their queue, so that they wait for
+ever once the process that started them is killed (CPython 3.11, `concurrent/futures/process.py`, `_process_worker`);
+and any of them takes the next item, where neighbours are to go to one.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from attrs import evolve, frozen
+
+from nest.errors import InputError, InternalError
+from nest.hooks.calls import message
+
+
+@frozen
+class Local:
+    """Processes of this machine, started anew (`spawn`); one alone is this process itself.
+
+    Attributes:
+        jobs: how many at most; None: as many as there are processors that this process may use.
+    """
+
+    jobs: int | None = None
+
+    name = "local"
+    summary = "processes of this machine"
+
+    def configured(self, jobs: int | None, scheduler: str | None) -> "Local":
+        """With so many processes."""
+        if scheduler is not None:
+            raise InputError("--scheduler: the engine 'local' has none; `--engine dask` has.")
+        return evolve(self, jobs=jobs)
+
+    def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        """What `function` makes of each item, as they come."""
+        jobs = min(self.jobs or processors(), len(items))
+        if jobs <= 1:
+            yield from map(function, items)
+            return
+        workers = [_Worker(function) for _ in range(jobs)]
+        try:
+            yield from _answers(workers, items)
+        finally:
+            for worker in workers:
+                worker.end()
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _answers(workers: list["_Worker"], items: Sequence[Any]) -> Iterator[Any]:
+    """Each worker walks a stretch of its own; one that is through with it takes the second half of the longest left."""
+    count, parts = len(items), len(workers)
+    stretches = [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
+    by_connection = {worker.connection: index for index, worker in enumerate(workers)}
+    busy: set[Connection] = set()
+
+    def next_item(index: int) -> bool:
+        if stretches[index][0] == stretches[index][1]:
+            longest = max(range(parts), key=lambda each: stretches[each][1] - stretches[each][0])
+            first, end = stretches[longest]
+            middle = (first + end) // 2
+            stretches[longest], stretches[index] = (first, middle), (middle, end)
+        first, end = stretches[index]
+        if first == end:
+            return False
+        stretches[index] = (first + 1, end)
+        workers[index].give(items[first])
+        return True
+
+    for index, worker in enumerate(workers):
+        if next_item(index):
+            busy.add(worker.connection)
+    while busy:
+        for connection in wait(list(busy)):
+            index = by_connection[connection]  # type: ignore[index]
+            result = workers[index].take()
+            if not next_item(index):
+                busy.discard(workers[index].connection)
+            yield result
+
+
+class _Worker:
+    """A process that calls one function with what it is given."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        context = get_context("spawn")
+        self.connection, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, function), name="nest sweep", daemon=True)
+        self._process.start()
+        other.close()  # Only the process holds that end, so that its death is noticed.
+
+    def give(self, item: Any) -> None:
+        with suppress(BrokenPipeError):  # It has ended, of which `take` tells.
+            self.connection.send(item)
+
+    def take(self) -> Any:
+        try:
+            result, raised = self.connection.recv()
+        except (EOFError, ConnectionError):
+            self._process.join()
+            raise InputError(
+                f"a worker process ended ({_why(self._process.exitcode)}). What is finished is kept: start the same "
+                "sweep again, with fewer --jobs where memory was short."
+            ) from None
+        if raised is not None:
+            raise InternalError(f"a worker process {raised}")
+        return result
+
+    def end(self) -> None:
+        self.connection.close()
+        self._process.terminate()
+        self._process.join()
+
+
+def _why(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"killed by signal {-code}"
+    return f"exit code {code}"
+
+
+def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
+    """Answer until the other end is closed, be it that whoever has started this was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the one that waits ends the others.
+    with suppress(EOFError, OSError):
+        while True:
+            item = connection.recv()
+            try:
+                connection.send((function(item), None))
+            except Exception as error:  # Few errors can be sent as they are.
+                connection.send((None, f"raised {message(error)}"))

@@ -1,0 +1,34 @@
+"""Study files: a base problem and what varies (FORMATS.md, "A study")."""
+
+from typing import Any
+
+from attrs import field, frozen
+
+from nest.errors import FieldError
+from nest.spec.validators import above, each, not_empty, one_of
+from nest.units import Seconds
+
+
+@frozen
+class Study:
+    """A base problem and what varies.
+
+    Attributes:
+        nest: version of the format.
+        base: path of a problem file, relative to the study's folder.
+        vary: by the path of a key of the problem, such as `cluster.levels[1].bandwidth`, the values it takes; the
+            points are their product, in the order written, the last key fastest. `null` leaves the key out.
+        points: further points, each the values of some keys by their paths; they follow the product.
+        time_limit: seconds for each point, after which its best plan so far counts, with its bound; None: as long as it
+            takes.
+    """
+
+    nest: int = field(validator=one_of((1,)))
+    base: str = field(validator=not_empty)
+    vary: dict[str, tuple[Any, ...]] = field(factory=dict, validator=each(not_empty))
+    points: tuple[dict[str, Any], ...] = ()
+    time_limit: Seconds | None = field(default=None, validator=above(0))
+
+    def __attrs_post_init__(self) -> None:
+        if not self.vary and not self.points:
+            raise FieldError(("vary",), "is missing; give vary, points or both")

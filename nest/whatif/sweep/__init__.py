@@ -1,0 +1,1 @@
+"""A base problem and what varies, each point solved; a row a point."""

@@ -1,0 +1,109 @@
+"""What a sweep has found so far: a line of JSON for each point, beside the output, that outlives being killed."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from nest.errors import InputError
+
+SUFFIX = ".journal"
+
+
+def journal_of(output: Path) -> Path:
+    """The journal of an output: `results.csv.journal` beside `results.csv`."""
+    return output.with_name(output.name + SUFFIX)
+
+
+class Journal:
+    """Answers by key, on disk; in memory are only the places of their lines, so that any number of them fits.
+
+    A line that was not written to its end, as the process was killed, is taken for none and written over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the journal at `path`, made if need be.
+
+        Raises:
+            InputError: it cannot be written, is no journal, or another sweep has it open.
+        """
+        self._path = path
+        try:
+            self._file: BinaryIO = path.open("a+b")
+            self._lock()
+        except OSError as error:
+            raise InputError(f"{path}: cannot write here: {error.strerror or error}.") from None
+        self._places: dict[str, int] = {}
+        self._read()
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
+    def append(self, key: str, line: str) -> None:
+        """Keep the answer of a point: once this returns, no crash loses it.
+
+        Raises:
+            InputError: it cannot be written, as on a full disk.
+        """
+        try:
+            self._file.seek(0, os.SEEK_END)
+            place = self._file.tell()
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise InputError(f"{self._path}: cannot write here: {error.strerror or error}.") from None
+        self._places[key] = place
+
+    def answer(self, key: str) -> dict[str, Any]:
+        """The answer of a point that is there."""
+        self._file.seek(self._places[key])
+        answer: dict[str, Any] = json.loads(self._file.readline())
+        return answer
+
+    def _read(self) -> None:
+        """Note where each whole line begins; what is behind the last is cut off."""
+        self._file.seek(0)
+        end = 0
+        for line in self._file:
+            key = _key(line)
+            if key is None:
+                if line.endswith(b"\n"):
+                    raise InputError(
+                        f"{self._path}: this is no journal of a sweep; move it away, or name another --output."
+                    )
+                break
+            self._places.setdefault(key, end)
+            end += len(line)
+        self._file.truncate(end)
+
+    def _lock(self) -> None:
+        """Keep other sweeps out, where the system can; the lock ends with the process."""
+        with suppress(ImportError):
+            import fcntl
+
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise InputError(
+                    f"{self._path}: another sweep is writing it; wait for that, or name another --output."
+                ) from None
+
+
+def _key(line: bytes) -> str | None:
+    """The key of a whole line; None: it is none."""
+    if not line.endswith(b"\n"):
+        return None
+    with suppress(ValueError, KeyError, TypeError):
+        key = json.loads(line)["key"]
+        return key if isinstance(key, str) else None
+    return None
