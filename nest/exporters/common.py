@@ -174,7 +174,7 @@ def like_llama(architecture: Architecture) -> bool:
 def _plain_attention(attention: GroupedQueryAttention | LatentAttention) -> GroupedQueryAttention | LatentAttention:
     """Attention of the same widths and nothing particular."""
     if isinstance(attention, LatentAttention):
-        return evolve(attention, bias=False)
+        return evolve(attention, bias=False, indexer=None)
     return GroupedQueryAttention(attention.heads, attention.kv_heads, attention.head, normalised=attention.normalised)
 
 

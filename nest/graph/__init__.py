@@ -9,6 +9,7 @@ Axes have standard names, by which strategies recognise what they may split:
 | `keys` | key positions one query attends to |
 | `hidden` | model width |
 | `heads`, `kv_heads` | attention heads, key-value heads |
+| `index_heads` | heads that choose keys (sparse attention), whole on every rank |
 | `head` | channels per head (also `value` where value channels differ, as in latent attention) |
 | `ffn` | width of a feed-forward network, dense or shared |
 | `expert_ffn` | width of one routed expert |

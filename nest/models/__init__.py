@@ -32,6 +32,7 @@ def nest_model_importers() -> list[ModelImporter]:
         cohere.cohere2,
         deepseek.deepseek_v2,
         deepseek.deepseek_v3,
+        deepseek.deepseek_v32,
         ernie.dense,
         ernie.moe,
         gemma.gemma2,

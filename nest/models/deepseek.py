@@ -1,6 +1,7 @@
 """DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437), and Kimi K2, which has its shape (arXiv 2507.20534).
 
-Latent attention, routed and shared experts behind a few dense layers.
+Latent attention, routed and shared experts behind a few dense layers. DeepSeek-V3.2 (arXiv 2512.02556) has an indexer
+that chooses the keys of each query (`DeepseekV32Config`, modeling_deepseek_v32.py of Hugging Face transformers 5.23.0).
 """
 
 from nest.models.building.config import (
@@ -11,7 +12,7 @@ from nest.models.building.config import (
     decoder_widths,
     experts_behind_dense_layers,
 )
-from nest.spec.architecture import Architecture, LatentAttention
+from nest.spec.architecture import Architecture, Indexer, LatentAttention
 
 
 def _read(config: ConfigReader) -> Architecture:
@@ -35,7 +36,16 @@ def _attention(config: ConfigReader, widths: DecoderWidths) -> LatentAttention:
         rotary=config.integer("qk_rope_head_dim"),
         value=config.integer("v_head_dim"),
         bias=config.boolean("attention_bias", False),
+        indexer=_indexer(config) if config.family == "deepseek_v32" else None,
     )
+
+
+def _indexer(config: ConfigReader) -> Indexer:
+    if not config.has("q_lora_rank", True):
+        config.problem("`q_lora_rank` is null, and the indexer reads compressed queries")
+    # 64 heads of 128 channels and 2048 keys: defaults of DeepseekV32Config.
+    heads, head = config.integer("index_n_heads", 64), config.integer("index_head_dim", 128)
+    return Indexer(heads, head, config.integer("index_topk", 2048))
 
 
 LITE = {
@@ -60,3 +70,4 @@ LITE = {
 
 deepseek_v2 = ConfigImporter("deepseek_v2", "DeepseekV2ForCausalLM", _read, examples=(LITE,))
 deepseek_v3 = ConfigImporter("deepseek_v3", "DeepseekV3ForCausalLM", _read, also=("kimi_k2",))
+deepseek_v32 = ConfigImporter("deepseek_v32", "DeepseekV32ForCausalLM", _read)

@@ -117,6 +117,21 @@ class GroupedQueryAttention:
 
 
 @frozen
+class Indexer:
+    """What chooses the keys of DeepSeek's sparse attention (DeepSeek-V3.2, arXiv 2512.02556, section 2.1).
+
+    Attributes:
+        heads: heads that score keys.
+        head: channels of each, and of the key that they share.
+        keys: keys that a query keeps.
+    """
+
+    heads: int
+    head: int
+    keys: int
+
+
+@frozen
 class LatentAttention:
     """Causal multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
@@ -128,6 +143,7 @@ class LatentAttention:
         rotary: query-key channels per head with rotary embedding; keys share theirs among the heads.
         value: value channels per head.
         bias: whether the compressions and the output projection have biases.
+        indexer: what chooses the keys that a query attends to; None: it attends to all. It reads compressed queries.
     """
 
     heads: int
@@ -137,6 +153,7 @@ class LatentAttention:
     rotary: int
     value: int
     bias: bool = False
+    indexer: Indexer | None = None
 
 
 @frozen

@@ -72,7 +72,7 @@ class ContextParallelism:
         """
 
         def change(operator: Operator) -> tuple[Operator, ...]:
-            travelling = _keys_and_values(operator)
+            travelling = keys_and_values(operator)
             if not travelling:
                 return (operator,)
             steps = (Communication("point_to_point", sum(t.bytes for t in travelling), self.name, degree - 1),)
@@ -96,7 +96,7 @@ class ContextParallelism:
         gathered: set[str] = set()
 
         def change(operator: Operator) -> tuple[Operator, ...]:
-            wanted = _keys_and_values(operator)
+            wanted = keys_and_values(operator)
             fresh = tuple(tensor for tensor in wanted if tensor.name not in gathered)
             gathered.update(tensor.name for tensor in fresh)
             names = {tensor.name for tensor in wanted}
@@ -110,6 +110,8 @@ class ContextParallelism:
     def _gather(self, reader: Operator, tensor: Tensor, degree: int, saved: bool) -> Operator:
         whole = tensor.bytes * degree
         gather = (Communication("all_gather", whole, self.name),)
+        # Of what sequence parallelism gathered, its gather keeps the share: both gather again.
+        again = gather if saved or f"{GATHERED} in " in tensor.name else ()
         scatter = (Communication("reduce_scatter", whole, self.name),) if tensor.differentiable else ()
         return Operator(
             name=f"{reader.name}.gather of {tensor.name}",
@@ -118,15 +120,16 @@ class ContextParallelism:
             inputs=(tensor,),
             outputs=(_gathered(tensor, degree),),
             saves=(tensor.name,) if saved else (),
-            collective=Collective(gather, (*(gather if saved else ()), *scatter), overlap=""),
+            collective=Collective(gather, (*again, *scatter), overlap=""),
         )
 
 
-def _keys_and_values(operator: Operator) -> tuple[Tensor, ...]:
-    """What an attention operator reads at every key position: all but its first input, the queries' side."""
+def keys_and_values(operator: Operator) -> tuple[Tensor, ...]:
+    """What an attention operator reads at every key position: not its first input, nor which keys queries have."""
     if operator.kind != "attention" or not has_axis(operator.space, "keys"):
         return ()
-    return tuple(tensor for tensor in operator.inputs[1:] if has_axis(tensor.shape, AXIS))
+    sources = (tensor for tensor in operator.inputs[1:] if not has_axis(tensor.shape, "keys"))
+    return tuple(tensor for tensor in sources if has_axis(tensor.shape, AXIS))
 
 
 def _gathered(tensor: Tensor, degree: int) -> Tensor:

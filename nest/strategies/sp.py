@@ -13,6 +13,7 @@ from attrs import evolve
 
 from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Shape, Tensor, divide, has_axis
 from nest.hooks.protocols import StrategyContext
+from nest.strategies.cp import keys_and_values
 
 RANKS = "tp"
 """The strategy whose ranks divide the sequence."""
@@ -61,6 +62,8 @@ class _Rewriter:
         self.gathered: dict[tuple[str, str], Tensor] = {}
         self.saved: dict[tuple[str, str], bool] = {}
         for operator in graph.operators:
+            if RANKS not in operator.split:
+                self._gather_keys(operator)
             for tensor in operator.inputs:
                 place = operator.layer, tensor.name
                 # A gradient sum stands in front of what has gradients; the rest is shared if made here.
@@ -73,11 +76,19 @@ class _Rewriter:
                     # What a product saved of its input it multiplies with gradients of its output, for its weights.
                     self.saved[place] = self.saved.get(place, True) and bool(operator.parameters)
 
+    def _gather_keys(self, operator: Operator) -> None:
+        """Note the keys of an attention that tensor parallelism leaves whole: of the queries each rank has a share."""
+        for tensor in keys_and_values(operator):
+            self.gathered[operator.layer, tensor.name] = tensor
+            if tensor.name in operator.saves:
+                self.saved[operator.layer, tensor.name] = False
+
     def rewritten(self) -> OperatorGraph:
         done: set[tuple[str, str]] = set()
 
         def change(operator: Operator) -> tuple[Operator, ...]:
-            if not _is_gradient_sum(operator) and RANKS not in operator.split:
+            shared = not _is_gradient_sum(operator) and RANKS not in operator.split
+            if shared and not keys_and_values(operator):
                 return (self._shared(operator),)
             needed = [t for t in operator.inputs if (operator.layer, t.name) in self.gathered]
             new = [tensor for tensor in needed if (operator.layer, tensor.name) not in done]
@@ -85,7 +96,14 @@ class _Rewriter:
             gathers = tuple(self._gather(operator, tensor) for tensor in new)
             if _is_gradient_sum(operator):
                 return gathers if needed else (operator,)
-            return (*gathers, self._reading_gathered(operator))
+            reading = self._reading_gathered(operator)
+            if shared:
+                inputs = tuple(
+                    t if each in needed else self._tensor_share(t)
+                    for t, each in zip(reading.inputs, operator.inputs, strict=True)
+                )
+                reading = evolve(self._shared(reading), inputs=inputs)
+            return (*gathers, reading)
 
         return self.graph.map_operators(change)
 

@@ -9,7 +9,7 @@ from math import isclose, isfinite, prod
 
 from attrs import evolve, frozen
 
-from nest.graph import COLLECTIVES, Block, Communication, Operator, Tensor, axis_size, divide, elements
+from nest.graph import COLLECTIVES, Block, Communication, Operator, Tensor, axis_size, divide, elements, has_axis
 from nest.testing.conservation import claimed, exhausted, folded, is_matrix, nearest_divisor, pairs
 from nest.tolerances import AGREEMENT
 
@@ -314,7 +314,8 @@ def unseen_keys(whole: Block, block: Block) -> Iterator[str]:
         keys = _size(after, "keys")
         for old, new in zip(before.inputs[1:], after.inputs[1:], strict=False):
             had, has = (axis_size(tensor.shape, "sequence") for tensor in (old, new))
-            if had == _size(before, "keys") > 1 and has < keys and (after.layer, new.name) not in brought:
+            per_query = has_axis(old.shape, "keys") or (after.layer, new.name) in brought
+            if had == _size(before, "keys") > 1 and has < keys and not per_query:
                 yield (
                     f"operator {after.name!r} attends to {keys} keys, but reads {new.name!r} of {has}; no collective "
                     "brings the others"

@@ -96,6 +96,7 @@ def test_glm_routes_by_sigmoid_and_rotates_half() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
+        ("deepseek-v3.2", "indexer"),
         ("gpt-oss-20b", "learned sinks"),
         ("gemma-2-9b", "norms follow"),
         ("olmo-2-7b", "norms follow"),

@@ -45,6 +45,9 @@ MLA = {
 GQA = H * A * D + 2 * H * G * D + A * D * H
 """Weights of grouped-query attention."""
 
+INDEX = 10 * 4 * 6 + H * 6 + H * 4
+"""Weights of an indexer of 4 heads of 6 channels."""
+
 LATENT = H * 10 + 10 * A * 7 + H * (9 + 2) + 9 * A * (5 + 3) + A * 3 * H
 """Weights of latent attention."""
 
@@ -412,6 +415,21 @@ SMALL = {
         outside=2 * V * H + H,
         outside_active=V * H,
         channels=A * (7 + 3),
+    ),
+    "deepseek_v32": Small(
+        {
+            **MLA,
+            "model_type": "deepseek_v32",
+            "architectures": ["DeepseekV32ForCausalLM"],
+            "index_n_heads": 4,
+            "index_head_dim": 6,
+        },
+        (LATENT + INDEX + 3 * H * F, *(LATENT + INDEX + 8 * H + (8 + 2) * 3 * H * 7,) * 2),
+        (LATENT + INDEX + 3 * H * F, *(LATENT + INDEX + 8 * H + (3 + 2) * 3 * H * 7,) * 2),
+        (2 * H + 10 + 9 + 2 * 6,) * L,
+        outside=2 * V * H + H,
+        outside_active=V * H,
+        channels=A * (7 + 3) + 4 * 6,
     ),
 }
 

@@ -163,3 +163,46 @@ def test_an_exported_llama_counts_the_same(shared, load):
     graph = load({**config, "num_hidden_layers": 2}, 4096)
     unfused = load({**config, "num_hidden_layers": 2}, 4096, attention="unfused")
     assert graph.model_flops == unfused.flops == sum(node["flops"] for node in exported)
+
+
+def test_queries_meet_the_keys_that_an_indexer_chose(deepseek, load):
+    """Its heads score every earlier key. All heads of attention gather the same keys, 9 and 2 channels wide."""
+    sparse = {
+        **deepseek,
+        "model_type": "deepseek_v32",
+        "architectures": None,
+        "index_n_heads": 4,
+        "index_head_dim": 6,
+        "index_topk": 8,
+    }
+    graph, dense = load(sparse, SEQUENCE), load({**sparse, "index_topk": SEQUENCE}, SEQUENCE)
+    assert graph.parameter_count == dense.parameter_count
+    heads, met, earlier = 6, mean_keys(SEQUENCE, True, 8), mean_keys(SEQUENCE, True, None)
+    core, index = 2 * heads * (9 + 2 + 9) * met, 2 * 4 * 6 * earlier
+    assert isclose(attention_flops(graph), len(graph.blocks) * SEQUENCE * (core + index), rel_tol=1e-12)
+    assert isclose(graph.flops - attention_flops(graph), dense.flops - attention_flops(dense), rel_tol=1e-12)
+    stored = [load({**sparse, "index_topk": keys}, SEQUENCE, attention="unfused") for keys in (8, SEQUENCE)]
+    assert stored[0].flops == stored[1].flops > dense.flops
+    assert isclose(graph.model_flops, stored[0].model_flops, rel_tol=1e-12)
+    spared = len(graph.blocks) * SEQUENCE * 2 * heads * (7 + 3) * (SEQUENCE - 8)
+    assert isclose(dense.model_flops - graph.model_flops, spared, rel_tol=1e-12)
+
+
+def test_tokens_of_a_chunk_meet_one_another(llama, load):
+    config = {
+        **llama,
+        "model_type": "llama4_text",
+        "architectures": None,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 1,
+        "head_dim": 4,
+        "attention_chunk_size": 10,
+        "no_rope_layer_interval": 3,
+    }
+    core = [o for o in load(config, SEQUENCE).operators if o.kind == "attention"]
+    per_key = 4 * 6 * 4
+    # Three chunks of 10 tokens and one of 2; the third layer does not rotate and attends to all earlier tokens.
+    chunked, whole = 3 * 10 * 11 / 2 + 2 * 3 / 2, SEQUENCE * (SEQUENCE + 1) / 2
+    for operator, pairs in zip(core, (chunked, chunked, whole), strict=True):
+        assert isclose(operator.flops, per_key * pairs, rel_tol=1e-12)
+    assert [axis_size(o.space, "keys") for o in core] == [10, 10, SEQUENCE]

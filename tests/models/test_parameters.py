@@ -76,7 +76,18 @@ def test_published_counts(shared, load):
         head = [p for o in graph.by_layer[-1] for p in o.parameters if p.name == "weight" and p.shape[0][0] == "vocab"]
         assert sum(p.count for p in head if not p.tied) == expected["lm_head"], name
         assert head[0].tied == expected["tied"], name
-    families = {"llama", "qwen3", "gpt2", "bert", "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"}
+    families = {
+        "llama",
+        "qwen3",
+        "gpt2",
+        "bert",
+        "mixtral",
+        "qwen2_moe",
+        "qwen3_moe",
+        "deepseek_v3",
+        "deepseek_v32",
+        "gpt_oss",
+    }
     assert families <= set(checked)
 
 
@@ -95,6 +106,7 @@ def test_a_model_of_pictures_and_text_is_read_as_its_language_model(shared, load
 
 
 COUNTED = {
+    "deepseek-v3.2": (671_877_929_216, 38_403_807_488),
     "phi-3-mini": (3_821_079_552, 3_821_079_552),
     "phi-4": (14_659_507_200, 14_659_507_200),
     "gemma-2-9b": (9_241_705_984, 9_241_705_984),

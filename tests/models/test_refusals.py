@@ -9,6 +9,7 @@ from tests.models.conftest import LLAMA
 EXPERTS = {"num_local_experts": 8, "num_experts_per_tok": 1, "intermediate_size_mlp": 50, "head_dim": 4}
 
 REQUIRED = {
+    "deepseek_v32": ["kv_lora_rank", "q_lora_rank", "v_head_dim", "n_routed_experts", "moe_intermediate_size"],
     "llama4_text": ["num_local_experts", "num_experts_per_tok", "intermediate_size"],
     "ernie4_5_moe": ["moe_num_experts", "moe_k", "moe_intermediate_size", "intermediate_size"],
     "hunyuan_v1_moe": ["num_experts", "moe_topk", "intermediate_size"],
@@ -75,6 +76,11 @@ def test_layer_types_must_cover_the_layers(llama, load):
     for types in (["full_attention"], ["linear_attention"] * 3):
         with pytest.raises(InputErrors, match="`layer_types`"):
             load({**config, "layer_types": types})
+
+
+def test_an_indexer_needs_compressed_queries(deepseek, load):
+    with pytest.raises(InputErrors, match="the indexer reads compressed queries"):
+        load({**deepseek, "model_type": "deepseek_v32", "architectures": None, "q_lora_rank": None})
 
 
 def test_bert_with_relative_positions_is_refused(load):

@@ -58,6 +58,13 @@ FAMILIES: dict[str, Any] = {
     "bert": BERT,
     "deepseek_v2": {**DEEPSEEK, "model_type": "deepseek_v2", "q_lora_rank": None},
     "deepseek_v3": {**DEEPSEEK, "model_type": "deepseek_v3"},
+    "deepseek_v32": {
+        **DEEPSEEK,
+        "model_type": "deepseek_v32",
+        "index_n_heads": 4,
+        "index_head_dim": 6,
+        "index_topk": 20,
+    },
     "gemma2": {**LLAMA, "model_type": "gemma2", "head_dim": 6, "sliding_window": 20},
     "gemma3_text": {**LLAMA, "model_type": "gemma3_text", "head_dim": 6, "sliding_window_pattern": 2},
     "glm4": {**LLAMA, "model_type": "glm4", "head_dim": 6},

@@ -146,15 +146,15 @@ def exchanged(operators: tuple[Operator, ...], degrees: Degrees, samples: int, e
         found[kind, axis, size, count] += 1
 
     for operator in operators:
-        keys = operator.inputs[1:] if operator.kind == "attention" else ()
+        keys = tuple(t for t in operator.inputs[1:] if operator.kind == "attention" and "keys" not in dict(t.shape))
         if degrees.cp > 1 and keys and exchange == "all_gather":
             for kind in ("all_gather",) if forward else ("all_gather", "reduce_scatter"):
                 for tensor in keys:
-                    call(kind, "cp", tensor, degrees.times(tensor.shape), degrees.cp)
+                    call(kind, "cp", tensor, degrees.times(tensor.shape, whole=True), degrees.cp)
         elif degrees.cp > 1 and keys:
             both = evolve(keys[0], shape=(*keys[0].shape[:-1], ("head", sum(t.shape[-1][1] for t in keys))))
             for _ in range(1 if forward else 2):
-                call("point_to_point", "cp", both, degrees.times(both.shape), count=degrees.cp - 1)
+                call("point_to_point", "cp", both, degrees.times(both.shape, whole=True), count=degrees.cp - 1)
         if not holds_experts(operator):
             continue
         wide = "expert_ffn" not in dict(operator.outputs[0].shape)

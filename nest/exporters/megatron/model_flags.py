@@ -58,6 +58,8 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
     if model.types or model.post_norm or model.masked_head or not causal:
         yield "its pretrain_gpt.py trains decoders that normalise first, and this is an encoder such as BERT"
     grouped = [each for each in attentions if isinstance(each, GroupedQueryAttention)]
+    if any(isinstance(each, LatentAttention) and each.indexer is not None for each in attentions):
+        yield "an indexer chooses the keys of its sparse attention, which this exporter does not write"
     if any(each.sinks for each in grouped):
         yield "its attention has learned sinks and its experts clamp, as gpt-oss, which this exporter does not write"
     if any(each.normalised and each.norm != "shared" for each in grouped):
@@ -193,7 +195,7 @@ LLAMA_SCALING = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "orig
 YARN_DEFAULTS = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
 """Fields of `MLATransformerConfig` that have no flag."""
 
-SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2")
+SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2", "deepseek_v32")
 """Families whose routers score by sigmoid, with a bias that is not learned by gradients, whatever configurations say.
 
 arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1; modeling_minimax_m2.py of transformers 5.23.0.

@@ -2,7 +2,10 @@
 
 from nest.graph import Parameter, Shape, Tensor
 from nest.models.building.layer import FP32, LayerBuilder
-from nest.spec.architecture import GroupedQueryAttention, LatentAttention
+from nest.spec.architecture import GroupedQueryAttention, Indexer, LatentAttention
+
+INT32 = 4.0
+"""Bytes of the place of a key that is kept."""
 
 
 def mean_keys(sequence: int, causal: bool, window: int | None, chunk: int | None = None) -> float:
@@ -39,6 +42,7 @@ def attention_core(
     chunk: int | None = None,
     capped: bool = False,
     sinks: bool = False,
+    chosen: tuple[Tensor, ...] = (),
 ) -> Tensor:
     """Add the attention core and return its result, `(batch, sequence, heads, value channels)`.
 
@@ -53,15 +57,16 @@ def attention_core(
         chunk: tokens that attend to one another alone; None: all.
         capped: whether scores are capped, which a flash-attention kernel does as it goes.
         sinks: whether each head has a learned score beside those of its keys, which costs no more than its weight.
+        chosen: which keys a query attends to, where an indexer says so.
     """
     learned = (Parameter("sinks", (query.shape[2],)),) if sinks else ()
     context = layer.tensor("context", query.shape[2], value.shape[3])
     reach = min(layer.sequence, window or layer.sequence, chunk or layer.sequence)
     if unfused:
-        _unfused(layer, query, key, value, context, reach, learned, capped)
+        _unfused(layer, query, key, value, context, reach, learned, capped, chosen)
     else:
         met = mean_keys(layer.sequence, causal, window, chunk)
-        _flash(layer, query, key, value, context, reach, met, learned)
+        _flash(layer, query, key, value, context, reach, met, learned, chosen)
     return context
 
 
@@ -74,6 +79,7 @@ def _flash(
     keys: int,
     met: float,
     learned: tuple[Parameter, ...],
+    chosen: tuple[Tensor, ...],
 ) -> None:
     """One kernel that never stores the scores (FlashAttention-2, arXiv 2307.08691).
 
@@ -90,11 +96,11 @@ def _flash(
     layer.add(
         "attention",
         "attention",
-        (query, key, value),
+        (query, key, value, *chosen),
         (context, statistics),
         space=_space(layer, query, keys),
         parameters=learned,
-        saves=(query, key, value, context, statistics),
+        saves=(query, key, value, *chosen, context, statistics),
         contracted=("keys",),
         flops_per_point=per_key * met / keys,
         model_flops_per_point=per_key,
@@ -111,6 +117,7 @@ def _unfused(
     reach: int,
     learned: tuple[Parameter, ...],
     capped: bool,
+    chosen: tuple[Tensor, ...],
 ) -> None:
     """Scores, softmax and weighted sum as operators of their own, over all keys, of which a query meets `reach`.
 
@@ -137,7 +144,8 @@ def _unfused(
         bounded = Tensor(f"{layer.name}/capped_scores", scores.shape, layer.itemsize)
         layer.add("attention_cap", "attention", (scores,), (bounded,), saves=(bounded,))
         scores = bounded
-    layer.add("attention_softmax", "attention", (scores,), (probabilities,), parameters=learned, saves=(probabilities,))
+    masked = (scores, *chosen)
+    layer.add("attention_softmax", "attention", masked, (probabilities,), parameters=learned, saves=(probabilities,))
     layer.add(
         "attention_context",
         "attention",
@@ -243,14 +251,92 @@ def _add_latent(layer: LayerBuilder, attention: LatentAttention, source: Tensor,
     width = (("latent", attention.key_value_rank + attention.rotary),)
     layer.matmul("key_value_latent", source, width, ("hidden",), (latent, shared_key), bias=attention.bias)
     latent = layer.norm("key_value_latent_norm", latent, bias=False)
+    chosen: tuple[Tensor, ...] = ()
+    if attention.indexer is not None:
+        chosen = (_add_indexer(layer, attention.indexer, source, query_source, unfused),)
+        if attention.indexer.keys < layer.sequence and not unfused:
+            context = _sparse_context(layer, attention, query, latent, shared_key, *chosen)
+            return layer.project(
+                "attention_output", context, source.shape[-1:], ("heads", "value"), bias=attention.bias
+            )
     plain_key = layer.tensor("plain_key", heads, ("head", attention.plain))
     value = layer.tensor("value", heads, ("value", attention.value))
     expanded = (heads, ("head", attention.plain + attention.value))
     layer.matmul("key_value", latent, expanded, ("latent",), (plain_key, value))
 
     query, key = _rotate(layer, (query, plain_key, shared_key), query.shape[2:], query.shape[2:])
-    context = attention_core(layer, query, key, value, unfused=unfused)
+    reach = attention.indexer.keys if attention.indexer is not None else None
+    context = attention_core(layer, query, key, value, unfused=unfused, window=reach, chosen=chosen)
     return layer.project("attention_output", context, source.shape[-1:], ("heads", "value"), bias=attention.bias)
+
+
+def _add_indexer(layer: LayerBuilder, indexer: Indexer, source: Tensor, latent: Tensor, unfused: bool) -> Tensor:
+    """What chooses keys (arXiv 2512.02556, equation 1): whole on every rank, as in Megatron Core's `DSAIndexer`.
+
+    Every query is scored against every earlier key by all heads, of which ReLU and weights make one score; the best are
+    kept as int32. The backward pass, that of the indexer's own loss, looks at the keys chosen alone (section 2.1.1).
+    """
+    heads, channels = ("index_heads", indexer.heads), ("head", indexer.head)
+    query = layer.project("index_query", latent, (heads, channels), ("latent",))
+    key = layer.norm("index_key_norm", layer.project("index_key", source, (channels,)), bias=True)
+    weights = layer.project("index_weights", source, (heads,))
+    rotated = layer.tensor("rotated_index_query", heads, channels), layer.tensor("rotated_index_key", channels)
+    layer.add("index_rotary", "elementwise", (query, key, weights), rotated, saves=(query, weights))
+    reach = min(indexer.keys, layer.sequence)
+    chosen = layer.tensor("chosen_keys", ("keys", reach), itemsize=INT32)
+    met = float(layer.sequence) if unfused else mean_keys(layer.sequence, True, None)
+    layer.add(
+        "index",
+        "attention",
+        rotated,
+        (chosen,),
+        space=(("batch", 1), heads, ("sequence", layer.sequence), ("keys", layer.sequence), channels),
+        saves=(*rotated, chosen),
+        contracted=("index_heads", "head"),
+        flops_per_point=2.0 * met / layer.sequence,
+        model_flops_per_point=2.0,
+        backward_flops_ratio=3.0 * mean_keys(layer.sequence, True, reach) / met,
+    )
+    return chosen
+
+
+def _sparse_context(
+    layer: LayerBuilder, attention: LatentAttention, query: Tensor, latent: Tensor, shared_key: Tensor, chosen: Tensor
+) -> Tensor:
+    """Attention to the keys chosen, compressed: all heads share those that they gather (arXiv 2512.02556, section 2.1).
+
+    Queries are taken to the keys' latent space, and what comes of attention back from it, by the two halves of the
+    projection that expands keys and values otherwise: Megatron Core's absorbed layout (`dsa.py` of Megatron-LM
+    d98e8a64). Beside the usual backward pass the scores are computed once more for the indexer's loss.
+    """
+    heads, rank = ("heads", attention.heads), attention.key_value_rank
+    absorbed = layer.tensor("absorbed_query", heads, ("latent", rank))
+    layer.per_head("absorbed_query", query, absorbed, ("head", attention.plain))
+    channels = ("head", rank + attention.rotary)
+    rotated = layer.tensor("rotated_query", heads, channels)
+    layer.add("rotary", "elementwise", (absorbed, query), (rotated,))
+    query, key = rotated, layer.tensor("rotated_key", channels)
+    layer.add("key_rotary", "elementwise", (latent, shared_key), (key,))
+    reach = min(attention.indexer.keys if attention.indexer else layer.sequence, layer.sequence)
+    context = layer.tensor("latent_context", heads, ("latent", rank))
+    statistics = layer.tensor("log_sum_exp", heads, itemsize=FP32)
+    per_key, met = 2.0 * (channels[1] + rank) / channels[1], mean_keys(layer.sequence, True, reach)
+    layer.add(
+        "attention",
+        "attention",
+        (query, key, chosen),
+        (context, statistics),
+        space=_space(layer, query, reach),
+        saves=(query, key, chosen, context, statistics),
+        contracted=("keys",),
+        flops_per_point=per_key * met / reach,
+        # What the model asks for is attention to expanded keys and values.
+        model_flops_per_point=2.0 * (attention.plain + attention.rotary + attention.value) / channels[1],
+        backward_flops_ratio=(4 * channels[1] + 2 * rank) / (channels[1] + rank),
+    )
+    value = layer.tensor("context", heads, ("value", attention.value))
+    layer.per_head("context", context, value, ("latent", rank))
+    return value
 
 
 def _rotate(

@@ -148,6 +148,21 @@ class LayerBuilder:
         self.matmul(name, source, columns, contracted, (output,), bias=bias, experts=experts)
         return output
 
+    def per_head(self, name: str, source: Tensor, output: Tensor, contracted: tuple[str, int]) -> None:
+        """Add a product of each head of `source` with a matrix of its own, over some or all of the last axis."""
+        shape = (*output.shape[2:], contracted)
+        self.add(
+            name,
+            "matmul",
+            (source,),
+            (output,),
+            space=(*self.tokens, *shape),
+            parameters=(Parameter("weight", shape),),
+            saves=(source,),
+            contracted=(contracted[0],),
+            flops_per_point=2.0,
+        )
+
     def norm(
         self,
         name: str,
