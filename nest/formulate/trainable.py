@@ -96,7 +96,9 @@ def backward_share(graph: OperatorGraph) -> float:
 
 
 def _named(operator: Operator, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (operator.layer, operator.name) for pattern in patterns)
+    # A further vocabulary projection, such as `head/logits_1`, has the weight of the first.
+    sharing = operator.name if operator.parameters else operator.name.rpartition("_")[0]
+    return any(fnmatchcase(name, each) for name in (operator.layer, operator.name, sharing) for each in patterns)
 
 
 def _examples(names: tuple[str, ...]) -> str:
@@ -120,15 +122,13 @@ def _with_gradients(operator: Operator, trained: bool, changed: dict[str, Tensor
     """`operator`, trained or frozen, reading tensors as operators in front of it left them (`changed`)."""
     inputs = tuple(changed.get(tensor.name, tensor) for tensor in operator.inputs)
     entering = any(tensor.differentiable for tensor in inputs)
-    learns = trained and bool(operator.parameters)
+    learns = trained and (bool(operator.parameters) or _shares_weight(operator))
     ratio, saves = operator.backward_flops_ratio, operator.saves
     if not (entering or learns):
         ratio, saves = 0.0, ()
-    elif operator.kind in (*LINEAR, "embedding") and _has_weight(operator):
-        # What further vocabulary projections share with the first is trained with it.
-        weight = learns or (trained and not operator.parameters)
-        ratio *= (entering + weight) / 2
-        saves = saves if weight else ()
+    elif operator.kind in (*LINEAR, "embedding") and (operator.parameters or _shares_weight(operator)):
+        ratio *= (entering + learns) / 2
+        saves = saves if learns else ()
     return evolve(
         operator,
         inputs=inputs,
@@ -139,9 +139,9 @@ def _with_gradients(operator: Operator, trained: bool, changed: dict[str, Tensor
     )
 
 
-def _has_weight(operator: Operator) -> bool:
-    """Whether one operand is a weight, its own or another operator's, and not an activation."""
-    return bool(operator.parameters) or len(operator.inputs) == 1
+def _shares_weight(operator: Operator) -> bool:
+    """Whether it is a product with the weight of another operator."""
+    return operator.kind == "matmul" and not operator.parameters and len(operator.inputs) == 1
 
 
 def _modules(operator: Operator) -> dict[str, int | None]:
@@ -163,6 +163,11 @@ def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
         raise InputError(
             f"training.trainable.lora.targets: the model has no linear layer {unknown[0]!r:.80}; "
             f"it has {', '.join(sorted(known))}, and {ALL_LINEAR!r} stands for all but lm_head."
+        )
+    if "lm_head" in lora.targets and any(_shares_weight(operator) for operator in graph.operators):
+        raise InputError(
+            "training.trainable.lora.targets: nest knows no adapter beside a vocabulary projection that predictions of "
+            "several tokens share (mtp_layers); leave lm_head or mtp_layers out."
         )
     targets = {*lora.targets} | (known - {"lm_head"} if ALL_LINEAR in lora.targets else set())
 

@@ -16,11 +16,13 @@ from nest.formulate.trainable import backward_share, trained_count
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.instance import Candidate
-from nest.spec import Lora, Problem, Trainable, Training
+from nest.spec import Lora, Problem, Trainable, Training, TransformerSpec
 from tests.bare_devices import bare
 from tests.formulate.conftest import DENSE, EXPERTS
 
 LAYERS = ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head")
+
+PREDICTING = TransformerSpec(layers=4, hidden=64, ffn=128, heads=8, vocab=500, mtp_layers=1)
 
 LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
 
@@ -174,6 +176,16 @@ def test_memory_is_that_of_the_formulas(problem: Callable[..., Problem]) -> None
     assert dense.optimizer.sum() == 12 * 8_388_608
 
 
+@pytest.mark.parametrize(("trainable", "gradients"), [(("head/logits",), 2), (("layers.0",), 1)])
+def test_further_predictions_share_what_is_trained(trainable: tuple[str, ...], gradients: int) -> None:
+    training = Training(global_batch=1, sequence_length=128, trainable=trainable)
+    by_name = {each.name: each for each in load_model(PREDICTING, training, registry()).operators}
+    for name in ("head/logits", "head/logits_1"):
+        # With the weight alone, or with what is in front of it.
+        assert by_name[name].backward_flops == by_name[name].flops
+        assert bool(by_name[name].saves) == (gradients == 2)
+
+
 def test_time_follows_the_work(problem: Callable[..., Problem]) -> None:
     """Beside frozen products the backward pass takes about as long as the forward pass, in place of twice."""
     training = {"sequence_length": 2048, "micro_batch": (1,), "stack": "none"}
@@ -290,6 +302,7 @@ def test_a_plan_is_found_proved_checked_and_told(problem: Callable[..., Problem]
         (DENSE, lora(4, "w_pack"), "no linear layer 'w_pack'; it has down_proj"),
         (DENSE, ("haed",), "no layer 'haed'; layers are embedding, layers.0, ..., layers.3, head"),
         (DENSE, ("layers.0/attention",), "nothing that it names has parameters"),
+        (PREDICTING, lora(4, "lm_head"), "leave lm_head or mtp_layers out"),
         (DENSE, Trainable(), "nothing that it names has parameters"),
         ("gpt2", ("head",), "'head' shares its weight with 'embedding'; name both or neither"),
     ],
