@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -16,11 +17,14 @@ from nest.exporters.megatron.model_flags import feed_forwards
 from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, order_of
 from nest.exporters.megatron.reading import read_megatron
 from nest.formulate.from_flags import start
+from nest.formulate.model import resolve_model
+from nest.hooks.architectures import architecture_of
 from nest.hooks.pipelines import deployed
-from nest.io import structure
+from nest.io import structure, unstructure
 from nest.spec import PlanDocument, Problem
 from tests.conformance.plans import PROBLEMS
 from tests.exporters.megatron_plans import LEVELS, problems
+from tests.exporters.plans import problem as asked
 
 
 def back(plan: PlanDocument, text: str, name: str, folder: Path) -> PlanDocument:
@@ -145,3 +149,16 @@ def test_chunks_that_a_search_decides_come_back(tmp_path: Path) -> None:
     assert again.batch_time == plan.batch_time
     assert [stage.chunks for stage in again.stages] == [stage.chunks for stage in plan.stages]
     assert [stage.memory for stage in again.stages] == [stage.memory for stage in plan.stages]
+
+
+@pytest.mark.parametrize("name", ["ernie-4.5-0.3b", "glm-4.5", "glm-4.5-air", "phi-3-mini", "phi-4"])
+def test_models_by_name_come_back(name: str, tmp_path: Path) -> None:
+    plan = nest.evaluate({**asked({"dp": 16, "zero": 1}), "model": name})
+    (tmp_path / "cluster.json").write_text(json.dumps({"cluster": plan.problem["cluster"]}))
+    for file, text in export(plan).items():
+        (tmp_path / file).write_text(text)
+        found = start(tmp_path / file, "megatron", cluster=str(tmp_path / "cluster.json")).problem
+        ours, theirs = (architecture_of(each) for each in (resolve_model(name, None), unstructure(found.model)))
+        assert ours is not None
+        assert theirs is not None
+        assert evolve(ours, family="") == evolve(theirs, family=""), file

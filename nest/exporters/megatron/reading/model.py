@@ -66,7 +66,7 @@ def _plain_block(block: Any) -> Any:
 
 def _written(model: Architecture) -> Iterator[tuple[dict[str, Any], Architecture]]:
     """What can be written, and what it is read as."""
-    writers: tuple[Callable[[Architecture], dict[str, Any]], ...] = (_widths, _gpt2, _llama, _qwen, _deepseek)
+    writers: tuple[Callable[[Architecture], dict[str, Any]], ...] = (_widths, _gpt2, _llama, _qwen, _deepseek, _glm)
     for writer in writers:
         try:
             mapping = writer(model)
@@ -172,17 +172,28 @@ def _qwen(model: Architecture) -> dict[str, Any]:
 
 
 def _deepseek(model: Architecture) -> dict[str, Any]:
-    attention, _dense, mixture = _parts(model)
-    if not isinstance(attention, LatentAttention) or mixture is None:
+    attention = model.blocks[0].attention
+    if not isinstance(attention, LatentAttention):
         raise ValueError(attention)
     return {
-        **_decoder(model, "deepseek_v3"),
+        **_behind_dense(model, "deepseek_v3"),
         "q_lora_rank": attention.query_rank,
         "kv_lora_rank": attention.key_value_rank,
         "qk_nope_head_dim": attention.plain,
         "qk_rope_head_dim": attention.rotary,
         "v_head_dim": attention.value,
         "attention_bias": attention.bias,
+    }
+
+
+def _glm(model: Architecture) -> dict[str, Any]:
+    return _behind_dense(model, "glm4_moe") | {"use_qk_norm": getattr(model.blocks[0].attention, "normalised", False)}
+
+
+def _behind_dense(model: Architecture, family: str) -> dict[str, Any]:
+    mixture = _required(common.mixture(model))
+    return {
+        **_decoder(model, family),
         "n_routed_experts": mixture.experts,
         "num_experts_per_tok": mixture.top_k,
         "moe_intermediate_size": mixture.width,
