@@ -122,3 +122,16 @@ def test_a_size_nobody_registered_is_no_size_of_torchtitan() -> None:
     told = parsed(torchtitan.export(plan({"dp": 16, "zero": 3}, SPARSE)))["torchtitan.toml"]["model"]
     assert told["flavor"] == "nest"
     assert told["flavor"] not in {known.name for known in FLAVORS}
+
+
+@pytest.mark.parametrize(
+    "name", ["command-r", "deepseek-v3.2", "falcon-7b", "hunyuan-7b", "llama-4-scout", "olmo-2-7b"]
+)
+def test_blocks_built_otherwise_are_no_model_of_torchtitan(name: str) -> None:
+    assert family(architecture_of(resolve_model(name, None))) is None
+
+
+def test_windows_behind_the_first_layer_are_seen() -> None:
+    config = {**resolve_model("qwen3-8b", None), "use_sliding_window": True, "sliding_window": 4096}
+    assert family(architecture_of({**config, "max_window_layers": 36})) == "qwen3"
+    assert family(architecture_of({**config, "max_window_layers": 35})) is None
