@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from nest.errors import InputError
 
 if TYPE_CHECKING:
+    from nest.deployment import LaunchOptions
     from nest.formulate.problem import Changes, Source
     from nest.graph import Block
     from nest.hooks.registry import Registry
@@ -427,6 +428,7 @@ def compare(
     plans: Sequence[str | Path] = (),
     flags: Mapping[str, Sequence[str | Path]] | None = None,
     nodes: int | None = None,
+    options: LaunchOptions | None = None,
     seed: int = SEED,
     evaluations: int = EVALUATIONS,
     time_limit: float | None = None,
@@ -442,8 +444,9 @@ def compare(
         problem: a path, a mapping as read from a file, or a `Problem`.
         planners: names of planners, as `nest compare --list` shows them; None: all.
         plans: plan files, whose decisions are priced on the problem.
-        flags: files of flags by the name of the exporter that reads them, such as `megatron`.
-        nodes: machines the flags are launched on; None: as they say.
+        flags: files of frameworks by the name of the plan reader that reads them, such as `megatron`.
+        nodes: machines that they are launched on; None: as they say.
+        options: what else is said of their launch; None: nothing.
         seed: of planners that draw random numbers.
         evaluations: plans that a planner which tries plans out may price.
         time_limit: seconds for the search for our plan, and for each search of a planner.
@@ -457,6 +460,9 @@ def compare(
         nest.errors.InputError: the problem or a file cannot be used, or there is no such planner.
         nest.errors.InternalError: a plan is faster than the one proved to be the fastest.
     """
+    from attrs import evolve
+
+    from nest.deployment import LaunchOptions
     from nest.io import structure
     from nest.spec import Problem
     from nest.whatif.compare import Task, chosen_planners, comparison
@@ -464,11 +470,13 @@ def compare(
     if evaluations < 1:
         raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
     read = [(Path(path), read_plan(path)) for path in plans]
+    launch = options or LaunchOptions()
+    launch = launch if nodes is None else evolve(launch, nodes=nodes)
     names = chosen_planners(planners, plugins)
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
     whole = structure(ours.problem, Problem)
     task = Task(whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
-    compared = comparison(ours, task, names, read, flags or {}, nodes, step)
+    compared = comparison(ours, task, names, read, flags or {}, launch, step)
     if unbeaten:
         compared.assert_unbeaten()
     return compared

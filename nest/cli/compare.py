@@ -6,14 +6,21 @@ from pathlib import Path
 import typer
 
 from nest import api
-from nest.cli.options import JSON, NODES, STRICT_PLUGINS, complete_planners
+from nest.cli.options import DEVICES_PER_NODE, JSON, NODES, PART, STRICT_PLUGINS, complete_planners
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, note_assumed, show, show_listing, warn_of_plugins
 from nest.cli.progress import StepLine, progress_line
+from nest.cli.scripts import FILES, ScriptCommand, launch_options
 from nest.errors import InputError
 
 
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare", cls=ScriptCommand)(compare)
+
+
 def compare(
+    context: typer.Context,
     problem: Path | None = typer.Argument(None, metavar="PROBLEM", help="A problem file: YAML, JSON or TOML."),
     planners: list[str] = typer.Option(
         [],
@@ -29,9 +36,17 @@ def compare(
         [],
         "--from-megatron",
         metavar="FILE",
-        help="A script (or YAML map) of Megatron-LM flags, priced on this problem; it is read, never run.",
+        help="A script (or YAML map) of Megatron-LM flags, priced here; read, never run; repeatable.",
+    ),
+    from_file: tuple[str, Path] | None = typer.Option(
+        None,
+        "--from",
+        metavar="NAME FILE",
+        help="A file of a framework, priced here; NAME is a plan reader, such as torchtitan; repeatable.",
     ),
     nodes: int | None = NODES,
+    devices_per_node: int | None = DEVICES_PER_NODE,
+    part: str | None = PART,
     seed: int = typer.Option(
         api.SEED,
         "--seed",
@@ -51,7 +66,7 @@ def compare(
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Put the fastest plan beside those of other planners, of plan files and of Megatron-LM flags.
+    """Put the fastest plan beside those of other planners, of plan files and of what frameworks run today.
 
     All are priced by the same code on the same problem. Exit code 0: done; 1: no plan is feasible, or a plan is faster
     than the one proved to be the fastest, which is a bug in nest; 2: bad input.
@@ -65,8 +80,11 @@ def compare(
         return
     if problem is None:
         raise InputError("nest compare takes a problem file; `nest compare --list` lists the planners.")
-    if nodes is not None and not from_megatron:
-        raise InputError("--nodes goes with flags; give --from-megatron.")
+    files = {"megatron": from_megatron} if from_megatron else {}
+    for name, file in (*context.meta[FILES], *([from_file] if from_file else [])):
+        files.setdefault(name, []).append(file)
+    if not files and any(option is not None for option in (nodes, devices_per_node, part)):
+        raise InputError("--nodes, --devices-per-node and --part go with flags; give --from or --from-megatron.")
     steps = StepLine()
     with progress_line("searching") as progress, ExitStack() as ended:
         ended.callback(steps.clear)
@@ -74,8 +92,8 @@ def compare(
             problem,
             planners=planners or None,
             plans=plans,
-            flags={"megatron": from_megatron} if from_megatron else {},
-            nodes=nodes,
+            flags=files,
+            options=launch_options(context, nodes, devices_per_node, part),
             seed=seed,
             evaluations=evaluations,
             time_limit=time_limit,

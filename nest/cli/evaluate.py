@@ -1,18 +1,17 @@
 """`nest evaluate`: the price of a plan that is already decided, or that flags of a framework run today."""
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
-import typer.core
 
 from nest import api
 from nest.cli.options import DEVICES_PER_NODE, NODES, PART, STRICT_PLUGINS, TOKENS, VOCABULARY, changes_of
 from nest.cli.output import NO_PLAN, note, note_once, note_plan, screen, to_json, warn, warn_of_plugins
 from nest.cli.progress import progress_line
+from nest.cli.scripts import FILES, ScriptCommand, launch_options
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.report.text.layout import paragraph
@@ -21,28 +20,9 @@ if TYPE_CHECKING:
     from nest.deployment import LaunchOptions
 
 
-ARGUMENTS = "nest.arguments"
-"""Where the arguments of a script are kept, between the parser and the command."""
-
-_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-
-
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("evaluate", cls=_Evaluate)(evaluate)
-
-
-class _Evaluate(typer.core.TyperCommand):
-    """Leaves what stands behind `--` to the script that flags are read of."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, without those of the script."""
-        of_flags = any(arg.partition("=")[0] in ("--from-megatron", "--from") for arg in args)
-        if of_flags and "--" in args:
-            at = args.index("--")
-            ctx.meta[ARGUMENTS] = args[at + 1 :]
-            args = args[:at]
-        return super().parse_args(ctx, args)
+    app.command("evaluate", cls=ScriptCommand)(evaluate)
 
 
 def evaluate(
@@ -95,18 +75,15 @@ def evaluate(
             raise InputError("--from-megatron FILE is short for --from megatron FILE; give one of them.")
         from_file = ("megatron", from_megatron)
     if from_file is not None:
-        from nest.deployment import LaunchOptions
-
-        behind = context.meta.get(ARGUMENTS, [])
-        variables = dict(each.split("=", 1) for each in behind if _VARIABLE.fullmatch(each))
-        arguments = tuple(each for each in behind if not _VARIABLE.fullmatch(each))
+        if context.meta.get(FILES):
+            raise InputError("--from is given more than once; `nest compare` puts several files side by side.")
         if tokens is not None:
             raise InputError("--tokens goes with problem files; with flags, give a problem with training.tokens.")
         _evaluate_flags(
             *from_file,
             problems or [],
             cluster=cluster,
-            options=LaunchOptions(nodes, devices_per_node, part, arguments, variables),
+            options=launch_options(context, nodes, devices_per_node, part),
             vocabulary=vocabulary,
             decisions=decisions,
             against_best=against_best,
@@ -162,7 +139,7 @@ def _evaluate_flags(
     from nest.report.text.summary import summary
 
     if len(problems) > 1:
-        raise InputError("--from takes one problem at most, which says what the flags do not.")
+        raise InputError("--from takes one problem at most, which says what the file does not.")
     if write_problem is not None:
         check_writable(write_problem, flags, *problems)
     problem = next(iter(problems), None)
@@ -199,5 +176,5 @@ def _compared(today: float, best: float | None) -> str:
     if best is None:
         return "No plan fits the memory of this cluster."
     if best > today:
-        return f"The best plan that fits takes {best / today - 1:.1%} more time a step than the flags:"
+        return f"The best plan that fits takes {best / today - 1:.1%} more time a step than this run:"
     return f"The best plan takes {1 - best / today:.1%} less time a step, {today / best:.2f} times as fast:"

@@ -1,4 +1,4 @@
-"""From the flags that a training runs with today to a problem whose `fixed` says the same."""
+"""From the file that a training runs with today to a problem whose `fixed` says the same."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,15 +21,15 @@ from nest.io.source import read_text_of
 from nest.spec import ClusterSpec, Problem
 
 UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width")
-"""Decisions of a problem that those of flags put out of force, also where flags do not name them."""
+"""Decisions of a problem that those of a file put out of force, also where it does not name them."""
 
 
 @frozen
 class Start:
-    """What flags run today.
+    """What a file runs today.
 
     Attributes:
-        problem: complete; `fixed` says what the flags decide.
+        problem: complete; `fixed` says what the file decides.
         notes: what was passed over or assumed, a sentence each.
     """
 
@@ -75,15 +75,15 @@ def start(
     Args:
         flags: a script, a map of flags or another file of a framework; it is read, never run.
         framework: name of the plan reader.
-        problem: says what the flags do not; they win over it. None: they and `cluster` say all.
+        problem: says what the file does not, which wins over it. None: the file and `cluster` say all.
         cluster: a name `nest clusters` lists, or a file with a `cluster` section, or a topology; None: the problem's.
         options: what else is said of the launch; None: nothing.
-        vocabulary: tokens of the vocabulary, where flags leave them to a tokenizer.
+        vocabulary: tokens of the vocabulary, where the file leaves them to a tokenizer.
         text: what is read of the file; None: all of it.
         plugins: registered plan readers and the like; left out, those installed.
 
     Raises:
-        InputError: a file cannot be read, the flags contradict each other or the problem, or something is missing.
+        InputError: a file cannot be read, contradicts itself or the problem, or something is missing.
     """
     known = plugins or registry()
     read = read_flags(flags, framework, options, known, text)
@@ -92,7 +92,7 @@ def start(
     if cluster is not None:
         written["cluster"] = unstructure(_cluster(cluster, known))
     if "cluster" not in written:
-        raise InputError(f"{flags}: flags say nothing of the cluster; give --cluster or a problem that has one.")
+        raise InputError(f"{flags}: this file says nothing of the cluster; give --cluster or a problem that has one.")
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
     try:
         merged = _merged(written, settings)
@@ -101,9 +101,9 @@ def start(
     except InputError as error:
         raise placed(problem, error) if problem is not None else placed(flags, error) from None
     if read.devices is not None and read.devices > size:
-        raise InputError(f"{flags}: the flags are launched on {read.devices} devices, and the cluster has {size}.")
+        raise InputError(f"{flags}: this is launched on {read.devices} devices, and the cluster has {size}.")
     if read.devices is not None and read.devices < size:
-        notes = (*notes, f"the flags run on {read.devices} of the cluster's {size} devices.")
+        notes = (*notes, f"it runs on {read.devices} of the cluster's {size} devices.")
     return Start(whole, (*read.notes, *notes))
 
 
@@ -161,7 +161,7 @@ def _cluster(text: str, known: Registry) -> ClusterSpec:
 def _with_model(
     flags: Path, read: Reading, model: Any, folder: Path | None, vocabulary: int | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What the flags say, its model complete; and what to tell of it."""
+    """What the file says, its model complete; and what to tell of it."""
     settings = dict(read.settings)
     if not read.vocabulary:
         return settings, ()
@@ -169,16 +169,16 @@ def _with_model(
         return _with(settings, read.vocabulary, vocabulary), ()
     if model is None:
         raise InputError(
-            f"{flags}: the flags do not say how many tokens the vocabulary has, a tokenizer's file does; give "
+            f"{flags}: this file does not say how many tokens the vocabulary has, a tokenizer's does; give "
             "--vocabulary, or a problem with the model."
         )
     theirs = architecture_of(unstructure(resolve_model(model, folder)))
     if theirs is None:
-        raise InputError(f"{flags}: the flags describe a transformer, and the problem's model is something else.")
+        raise InputError(f"{flags}: this file describes a transformer, and the problem's model is something else.")
     ours = architecture_of(_with(settings, read.vocabulary, theirs.vocab)["model"])
     if ours is None or evolve(ours, family=theirs.family) != theirs:
         return _with(settings, read.vocabulary, theirs.vocab), (
-            f"the model is that of the flags, with the {theirs.vocab} tokens of the problem's, from which it differs.",
+            f"the model is that of the file, with the {theirs.vocab} tokens of the problem's, from which it differs.",
         )
     del settings["model"]
     return settings, ()
@@ -198,7 +198,7 @@ def _section(written: Mapping[str, Any], key: str, above: str = "") -> dict[str,
 
 
 def _merged(written: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem as written, with what flags say in place of what it says."""
+    """A problem as written, with what a file says in place of what it says."""
     training = _section(written, "training")
     said = dict(settings.get("training", {}))
     if training.get("stack") is not None:

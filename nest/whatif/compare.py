@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from nest.catalogue import unknown_name
+from nest.deployment import LaunchOptions
 from nest.errors import InputError, InternalError
 from nest.formulate.decisions import contributors, on_other_problem
 from nest.formulate.instance import build_instance, planner_context
@@ -150,7 +151,7 @@ def comparison(
     names: Sequence[str],
     plans: Sequence[tuple[Path, PlanDocument]],
     flags: Mapping[str, Sequence[str | Path]],
-    nodes: int | None,
+    options: LaunchOptions,
     step: Callable[[str, int, int | None], None] | None,
 ) -> Comparison:
     """Our plan beside those of other planners, of plan files and of frameworks' flags.
@@ -160,8 +161,8 @@ def comparison(
         task: its problem.
         names: of registered planners.
         plans: with the files they were read from; their decisions are priced on the problem.
-        flags: files of flags by the name of the exporter that reads them, whose decisions are priced on the problem.
-        nodes: machines the flags are launched on; None: as they say.
+        flags: files of frameworks by the name of the plan reader, whose decisions are priced on the problem.
+        options: what is said of their launch.
         step: called with whose plan is made, how many are and how many there will be.
 
     Raises:
@@ -170,7 +171,7 @@ def comparison(
     makers = [(name, partial(task.planned, name)) for name in names]
     makers += [(str(path), partial(task.given, str(path), "a plan file", plan)) for path, plan in plans]
     for framework, files in flags.items():
-        makers += [(str(file), partial(task.flags, Path(file), framework, nodes)) for file in files]
+        makers += [(str(file), partial(task.flags, Path(file), framework, options)) for file in files]
     entries: list[Entry] = []
     for name, made in makers:
         if step is not None:
@@ -280,14 +281,13 @@ class Task:
         made = self._document(instance, solution, problem, within=not outside)
         return Entry(name, summary, made, reasons, remarks, seen.missing, seen.refutes)
 
-    def flags(self, file: Path, framework: str, nodes: int | None) -> Entry:
-        """What flags of a framework decide, on this problem."""
-        from nest.deployment import LaunchOptions
+    def flags(self, file: Path, framework: str, options: LaunchOptions) -> Entry:
+        """What a file of a framework decides, on this problem."""
         from nest.formulate.from_flags import read_flags
 
-        read = read_flags(file, framework, LaunchOptions(nodes), self.known)
+        read = read_flags(file, framework, options, self.known)
         remarks = (*read.notes, *self._otherwise(read.settings.get("training", {})))
-        summary = f"flags of {framework}"
+        summary = f"a file of {framework}"
         decisions: dict[str, Any] = dict(read.settings.get("fixed", {}))
         try:
             plan = self.evaluate(evolve(self.problem, fixed=None), fix=decisions, plugins=self.known)

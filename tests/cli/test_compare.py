@@ -73,7 +73,7 @@ def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     [
         ((), "takes a problem file"),
         (("{}", "--planner", "best"), "there is no planner called 'best'"),
-        (("{}", "--nodes", "2"), "--nodes goes with flags"),
+        (("{}", "--nodes", "2"), "--nodes, --devices-per-node and --part go with flags"),
         (("{}", "--plan", "{}"), "this is a problem, not a plan"),
         (("{}", "--evaluations", "-1"), "number of evaluations is -1"),
     ],

@@ -108,6 +108,26 @@ def test_both_ways_to_name_megatron_are_one(
     assert printed[0] == printed[1]
 
 
+def test_files_of_several_frameworks_are_compared(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, run = tmp_path / "run.sh", tmp_path / "run.toml"
+    script.write_text(
+        SCRIPT.replace("--nnodes 2", "--nnodes $N").replace("--micro-batch-size 1", "--micro-batch-size $1")
+    )
+    run.write_text('[model]\nflavor = "nest"\n[parallelism]\ndata_parallel_shard_degree = 8\n')
+    compared = ("compare", problem, "--planner", "manual", "--json")
+    files = ("--from", "torchtitan", str(run), "--from-megatron", str(script), "--from", "torchtitan", str(run))
+    assert call(monkeypatch, *compared, *files, "--", "2", "N=2") == 0
+    others = json.loads(capsys.readouterr().out)["others"]
+    assert [each["name"] for each in others] == ["manual", str(script), str(run), str(run)]
+    assert others[1]["plan"]["candidate"]["samples"] == 2
+    assert call(monkeypatch, *compared, *files) == 2
+    assert "or `-- N=VALUE`" in capsys.readouterr().err
+    assert call(monkeypatch, "evaluate", *files[:3], *files[:3], problem) == 2
+    assert "`nest compare` puts several files side by side" in capsys.readouterr().err
+
+
 def test_a_training_that_no_exporter_writes_is_priced_all_the_same(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

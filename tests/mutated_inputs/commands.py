@@ -46,6 +46,9 @@ COMMANDS = (
         6,
     ),
     Command(("evaluate", "--from-megatron", FILE, "--against-best", FILE), ("script", "problem"), (JSON, *MEGATRON), 1),
+    Command(
+        ("evaluate", "--from", "megatron", FILE, FILE, "--", "BS=4", "8"), ("script", "problem"), (JSON, *MEGATRON), 2
+    ),
     Command(("check", FILE), ("plan",), (STRICT,), 20),
     Command(("verify", FILE), ("plan",), (JSON, OUTPUT, *SEARCH, ("--free", ())), 3),
     Command(
@@ -64,6 +67,12 @@ COMMANDS = (
     Command(("explain", FILE), ("plan",), (JSON, TIME, ("--only", ("binding", "constraints", "alternatives"))), 1),
     Command(("compare", FILE), ("problem",), (JSON, TIME, ("--seed", ("2",)), ("--evaluations", ("20",))), 1),
     Command(("compare", FILE, "--planner", "manual", "--plan", FILE), ("problem", "plan"), (JSON, TIME), 2),
+    Command(
+        ("compare", FILE, "--planner", "manual", "--from", "megatron", FILE),
+        ("problem", "script"),
+        (JSON, TIME, ("--nodes", ("1",)), ("--devices-per-node", ("2",))),
+        2,
+    ),
     Command(
         ("export", FILE, "--to"),
         ("plan",),
