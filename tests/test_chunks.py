@@ -277,6 +277,19 @@ def test_the_search_knows_the_splits_that_decisions_allow() -> None:
     assert nest.check(free).ok
 
 
+def test_numbers_of_chunks_that_embedding_and_head_make_even_are_tried() -> None:
+    """Two stages of 14 blocks and two ends have 16 units, which make 8 chunks each; blocks alone make 7."""
+    fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
+    fourteen |= {
+        "training": {**PROBLEM["training"], "schedule": "interleaved"},
+        "constraints": PROBLEM["constraints"][1:],
+    }
+    seven, eight = (nest.solve({**fourteen, "fixed": {"pp": 2, "chunks": chunks}}).batch_time for chunks in (7, 8))
+    assert eight is not None
+    assert seven is not None
+    assert nest.solve({**fourteen, "fixed": {"pp": 2}}).batch_time == eight < seven
+
+
 def test_ends_are_no_blocks_for_a_framework_of_equal_stages() -> None:
     fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
     training = {**PROBLEM["training"], "schedule": "interleaved"}

@@ -178,20 +178,24 @@ def test_no_place_of_chunks_is_faster(seed: int) -> None:
 def test_a_moment_at_which_a_chunk_holds_nothing_bounds_no_units() -> None:
     """Inputs that the chunk would keep are then taken off again, as much as they are."""
     of_a_run_and_any = numpy.ones((1, 2))
-    units = LeanUnits(numpy.array([4, 4]), of_a_run_and_any, 2 * of_a_run_and_any, of_a_run_and_any, 0.0)
-    nothing, one = numpy.array([[0.0]]), numpy.array([[1.0]])
-    assert units.room(nothing, nothing, 10.0).tolist() == [[[numpy.inf], [numpy.inf]]]
-    assert units.room(one, nothing, 10.0).tolist() == [[[5.0], [5.0]]]
+    ends = numpy.array([[[0.0, 0.0]], [[3.0, 1.0]], [[0.0, 0.0]]])
+    units = LeanUnits(numpy.array([4, 4]), of_a_run_and_any, 2 * of_a_run_and_any, of_a_run_and_any, ends, 0.0)
+    nothing, one, homes = numpy.array([[0.0]]), numpy.array([[1.0]]), (0, 0)
+    assert units.room(nothing, nothing, 14.0, homes).tolist() == [[[numpy.inf], [numpy.inf]]]
+    assert units.room(one, nothing, 14.0, homes).tolist() == [[[5.0], [5.0]]]
 
 
 def test_every_run_of_units_needs_stages_that_hold_it() -> None:
-    """In 3 s two stages hold six light units, in 4 s four heavy ones, whatever they hold beside."""
+    """In 3 s two stages hold six light units, in 4 s four heavy ones; 1 s and 2 s more where they hold ends beside."""
     seconds, free = numpy.array([[1.0, 2.0, 1.0]]), numpy.zeros((1, 3))
     room = numpy.full((1, 3, 2), numpy.inf)
 
     def held(heavy: int, light: int, longest: float) -> bool:
-        units = LeanUnits(numpy.array([light, heavy, light + heavy]), seconds, free, free, 0.0)
-        return units.hold(room, numpy.full(2, longest))
+        ends = numpy.array([[[1.0, 2.0]], [[0.0, 0.0]], [[0.0, 0.0]]])
+        units = LeanUnits(numpy.array([light, heavy, light + heavy]), seconds, free, free, ends, 0.0)
+        apart = units.hold(room, numpy.array([longest + 1, longest + 2]), (0, 1))
+        assert units.hold(room, numpy.array([longest + 3, longest]), (0, 0)) == apart
+        return apart
 
     assert held(0, 6, 3.0)
     assert not held(0, 7, 3.0)
