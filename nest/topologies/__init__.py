@@ -19,6 +19,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.netq import NetqDomainsImporter, NetqImporter
     from nest.topologies.ns3 import Ns3Importer
     from nest.topologies.nvidia_smi import NvidiaSmiImporter
+    from nest.topologies.rocm_smi import RocmSmiImporter
     from nest.topologies.slurm_files import SlurmConfImporter, SlurmYamlImporter
     from nest.topologies.topograph import TopographInstancesImporter, TopographModelImporter
 
@@ -28,6 +29,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
         NodeLinkImporter(),
         graphml,
         NvidiaSmiImporter(),
+        RocmSmiImporter(),
         NcclXmlImporter(),
         SlurmConfImporter(),
         gml,
