@@ -28,6 +28,10 @@ MODULES = {
 """By the name of an operator within its layer (of feed-forward networks, how it ends), the modules of transformers that
 it stands for: with an axis `branch` one for each index, else the last."""
 
+FUSED = {"query": "qkv_proj", "key_value": "qkv_proj", "up": "gate_up_proj"}
+"""Modules of other families that hold several of these, such as Phi-3's and Megatron Core's (`linear_qkv`,
+`linear_fc1`): one adapter, whose first product all of them share."""
+
 EXPANDING = {"query": ("q_b_proj",), "key_value": ("kv_b_proj",)}
 """The same of projections out of a latent (`MODULES`)."""
 
@@ -149,15 +153,23 @@ def _modules(operator: Operator) -> dict[str, int | None]:
     if operator.kind != "matmul" or not operator.parameters or len(operator.inputs) > 1:
         return {}
     short = operator.name.removeprefix(f"{operator.layer}/")
-    named = EXPANDING if "latent" in operator.contracted else MODULES
-    modules = named.get(short) or named.get(short.rpartition("_")[2]) or (short,)
-    if len(modules) > 1 and has_axis(operator.space, BRANCH):
-        return {module: branch for branch, module in enumerate(modules)}
-    return {modules[-1]: None}
+    latent, branched = "latent" in operator.contracted, has_axis(operator.space, BRANCH)
+    named, key = EXPANDING if latent else MODULES, short if short in MODULES else short.rpartition("_")[2]
+    modules = named.get(key) or (short,)
+    found: dict[str, int | None] = {modules[-1]: None}
+    if len(modules) > 1 and branched:
+        found = {module: branch for branch, module in enumerate(modules)}
+    fused = not latent and key in FUSED and (branched or key == "query")
+    return {**found, FUSED[key]: None} if fused else found
+
+
+def _holds_several(operator: Operator, module: str) -> bool:
+    return has_axis(operator.space, BRANCH) and module in _modules(operator)
 
 
 def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
     known = {module for operator in graph.operators for module in _modules(operator)}
+    known -= {each for each in FUSED.values() if not any(_holds_several(o, each) for o in graph.operators)}
     unknown = sorted({*lora.targets} - known - {ALL_LINEAR})
     if unknown:
         raise InputError(
@@ -169,17 +181,23 @@ def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
             "training.trainable.lora.targets: nest knows no adapter beside a vocabulary projection that predictions of "
             "several tokens share (mtp_layers); leave lm_head or mtp_layers out."
         )
-    targets = {*lora.targets} | (known - {"lm_head"} if ALL_LINEAR in lora.targets else set())
+    targets = {*lora.targets} | (known - {"lm_head", *FUSED.values()} if ALL_LINEAR in lora.targets else set())
+    shared: dict[tuple[str, str], Tensor] = {}
 
     def change(operator: Operator) -> tuple[Operator, ...]:
         adapted = {module: branch for module, branch in _modules(operator).items() if module in targets}
-        return tuple(_adapted(operator, adapted, lora.rank)) if adapted else (operator,)
+        return tuple(_adapted(operator, adapted, lora.rank, shared)) if adapted else (operator,)
 
     return graph.map_operators(change)
 
 
-def _adapted(operator: Operator, modules: dict[str, int | None], rank: int) -> Iterator[Operator]:
-    """`operator`, an adapter for each of `modules`, and the sum of what they make under its results' old names."""
+def _adapted(
+    operator: Operator, modules: dict[str, int | None], rank: int, shared: dict[tuple[str, str], Tensor]
+) -> Iterator[Operator]:
+    """`operator`, an adapter for each of `modules`, and the sum of what they make under its results' old names.
+
+    Adapters of one module that read the same tensor share their first product, whose result is in `shared`.
+    """
     several = len(operator.outputs) > 1
     whole = None in modules.values()
     summed = [
@@ -195,9 +213,15 @@ def _adapted(operator: Operator, modules: dict[str, int | None], rank: int) -> I
     changes: list[Tensor] = []
     for module, branch in modules.items():
         makes = summed if branch is None else [operator.outputs[branch if several else 0]]
-        for each in _adapter(operator, module, branch, makes, rank):
-            yield each
-        changes += each.outputs
+        down, up = _adapter(operator, module, branch, makes, rank)
+        key = module, operator.inputs[0].name
+        if key in shared:
+            up = evolve(up, inputs=(shared[key],), saves=(shared[key].name,))
+        else:
+            yield down
+            (shared[key],) = down.outputs
+        yield up
+        changes += up.outputs
     yield Operator(
         name=f"{operator.name}.adapted",
         layer=operator.layer,

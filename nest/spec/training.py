@@ -122,6 +122,7 @@ class Lora:
         targets: linear layers that have one, by what peft calls them in models of Llama's family (`q_proj`, `k_proj`,
             `v_proj`, `o_proj`, `gate_proj`, `up_proj`, `down_proj`, `lm_head`, with latent attention `q_a_proj`,
             `q_b_proj`, `kv_a_proj_with_mqa`, `kv_b_proj`), which stand for those of routed and of shared experts, too;
+            `qkv_proj` and `gate_up_proj`, one adapter beside several of them, as where they are one layer;
             `all-linear`: all but routers and `lm_head`. Left out, queries and values, as in the paper (section 7.1).
     """
 

@@ -28,6 +28,11 @@ def test_megatron_bridge_is_told_the_adapters() -> None:
     adapters = read_mapping_text(written, "overlay.yaml")["peft"]
     assert adapters["dim"] == 8
     assert len(adapters["target_modules"]) == 7
+    fused = {"lora": {"rank": 8, "targets": ["qkv_proj", "gate_up_proj"]}}
+    written = nest.export(plan(DECIDED, trainable=fused), "megatron-bridge")["megatron_bridge.yaml"]
+    adapters = read_mapping_text(written, "overlay.yaml")["peft"]
+    assert adapters["_target_"] == "megatron.bridge.peft.lora.LoRA"
+    assert adapters["target_modules"] == ["linear_qkv", "linear_fc1"]
     # A recipe that adapts is set back where all is trained.
     written = nest.export(plan(DECIDED), "megatron-bridge")["megatron_bridge.yaml"]
     assert read_mapping_text(written, "overlay.yaml")["peft"] is None

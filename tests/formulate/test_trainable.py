@@ -25,6 +25,7 @@ LAYERS = ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head")
 PREDICTING = TransformerSpec(layers=4, hidden=64, ffn=128, heads=8, vocab=500, mtp_layers=1)
 
 LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+LATENT_MODEL = {"layers": 2, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 500, "mla": LATENT}
 
 
 def llama(trainable: Any = None, length: int = 1024) -> OperatorGraph:
@@ -48,6 +49,9 @@ def candidates(problem: Problem) -> tuple[Candidate, ...]:
         (lora(16), 8_388_608),
         # The six others too: three of 4096 by 11008.
         (lora(16, "all-linear"), 32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11008))),
+        # One adapter beside what is one product elsewhere.
+        (lora(16, "qkv_proj", "o_proj"), 32 * 16 * (4096 + 3 * 4096 + 4096 + 4096)),
+        (lora(16, "gate_up_proj"), 32 * 16 * (4096 + 2 * 11008)),
         (("head",), 4096 + 32000 * 4096),
         (Trainable(Lora(16), ("head",)), 8_388_608 + 4096 + 32000 * 4096),
         (("layers.31",), 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096),
@@ -250,9 +254,10 @@ def problem_of() -> Callable[..., Problem]:
     [
         (DENSE, ("all-linear",)),
         (DENSE, ("lm_head", "v_proj")),
+        (DENSE, ("qkv_proj", "gate_up_proj")),
         (EXPERTS, ("gate_proj", "down_proj")),
         (
-            {"transformer": {"layers": 2, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 500, "mla": LATENT}},
+            {"transformer": LATENT_MODEL},
             ("q_b_proj", "kv_b_proj", "o_proj"),
         ),
     ],
@@ -302,6 +307,7 @@ def test_a_plan_is_found_proved_checked_and_told(problem: Callable[..., Problem]
         (DENSE, lora(4, "w_pack"), "no linear layer 'w_pack'; it has down_proj"),
         (DENSE, ("haed",), "no layer 'haed'; layers are embedding, layers.0, ..., layers.3, head"),
         (DENSE, ("layers.0/attention",), "nothing that it names has parameters"),
+        ({"transformer": LATENT_MODEL}, lora(4, "qkv_proj"), "no linear layer 'qkv_proj'"),
         (PREDICTING, lora(4, "lm_head"), "leave lm_head or mtp_layers out"),
         (DENSE, Trainable(), "nothing that it names has parameters"),
         ("gpt2", ("head",), "'head' shares its weight with 'embedding'; name both or neither"),

@@ -38,7 +38,7 @@ PRECISIONS = {
 
 OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 
-ADAPTERS = "megatron.bridge.peft.canonical_lora.CanonicalLoRA"
+ADAPTERS, FUSED_ADAPTERS = "megatron.bridge.peft.canonical_lora.CanonicalLoRA", "megatron.bridge.peft.lora.LoRA"
 
 MODULES = {
     "q_proj": "linear_q",
@@ -50,6 +50,14 @@ MODULES = {
     "down_proj": "linear_fc2",
 }
 """What `CanonicalLoRA` calls `training.trainable.lora.targets` (src/megatron/bridge/peft/canonical_lora.py)."""
+
+FUSED_MODULES = {
+    "qkv_proj": "linear_qkv",
+    "o_proj": "linear_proj",
+    "gate_up_proj": "linear_fc1",
+    "down_proj": "linear_fc2",
+}
+"""What `LoRA` calls them, which has one adapter for each module of Megatron Core (src/megatron/bridge/peft/lora.py)."""
 
 FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Targets that are one module of Megatron Core: it runs the adapters of all or of none."""
@@ -105,7 +113,7 @@ def _adapter_obstacles(problem: Problem) -> Iterator[str]:
         if 0 < len(fused & targets) < len(fused):
             yield f"its adapters beside {', '.join(sorted(fused))} come together (training.trainable.lora.targets)"
     unknown = sorted(targets - set(MODULES))
-    if unknown:
+    if unknown and not targets <= set(FUSED_MODULES):
         yield f"it has no adapter beside {unknown[0]} (training.trainable.lora.targets)"
     if targets & {"gate_proj", "up_proj"} and not feed_forwards(model)[0][0].gated:
         yield "its adapters beside gate_proj and up_proj take a gated network"
@@ -120,8 +128,15 @@ def _adapters(training: Training) -> Section | None:
     if training.trained is None or training.trained.lora is None:
         return None
     targets = _targets(training.trained.lora)
-    modules = [module for target, module in MODULES.items() if target in targets]
-    return {"_target_": ADAPTERS, "target_modules": modules, "dim": training.trained.lora.rank, "dropout": 0.0}
+    fused = targets <= set(FUSED_MODULES)
+    names = FUSED_MODULES if fused else MODULES
+    modules = [module for target, module in names.items() if target in targets]
+    return {
+        "_target_": FUSED_ADAPTERS if fused else ADAPTERS,
+        "target_modules": modules,
+        "dim": training.trained.lora.rank,
+        "dropout": 0.0,
+    }
 
 
 def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, Section | str | None]:
