@@ -4,8 +4,6 @@
 Face transformers 5.23.0.
 """
 
-from typing import Any
-
 from attrs import evolve
 
 from nest.models.building.config import (
@@ -22,6 +20,7 @@ from nest.spec.architecture import Architecture, FeedForward, MixtureOfExperts
 
 def _read(config: ConfigReader) -> Architecture:
     widths = decoder_widths(config)
+    config.builds(use_qk_norm=True, use_cla=False)
     bias = config.boolean("attention_bias", False)
     attention = grouped_query_attention(config, widths, bias=bias, output_bias=bias, normalised=True)
     network: Network = FeedForward(config.integer("intermediate_size"))
@@ -31,23 +30,11 @@ def _read(config: ConfigReader) -> Architecture:
 
 
 def _mixture(config: ConfigReader) -> MixtureOfExperts:
-    """The experts of every layer, and one that all tokens visit, each as wide as `intermediate_size`.
-
-    The class does not read `moe_intermediate_size` and `num_shared_expert`, which published configurations have: where
-    they say other than it builds, another model is meant.
-    """
+    """The experts of every layer, and one that all tokens visit, each as wide as `intermediate_size`."""
     width = config.integer("intermediate_size")
-    for key, built in (("moe_intermediate_size", width), ("num_shared_expert", 1)):
-        if _uniform(config, key) not in (None, built):
-            config.problem(f"`{key}` is {config.config[key]!r:.60}, but HunYuanMoEV1ForCausalLM builds {built}")
-    uniform = ConfigReader({**config.config, "moe_topk": _uniform(config, "moe_topk")}, config.family, config.problems)
-    return mixture_of_experts(uniform, top_k="moe_topk", width="intermediate_size", shared_width=width)
-
-
-def _uniform(config: ConfigReader, key: str) -> Any:
-    """What is at `key`, or in each place of a list that is there."""
-    said = config.config.get(key)
-    return said[0] if isinstance(said, list) and said and all(each == said[0] for each in said) else said
+    config.builds(moe_intermediate_size=width, num_shared_expert=1)
+    alike = ConfigReader({**config.config, "moe_topk": config.uniform("moe_topk")}, config.family, config.problems)
+    return mixture_of_experts(alike, top_k="moe_topk", width="intermediate_size", shared_width=width)
 
 
 dense = ConfigImporter("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", _read)

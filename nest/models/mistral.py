@@ -43,6 +43,7 @@ mixtral = ConfigImporter("mixtral", "MixtralForCausalLM", _read_mixtral)
 def _read_minimax_m2(config: ConfigReader) -> Architecture:
     """Read MiniMax-M2; as DeepSeek-V3's, without the router's correction bias."""
     widths = decoder_widths(config)
+    config.builds(use_qk_norm=True, qk_norm_type="per_layer", shared_intermediate_size=0, attn_type_list=1)
     # 8 key-value heads of 128 channels: defaults of MiniMaxM2Config.
     attention = grouped_query_attention(config, widths, head=128, kv_heads=8, normalised=True)
     mixture = mixture_of_experts(config, experts="num_local_experts", width="intermediate_size")

@@ -138,6 +138,8 @@ def test_gemma_3_that_looks_ahead_is_refused(load):
             {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 7, "use_bias": True},
             "`use_bias`",
         ),
+        ("hunyuan_v1_dense", {"use_cla": True}, "`use_cla`"),
+        ("minimax_m2", {**EXPERTS, "attn_type_list": [0, 0, 1]}, "`attn_type_list`"),
         ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": [2, 2, 3]}, "`moe_topk`"),
         ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 2, "moe_intermediate_size": 7}, "`moe_intermediate_size`"),
         ("hunyuan_v1_moe", {"num_experts": 8, "moe_topk": 2, "num_shared_expert": [2, 2, 2]}, "`num_shared_expert`"),

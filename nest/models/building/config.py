@@ -121,6 +121,17 @@ class ConfigReader:
         if value > limit:
             self.problem(f"`{key}` ({value}) must be at most `{limit_key}` ({limit})")
 
+    def uniform(self, key: str) -> Any:
+        """What is at `key`, or alike in all places of a list that is there; None when it is missing."""
+        value = self.config.get(key)
+        return value[0] if isinstance(value, list) and value and all(each == value[0] for each in value) else value
+
+    def builds(self, **values: Any) -> None:
+        """Note a mistake for each key that says other than the model class builds, which does not read it."""
+        for key, built in values.items():
+            if self.uniform(key) not in (None, built):
+                self.problem(f"`{key}` is {self.config[key]!r:.60}, but the model class builds {built!r}")
+
     def head(self, expected: str) -> None:
         """Note a mistake when `architectures` is given and does not name the model class `expected`."""
         named = self.words("architectures")
