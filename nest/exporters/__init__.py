@@ -41,11 +41,17 @@ class Tool:
 
 @frozen
 class Framework(Tool):
-    """A framework that runs some plans."""
+    """A framework that runs some plans.
+
+    Attributes:
+        limiter: the module's function that says what it can run.
+    """
+
+    limiter: str = "limits"
 
     def limits(self, problem: Problem) -> Limits:
         """What it can run of a problem."""
-        limits: Limits = self.functions.limits(problem)
+        limits: Limits = getattr(self.functions, self.limiter)(problem)
         return limits
 
 
@@ -114,6 +120,29 @@ def nest_exporters() -> list[Exporter]:
         Framework(
             "accelerate", "Hugging Face Accelerate: YAML for `accelerate launch` (FSDP2, no pipeline)", "accelerate"
         ),
+        Framework(
+            "llama-factory",
+            "LLaMA-Factory: YAML, and DeepSpeed's JSON that it names (no pipeline, no tensor parallelism)",
+            "trainers.writing",
+            "export_llama_factory",
+            "llama_factory_limits",
+        ),
+        Framework(
+            "axolotl",
+            "Axolotl: YAML, with FSDP2 (no pipeline)",
+            "trainers.writing",
+            "export_axolotl",
+            "axolotl_limits",
+        ),
+        Framework(
+            "transformers",
+            "Hugging Face's Trainer: JSON of TrainingArguments, and YAML for `accelerate launch`",
+            "trainers.writing",
+            "export_transformers",
+            "transformers_limits",
+        ),
+        Framework("lightning", "PyTorch Lightning: ModelParallelStrategy and FSDP2 as a Python module", "lightning"),
+        Framework("nanotron", "nanotron: YAML, of models built like Llama", "nanotron"),
         Framework("maxtext", "MaxText: KEY=VALUE settings for its command line", "maxtext"),
         Framework("galvatron", "Hetu-Galvatron: strategy JSON, layer by layer", "galvatron"),
         Framework(
@@ -184,6 +213,27 @@ def nest_plan_readers() -> list[PlanReader]:
             "accelerate_reading",
             "read",
             ("distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_reshard_after_forward: true}\n",),
+        ),
+        Reader(
+            "llama-factory",
+            "LLaMA-Factory: its YAML file",
+            "trainers.reading",
+            "read_llama_factory",
+            ("finetuning_type: full\nper_device_train_batch_size: 1\ncutoff_len: 4096\nbf16: true\n",),
+        ),
+        Reader(
+            "axolotl",
+            "Axolotl: its YAML file",
+            "trainers.reading",
+            "read_axolotl",
+            ("base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nmicro_batch_size: 1\ndp_shard_size: 8\n",),
+        ),
+        Reader(
+            "transformers",
+            "Hugging Face's Trainer: its arguments as JSON or YAML",
+            "trainers.reading",
+            "read_transformers",
+            ('{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": true}',),
         ),
         Reader(
             "nanotron",

@@ -6,15 +6,14 @@ Keys: accelerate 1.15, commands/config/config_args.py (`ClusterConfig`), paralle
 """
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 from nest.deployment import Deployment, Limits
 from nest.exporters.common import (
     check_trained,
     checked,
+    even_launch,
     even_machines,
-    fanouts,
     mixture,
     model_of,
     problem_of,
@@ -62,7 +61,7 @@ def limits(problem: Problem) -> Limits:
     gradients = (problem.training.precision,)
     refuse_training(problem.training, "accelerate", "Accelerate", precisions=tuple(PRECISIONS), gradients=gradients)
     constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
-    constraints |= _machines(problem)
+    constraints |= even_launch(problem, "Accelerate")
     if mixture(model_of(problem)) is not None:
         constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
     return Limits(
@@ -83,21 +82,6 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     problem = problem_of(plan)
     shape = checked(plan, limits(problem), "Accelerate")
     return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(plan, shape)}
-
-
-def _machines(problem: Problem) -> dict[str, str]:
-    """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
-    sizes, cluster = fanouts(problem), problem.cluster
-    if not sizes:
-        return {}
-    devices = prod(sizes)
-    each = cluster.devices_per_host or (devices // len(cluster.hosts) if cluster.hosts else sizes[0])
-    return {
-        f"devices <= {each} or devices % {each} == 0": "Accelerate starts as many processes on every machine",
-        f"rank_order == 'dp-inner' or 2 * devices > {devices}": (
-            "Accelerate numbers processes machine by machine, and leaves out none in between"
-        ),
-    }
 
 
 def _sharded(shape: Deployment) -> bool:

@@ -56,7 +56,8 @@ HARMLESS = (
     *("fsdp_config.fsdp_auto_wrap_policy", "fsdp_config.fsdp_transformer_*", "fsdp_config.fsdp_state_dict_type"),
     *("fsdp_config.fsdp_cpu_*", "fsdp_config.fsdp_sync_*", "fsdp_config.fsdp_use_orig_params", "commands", "command_*"),
     *("fsdp_config.fsdp_backward_prefetch*", "fsdp_config.fsdp_forward_prefetch", "fsdp_config.fsdp_min_num_params"),
-    *("fsdp_config.fsdp_version", "mpirun_config.*", "ipex_config.*"),
+    *("fsdp_config.fsdp_version", "fsdp_config.fsdp_limit_all_gathers", "fsdp_config.fsdp_final_state_dict_type"),
+    *("fsdp_config.fsdp_xla*", "mpirun_config.*", "ipex_config.*"),
 )
 """Patterns of keys that change no cost that nest counts."""
 
@@ -71,8 +72,18 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputError: it is no such file.
     """
     keys = Keys(opened(text, "accelerate.yaml", "Accelerate's keys", SECTIONS))
+    settings, devices = sharding(keys, options or LaunchOptions())
+    keys.note("batch and micro-batch are the problem's, as the script says them and not this file.")
+    return Reading(settings, devices, notes=keys.finish(HARMLESS))
+
+
+def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | None]:
+    """What a configuration says in the words of a problem, and how many processes it starts; mistakes stay in `keys`.
+
+    None: nobody says how many.
+    """
     kind = keys.choice("distributed_type", TYPES, PLAIN)
-    machines, devices = _launch(keys, options or LaunchOptions())
+    machines, devices = _launch(keys, options)
     tp, cp = _size(keys, "tp"), _size(keys, "cp")
     fixed: dict[str, Any] = {"tp": tp, "sp": False, "cp": cp, "pp": 1}
     training: dict[str, Any] = {
@@ -87,10 +98,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if kind == DEEPSPEED:
         fixed |= _deepspeed(keys, training)
     fixed["dp"] = None if shards is None else replicas * shards
-    keys.note("batch and micro-batch are the problem's, as the script says them and not this file.")
     keys.unpriced(UNPRICED)
-    settings = {"training": said(training), "fixed": said(fixed)}
-    return Reading(settings, devices, notes=keys.finish(HARMLESS))
+    return {"training": said(training), "fixed": said(fixed)}, devices
 
 
 def _launch(keys: Keys, options: LaunchOptions) -> tuple[int, int | None]:

@@ -262,6 +262,21 @@ def fanouts(problem: Problem) -> tuple[int, ...]:
     return tuple(level.fanout for level in (network if isinstance(network, tuple) else network.levels))
 
 
+def even_launch(problem: Problem, framework: str) -> dict[str, str]:
+    """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
+    sizes, cluster = fanouts(problem), problem.cluster
+    if not sizes:
+        return {}
+    devices = prod(sizes)
+    each = cluster.devices_per_host or (devices // len(cluster.hosts) if cluster.hosts else sizes[0])
+    return {
+        f"devices <= {each} or devices % {each} == 0": f"{framework} starts as many processes on every machine",
+        f"rank_order == 'dp-inner' or 2 * devices > {devices}": (
+            f"{framework} numbers processes machine by machine, and leaves out none in between"
+        ),
+    }
+
+
 def even_machines(plan: PlanDocument, framework: str) -> int:
     """Machines that run the plan, on each as many processes as on any other, counted machine by machine.
 

@@ -46,6 +46,7 @@ HARMLESS = (
     *("zero_optimization.allgather_partitions", "zero_optimization.load_from_*", "zero_optimization.elastic_*"),
     *("zero_optimization.ignore_unused_parameters", "zero_optimization.offload_optimizer.*", "amp.*", "compile.*"),
     *("zero_optimization.gather_16bit_*", "zero_optimization.memory_efficient_linear", "sparse_gradients"),
+    *("zero_optimization.max_*", "_comment"),
     *("activation_checkpointing.*", "expert_parallel.*", "curriculum_learning.*", "elasticity.*", "data_types.*"),
 )
 """Patterns of keys that change no cost that nest counts."""

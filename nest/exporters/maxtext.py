@@ -206,7 +206,7 @@ def _per_device(batch: int, devices: int) -> float:
 
 def _model(model: Architecture | None) -> dict[str, Any]:
     """Widths by MaxText's names, of models built like its decoder blocks `llama2`, `qwen3` and `mixtral`."""
-    block = _decoder_block(model)
+    block = decoder_block(model)
     if model is None or block is None:
         return {}
     attention, experts = model.blocks[0].attention, mixture(model)
@@ -229,7 +229,7 @@ def _model(model: Architecture | None) -> dict[str, Any]:
     return settings
 
 
-def _decoder_block(model: Architecture | None) -> str | None:
+def decoder_block(model: Architecture | None) -> str | None:
     """MaxText's name of blocks built so; None: set `model_name` by hand."""
     if model is None or len(set(model.blocks)) != 1 or not like_llama(model):
         return None
@@ -246,7 +246,7 @@ def _notes(model: Architecture | None, shape: Deployment) -> list[str]:
         'python -m maxtext.trainers.pre_train.train maxtext/configs/base.yml run_name=NAME "${MAXTEXT_SETTINGS[@]}"',
     ]
     lines.append("Rotary positions, norms and routing are those of base.yml or model_name: they are yours to check.")
-    if _decoder_block(model) is None:
+    if decoder_block(model) is None:
         lines.append("MaxText has no decoder block that is built like the plan's model: set model_name yourself.")
     if shape.recompute[0] == "none":
         lines.append("MaxText runs norms and activations again in any case: minimal_with_context is the least it has.")

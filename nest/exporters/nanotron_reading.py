@@ -111,29 +111,35 @@ def _degrees(keys: Keys) -> dict[str, Any]:
 
 
 def _stages(keys: Keys, pp: int, model: dict[str, Any] | None) -> dict[str, Any]:
-    """Schedule, and how many blocks each stage has: a stage is full once it has its share of the products."""
+    """Schedule, and how many blocks each stage has."""
     schedule = keys.choice("parallelism.pp_engine", {"1f1b": "1f1b", "afab": "gpipe"}, "gpipe")
     if pp == 1:
         return {"schedule": "1f1b"}
     if model is None:
         keys.note("stages are taken to be even, as nanotron's split follows from the model.")
         return {"schedule": schedule}
-    hidden, layers = model["hidden_size"], model["num_hidden_layers"]
+    layers = model["num_hidden_layers"]
     if not pp <= layers <= MOST_LAYERS:
         keys.problem(f"parallelism.pp is {pp}, and there are {layers} layers; nest reads up to {MOST_LAYERS}.")
         return {}
-    block = 4 * hidden * hidden + 3 * hidden * model["intermediate_size"]
-    total = layers * block + hidden * model["vocab_size"]
-    stages = [0] * pp
-    stage = 0
-    for done in accumulate([block] * layers):
-        stages[stage] += 1
-        stage += done * pp > total * (stage + 1)
+    stages = split(pp, layers, model["hidden_size"], model["intermediate_size"], model["vocab_size"])
     if not all(stages):
         # The head alone may be a stage, or none is left for it.
         keys.problem(f"nanotron leaves one of {pp} pipeline stages without layers; nest has no empty stages.")
         return {}
     return {"schedule": schedule, "stages": stages}
+
+
+def split(pp: int, layers: int, hidden: int, ffn: int, vocab: int) -> list[int]:
+    """Blocks of each stage: a stage is full once it has its share of the products."""
+    block = 4 * hidden * hidden + 3 * hidden * ffn
+    total = layers * block + hidden * vocab
+    stages = [0] * pp
+    stage = 0
+    for done in accumulate([block] * layers):
+        stages[stage] += 1
+        stage += done * pp > total * (stage + 1)
+    return stages
 
 
 def _training(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:

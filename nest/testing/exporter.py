@@ -27,10 +27,11 @@ SAMPLE_PLANS = (
     "uneven.json",
     "interleaved.json",
     "zero-3.json",
+    "zero-1.json",
 )
 """Plans that are shipped with the kit: the best one of a small model, and one that says there is none; then what
 frameworks are told in different ways: most degrees of a dense model, experts, stages of different sizes, several chunks
-a stage, ZeRO 3."""
+a stage, ZeRO 3, and data parallelism alone."""
 
 
 def sample_plans() -> tuple[PlanDocument, ...]:

@@ -21,7 +21,10 @@ from tests.exporters.plans import DENSE, SPARSE, plan, problem
 from tests.exporters.random_plans import plans
 from tests.exporters.reading import parsed
 
-NAMES = ("torchtitan", "deepspeed", "accelerate", "maxtext", "galvatron", "pytorch")
+NAMES = (
+    *("torchtitan", "deepspeed", "accelerate", "maxtext", "galvatron", "pytorch"),
+    *("llama-factory", "axolotl", "transformers", "lightning"),
+)
 EXPORTERS: dict[str, Exporter] = {exporter.name: exporter for exporter in nest_exporters() if exporter.name in NAMES}
 
 
@@ -175,6 +178,62 @@ SAYS_WHAT_THE_PLAN_SAYS = {
 }
 
 
+def llama_factory_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
+    told, sharded = files["llama_factory.yaml"], files[files["llama_factory.yaml"]["deepspeed"]]
+    assert sharded["train_batch_size"] == "auto"
+    assert {sharded["zero_optimization"]["stage"]} == set(shape.zero)
+    assert told["disable_gradient_checkpointing"] == (shape.recompute[0] == "none")
+    assert "activation_checkpointing" not in sharded
+    _batch(told, "per_device_train_batch_size", "cutoff_len", shape)
+    assert shape.data_parallel == shape.world_size
+
+
+def axolotl_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
+    told = files["axolotl.yaml"]
+    sizes = [
+        told[name] for name in ("dp_replicate_size", "dp_shard_size", "tensor_parallel_size", "context_parallel_size")
+    ]
+    assert sizes[0] * sizes[1] == shape.data_parallel
+    assert sizes[2:] == [shape.tp, shape.cp]
+    assert told["fsdp_config"]["reshard_after_forward"] == (shape.zero[0] == 3)
+    assert told["fsdp_config"]["activation_checkpointing"] == (shape.recompute[0] == "full")
+    _batch(told, "micro_batch_size", "sequence_len", shape)
+
+
+def transformers_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
+    told, launch = files["training_args.json"], files["accelerate.yaml"]
+    sharded = "fsdp_config" in launch
+    checkpointed = sharded and launch["fsdp_config"]["fsdp_activation_checkpointing"]
+    assert (told["gradient_checkpointing"] or checkpointed) == (shape.recompute[0] == "full")
+    assert not (told["gradient_checkpointing"] and sharded)
+    _batch({**told, "length": shape.sequence_length}, "per_device_train_batch_size", "length", shape)
+
+
+def _batch(told: dict[str, Any], micro: str, length: str, shape: Deployment) -> None:
+    assert told[micro] * told["gradient_accumulation_steps"] * shape.data_parallel == shape.global_batch
+    assert told["gradient_accumulation_steps"] == shape.micro_batches
+    assert told[length] == shape.sequence_length
+
+
+def lightning_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) -> None:
+    told = files["lightning_plan.py"]
+    assert (told["DATA_PARALLEL"], told["TENSOR_PARALLEL"]) == (shape.data_parallel, shape.tp)
+    assert told["TRAINER"]["num_nodes"] * told["TRAINER"]["devices"] == shape.world_size
+    assert told["TRAINER"]["accumulate_grad_batches"] == shape.micro_batches
+    assert told["BATCH_SIZE"] * shape.micro_batches * shape.data_parallel == told["GLOBAL_BATCH"] == 32
+    assert told["RESHARD"] == (shape.zero[0] == 3)
+    assert told["RECOMPUTE"] == (shape.recompute[0] == "full")
+    assert told["SEQUENCE_PARALLEL"] == shape.sequence_parallel
+
+
+SAYS_WHAT_THE_PLAN_SAYS |= {
+    "llama-factory": llama_factory_says_what_the_plan_says,
+    "axolotl": axolotl_says_what_the_plan_says,
+    "transformers": transformers_says_what_the_plan_says,
+    "lightning": lightning_says_what_the_plan_says,
+}
+
+
 @settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plans())
 def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
@@ -240,6 +299,14 @@ REFUSALS = {
     ("maxtext", "takes all of a cluster"): {"dp": 8, "zero": 3, "recompute": "full"},
     ("galvatron", "'selective'"): {"dp": 16, "recompute": "selective"},
     ("galvatron", "zero_degree"): {"dp": 16, "zero": 3, "zero_degree": 4},
+    ("llama-factory", "no pipeline"): {"pp": 2, "dp": 8},
+    ("llama-factory", "'tp'"): {"tp": 2, "dp": 8},
+    ("axolotl", "16 bits alone"): {"dp": 16, "zero": 0},
+    ("axolotl", "no pipeline"): {"pp": 2, "dp": 8, "zero": 3},
+    ("transformers", "no pipeline"): {"pp": 2, "dp": 8},
+    ("lightning", "no pipeline"): {"pp": 2, "dp": 8, "zero": 3},
+    ("lightning", "by FSDP2"): {"dp": 16, "zero": 1},
+    ("lightning", "'cp'"): {"cp": 2, "dp": 8, "zero": 3},
     ("pytorch", "ZeRO 1 at most"): {"pp": 2, "dp": 8, "zero": 2},
     ("pytorch", "'dualpipe', but PyTorch has .*'zb-v', 'dualpipe-v'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
     ("torchtitan", "'dualpipe', but torchtitan has .*'zb-v', 'dualpipe-v'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},

@@ -2,16 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
 import nest
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
+from nest.exporters.nanotron import YAML_FILE, export, limits
 from nest.exporters.nanotron_reading import read
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
-from tests.exporters.plans import LEVELS
+from nest.spec import PlanDocument, Problem
+from tests.exporters.plans import DENSE, LEVELS, SPARSE, assert_same_run, on_stack, plan
+from tests.exporters.random_plans import plans
 
 TINY = """
 # Keys as in examples/config_tiny_llama.yaml of huggingface/nanotron.
@@ -156,3 +161,68 @@ def test_launches_and_keys_that_do_not_fit_are_told() -> None:
     found = read(TINY.replace("hidden_act: silu", "hidden_act: silu\n    sliding_window_size: 64\n    depth: 3"))
     assert [note.split()[0] for note in found.notes] == ["model.model_config.sliding_window_size", "these"]
     assert "model.model_config.depth" in found.notes[1]
+
+
+def there_and_back(document: PlanDocument, folder: Path) -> bool:
+    """Whether the file gives the plan back; false: there is none."""
+    try:
+        text = export(document)[YAML_FILE]
+    except InputError:
+        return False
+    written, cluster = folder / YAML_FILE, folder / "cluster.json"
+    written.write_text(text)
+    cluster.write_text(json.dumps({"cluster": document.problem["cluster"]}))
+    found = start(written, "nanotron", cluster=str(cluster))
+    assert found.notes == () or "of the cluster's" in " ".join(found.notes)
+    assert_same_run(document, nest.evaluate(found.problem, fix={"rank_order": deployed(document).rank_order}))
+    return True
+
+
+@settings(max_examples=25)
+@given(plans())
+def test_a_file_says_the_plan(tmp_path_factory: pytest.TempPathFactory, document: PlanDocument) -> None:
+    there_and_back(on_stack(document, "nanotron"), tmp_path_factory.mktemp("files"))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "training"),
+    [
+        ({"dp": 16, "zero": 1}, {}),
+        ({"dp": 8, "tp": 2, "sp": True, "recompute": "full"}, {"gradients": "fp32"}),
+        ({"dp": 8, "tp": 2}, {"overlap": {"tensor": False}, "precision": "fp16"}),
+        ({"dp": 4, "tp": 2, "sp": True, "pp": 2, "zero": 1, "stages": [5, 3]}, {"schedule": ["gpipe"]}),
+        ({"dp": 4, "pp": 4, "stages": [3, 2, 2, 1]}, {"optimizer": "sgd", "precision": "fp32"}),
+    ],
+)
+def test_every_decision_comes_back(fixed: dict[str, Any], training: dict[str, Any], tmp_path: Path) -> None:
+    assert there_and_back(plan(fixed, DENSE, stack="nanotron", **training), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "model", "told"),
+    [
+        ({"dp": 16, "zero": 2}, DENSE, "ZeRO stage 2"),
+        ({"dp": 8, "tp": 2}, DENSE, "reduce-scatter only"),
+        ({"dp": 8, "pp": 2, "stages": [3, 5]}, DENSE, "into 5, 3 blocks"),
+        ({"dp": 2, "pp": 8}, DENSE, "fix pp"),
+        ({"dp": 16}, SPARSE, "built like Llama"),
+        ({"dp": 16}, {**DENSE, "head_dim": 32}, "built like Llama"),
+    ],
+)
+def test_what_nanotron_cannot_run_is_refused(fixed: dict[str, Any], model: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        export(plan(fixed, model, stack="nanotron"))
+
+
+def test_measured_layers_have_no_model_to_write() -> None:
+    with pytest.raises(InputError, match="built like Llama"):
+        limits(nest.io.structure({**plan({"dp": 16}).problem, "model": {"graph": "g.json"}}, Problem))
+
+
+def test_plans_for_nanotron_have_its_cut() -> None:
+    """Where pp is fixed; where it is not, nobody can tell which of its cuts is meant."""
+    open_problem = {**plan({"dp": 8}, DENSE, stack="nanotron").problem, "search": {"target": "nanotron"}}
+    found = nest.solve({**open_problem, "fixed": {"pp": 2}})
+    assert [len(run.blocks) for run in deployed(found).runs] == [5, 3]
+    assert export(found)
+    assert deployed(nest.solve({**open_problem, "fixed": {}})).stages == 1

@@ -16,6 +16,7 @@ FIXED: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
     "uneven.json": (MODEL, {"tp": 2, "pp": 4, "stages": [1, 2, 3, 2]}),
     "interleaved.json": (MODEL, {"pp": 4, "schedule": "interleaved", "chunks": 2, "recompute": "full"}),
     "zero-3.json": (MODEL, {"tp": 2, "zero": 3}),
+    "zero-1.json": (MODEL, {"tp": 1, "zero": 1, "pp": 1}),
 }
 """Plans that are given: by file, the model and the decisions."""
 

@@ -1,0 +1,208 @@
+"""Plans for LLaMA-Factory, Axolotl and Hugging Face's Trainer: batch, precision and checkpointing in their words.
+
+What is sharded is DeepSpeed's file for the first, FSDP2 with Accelerate's mesh for the others. Sources: as in names.py.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from nest.deployment import Deployment, Limits
+from nest.exporters import accelerate, deepspeed
+from nest.exporters.common import (
+    ULYSSES,
+    checked,
+    even_launch,
+    even_machines,
+    problem_of,
+    refuse_training,
+    samples,
+    shard_ranks,
+)
+from nest.exporters.trainers.names import (
+    AXOLOTL,
+    LLAMA_FACTORY,
+    STEPS,
+    TRANSFORMERS,
+    UNKNOWN,
+    WRITTEN,
+    Names,
+    hugging_face_name,
+)
+from nest.io import yaml_text
+from nest.spec import PlanDocument, Problem
+
+
+def llama_factory_limits(problem: Problem) -> Limits:
+    """What LLaMA-Factory can run with DeepSpeed.
+
+    Raises:
+        InputError: it does not place such layers, or does not train in that precision.
+    """
+    base = deepspeed.limits(problem)
+    _refuse(problem, LLAMA_FACTORY, "llama-factory")
+    constraints = {rule: reason for rule, reason in base.constraints.items() if ULYSSES not in rule}
+    constraints["pp == 1"] = "LLaMA-Factory has no pipeline parallelism beside DeepSpeed"
+    constraints |= even_launch(problem, "LLaMA-Factory")
+    return evolve(base, strategies=("batch",), constraints=constraints)
+
+
+def transformers_limits(problem: Problem) -> Limits:
+    """What Hugging Face's Trainer can run with Accelerate.
+
+    Raises:
+        InputError: it does not place such layers, or does not train in that precision.
+    """
+    base = accelerate.limits(problem)
+    _refuse(problem, TRANSFORMERS, "transformers")
+    return base
+
+
+def axolotl_limits(problem: Problem) -> Limits:
+    """What Axolotl can run with FSDP2.
+
+    Raises:
+        InputError: it does not place such layers, or does not train in that precision.
+    """
+    base = accelerate.limits(problem)
+    _refuse(problem, AXOLOTL, "axolotl")
+    constraints = {
+        **base.constraints,
+        "zero > 0 and dp * batch * cp > 1": "Axolotl keeps weights in 16 bits alone, unless FSDP shards them",
+    }
+    if problem.training.key_exchange == "all_gather":
+        constraints["cp == 1 or micro_batch == 1"] = "Axolotl gathers keys and values of packed samples, one at a time"
+    if problem.training.stores_scores:
+        constraints["cp == 1"] = "Axolotl's context parallelism needs flash attention"
+    return evolve(base, constraints=constraints)
+
+
+def _refuse(problem: Problem, names: Names, exporter: str) -> None:
+    training = problem.training
+    refuse_training(
+        training,
+        exporter,
+        names.framework,
+        precisions=("bf16", "fp16", "fp32"),
+        gradients=("fp32", "bf16", "fp16"),
+        optimizers=tuple(WRITTEN),
+    )
+
+
+def export_llama_factory(plan: PlanDocument) -> Mapping[str, str]:
+    """`llama_factory.yaml` and `deepspeed.json`.
+
+    Raises:
+        InputError: LLaMA-Factory cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, llama_factory_limits(problem), "LLaMA-Factory")
+    configuration = json.loads(deepspeed.export(plan)[deepspeed.JSON_FILE])
+    configuration.pop("activation_checkpointing", None)  # LLaMA-Factory checkpoints by itself.
+    configuration |= dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", STEPS), "auto")
+    settings = {
+        "stage": "sft",
+        "do_train": True,
+        "finetuning_type": "full",
+        **_settings(LLAMA_FACTORY, plan, shape, problem),
+        "disable_gradient_checkpointing": shape.recompute[0] != "full",
+        "deepspeed": deepspeed.JSON_FILE,
+    }
+    launch = f"FORCE_TORCHRUN=1 NNODES={even_machines(plan, 'LLaMA-Factory')} NODE_RANK=... llamafactory-cli train"
+    return {
+        LLAMA_FACTORY.file: _commented(LLAMA_FACTORY, launch, shape) + yaml_text(settings),
+        deepspeed.JSON_FILE: json.dumps(configuration, indent=2) + "\n",
+    }
+
+
+def export_axolotl(plan: PlanDocument) -> Mapping[str, str]:
+    """`axolotl.yaml`.
+
+    Raises:
+        InputError: Axolotl cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, axolotl_limits(problem), "Axolotl")
+    within = shard_ranks(shape, "Axolotl")
+    gathers = shape.cp > 1 and problem.training.key_exchange == "all_gather"
+    settings = {
+        **_settings(AXOLOTL, plan, shape, problem),
+        "sample_packing": gathers,
+        "pad_to_sequence_len": True,
+        "dp_replicate_size": shape.data_parallel // within,
+        "dp_shard_size": within,
+        "tensor_parallel_size": shape.tp,
+        "context_parallel_size": shape.cp,
+        **({"ring_attn_func": "varlen_llama3" if gathers else "batch_ring"} if shape.cp > 1 else {}),
+        "gradient_checkpointing": False,
+        "accelerator_config": _each_batch(),
+        "fsdp_version": 2,
+        "fsdp_config": {
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "reshard_after_forward": shape.zero[0] == 3,
+            "activation_checkpointing": shape.recompute[0] == "full",
+            "offload_params": False,
+            "state_dict_type": "SHARDED_STATE_DICT",
+        },
+    }
+    launch = f"on each of {even_machines(plan, 'Axolotl')} machines, by torchrun: axolotl train"
+    return {AXOLOTL.file: _commented(AXOLOTL, launch, shape) + yaml_text(settings)}
+
+
+def export_transformers(plan: PlanDocument) -> Mapping[str, str]:
+    """`training_args.json` and `accelerate.yaml`.
+
+    Raises:
+        InputError: the Trainer cannot run the plan, and why.
+    """
+    problem = problem_of(plan)
+    shape = checked(plan, transformers_limits(problem), "Hugging Face's Trainer")
+    sharded = shape.zero[0] > 0 and shape.data_parallel * shape.cp > 1
+    said = _settings(TRANSFORMERS, plan, shape, problem)
+    for key in (TRANSFORMERS.model, TRANSFORMERS.lengths[0], TRANSFORMERS.attention):  # The script's.
+        said.pop(key, None)
+    settings = {
+        "output_dir": "output",
+        **said,
+        # Beside FSDP, which checkpoints by itself, it is refused.
+        "gradient_checkpointing": shape.recompute[0] == "full" and not sharded,
+        **({"accelerator_config": _each_batch()} if sharded else {}),
+    }
+    return {
+        TRANSFORMERS.file: json.dumps(settings, indent=2) + "\n",
+        accelerate.YAML_FILE: accelerate.export(plan)[accelerate.YAML_FILE],
+    }
+
+
+def _settings(names: Names, plan: PlanDocument, shape: Deployment, problem: Problem) -> dict[str, Any]:
+    """The keys that all of them have."""
+    training = problem.training
+    unfused = "unfused" if training.stores_scores else "flash"
+    attention = next(theirs for theirs, ours in names.attentions.items() if ours == unfused)
+    if shape.cp > 1 and unfused == "flash":
+        attention = "flash_attention_2"
+    return {
+        names.model: hugging_face_name(plan.problem.get("model")),
+        names.lengths[0]: shape.sequence_length,
+        names.micro[0]: samples(shape),
+        STEPS: shape.micro_batches,
+        "bf16": training.precision == "bf16",
+        "fp16": training.precision == "fp16",
+        names.optimizer: WRITTEN[training.optimizer],
+        names.attention: attention,
+    }
+
+
+def _each_batch() -> dict[str, Any]:
+    """That FSDP reduces the gradients of every micro-batch, in place of keeping them whole."""
+    return {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+
+
+def _commented(names: Names, launch: str, shape: Deployment) -> str:
+    """What stands above a file."""
+    lines = [f"{launch} {names.file}", "Data, template and learning rate are yours to add."]
+    lines.append(f"The plan has {shape.global_batch} samples a step on {shape.world_size} devices.")
+    lines.append(f"{UNKNOWN} stands for a model that Hugging Face has no name for.")
+    return "".join(f"# {line}\n" for line in lines)
