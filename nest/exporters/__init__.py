@@ -236,6 +236,13 @@ def nest_plan_readers() -> list[PlanReader]:
             ('{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": true}',),
         ),
         Reader(
+            "maxtext",
+            "MaxText: its settings as YAML, or a script with KEY=VALUE words",
+            "maxtext_reading",
+            "read",
+            ("model_name: llama2-7b\nper_device_batch_size: 2\nici_fsdp_parallelism: 8\n",),
+        ),
+        Reader(
             "nanotron",
             "nanotron: its YAML file",
             "nanotron_reading",

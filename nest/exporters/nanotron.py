@@ -30,6 +30,7 @@ YAML_FILE = "nanotron.yaml"
 
 FORMATS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 OPTIMIZERS = {"adam": "adamW", "adamw": "adamW", "sgd": "sgd"}
+
 ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
 """`pp_engine` by the name of the schedule."""
 
@@ -141,7 +142,13 @@ def _configuration(shape: Deployment, problem: Problem, model: Mapping[str, Any]
         "optimizer": {
             "accumulate_grad_in_fp32": training.gradients == "fp32" and training.precision != "fp32",
             "clip_grad": 1.0,
-            "learning_rate_scheduler": {"learning_rate": 0.0003},
+            "learning_rate_scheduler": {
+                "learning_rate": 0.0003,
+                "lr_warmup_steps": 0,
+                "lr_warmup_style": "linear",
+                "lr_decay_style": "cosine",
+                "min_decay_lr": 0.0003 / 10,
+            },
             "optimizer_factory": _optimizer(OPTIMIZERS[training.optimizer]),
             "weight_decay": 0.01,
             "zero_stage": shape.zero[0],
@@ -166,5 +173,5 @@ def _configuration(shape: Deployment, problem: Problem, model: Mapping[str, Any]
 
 def _optimizer(name: str) -> dict[str, Any]:
     """`optimizer_factory`, with what Adam asks for."""
-    betas = {"adam_beta1": 0.9, "adam_beta2": 0.95, "adam_eps": 1e-8, "torch_adam_is_fused": True}
+    betas = {"adam_beta1": 0.9, "adam_beta2": 0.95, "adam_eps": 10.0**-8, "torch_adam_is_fused": True}
     return {"name": name, **(betas if name == "adamW" else {})}

@@ -267,7 +267,14 @@ def _representer() -> Any:
             style = None if PLAIN.fullmatch(text) else "|" if "\n" in text else '"'
             return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
+        def represent_float(self, number: float) -> Any:
+            node = super().represent_float(number)
+            if "." not in node.value:  # PyYAML takes 1e-08 for a word.
+                node.value = node.value.replace("e", ".0e")
+            return node
+
     Representer.add_representer(str, Representer.represent_str)
+    Representer.add_representer(float, Representer.represent_float)
     return Representer
 
 

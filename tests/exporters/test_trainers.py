@@ -61,6 +61,10 @@ def test_files_say_the_plan(tmp_path_factory: pytest.TempPathFactory, document: 
         ("llama-factory", {"dp": 16, "zero": 2, "recompute": "full"}, {"overlap": {"data": False}}),
         ("llama-factory", {"dp": 16, "zero": 1, "micro_batch": 2}, {"precision": "fp16", "optimizer": "lion"}),
         ("llama-factory", {"dp": 8, "zero": 2}, {"offload": ["optimizer"], "precision": "fp32"}),
+        ("llama-factory", {"dp": 16, "zero": 2}, {"trainable": {"lora": {"rank": 16, "targets": ["all-linear"]}}}),
+        ("llama-factory", {"dp": 16, "zero": 3}, {"trainable": {"lora": {"rank": 4}}}),
+        ("axolotl", {"dp": 8, "zero": 3}, {"trainable": {"lora": {"rank": 16, "targets": ["all-linear"]}}}),
+        ("axolotl", {"dp": 16, "zero": 3}, {"trainable": {"lora": {"rank": 4, "targets": ["q_proj", "o_proj"]}}}),
         ("axolotl", {"dp": 16, "zero": 3, "recompute": "full"}, {}),
         ("axolotl", {"dp": 8, "tp": 2, "zero": 3, "zero_degree": 4, "micro_batch": 2}, {"optimizer": "adam-8bit"}),
         ("axolotl", {"dp": 4, "cp": 2, "tp": 2, "zero": 3}, {"context_exchange": "ring"}),
@@ -205,8 +209,9 @@ def test_what_accelerate_is_told_lies_beside(tmp_path: Path) -> None:
     ("line", "other", "told"),
     [
         # examples/train_lora/qwen3_lora_sft_ds3.yaml, qwen3_lora_dpo.yaml and extras/galore/llama3_full_sft.yaml
-        ("finetuning_type: full", "finetuning_type: lora", "finetuning_type is lora, but nest prices trainings of all"),
-        ("finetuning_type: full", "", "finetuning_type is left out, which is lora"),
+        ("finetuning_type: full", "finetuning_type: freeze", "finetuning_type is freeze, but nest prices trainings of"),
+        ("finetuning_type: full", "quantization_bit: 4", "quantization_bit is 4, but nest has no word"),
+        ("finetuning_type: full", "additional_target: norm", "additional_target has norm, and nest knows embed_tokens"),
         ("stage: sft", "stage: dpo", "stage is dpo, but nest prices steps"),
         ("flash_attn: fa2", "use_galore: true", "use_galore is True"),
         ("flash_attn: fa2", "flash_attn: fast", "'fast', and nest knows disabled"),
@@ -224,6 +229,25 @@ def test_a_launch_that_nobody_describes_is_on_one_machine() -> None:
     assert any("one machine" in note for note in found.notes)
     with pytest.raises(InputError, match=r"none of the keys of LLaMA-Factory stage, finetuning_type"):
         read_llama_factory("speed: 3")
+
+
+def test_adapters_as_people_write_them() -> None:
+    """As in examples/train_lora/qwen3_lora_sft.yaml of LLaMA-Factory, and llama-3/lora-1b.yml of Axolotl."""
+    lora = ASCEND.replace("finetuning_type: full", "lora_rank: 8\nlora_target: all")
+    found = read_llama_factory(lora, LaunchOptions(1, 8))
+    assert found.settings["training"]["trainable"] == {"lora": {"rank": 8, "targets": ["all-linear"]}}
+    text = HYBRID + (
+        "adapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_dropout: 0.05\n"
+        "lora_target_modules: [gate_proj, down_proj]\nlora_modules_to_save: [lm_head]\n"
+    )
+    trained = read_axolotl(text).settings["training"]["trainable"]
+    assert trained == {"lora": {"rank": 16, "targets": ["gate_proj", "down_proj"]}, "layers": ["head"]}
+
+
+@pytest.mark.parametrize("name", ["llama-factory", "axolotl"])
+def test_layers_that_are_trained_beside_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="would train all of it"):
+        EXPORTS[name][0](plan({"dp": 16, "zero": 3}, DENSE, trainable=["head"], stack=EXPORTS[name][1]))
 
 
 def test_deepspeeds_file_must_agree(tmp_path: Path) -> None:
@@ -315,7 +339,7 @@ def test_axolotls_words(lines: str, fixed: dict[str, Any], training: dict[str, A
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("adapter: qlora\nload_in_4bit: true", "adapter is qlora, but nest prices trainings of all"),
+        ("adapter: qlora\nload_in_4bit: true", "adapter is qlora, but nest prices"),
         ("unfrozen_parameters: [lm_head]", "unfrozen_parameters"),
         ("expert_parallel_size: 2", "Axolotl's expert parallelism"),
         ("rl: dpo", "rl is dpo"),
@@ -348,9 +372,8 @@ def test_the_trainers_arguments_as_people_write_them() -> None:
     }
     assert {"recompute": "full", "zero": 3, "dp": 8, "micro_batch": 4}.items() <= found.settings["fixed"].items()
     assert any("fsdp_offload_params is not priced" in note for note in found.notes)
-    peft = read_transformers
-    with pytest.raises(InputError, match="use_peft is True"):
-        peft(json.dumps({**arguments, "use_peft": True}), LaunchOptions(1, 8))
+    adapted = read_transformers(json.dumps({**arguments, "use_peft": True, "lora_r": 4}), LaunchOptions(1, 8))
+    assert adapted.settings["training"]["trainable"] == {"lora": {"rank": 4, "targets": ["q_proj", "v_proj"]}}
 
 
 def test_what_fsdp_keeps_between_micro_batches_is_told() -> None:

@@ -45,7 +45,7 @@ def chosen(problem: dict[str, Any], known: Registry | None = None) -> Target | N
         ({"training": {**PROBLEM["training"], "stack": "fsdp"}}, "torchtitan"),
         ({"training": {**PROBLEM["training"], "stack": "deepspeed"}}, "deepspeed"),
         ({"training": {**PROBLEM["training"], "stack": "none"}}, None),
-        ({"training": {**PROBLEM["training"], "stack": "nanotron"}}, None),
+        ({"training": {**PROBLEM["training"], "stack": "nanotron"}}, "nanotron"),
         ({"training": {**PROBLEM["training"], "precision": "fp16"}}, "megatron"),
         (
             {

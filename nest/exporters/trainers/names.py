@@ -40,12 +40,12 @@ _ATTENTIONS = {
     **dict.fromkeys(("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention", "xformers"), FLASH),
 }
 
-_ALL = "nest prices trainings of all parameters of a model"
+_ALL = "nest prices trainings of all parameters and of adapters (LoRA)"
 _STEP = "nest prices steps that predict the next token, with one model"
-_PARTS: Mapping[str, tuple[Any, tuple[Any, ...], str]] = {
-    "load_in_4bit": (False, (False,), _ALL),
-    "load_in_8bit": (False, (False,), _ALL),
-}
+_NARROW = "nest has no word for frozen weights in 4 or 8 bits yet"
+_PARTS: Mapping[str, tuple[Any, tuple[Any, ...], str]] = dict.fromkeys(
+    ("load_in_4bit", "load_in_8bit"), (False, (False,), _NARROW)
+)
 
 _HARMLESS = (
     *("output_dir", "overwrite_output_dir", "do_*", "learning_rate", "lr_*", "warmup_*", "weight_decay", "adam_*"),
@@ -69,6 +69,32 @@ _UNPRICED = {
 
 
 @frozen
+class Adapters:
+    """What a framework calls low-rank adapters.
+
+    Attributes:
+        switch: the key that says that there are some, and what it says then.
+        rank: key of their rank, and what it is where it is not given.
+        targets: key of the layers that have one, and which have where it is not given.
+        linear: what says that every linear layer has one: a word among the targets, or a key of its own.
+        saved: key of layers that are trained as they are.
+    """
+
+    switch: tuple[str, Any]
+    rank: tuple[str, int]
+    targets: tuple[str, tuple[str, ...]]
+    linear: str
+    saved: str
+
+
+PEFT_DEFAULT = ("q_proj", "v_proj")
+"""Of models of Llama's family (peft, utils/constants.py)."""
+
+SAVED = {"embed_tokens": "embedding", "lm_head": "head"}
+"""nest's layer by its name in `transformers`."""
+
+
+@frozen
 class Names:
     """What one framework calls what they all name.
 
@@ -83,6 +109,7 @@ class Names:
         optimizer: key of the optimizer's name.
         attention: key of the kind of attention.
         attentions: nest's name of it by theirs, the first of several of which is written.
+        adapters: what it calls low-rank adapters.
         formats: nest's precision by the key that switches it on, the first that is on wins.
         usual: precision where none is.
         pure: keys that keep weights in 16 bits alone.
@@ -103,6 +130,7 @@ class Names:
     optimizer: str
     attention: str
     attentions: Mapping[str, str]
+    adapters: Adapters
     formats: Mapping[str, str] = field(factory=lambda: {"bf16": "bf16", "fp16": "fp16"})
     usual: str = "fp32"
     pure: tuple[str, ...] = ()
@@ -134,13 +162,25 @@ TRANSFORMERS = Names(
     optimizer="optim",
     attention="attn_implementation",
     attentions=_ATTENTIONS,
+    adapters=Adapters(
+        ("use_peft", True), ("lora_r", 16), ("lora_target_modules", PEFT_DEFAULT), "all-linear", "lora_modules_to_save"
+    ),
     filled=("packing", "block_size"),
     refused={
         **_PARTS,
-        "use_peft": (False, (False,), _ALL),
-        "lora_enable": (False, (False,), _ALL),
+        "lora_enable": (False, (False,), "nest reads what trl calls adapters"),
     },
-    harmless=("model_revision", "torch_dtype", "dtype", "preprocessing_*", "overwrite_cache", "train_file"),
+    unpriced={"use_dora": "adapters are taken to be those of LoRA"},
+    harmless=(
+        "lora_*",
+        "use_rslora",
+        "model_revision",
+        "torch_dtype",
+        "dtype",
+        "preprocessing_*",
+        "overwrite_cache",
+        "train_file",
+    ),
 )
 """Keys beside those of `TrainingArguments`: trl's `SFTConfig` and `ModelConfig`, run_clm.py, FastChat's train.py."""
 
@@ -155,12 +195,16 @@ LLAMA_FACTORY = Names(
     optimizer="optim",
     attention="flash_attn",
     attentions={"disabled": UNFUSED, **dict.fromkeys(("auto", "sdpa", "fa2", "fa3"), FLASH)},
+    adapters=Adapters(
+        ("finetuning_type", "lora"), ("lora_rank", 8), ("lora_target", ("all",)), "all", "additional_target"
+    ),
     formats={"fp8": "fp8", "bf16": "bf16", "pure_bf16": "bf16", "fp16": "fp16"},
     pure=("pure_bf16",),
     kept="disable_gradient_checkpointing",
     filled=("packing", "neat_packing"),
     refused={
-        "finetuning_type": ("lora", ("full",), _ALL),
+        "finetuning_type": ("lora", ("full", "lora"), _ALL),
+        "quantization_bit": (None, (None,), _NARROW),
         "stage": ("sft", ("pt", "sft"), _STEP),
         **dict.fromkeys(
             ("use_hyper_parallel", "use_kt", "use_badam", "use_galore", "use_apollo", "use_llama_pro"),
@@ -169,6 +213,7 @@ LLAMA_FACTORY = Names(
         "mixture_of_depths": (None, (None,), "nest prices models as they are published"),
     },
     unpriced={
+        "use_dora": "adapters are taken to be those of LoRA",
         "use_muon": "the optimizer is taken to be the one of optim",
         "use_adam_mini": "the optimizer is taken to be the one of optim",
         "enable_liger_kernel": "the head is taken to store its logits",
@@ -186,7 +231,8 @@ LLAMA_FACTORY = Names(
         *("upcast_*", "use_dft_loss", "use_fast_tokenizer", "default_system", "tool_format", "profiler_*"),
         *("ignore_pad_token_for_loss", "compute_accuracy", "disable_shuffling", "tokenized_path", "model_revision"),
         *("early_stopping_steps", "infer_*", "data_shared_file_system", "enable_torch_profiler", "profile_modules"),
-        *("split_special_tokens", "add_tokens", "add_special_tokens"),
+        *("split_special_tokens", "add_tokens", "add_special_tokens", "lora_*", "loraplus_*", "use_rslora", "pissa_*"),
+        *("create_new_adapter",),
     ),
 )
 
@@ -201,6 +247,13 @@ AXOLOTL = Names(
     optimizer="optimizer",
     attention="attn_implementation",
     attentions=_ATTENTIONS,
+    adapters=Adapters(
+        ("adapter", "lora"),
+        ("lora_r", 8),
+        ("lora_target_modules", PEFT_DEFAULT),
+        "lora_target_linear",
+        "lora_modules_to_save",
+    ),
     formats={
         "fp8": "fp8",
         **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
@@ -212,7 +265,7 @@ AXOLOTL = Names(
     filled=("sample_packing", "pad_to_sequence_len"),
     refused={
         **_PARTS,
-        "adapter": (None, (None, ""), _ALL),
+        "adapter": (None, (None, "", "lora"), _ALL),
         "unfrozen_parameters": (None, (None, []), _ALL),
         "relora": (None, (None, False), _ALL),
         "rl": (None, (None, ""), _STEP),
@@ -223,6 +276,7 @@ AXOLOTL = Names(
         "lisa_n_layers": (None, (None,), _ALL),
     },
     unpriced={
+        "peft_use_dora": "adapters are taken to be those of LoRA",
         "selective_checkpointing": "all of a layer is taken to run again",
         "activation_offloading": "the inputs of layers are taken to stay on the device",
         "layer_offloading": "weights are taken to stay on the device",

@@ -23,6 +23,7 @@ from nest.exporters.trainers.names import (
     FLASH,
     LLAMA_FACTORY,
     OPTIMIZERS,
+    SAVED,
     STEPS,
     TRANSFORMERS,
     UNKNOWN,
@@ -32,6 +33,7 @@ from nest.exporters.trainers.names import (
 )
 from nest.io import placed, read_mapping_text
 from nest.io.source import read_text_of
+from nest.spec.training import ALL_LINEAR
 
 ON = (True, "auto", "full", "true")
 """What switches on a number format."""
@@ -131,7 +133,32 @@ def _training(keys: Keys, names: Names) -> dict[str, Any]:
         "optimizer": OPTIMIZERS.get(optimizer),
         "sequence_length": lengths[0] if lengths else names.length,
         "attention": attention,
+        "trainable": _adapters(keys, names),
     }
+
+
+def _adapters(keys: Keys, names: Names) -> dict[str, Any] | None:
+    """`training.trainable`; None: all parameters are trained."""
+    (switch, word), (wide, rank), (targets, usual) = names.adapters.switch, names.adapters.rank, names.adapters.targets
+    value = names.refused[switch][0] if keys.value(switch) is None and switch in names.refused else keys.value(switch)
+    if value != word:
+        return None
+    linear = [each.strip() for each in _listed(keys.value(targets)) or usual]
+    if names.adapters.linear in linear or keys.value(names.adapters.linear) is True:
+        linear = [ALL_LINEAR]
+    saved = _listed(keys.value(names.adapters.saved))
+    strange = [each for each in saved if each not in SAVED]
+    if strange:
+        keys.problem(f"{names.adapters.saved} has {', '.join(strange):.200}, and nest knows {', '.join(SAVED)}.")
+    layers = [SAVED[each] for each in saved if each in SAVED]
+    adapters = {"rank": keys.integer(wide) or rank, "targets": linear}
+    return {"lora": adapters, **({"layers": layers} if layers else {})}
+
+
+def _listed(value: Any) -> list[str]:
+    """Names in a list, or in a word that commas part."""
+    words = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else []
+    return [str(each) for each in words]
 
 
 def _recompute(keys: Keys, names: Names) -> str:
@@ -250,7 +277,7 @@ def _accelerate(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[
     keys.problems += inner.problems
     inner.problems.clear()
     fixed, training = dict(settings["fixed"]), dict(settings["training"])
-    if fixed.get("zero") == 0 and names is AXOLOTL and ours["precision"] in ("bf16", "fp16"):
+    if fixed.get("zero") == 0 and names is AXOLOTL and not ours["trainable"] and ours["precision"] in ("bf16", "fp16"):
         training["master_weights"] = False
         keys.note("without sharding Axolotl keeps weights in 16 bits alone; they are priced so.")
     return Reading({"training": training, "fixed": fixed}, devices, notes=inner.finish(accelerate_reading.HARMLESS))

@@ -13,6 +13,7 @@ from nest.deployment import Deployment, Limits
 from nest.exporters import accelerate, deepspeed
 from nest.exporters.common import (
     ULYSSES,
+    check_trained,
     checked,
     even_launch,
     even_machines,
@@ -33,6 +34,7 @@ from nest.exporters.trainers.names import (
 )
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
+from nest.spec.training import ALL_LINEAR
 
 
 def llama_factory_limits(problem: Problem) -> Limits:
@@ -46,7 +48,7 @@ def llama_factory_limits(problem: Problem) -> Limits:
     constraints = {rule: reason for rule, reason in base.constraints.items() if ULYSSES not in rule}
     constraints["pp == 1"] = "LLaMA-Factory has no pipeline parallelism beside DeepSpeed"
     constraints |= even_launch(problem, "LLaMA-Factory")
-    return evolve(base, strategies=("batch",), constraints=constraints)
+    return evolve(base, strategies=("batch",), trainable=_adapted(problem), constraints=constraints)
 
 
 def transformers_limits(problem: Problem) -> Limits:
@@ -76,7 +78,13 @@ def axolotl_limits(problem: Problem) -> Limits:
         constraints["cp == 1 or micro_batch == 1"] = "Axolotl gathers keys and values of packed samples, one at a time"
     if problem.training.stores_scores:
         constraints["cp == 1"] = "Axolotl's context parallelism needs flash attention"
-    return evolve(base, constraints=constraints)
+    return evolve(base, trainable=_adapted(problem), constraints=constraints)
+
+
+def _adapted(problem: Problem) -> bool:
+    """Whether what is trained are adapters alone, which files of LLaMA-Factory and Axolotl say."""
+    trained = problem.training.trained
+    return trained is not None and trained.lora is not None and not trained.layers
 
 
 def _refuse(problem: Problem, names: Names, exporter: str) -> None:
@@ -106,13 +114,15 @@ def export_llama_factory(plan: PlanDocument) -> Mapping[str, str]:
         "stage": "sft",
         "do_train": True,
         "finetuning_type": "full",
+        **_adapters(LLAMA_FACTORY, problem),
         **_settings(LLAMA_FACTORY, plan, shape, problem),
         "disable_gradient_checkpointing": shape.recompute[0] != "full",
         "deepspeed": deepspeed.JSON_FILE,
     }
     launch = f"FORCE_TORCHRUN=1 NNODES={even_machines(plan, 'LLaMA-Factory')} NODE_RANK=... llamafactory-cli train"
     return {
-        LLAMA_FACTORY.file: _commented(LLAMA_FACTORY, launch, shape) + yaml_text(settings),
+        LLAMA_FACTORY.file: _commented(LLAMA_FACTORY, launch, shape, settings[LLAMA_FACTORY.model])
+        + yaml_text(settings),
         deepspeed.JSON_FILE: json.dumps(configuration, indent=2) + "\n",
     }
 
@@ -129,6 +139,7 @@ def export_axolotl(plan: PlanDocument) -> Mapping[str, str]:
     gathers = shape.cp > 1 and problem.training.key_exchange == "all_gather"
     settings = {
         **_settings(AXOLOTL, plan, shape, problem),
+        **_adapters(AXOLOTL, problem),
         "sample_packing": gathers,
         "pad_to_sequence_len": True,
         "dp_replicate_size": shape.data_parallel // within,
@@ -148,11 +159,11 @@ def export_axolotl(plan: PlanDocument) -> Mapping[str, str]:
         },
     }
     launch = f"on each of {even_machines(plan, 'Axolotl')} machines, by torchrun: axolotl train"
-    return {AXOLOTL.file: _commented(AXOLOTL, launch, shape) + yaml_text(settings)}
+    return {AXOLOTL.file: _commented(AXOLOTL, launch, shape, settings[AXOLOTL.model]) + yaml_text(settings)}
 
 
 def export_transformers(plan: PlanDocument) -> Mapping[str, str]:
-    """`training_args.json` and `accelerate.yaml`.
+    """`training_args.json` and `accelerate.yaml`; with frozen parts `transformers_trained.py`.
 
     Raises:
         InputError: the Trainer cannot run the plan, and why.
@@ -170,9 +181,11 @@ def export_transformers(plan: PlanDocument) -> Mapping[str, str]:
         "gradient_checkpointing": shape.recompute[0] == "full" and not sharded,
         **({"accelerator_config": _each_batch()} if sharded else {}),
     }
+    check = check_trained(plan)
     return {
         TRANSFORMERS.file: json.dumps(settings, indent=2) + "\n",
         accelerate.YAML_FILE: accelerate.export(plan)[accelerate.YAML_FILE],
+        **({"transformers_trained.py": "\n".join(check[2:]) + "\n"} if check else {}),
     }
 
 
@@ -195,14 +208,29 @@ def _settings(names: Names, plan: PlanDocument, shape: Deployment, problem: Prob
     }
 
 
+def _adapters(names: Names, problem: Problem) -> dict[str, Any]:
+    """What is said of adapters; nothing: all parameters are trained."""
+    trained, keys = problem.training.trained, names.adapters
+    if trained is None or trained.lora is None:
+        return {}
+    every = ALL_LINEAR in trained.lora.targets
+    targets: dict[str, Any]
+    if names is LLAMA_FACTORY:
+        targets = {keys.targets[0]: keys.linear if every else ",".join(trained.lora.targets)}
+    else:
+        targets = {keys.linear: True} if every else {keys.targets[0]: list(trained.lora.targets)}
+    return dict([keys.switch]) | {keys.rank[0]: trained.lora.rank} | targets
+
+
 def _each_batch() -> dict[str, Any]:
     """That FSDP reduces the gradients of every micro-batch, in place of keeping them whole."""
     return {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 
 
-def _commented(names: Names, launch: str, shape: Deployment) -> str:
+def _commented(names: Names, launch: str, shape: Deployment, model: object) -> str:
     """What stands above a file."""
     lines = [f"{launch} {names.file}", "Data, template and learning rate are yours to add."]
     lines.append(f"The plan has {shape.global_batch} samples a step on {shape.world_size} devices.")
-    lines.append(f"{UNKNOWN} stands for a model that Hugging Face has no name for.")
+    if model == UNKNOWN:
+        lines.append(f"{UNKNOWN} stands for the model, which nest knows by its widths alone.")
     return "".join(f"# {line}\n" for line in lines)
