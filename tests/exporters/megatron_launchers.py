@@ -820,7 +820,7 @@ LAUNCHED = [
            "stages": [5, *[8] * 7]}, {"global_batch": 256, "sequence_length": 4096, "precision": "bf16"},
            options={"arguments": DSV3, "variables": {"WORLD_SIZE": "16", "MP_PP0_LAYERS": "5"}}),
     Script("AMD-AGI/Primus/examples/run_slurm_pretrain.sh", PRIMUS, refused="the scripts that it runs are not here"),
-    Script("AMD-AGI/Primus/examples/run_slurm_pretrain.sh", PRIMUS, refused="no flag here is one of Megatron-LM's",
+    Script("AMD-AGI/Primus/examples/run_slurm_pretrain.sh", PRIMUS, refused="few flags here are Megatron-LM's",
            beside={"run_local_pretrain.sh": PRIMUS_LOCAL}),
     Script("TurkuNLP/Megatron-DeepSpeed/run_bf16.sh", UNIVERSAL, refused="or `-- WORKER_STR=VALUE`"),
     Script("NVIDIA/Megatron-LM/examples/academic_paper_scripts/sc21/run_table_1.sh", SC21, 32, {"tp": 1, "pp": 1,

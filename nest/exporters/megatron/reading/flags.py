@@ -188,6 +188,9 @@ COSTLY = {
 _DECIDING = re.compile(r"parallel-size$|parallelism$|num-experts$|-schedule$|zero-bubble$")
 """Flags that change the plan, whosever they are: `--depth-tensor-model-parallel-size`, `--moe-num-experts`."""
 
+_TELLING = frozenset({"--num-layers", "--hidden-size", "--global-batch-size", "--tensor-model-parallel-size"})
+"""Without one of these, and with as many flags that nobody knows, a program is another than Megatron-LM."""
+
 HARMLESS = """
 DDP-impl abort-on-unmet-* activation-func-clamp-value app-tag-* apply-residual-connection-post-layernorm
 calc-ft-timeouts check-* codecarbon-* contigious-checkpointing cuda-graph-modules cuda-graph-scope deepspeed-*
@@ -231,8 +234,10 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
     others = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
     for flag in filter(_DECIDING.search, others):
         flags.problem(f"{flag} is of a fork of Megatron-LM, cuts or orders the work in its own way, and is not priced.")
-    if others and len(others) == len(flags.words):
-        flags.problem(f"no flag here is one of Megatron-LM's: {', '.join(sorted(others)[:8])}.")
+    if 2 * len(others) > len(flags.words) and _TELLING.isdisjoint(flags.words):
+        flags.problem(
+            f"few flags here are Megatron-LM's, and none says how it trains; others: {', '.join(others[:8])}."
+        )
     if unread and others:
         flags.note(f"nest does not know these flags, nor whether they cost anything: {', '.join(sorted(others))}.")
 

@@ -33,7 +33,9 @@ PROGRAMS = {
 FOLDERS = {"multimodal": VLM, "mimo": MIMO}
 """What `train.py` in these folders trains (examples/ of Megatron-LM). Other folders are anybody's, such as `albert`."""
 
-IDLE = re.compile(r"generat|inference|server|evaluat|preprocess|convert|export|quantiz|prune|mmlu|lm_eval")
+IDLE = re.compile(
+    r"generat|inference|server|evaluat|preprocess|convert|export|quantiz|prune|validat|feature_extract|mmlu|lm_eval"
+)
 """Names of programs that train nothing; nor do those right in these folders."""
 
 IDLE_FOLDERS = frozenset({"tasks", "tools"})
@@ -43,7 +45,8 @@ PLAIN = re.compile(r"gpt|llama|qwen|mixtral|mistral|deepseek|moe|megatron\.train
 
 FLAGS = {
     "language-model-type": VLM, "vision-model-type": VLM, "freeze-LM": VLM, "freeze-ViT": VLM, "image-tag-type": VLM,
-    "pixel-shuffle": VLM, "allow-missing-vision-projection-checkpoint": VLM,
+    "pixel-shuffle": VLM,
+    "disable-vision-class-token": VLM, "mrope-section": VLM, "allow-missing-vision-projection-checkpoint": VLM,
     "decoder-num-layers": T5, "pipeline-model-parallel-split-rank": T5, "decoder-seq-length": T5,
     "encoder-pipeline-model-parallel-size": T5, "encoder-tensor-model-parallel-size": T5,
     "bert-no-binary-head": BERT,
