@@ -788,7 +788,7 @@ LAUNCHED = [
            "zero": 1, "recompute": "selective"}, {"global_batch": 1024, "sequence_length": 4096, "precision": "bf16"},
            options={"devices_per_node": 8}, beside={"train.sh": SAKURA_TRAIN}),
     Script(f"{LJ}/v4-high-quality-abci/pretrain/qsub_train.sh", PBS_TASK, refused="is called without "
-           "flags, and what the script sources is not here"),
+           "flags that say how it trains, and what the script sources is not here"),
     Script(f"{LJ}/v4-moe-ablation/exp1.sh", PBS_MOE, 256, {"tp": 1, "ep": 8, "dp": 256, "micro_batch": 2, "zero": 1},
            {"global_batch": 1024, "sequence_length": 4096, "precision": "bf16"}),
     Script("argonne-lcf/Megatron-DeepSpeed/train_llama_alcf_polaris_hzheng.sh", POLARIS, 8, {"tp": 1, "dp": 8,

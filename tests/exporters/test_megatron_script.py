@@ -231,9 +231,9 @@ def test_placeholders_are_no_redirections() -> None:
 
 def test_sourced_files_are_read_where_they_are_and_told_where_not(tmp_path: Path) -> None:
     (tmp_path / "common.sh").write_text("A=(--bf16 --lr $1)\n")
-    text = "source $(dirname $0)/common.sh 3\n. elsewhere.sh\ntorchrun gpt.py ${A[@]}\n"
+    text = "source $(dirname $0)/common.sh 3\n. elsewhere.sh\ntorchrun gpt.py --num-layers 2 ${A[@]}\n"
     launch = find_launch(text, LaunchOptions(folder=tmp_path))
-    assert launch.words == ("--bf16", "--lr", "3")
+    assert launch.words == ("--num-layers", "2", "--bf16", "--lr", "3")
     assert "taken to set nothing: elsewhere.sh" in launch.notes[1]
 
 
@@ -291,7 +291,10 @@ def test_the_run_that_is_read_is_told_where_there_are_others() -> None:
     [
         ("eval $(compose)\n", "what only a run would tell may call one, on line 1"),
         ("TP=2 ./train.sh\n", r"the scripts that it runs are not here: \./train\.sh"),
-        ("source flags.sh\ntorchrun gpt.py ${ARGS[@]}\n", "gpt.py is called without flags, .* not here: flags.sh"),
+        (
+            "source flags.sh\ntorchrun gpt.py ${ARGS[@]} --save x\n",
+            "gpt.py is called without flags .* not here: flags.sh",
+        ),
     ],
 )
 def test_what_a_program_may_be_hidden_behind_is_told(text: str, told: str) -> None:

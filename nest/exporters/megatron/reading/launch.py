@@ -169,8 +169,11 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
         call, [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))]
     )
     notes += _unset(rest, text)
-    if absent and not any(word.startswith("--") for word in rest):
-        raise InputError(f"{words[place]} is called without flags, and what the script sources is not here: {absent}.")
+    if absent and not _flags_known((call, place)):
+        raise InputError(
+            f"{words[place]} is called without flags that say how it trains, and what the script sources is not here: "
+            f"{absent}."
+        )
     try:
         devices, sentence = count_ranks((*call.around, *words[:place]), variables, options, script.files)
     except InputError as error:
