@@ -82,6 +82,7 @@ COMMANDS = (
     Command(
         ("report", FILE, "--without", "frontier", "--without", "sensitivity"), ("plan",), (TIME, ("-o", OUTPUTS)), 3
     ),
+    Command(("sweep", FILE, "--output", "rows.csv", "--jobs", "1"), ("study",), (STRICT, ("--engine", ("local",))), 3),
     Command(("models", FILE), ("model",), (JSON, ("--sequence-length", ("128",))), 10),
     Command(
         ("init", "--model", FILE, "--cluster", FILE, "--global-batch", "8", "--sequence-length", "256"),

@@ -19,6 +19,7 @@ Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
 
 LOGS = Path(__file__).parents[1] / "calibrate" / "logs"
+BASE = Path(__file__).parents[2] / "examples" / "measured-layers" / "problem.yaml"
 NODE = {"name": "mm", "op": "aten.mm.default", "inputs": ["x", "p_w"], "shape": [[1, 8]]}
 """Of an exported program, which nest refuses without its plug-in."""
 SCRIPT = {"--num-layers": "4", "--pipeline-model-parallel-size": "2", "--global-batch-size": "8"}
@@ -44,7 +45,9 @@ def inputs() -> dict[str, list[Input]]:
     ]
     operators = [{**OPERATOR, "shape": {**OPERATOR["shape"], "rows": 2**n}, "seconds": 1e-6 * 2**n} for n in range(6)]
     runs = [{**RUN, "problem": {**DESCRIBED, "fixed": {"pp": 2}}, "measured": {"batch_time": 0.1 * n}} for n in (1, 2)]
+    study = {"nest": 1, "base": str(BASE), "vary": {"cluster.memory": ["16 GB", "1 GB"]}, "time_limit": "5 s"}
     return {
+        "study": [(".json", study), (".json", {**study, "points": [{"training.global_batch": 16, "fixed.pp": 2}]})],
         "problem": [(".json", each) for each in problems],
         "plan": [(".json", each) for each in sorted(plans, key=lambda each: json.dumps(each))],
         "model": [

@@ -340,3 +340,43 @@ def test_a_better_cluster_that_is_slower_is_told(tmp_path: Path) -> None:
         "row 8 is row 6",
         "row 8 is row 7",
     ]
+
+
+def test_a_worker_of_a_scheduler_that_is_lost_loses_nothing(study: Path, whole: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="the extra `dask` runs sweeps on Dask")
+    address, python = tmp_path / "scheduler.json", [sys.executable, "-m"]
+    options = ["--no-dashboard", "--scheduler-file", str(address)]
+    scheduler = [*python, "distributed.cli.dask_scheduler", "--port", "0", *options]
+    worker = [*python, "distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", *options]
+    ended = [subprocess.Popen(scheduler, stderr=subprocess.DEVNULL)]
+    try:
+        workers = [subprocess.Popen(worker, stderr=subprocess.DEVNULL) for _ in range(2)]
+        ended += workers
+        while not address.exists():
+            time.sleep(0.1)
+        output = tmp_path / "rows.jsonl"
+
+        def kill_one(done: int, of: int) -> None:
+            if done >= 3:
+                workers[0].kill()
+
+        where = json.loads(address.read_text())["address"]
+        nest.sweep(study, output=output, engine="dask", scheduler=where, progress=kill_one)
+        assert workers[0].wait(60) == -signal.SIGKILL
+        assert output.read_bytes() == whole.read_bytes()
+    finally:
+        for process in ended:
+            process.kill()
+            process.wait()
+
+
+def test_a_scheduler_that_does_not_answer_is_told(study: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="the extra `dask` runs sweeps on Dask")
+    with pytest.raises(InputError, match=r"--scheduler nowhere: no scheduler answers there"):
+        nest.sweep(study, output=tmp_path / "rows.csv", engine="dask", scheduler="nowhere")
+
+
+def test_dask_without_its_extra_is_told(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"needs Dask; install it with `pip install 'nest-planner\[dask\]'`"):
+        nest.sweep(study, output=tmp_path / "rows.csv", engine="dask")
