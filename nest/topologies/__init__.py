@@ -12,6 +12,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.generators import importers as generators
     from nest.topologies.graphs import NodeLinkImporter, gml, graphml
     from nest.topologies.htsim import HtsimImporter
+    from nest.topologies.hwloc import HwlocImporter
     from nest.topologies.ibnetdiscover import IbnetdiscoverImporter
     from nest.topologies.infragraph import InfragraphImporter
     from nest.topologies.kubernetes import KubernetesImporter
@@ -31,6 +32,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
         NvidiaSmiImporter(),
         RocmSmiImporter(),
         NcclXmlImporter(),
+        HwlocImporter(),
         SlurmConfImporter(),
         gml,
         AstraSimImporter(),
