@@ -24,6 +24,8 @@ MODULES = {
     "up": ("gate_proj", "up_proj"),
     "down": ("down_proj",),
     "logits": ("lm_head",),
+    "index_key": ("wk",),
+    "index_weights": ("weights_proj",),
 }
 """By the name of an operator within its layer (of feed-forward networks, how it ends), the modules of transformers that
 it stands for: with an axis `branch` one for each index, else the last."""
@@ -32,8 +34,14 @@ FUSED = {"query": "qkv_proj", "key_value": "qkv_proj", "up": "gate_up_proj"}
 """Modules of other families that hold several of these, such as Phi-3's and Megatron Core's (`linear_qkv`,
 `linear_fc1`): one adapter, whose first product all of them share."""
 
-EXPANDING = {"query": ("q_b_proj",), "key_value": ("kv_b_proj",)}
+NETWORKS = ("mlp", "expert", "shared_expert")
+"""How names of operators of feed-forward networks begin."""
+
+EXPANDING = {"query": ("q_b_proj",), "key_value": ("kv_b_proj",), "index_query": ("wq_b",)}
 """The same of projections out of a latent (`MODULES`)."""
+
+ABSORBED = ("absorbed_query", "context")
+"""The halves of `kv_b_proj`, in front of and behind sparse attention: no adapter is known there."""
 
 BRANCH, RANK = "branch", "rank"
 """Axes: of products put into one operator, and of what passes between the two products of an adapter."""
@@ -150,11 +158,12 @@ def _shares_weight(operator: Operator) -> bool:
 
 def _modules(operator: Operator) -> dict[str, int | None]:
     """What targets may call parts of `operator`: the modules it stands for, with their branch; None: all of it."""
-    if operator.kind != "matmul" or not operator.parameters or len(operator.inputs) > 1:
-        return {}
     short = operator.name.removeprefix(f"{operator.layer}/")
+    if operator.kind != "matmul" or not operator.parameters or len(operator.inputs) > 1 or short in ABSORBED:
+        return {}
     latent, branched = "latent" in operator.contracted, has_axis(operator.space, BRANCH)
-    named, key = EXPANDING if latent else MODULES, short if short in MODULES else short.rpartition("_")[2]
+    network, _, direction = short.rpartition("_")
+    named, key = EXPANDING if latent else MODULES, direction if network in NETWORKS else short
     modules = named.get(key) or (short,)
     found: dict[str, int | None] = {modules[-1]: None}
     if len(modules) > 1 and branched:
@@ -175,6 +184,11 @@ def _with_adapters(graph: OperatorGraph, lora: Lora) -> OperatorGraph:
         raise InputError(
             f"training.trainable.lora.targets: the model has no linear layer {unknown[0]!r:.80}; "
             f"it has {', '.join(sorted(known))}, and {ALL_LINEAR!r} stands for all but lm_head."
+        )
+    if ALL_LINEAR in lora.targets and any(o.name == f"{o.layer}/{ABSORBED[0]}" for o in graph.operators):
+        raise InputError(
+            f"training.trainable.lora.targets: nest knows no adapter of kv_b_proj in sparse attention; in place of "
+            f"{ALL_LINEAR!r} name {', '.join(sorted(known - {'lm_head', *FUSED.values()}))}, or some of them."
         )
     if "lm_head" in lora.targets and any(_shares_weight(operator) for operator in graph.operators):
         raise InputError(

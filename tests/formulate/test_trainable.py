@@ -1,6 +1,7 @@
 """`training.trainable`: adapters, frozen layers, and what of memory, time and communication is left of them."""
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy
@@ -19,6 +20,7 @@ from nest.instance import Candidate
 from nest.spec import Lora, Problem, Trainable, Training, TransformerSpec
 from tests.bare_devices import bare
 from tests.formulate.conftest import DENSE, EXPERTS
+from tests.strategies.families import FAMILIES, TOKENS
 
 LAYERS = ("embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head")
 
@@ -128,6 +130,21 @@ def test_published_runs_of_qwen(size: str, length: int, gigabytes: float, second
     assert found.batch_time is not None
     assert 0.9 < found.batch_time / seconds < 1.1
     assert 0.8 < found.stages[0].memory / (gigabytes * 1e9) < 1.05
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"deepseek_v32"}))
+def test_every_family_has_adapters_beside_its_linear_layers(family: str) -> None:
+    def loaded(trainable: Trainable | None) -> OperatorGraph:
+        return load_model(FAMILIES[family], Training(1, TOKENS, trainable=trainable), registry())
+
+    wanted = 0
+    for operator in loaded(None).operators:
+        if operator.kind == "matmul" and operator.parameters and operator.name != "head/logits":
+            weight = max(operator.parameters, key=lambda each: each.count)
+            branches, experts = (dict(weight.shape).get(axis, 1) for axis in ("branch", "experts"))
+            inner = prod(size for axis, size in weight.shape if axis in operator.contracted)
+            wanted += 3 * experts * (branches * inner + weight.count // (experts * inner))
+    assert trained_count(loaded(lora(3, "all-linear"))) == wanted
 
 
 def test_adapters_add_the_products_of_the_paper() -> None:
@@ -308,6 +325,7 @@ def test_a_plan_is_found_proved_checked_and_told(problem: Callable[..., Problem]
         (DENSE, ("haed",), "no layer 'haed'; layers are embedding, layers.0, ..., layers.3, head"),
         (DENSE, ("layers.0/attention",), "nothing that it names has parameters"),
         ({"transformer": LATENT_MODEL}, lora(4, "qkv_proj"), "no linear layer 'qkv_proj'"),
+        (FAMILIES["deepseek_v32"], lora(4, "all-linear"), "no adapter of kv_b_proj in sparse attention"),
         (PREDICTING, lora(4, "lm_head"), "leave lm_head or mtp_layers out"),
         (DENSE, Trainable(), "nothing that it names has parameters"),
         ("gpt2", ("head",), "'head' shares its weight with 'embedding'; name both or neither"),
