@@ -74,10 +74,12 @@ WORDS: Mapping[str, Words] = {
         "python", SCRIPT, "--deepspeed", "--deepspeed_config", f"{folder}/deepspeed.json"
     ),
     "megatron-bridge": lambda _, folder: ("python", RECIPE, "--config-file", f"{folder}/megatron_bridge.yaml"),
-    "pytorch": lambda _, folder: ("python", SCRIPT),
+    "axolotl": lambda _, folder: ("python", "-m", "axolotl.cli.train", f"{folder}/axolotl.yaml"),
+    "nanotron": lambda _, folder: ("python", "run_train.py", "--config-file", f"{folder}/nanotron.yaml"),
+    **dict.fromkeys(("pytorch", "lightning"), lambda _, folder: ("python", SCRIPT)),
 }  # fmt: skip
 """By exporter. DeepSpeed: `add_config_arguments` (deepspeed/__init__.py); Megatron-Bridge: its recipes' own scripts
-(tutorials/recipes/llama/02_pretrain_with_yaml.py); Galvatron: scripts of models/*/scripts."""
+(tutorials/recipes/llama/02_pretrain_with_yaml.py); Axolotl: docs/multi-node.qmd; nanotron: run_train.py; Galvatron: scripts of models/*/scripts."""
 
 
 def command(plan: PlanDocument, folder: str) -> Command:
