@@ -79,7 +79,8 @@ WORDS: Mapping[str, Words] = {
     **dict.fromkeys(("pytorch", "lightning"), lambda _, folder: ("python", SCRIPT)),
 }  # fmt: skip
 """By exporter. DeepSpeed: `add_config_arguments` (deepspeed/__init__.py); Megatron-Bridge: its recipes' own scripts
-(tutorials/recipes/llama/02_pretrain_with_yaml.py); Axolotl: docs/multi-node.qmd; nanotron: run_train.py; Galvatron: scripts of models/*/scripts."""
+(tutorials/recipes/llama/02_pretrain_with_yaml.py); Axolotl: docs/multi-node.qmd;
+nanotron: run_train.py; Galvatron: scripts of models/*/scripts."""
 
 
 def command(plan: PlanDocument, folder: str) -> Command:
