@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nest.whatif.explain import Explanation
     from nest.whatif.nearest_plan import Nearest
     from nest.whatif.pareto_front import FrontierPoint
+    from nest.whatif.recommend import Recommendation
     from nest.whatif.sensitivity import Response
     from nest.whatif.sweep.run import SweepResult
 
@@ -42,7 +43,6 @@ Answer = TypeVar("Answer")
 
 INSTALLED: Any = None
 """In the place of a registry: that of the installed plug-ins, which each verb is then called with."""
-
 
 SEED, EVALUATIONS = 1, 1000
 """Of planners that draw random numbers; plans that one may price which tries plans out, seconds for most problems."""
@@ -185,8 +185,7 @@ def evaluate(
 ) -> PlanDocument:
     """The plan that the problem's `fixed` describes, priced; what it leaves open takes the usual framework default.
 
-    It need not satisfy `constraints`: those that it does not are its `violates`. What `solve` would not try without
-    `fixed` is in its `outside`.
+    It need not satisfy `constraints`: those it does not are its `violates`; what `solve` would not try, its `outside`.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
@@ -555,6 +554,40 @@ def exported(
             return solve(problem, progress=progress, plugins=known)
 
         return export_checked(read, to, known, search if near else None)
+
+
+@_restarted
+def recommend(
+    problem: Source | Problem,
+    *,
+    within: float,
+    budget: float | None = None,
+    clusters: Sequence[str] = (),
+    changes: Changes | None = None,
+    curve: str | Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    strict_plugins: bool = False,
+    plugins: Registry = INSTALLED,
+) -> Recommendation:
+    """How many nodes of which cluster train a problem's model in time: the fewest, the cheapest, the fastest.
+
+    Args:
+        problem: a path, a mapping as read from a file, or a `Problem`, with `training.tokens`.
+        within: seconds that the training may take.
+        budget: what it may cost, in the currency of `cluster.price`.
+        clusters: names, or files with a `cluster` section; none: the problem's own and all of the catalogue.
+        changes: keys of its sections in place of what is written.
+        curve: file that the plan of every number of nodes is written to (`nest.whatif.curve`).
+        progress: called with the cluster that comes next, how many are done, and how many there are.
+        strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
+        plugins: registered strategies and the like; left out, those installed.
+
+    Raises:
+        nest.errors.InputError: the problem or a cluster cannot be used, or the file cannot be written.
+    """
+    from nest.whatif.recommend import Wanted, recommendation
+
+    return recommendation(problem, clusters, changes, Wanted(within, budget, curve), plugins, progress)
 
 
 @_restarted

@@ -69,10 +69,11 @@ def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Chan
 
 def time_limit(limits: str) -> Any:
     """The option `--time-limit`: seconds, or a time with its unit; `limits` says of what."""
-    return typer.Option(None, "--time-limit", metavar="S", parser=_seconds, help=f"{limits} Seconds, or as in 5min.")
+    return typer.Option(None, "--time-limit", metavar="S", parser=seconds, help=f"{limits} Seconds, or as in 5min.")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A time from the command line: seconds, or with a unit."""
     try:
         return float(text)  # Whatever number it is, the search says what limits can be.
     except ValueError:

@@ -122,6 +122,9 @@ class Configuration:
         return max(choice.zero for choice in self.choices)
 
 
+Computed = tuple[int, Schedule, int, int, Sequence[int]]
+"""Plans that compute alike: candidate, schedule, replicas, micro-batches, and the numbers of stages."""
+
 ChunkedCounts = Callable[[Schedule, int, int], tuple[int, ...]]
 """Numbers of stages of a schedule of several chunks, for so many micro-batches, and at most so many stages."""
 
@@ -156,14 +159,9 @@ def configurations(
         choices = stage_choices(instance, candidate)
         for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
             for replicas, micro_batches in batches:
-                size, chunks = replica_size(instance.cluster, candidate.width, replicas), chunks_of(schedule)
+                size = replica_size(instance.cluster, candidate.width, replicas)
                 slots = size // candidate.width
-                counts = stage_counts(instance, min(slots, most_stages))
-                if chunks > 1:
-                    counts = chunked_counts(schedule, micro_batches, slots)
-                    exclusions.uneven += not counts
-                else:
-                    counts = admitted.among(schedule, micro_batches, counts)
+                counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
                 if counts and limit < inf:
                     fast = bounds.of(index, schedule, micro_batches, counts) <= limit
                     exclusions.slow += len(counts) - int(fast.sum())
@@ -176,6 +174,42 @@ def configurations(
                             result.append(Configuration(len(result), *shared, allowed, degree))
     exclusions.never = rules.never()
     return result, exclusions
+
+
+def computed(instance: Instance, most_stages: int, chunked_counts: ChunkedCounts) -> Iterator[Computed]:
+    """What all plans of one candidate are for whom only compute counts, whatever constraints say of them.
+
+    Args:
+        instance: the problem.
+        most_stages: stages the layer graph can be cut into.
+        chunked_counts: numbers of stages a schedule of several chunks may have.
+    """
+    exclusions = Exclusions()
+    admitted = Admitted(exclusions)
+    for index, candidate in enumerate(instance.candidates):
+        batches = list(_batches(instance, candidate, exclusions))
+        for schedule, (replicas, micro_batches) in product(instance.space.schedules, batches):
+            slots = replica_size(instance.cluster, candidate.width, replicas) // candidate.width
+            counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
+            if counts:
+                yield index, schedule, replicas, micro_batches, counts
+
+
+def _counts(
+    instance: Instance,
+    schedule: Schedule,
+    micro_batches: int,
+    slots: int,
+    most_stages: int,
+    admitted: "Admitted",
+    chunked_counts: ChunkedCounts,
+) -> Sequence[int]:
+    """The numbers of stages that a schedule may have on so many slots."""
+    if chunks_of(schedule) == 1:
+        return admitted.among(schedule, micro_batches, stage_counts(instance, min(slots, most_stages)))
+    counts = chunked_counts(schedule, micro_batches, slots)
+    admitted.exclusions.uneven += not counts
+    return counts
 
 
 def mixed_configurations(
