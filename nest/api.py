@@ -578,7 +578,7 @@ def recommend(
         clusters: names, or files with a `cluster` section; none: the problem's own and all of the catalogue.
         changes: keys of its sections in place of what is written.
         curve: file that the plan of every number of nodes is written to (`nest.whatif.curve`).
-        progress: called with the cluster that comes next, how many are done, and how many there are.
+        progress: called with which cluster is answered, how many are, and how many there are.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered strategies and the like; left out, those installed.
 

@@ -10,10 +10,8 @@ takes memory. What never rises is the least time of n nodes or fewer, as nodes m
 found by asking every number below, each proved to miss the deadline.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil, inf
-from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +23,19 @@ from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.problem import Changes, Source, naming, read_record, self_contained
 from nest.formulate.target import runs_on, with_target
-from nest.hooks.registry import Registry
+from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result
 from nest.io import check_writable, is_file_name, write_text
 from nest.report.decisions import decisions_text
 from nest.report.plan_summary import SECONDS_AN_HOUR
-from nest.solve.decision import fastest_within, simplified
-from nest.solve.solver import solve
 from nest.spec import ClusterSpec, PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.curve import curve_lines
 from nest.whatif.nodes import Nodes, Sizes
+from nest.whatif.sweep.run import engine_called
 
 Told = Callable[[str, int, int], None]
-"""Called with the cluster that is asked about next, how many were, and how many there are."""
+"""Called with which cluster is answered, how many are, and how many there are."""
 
 Answer = dict[str, Any]
 """A number of nodes with its plan, as `--json` has it."""
@@ -115,7 +112,7 @@ def recommendation(
         changes: keys of its sections in place of what is written.
         wanted: what is asked.
         known: registered strategies and the like.
-        progress: called before each cluster.
+        progress: called after each cluster.
         jobs: processes at work; None: one for each core there is for this one.
 
     Raises:
@@ -138,17 +135,21 @@ def recommendation(
     asked = _Asked(problem, written, base, known, wanted)
     each = tuple(names) or tuple(dict.fromkeys((asked.own, *clusters())))
     found = []
-    for done, answer in enumerate(_answers(asked, each, jobs)):
+    for answer in _answers(asked, each, jobs):
         found.append(answer)
-        if progress is not None and done + 1 < len(each):
-            progress(each[done + 1], done + 1, len(each))
+        if answer["unknown"]:
+            raise InputError(answer["error"])
+        if progress is not None:
+            progress(f"{answer['cluster']} is answered", len(found), len(each))
+    found.sort(key=lambda answer: int(answer.pop("place")))
     refused = [each["error"] for each in found if each["error"] is not None]
     if len(refused) == len(found):
         raise InputError(refused[0])
     rows = [row for each in found for row in each.pop("rows")]
+    told = tuple({key: value for key, value in each.items() if key not in ("unknown", "error")} for each in found)
     if curve is not None:
         write_text(curve, curve_lines(rows))
-    return Recommendation(problem.training.tokens, wanted, tuple(found))
+    return Recommendation(problem.training.tokens, wanted, told)
 
 
 @frozen
@@ -160,6 +161,18 @@ class _Asked:
     base: Path | None
     known: Registry
     wanted: Wanted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process has a registry of its own, of what is installed."""
+        return _asked_elsewhere, (self.problem, self.written, self.base, self.wanted, self.known.strict)
+
+    def __call__(self, item: tuple[int, str]) -> dict[str, Any]:
+        """What the cluster of this name needs, and its place among those asked about."""
+        answer: dict[str, Any] = {"place": item[0], "unknown": False}
+        try:
+            return answer | self.known.run(lambda: self.of(item[1]))
+        except InputError as error:
+            return {**answer, "unknown": True, "error": str(error)}
 
     @property
     def own(self) -> str:
@@ -193,23 +206,22 @@ class _Asked:
         return answer
 
 
-_asked: list[_Asked] = []
-"""What a process that was forked is to answer: registries cannot be sent to it."""
+def _asked_elsewhere(
+    problem: Problem, written: Mapping[str, Any], base: Path | None, wanted: Wanted, strict: bool
+) -> _Asked:
+    return _Asked(problem, written, base, registry(strict=strict), wanted)
 
 
 def _answers(asked: _Asked, names: Sequence[str], jobs: int | None) -> Iterator[dict[str, Any]]:
-    """What each cluster needs, in order; by several processes where the system can fork."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(jobs or cores, len(names))
-    if count < 2 or "fork" not in get_all_start_methods():
-        yield from map(asked.of, names)
-        return
-    with get_context("fork").Pool(count, _asked.append, (asked,)) as pool:
-        yield from pool.imap(_answered, names)
+    """What each cluster needs, as they come, each with its `place` among the names.
 
-
-def _answered(name: str) -> dict[str, Any]:
-    return _asked[-1].of(name)
+    Processes answer that know what is installed; where something else is registered, this one does.
+    """
+    items = tuple(enumerate(names))
+    if asked.known is not registry(strict=asked.known.strict):
+        yield from map(asked, items)
+    else:
+        yield from engine_called("local", jobs, None, asked.known).submit(asked, items)
 
 
 @frozen
@@ -269,6 +281,9 @@ class _Search:
         return self._found[count] if count in self._found and self._found[count].seconds <= limit else None
 
     def _decide(self, count: int, limit: float) -> _Found | None:
+        from nest.solve.decision import fastest_within, simplified
+        from nest.solve.solver import solve
+
         try:
             problem, instance, formulation = self.sizes.formulated(count)
         except InputError as error:

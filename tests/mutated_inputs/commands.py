@@ -74,6 +74,12 @@ COMMANDS = (
         2,
     ),
     Command(
+        ("recommend", FILE, "--within", "30d", "--cluster", "dgx-h100-superpod-8"),
+        ("problem",),
+        (JSON, STRICT, ("--tokens", ("1B",)), ("--budget", ("1k",)), ("--curve", OUTPUTS)),
+        1,
+    ),
+    Command(
         ("export", FILE, "--to"),
         ("plan",),
         (("", ("megatron", "deepspeed", "torchtitan", "accelerate", "mpi", "slurm")), JSON, OUTPUT, ("--nearest", ())),
