@@ -93,8 +93,9 @@ def _show(result: "SweepResult", output: Path) -> None:
             for row in result.rows
         ]
         show_table(header, rows)
+    points = f"{len(result.rows)} point" + "s" * (len(result.rows) > 1)
     counts = ", ".join(f"{count} {status}" for status, count in result.statuses.items())
-    typer.echo(f"{output}: {len(result.rows)} points, {counts}; {result.solved} solved now")
+    typer.echo(f"{output}: {points}, {counts}; {result.solved} solved now")
 
 
 def _says_something(name: str, result: "SweepResult") -> bool:

@@ -8,9 +8,10 @@ and any of them takes the next item, where neighbours are to go to one.
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from threading import current_thread, main_thread
 from typing import Any
 
 from attrs import evolve, frozen
@@ -96,7 +97,8 @@ class _Worker:
         context = get_context("spawn")
         self.connection, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, function), name="nest sweep", daemon=True)
-        self._process.start()
+        with _interrupts_ignored():
+            self._process.start()
         other.close()  # Only the process holds that end, so that its death is noticed.
 
     def give(self, item: Any) -> None:
@@ -122,6 +124,22 @@ class _Worker:
         self._process.join()
 
 
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Let a process that starts meanwhile ignore Ctrl-C, which reaches all: the one that waits ends the others.
+
+    What is ignored stays so in a new program (POSIX.1-2017, `exec`), and Python leaves it so.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _why(code: int | None) -> str:
     if code is not None and code < 0:
         return f"killed by signal {-code}"
@@ -130,7 +148,6 @@ def _why(code: int | None) -> str:
 
 def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
     """Answer until the other end is closed, be it that whoever has started this was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the one that waits ends the others.
     with suppress(EOFError, OSError):
         while True:
             item = connection.recv()

@@ -21,6 +21,7 @@ from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.whatif.sweep.journal import Journal, journal_of
 from nest.whatif.sweep.monotone import contradictions
+from nest.whatif.sweep.point import versions
 from nest.whatif.sweep.points import problem_at, read_points
 from nest.whatif.sweep.run import run_sweep
 
@@ -211,6 +212,16 @@ def test_what_is_finished_is_not_solved_again(whole: Path, tmp_path: Path) -> No
     assert nest.sweep(written(tmp_path, vary=further), output=output, jobs=1).solved == 2
     limited = written(tmp_path, points=POINTS[:1], time_limit="1 min")
     assert nest.sweep(limited, output=output, jobs=1).solved == 1
+
+
+def test_another_plug_in_file_makes_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = tmp_path / "mine.py"
+    monkeypatch.setenv("NEST_PLUGINS", str(plugin))
+    seen = []
+    for text in ("", "", "# changed"):
+        plugin.write_text(text)
+        seen.append(versions(registry()))
+    assert seen[0] == seen[1] != seen[2]
 
 
 def test_killed_at_any_moment_it_comes_to_the_same(tmp_path: Path) -> None:

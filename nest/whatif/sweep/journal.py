@@ -104,6 +104,6 @@ def _key(line: bytes) -> str | None:
     if not line.endswith(b"\n"):
         return None
     with suppress(ValueError, KeyError, TypeError):
-        key = json.loads(line)["key"]
-        return key if isinstance(key, str) else None
+        answer = json.loads(line)
+        return answer["key"] if isinstance(answer["key"], str) and isinstance(answer["row"], dict) else None
     return None

@@ -17,6 +17,7 @@ from nest.formulate.instance import formulate
 from nest.formulate.priced_models import UNPRICED, PricedModels
 from nest.formulate.problem import naming, refuse_contradictions, whole_problem
 from nest.formulate.target import simpler_within, with_target
+from nest.hooks.loader import named_plugins
 from nest.hooks.registry import Registry, registry
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
@@ -149,8 +150,13 @@ def sharing(problem: Problem) -> str:
 
 
 def versions(known: Registry) -> dict[str, str]:
-    """The versions that answers depend on: of nest, of its plug-ins, and of what it reckons with."""
-    return {**known.installed(), "numpy": numpy.__version__}
+    """The versions that answers depend on: of nest, of its plug-ins, and of what it reckons with.
+
+    A plug-in that is a file has no version, but content.
+    """
+    files = {each.distribution: Path(each.name) for each in named_plugins() if each.name.endswith(".py")}
+    contents = {name: sha256(path.read_bytes()).hexdigest()[:12] for name, path in files.items() if path.is_file()}
+    return {**known.installed(), **contents, "numpy": numpy.__version__}
 
 
 def answer(plan: PlanDocument, known: Registry) -> dict[str, Any]:
