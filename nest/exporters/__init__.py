@@ -111,6 +111,21 @@ def nest_exporters() -> list[Exporter]:
             "a YAML overlay for a recipe of Megatron-Bridge: megatron_bridge.yaml",
             "megatron.bridge",
         ),
+        MegatronCore(
+            "nemo",
+            "NeMo 1: a Hydra file for its megatron_gpt_pretraining.py: nemo_config.yaml",
+            "megatron.relatives.nemo",
+        ),
+        MegatronCore(
+            "verl",
+            "verl: the actor's training step as a Hydra file: verl_trainer.yaml",
+            "megatron.relatives.verl",
+        ),
+        MegatronCore(
+            "ms-swift",
+            "Megatron-SWIFT: the YAML that `megatron pt` and `megatron sft` take: megatron_swift.yaml",
+            "megatron.relatives.swift",
+        ),
         Framework(
             "torchtitan",
             "torchtitan: TOML for 0.2, Python configuration for 0.3, pipeline schedule as CSV",
@@ -192,6 +207,34 @@ def nest_plan_readers() -> list[PlanReader]:
             "megatron.reading",
             "read_megatron",
             ("torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1",),
+        ),
+        Reader(
+            "megatron-bridge",
+            "Megatron-Bridge: an overlay, or the configuration it saves, as YAML",
+            "megatron.bridge",
+            "read",
+            ("model: {tensor_model_parallel_size: 2, sequence_parallel: true}\ntrain: {micro_batch_size: 1}\n",),
+        ),
+        Reader(
+            "nemo",
+            "NeMo 1: the YAML of its megatron_gpt_pretraining.py and of its launcher",
+            "megatron.relatives.nemo",
+            "read",
+            ("trainer: {devices: 8, num_nodes: 1}\nmodel: {tensor_model_parallel_size: 2, micro_batch_size: 1}\n",),
+        ),
+        Reader(
+            "verl",
+            "verl: its YAML, or a script that runs its trainer; the actor's training step is priced",
+            "megatron.relatives.verl",
+            "read",
+            ("actor_rollout_ref: {actor: {strategy: megatron, ppo_micro_batch_size_per_gpu: 1}}\n",),
+        ),
+        Reader(
+            "ms-swift",
+            "Megatron-SWIFT: a script that runs `megatron sft` or `megatron pt`, or the YAML it takes",
+            "megatron.relatives.swift",
+            "read",
+            ("NPROC_PER_NODE=8 megatron pt --tensor_model_parallel_size 2 --micro_batch_size 1 --max_length 4096",),
         ),
         Reader(
             "torchtitan",

@@ -76,11 +76,15 @@ WORDS: Mapping[str, Words] = {
     "megatron-bridge": lambda _, folder: ("python", RECIPE, "--config-file", f"{folder}/megatron_bridge.yaml"),
     "axolotl": lambda _, folder: ("python", "-m", "axolotl.cli.train", f"{folder}/axolotl.yaml"),
     "nanotron": lambda _, folder: ("python", "run_train.py", "--config-file", f"{folder}/nanotron.yaml"),
+    "nemo": lambda _, folder: (
+        "python", "megatron_gpt_pretraining.py", "--config-dir", folder, "--config-name", "nemo_config"
+    ),
     **dict.fromkeys(("pytorch", "lightning"), lambda _, folder: ("python", SCRIPT)),
 }  # fmt: skip
 """By exporter. DeepSpeed: `add_config_arguments` (deepspeed/__init__.py); Megatron-Bridge: its recipes' own scripts
 (tutorials/recipes/llama/02_pretrain_with_yaml.py); Axolotl: docs/multi-node.qmd;
-nanotron: run_train.py; Galvatron: scripts of models/*/scripts."""
+nanotron: run_train.py; Galvatron: scripts of models/*/scripts; NeMo 1: Hydra's `--config-dir`, beside the folder of its own
+files (nemo/core/config/hydra_runner.py)."""
 
 
 def command(plan: PlanDocument, folder: str) -> Command:

@@ -1,4 +1,4 @@
-"""The exporter of Megatron-Bridge, whose recipes configure Megatron Core.
+"""Megatron-Bridge, whose recipes configure Megatron Core: an overlay is written, and overlays are read.
 
 Fields: `ConfigContainer` (src/megatron/bridge/training/config.py), `CommOverlapConfig` (training/comm_overlap.py) and
 the named precisions of training/mixed_precision.py of NVIDIA-NeMo/Megatron-Bridge 067f987d (after 0.6.0), and
@@ -12,17 +12,30 @@ from typing import Any
 
 from attrs import evolve
 
-from nest.deployment import Deployment, Limits
+from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import problem_of, samples
-from nest.exporters.megatron import flags as megatron
-from nest.exporters.megatron.flags import flag_groups, transformer_of
+from nest.exporters.common import problem_of
+from nest.exporters.keys import Keys, launched, opened
+from nest.exporters.megatron.flags import transformer_of
 from nest.exporters.megatron.model_flags import feed_forwards
-from nest.exporters.megatron.notation import FLAG, Flags, given_flags
-from nest.exporters.megatron.parallel_flags import CONTEXT_EXCHANGES, environment
+from nest.exporters.megatron.notation import Flags
+from nest.exporters.megatron.parallel_flags import environment
+from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, MODULES, trained
+from nest.exporters.megatron.relatives.core import (
+    COSTS,
+    DEGREES,
+    EXPERTS,
+    FREE,
+    RECOMPUTE,
+    STAGES,
+    WIDTHS,
+    typed,
+    under,
+)
+from nest.exporters.megatron.relatives.dialect import Dialect, Row
 from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.hooks.pipelines import deployed
-from nest.spec import Architecture, Lora, PlanDocument, Problem, Training
+from nest.spec import Lora, PlanDocument, Problem, Training
 from nest.spec.architecture import LatentAttention
 from nest.spec.training import ALL_LINEAR
 
@@ -36,33 +49,169 @@ PRECISIONS = {
 }
 """Names that `mixed_precision` takes; None: there is none, and none is needed."""
 
+_BF16: Flags = {"--bf16": True}
+_HYBRID: Flags = {**_BF16, "--fp8-format": "hybrid"}
+_CURRENT: Flags = {
+    **_HYBRID,
+    "--fp8-recipe": "tensorwise",
+    "--fp8-param-gather": True,
+    "--first-last-layers-bf16": True,
+}
+
+NAMED: Row = {
+    "fp16_mixed": {"--fp16": True},
+    "bf16_mixed": _BF16,
+    "bf16_with_fp8_delayed_scaling_mixed": {**_HYBRID, "--fp8-recipe": "delayed", "--fp8-param-gather": True},
+    "bf16_with_fp8_current_scaling_mixed": _CURRENT,
+    "bf16_with_fp8_subchannel_scaling_mixed": {**_HYBRID, "--fp8-recipe": "blockwise"},
+    "bf16_with_mxfp8_mixed": {
+        **_BF16,
+        "--fp8-format": "e4m3",
+        "--fp8-recipe": "mxfp8",
+        "--fp8-param-gather": True,
+    },
+    "bf16_with_nvfp4_mixed": {**_BF16, "--fp4-format": "e2m1"},
+}
+
 OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 
 ADAPTERS, FUSED_ADAPTERS = "megatron.bridge.peft.canonical_lora.CanonicalLoRA", "megatron.bridge.peft.lora.LoRA"
 
-MODULES = {
-    "q_proj": "linear_q",
-    "k_proj": "linear_k",
-    "v_proj": "linear_v",
-    "o_proj": "linear_proj",
-    "gate_proj": "linear_fc1_gate",
-    "up_proj": "linear_fc1_up",
-    "down_proj": "linear_fc2",
-}
-"""What `CanonicalLoRA` calls `training.trainable.lora.targets` (src/megatron/bridge/peft/canonical_lora.py)."""
-
-FUSED_MODULES = {
-    "qkv_proj": "linear_qkv",
-    "o_proj": "linear_proj",
-    "gate_up_proj": "linear_fc1",
-    "down_proj": "linear_fc2",
-}
-"""What `LoRA` calls them, which has one adapter for each module of Megatron Core (src/megatron/bridge/peft/lora.py)."""
-
 FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Targets that are one module of Megatron Core: it runs the adapters of all or of none."""
 
-Section = dict[str, Any]
+SHARDING: Row = {
+    word: {"--data-parallel-sharding-strategy": None if word == "no_shard" else word}
+    for word in ("no_shard", "optim", "optim_grads", "optim_grads_params")
+}
+
+REDUCED: Row = {True: {"--grad-reduce-in-bf16": None}, False: {"--grad-reduce-in-bf16": True}}
+"""`grad_reduce_in_fp32`."""
+
+ROWS: Mapping[str, Row] = {
+    "model.seq_length": "--seq-length",
+    **under("model", DEGREES, {"cp_comm_type": "--cp-comm-type"}, STAGES),
+    "model.mtp_num_layers": "--mtp-num-layers",
+    **under("model", RECOMPUTE, EXPERTS),
+    "train.micro_batch_size": "--micro-batch-size",
+    "train.global_batch_size": "--global-batch-size",
+    "dataset.seq_length": "--seq-length",
+    "optimizer.optimizer": "--optimizer",
+    "optimizer.use_distributed_optimizer": "?--use-distributed-optimizer",
+    "optimizer.use_precision_aware_optimizer": "?--use-precision-aware-optimizer",
+    "optimizer.exp_avg_dtype": typed("--exp-avg-dtype"),
+    "optimizer.exp_avg_sq_dtype": typed("--exp-avg-sq-dtype"),
+    "optimizer.optimizer_cpu_offload": "?--optimizer-cpu-offload",
+    "optimizer.optimizer_offload_fraction": "--optimizer-offload-fraction",
+    "optimizer.sgd_momentum": "--sgd-momentum",
+    "ddp.use_distributed_optimizer": "?--use-distributed-optimizer",
+    "ddp.num_distributed_optimizer_instances": "--num-distributed-optimizer-instances=1",
+    "ddp.overlap_grad_reduce": "?--overlap-grad-reduce",
+    "ddp.overlap_param_gather": "?--overlap-param-gather",
+    "ddp.use_megatron_fsdp": "?--use-megatron-fsdp",
+    "ddp.data_parallel_sharding_strategy": SHARDING,
+    "comm_overlap.tp_comm_overlap": "?--tp-comm-overlap",
+    "comm_overlap.overlap_grad_reduce": "?--overlap-grad-reduce",
+    "comm_overlap.overlap_param_gather": "?--overlap-param-gather",
+    "comm_overlap.overlap_moe_expert_parallel_comm": "?--overlap-moe-expert-parallel-comm",
+    "dist.use_megatron_fsdp": "?--use-megatron-fsdp",
+    "dist.use_tp_pp_dp_mapping": "?--use-tp-pp-dp-mapping",
+    "checkpoint.ckpt_format": "--ckpt-format",
+}
+
+MAIN_GRADIENTS = typed("--main-grads-dtype")
+
+ALSO: Mapping[str, Row] = {
+    "mixed_precision": NAMED,
+    "mixed_precision.bf16": "?--bf16",
+    "mixed_precision.fp16": "?--fp16",
+    "mixed_precision.fp8": "--fp8-format",
+    "mixed_precision.fp8_recipe": "--fp8-recipe",
+    "mixed_precision.fp8_param_gather": "?--fp8-param-gather",
+    "mixed_precision.fp4": "--fp4-format",
+    "mixed_precision.grad_reduce_in_fp32": REDUCED,
+    "ddp.grad_reduce_in_fp32": REDUCED,
+    **under("model", WIDTHS),
+    "model.multi_latent_attention": "?--multi-latent-attention",
+    **under("model", {name: f"--{name.replace('_', '-')}" for name in ("q_lora_rank", "kv_lora_rank", "v_head_dim")}),
+    **under("model", {name: f"--{name.replace('_', '-')}" for name in ("qk_head_dim", "qk_pos_emb_head_dim")}),
+    "model.add_bias_linear": "!--disable-bias-linear",
+    "model.add_qkv_bias": "?--add-qkv-bias",
+    "model.gated_linear_unit": "?--swiglu",
+    "model.normalization": "--normalization",
+    "model.position_embedding_type": "--position-embedding-type",
+    "model.share_embeddings_and_output_weights": "!--untie-embeddings-and-output-weights",
+    "model.vocab_size": "--vocab-size",
+    "model.attention_backend": "--attention-backend",
+    "model.cross_entropy_loss_fusion": "?--cross-entropy-loss-fusion",
+    "model.cross_entropy_fusion_impl": "--cross-entropy-fusion-impl",
+    "dataset.sequence_length": "--seq-length",
+    "dist.use_torch_fsdp2": "?--use-torch-fsdp2",
+    "optimizer.main_grads_dtype": MAIN_GRADIENTS,
+    "train.train_iters": "--train-iters",
+    "train.rampup_batch_size": "--rampup-batch-size",
+}
+
+DIALECT = Dialect(
+    "Megatron-Bridge",
+    rows=ROWS,
+    also=ALSO,
+    usual={},
+    left=(
+        *("--bf16", "--fp16", "--fp8-format", "--fp8-recipe", "--fp8-param-gather", "--fp4-format", "--fp4-recipe"),
+        *("--attention-backend", "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"),
+        *("--no-gradient-accumulation-fusion", "--init-model-with-meta-device", "--reuse-grad-buf-for-mxfp8-param-ag"),
+    ),
+    refused={
+        "model.is_hybrid_model": "nest prices decoders like GPT's, and this has Mamba layers",
+        "model.teacher": "nest does not price the teacher of a distillation",
+    },
+    assumed=under("model", COSTS)
+    | {"ddp.outer_dp_sharding_strategy": "replicas of shards are taken to hold all of it"},
+    harmless=(
+        *("*_target_", "checkpoint.*", "logger.*", "rng.*", "scheduler.*", "tokenizer.*", "profiling.*", "ft", "ft.*"),
+        *("straggler*", "rerun_state_machine.*", "validation.*", "env_vars.*", "dist.*", "dataset.*", "optimizer.*"),
+        *("mixed_precision.*", "comm_overlap.*", "ddp.*", "train.*", "nvrx*", "inprocess_restart*", "tensor_inspect*"),
+        *under("model", dict.fromkeys(FREE)),
+    ),
+    recipe=True,
+)
+
+SECTIONS = ("peft", "model", "train", "dataset", "optimizer", "ddp", "dist", "mixed_precision", "comm_overlap")
+
+
+def read(text: str, options: LaunchOptions | None = None) -> Reading:
+    """What an overlay, or a whole configuration as Megatron-Bridge saves it, says.
+
+    `options`: what else is said of the launch, of which the file says nothing.
+
+    Raises:
+        InputErrors: keys contradict each other, or say what nest cannot price.
+        InputError: it is no such file.
+    """
+    keys = Keys(opened(text, "megatron_bridge.yaml", "Megatron-Bridge's sections", SECTIONS))
+    if "_target_" in keys.content:  # A whole configuration has hundreds of fields with their defaults.
+        keys.asked.add("model")
+    devices = launched(keys, options or LaunchOptions())
+    # What overlaps stands in two sections, of which CommOverlapConfig wins (its `setup`).
+    extra: Flags = {
+        f"--{name.replace('_', '-')}": value
+        for name in ("overlap_grad_reduce", "overlap_param_gather")
+        if isinstance(value := keys.value(f"comm_overlap.{name}"), bool)
+    }
+    if keys.value("model.multi_latent_attention"):  # Which has no groups of queries.
+        extra |= {"--group-query-attention": None, "--num-query-groups": None}
+    gathers = [keys.value(f"{section}.overlap_param_gather") for section in ("comm_overlap", "ddp")]
+    if extra.get("--overlap-grad-reduce") is False and True in gathers:
+        extra["--overlap-param-gather"] = False
+        keys.note("overlap_param_gather without overlap_grad_reduce is priced as neither.")
+    adapters = {}
+    if keys.value("peft"):
+        keys.asked |= {"peft"}  # Whose scale and dropout change no cost.
+        names = MODULES if "Canonical" in str(keys.value("peft._target_")) else FUSED_MODULES
+        adapters = {"trainable": trained(keys, "peft.dim", "peft.target_modules", tuple(names.values()), 32)}
+    found = DIALECT.read(keys, devices, extra)
+    return evolve(found, settings={**found.settings, "training": {**found.settings["training"], **adapters}})
 
 
 def limits(problem: Problem) -> Limits:
@@ -73,7 +222,7 @@ def limits(problem: Problem) -> Limits:
     """
     for obstacle in (*_obstacles(problem.training), *_adapter_obstacles(problem)):
         raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")
-    return evolve(megatron.limits(problem), trainable=True)
+    return evolve(DIALECT.limits(problem), trainable=True)
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
@@ -83,12 +232,11 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Megatron-Bridge cannot run the plan; the text has the reasons.
     """
     problem = problem_of(plan)
-    limits(problem)
-    groups = flag_groups(plan, trainable=True)
-    flags: Flags = {flag: value for group in groups.values() for flag, value in given_flags(group).items()}
-    shape = deployed(plan)
-    sections = _sections(flags, shape, problem.training)
-    return {"megatron_bridge.yaml": _text(sections, shape, transformer_of(problem))}
+    sections = DIALECT.written(plan, limits(problem))
+    sections["mixed_precision"] = PRECISIONS[problem.training.precision]
+    sections["comm_overlap"] = {"_target_": OVERLAP, **sections["comm_overlap"]}
+    sections["peft"] = _adapters(problem.training)
+    return {"megatron_bridge.yaml": _text(sections, plan)}
 
 
 def _obstacles(training: Training) -> Iterator[str]:
@@ -123,7 +271,7 @@ def _targets(lora: Lora) -> set[str]:
     return {*MODULES} if ALL_LINEAR in lora.targets else {*lora.targets}
 
 
-def _adapters(training: Training) -> Section | None:
+def _adapters(training: Training) -> dict[str, Any] | None:
     """The scale of adapters (`alpha`) changes neither time nor memory, and is the recipe's."""
     if training.trained is None or training.trained.lora is None:
         return None
@@ -139,88 +287,9 @@ def _adapters(training: Training) -> Section | None:
     }
 
 
-def _sections(flags: Flags, shape: Deployment, training: Training) -> dict[str, Section | str | None]:
-    """The overlay: sections of the configuration, and what each sets."""
-    distributed = bool(flags.get("--use-distributed-optimizer"))
-    return {
-        "model": _model(flags, shape, training),
-        "train": {"micro_batch_size": samples(shape), "global_batch_size": shape.global_batch},
-        "dataset": {"seq_length": training.sequence_length},
-        "mixed_precision": PRECISIONS[training.precision],
-        "optimizer": _optimizer(flags, distributed),
-        "ddp": {
-            "use_distributed_optimizer": distributed,
-            "num_distributed_optimizer_instances": flags.get("--num-distributed-optimizer-instances", 1),
-            "overlap_grad_reduce": bool(training.overlap.data),
-            "overlap_param_gather": bool(training.overlap.data) and distributed,
-            "use_megatron_fsdp": bool(flags.get("--use-megatron-fsdp")),
-            "data_parallel_sharding_strategy": flags.get("--data-parallel-sharding-strategy", "no_shard"),
-        },
-        "comm_overlap": {
-            "_target_": OVERLAP,
-            "tp_comm_overlap": bool(flags.get("--tp-comm-overlap")),
-            "overlap_grad_reduce": bool(training.overlap.data),
-            "overlap_param_gather": bool(training.overlap.data) and distributed,
-            "overlap_moe_expert_parallel_comm": bool(flags.get("--overlap-moe-expert-parallel-comm")),
-        },
-        "dist": {
-            "use_megatron_fsdp": bool(flags.get("--use-megatron-fsdp")),
-            "use_tp_pp_dp_mapping": bool(flags.get("--use-tp-pp-dp-mapping")),
-        },
-        "peft": _adapters(training),
-        **({"checkpoint": {"ckpt_format": "fsdp_dtensor"}} if flags.get("--use-megatron-fsdp") else {}),
-    }
-
-
-def _model(flags: Flags, shape: Deployment, training: Training) -> Section:
-    modules = flags.get("--recompute-modules")
-    section: Section = {
-        "seq_length": training.sequence_length,
-        "tensor_model_parallel_size": shape.tp,
-        "sequence_parallel": shape.sequence_parallel,
-        "context_parallel_size": shape.cp,
-        "cp_comm_type": CONTEXT_EXCHANGES[training.key_exchange],
-        "pipeline_model_parallel_size": shape.stages,
-        "virtual_pipeline_model_parallel_size": shape.chunks if shape.chunks > 1 else None,
-        "pipeline_model_parallel_layout": flags.get(FLAG),
-        "mtp_num_layers": flags.get("--mtp-num-layers"),
-        "num_layers_in_first_pipeline_stage": None,
-        "num_layers_in_last_pipeline_stage": None,
-        "account_for_embedding_in_pipeline_split": False,
-        "account_for_loss_in_pipeline_split": False,
-        "recompute_granularity": flags.get("--recompute-granularity"),
-        "recompute_method": flags.get("--recompute-method"),
-        "recompute_num_layers": flags.get("--recompute-num-layers"),
-        "recompute_modules": list(modules) if isinstance(modules, tuple) else None,
-    }
-    if "--num-experts" in flags:
-        section |= {
-            "expert_model_parallel_size": shape.ep,
-            "expert_tensor_parallel_size": shape.etp,
-            "moe_token_dispatcher_type": flags["--moe-token-dispatcher-type"],
-            "moe_flex_dispatcher_backend": flags.get("--moe-flex-dispatcher-backend"),
-            "moe_expert_capacity_factor": flags.get("--moe-expert-capacity-factor"),
-            "moe_pad_expert_input_to_capacity": bool(flags.get("--moe-pad-expert-input-to-capacity")),
-        }
-    return section
-
-
-DTYPES = {"bf16": "torch.bfloat16", "fp8": "torch.uint8", "fp32": "torch.float32"}
-
-
-def _optimizer(flags: Flags, distributed: bool) -> Section:
-    section: Section = {"optimizer": flags["--optimizer"], "use_distributed_optimizer": distributed}
-    if flags.get("--use-precision-aware-optimizer"):
-        section["use_precision_aware_optimizer"] = True
-        section["exp_avg_dtype"] = DTYPES[str(flags.get("--exp-avg-dtype", "fp32"))]
-        section["exp_avg_sq_dtype"] = DTYPES[str(flags.get("--exp-avg-sq-dtype", "fp32"))]
-    if flags.get("--optimizer-cpu-offload"):
-        section |= {"optimizer_cpu_offload": True, "optimizer_offload_fraction": 1.0}
-    return section
-
-
-def _text(sections: Mapping[str, Section | str | None], shape: Deployment, model: Architecture) -> str:
+def _text(sections: Mapping[str, Any], plan: PlanDocument) -> str:
     """YAML, whose words are written as JSON writes them."""
+    shape, model = deployed(plan), transformer_of(problem_of(plan))
     exported, unset = environment(shape)
     lines = [
         "# Written by nest for Megatron-Bridge; an overlay for a recipe, which brings the model.",

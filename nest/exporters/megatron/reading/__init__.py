@@ -9,7 +9,7 @@ from nest.errors import InputError
 from nest.exporters.megatron.reading.decisions import read_decisions
 from nest.exporters.megatron.reading.flags import FlagReader, read_flags, tell_unpriced
 from nest.exporters.megatron.reading.kinds import check_kind, language_model
-from nest.exporters.megatron.reading.launch import find_launch
+from nest.exporters.megatron.reading.launch import Launch, find_launch
 from nest.exporters.megatron.reading.model import UNSAID_VOCABULARY, model_mapping, read_architecture
 from nest.exporters.megatron.reading.training import read_training
 from nest.exporters.megatron.reading.versions import translate
@@ -29,14 +29,28 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
         InputError: there are no flags, or they train what is no decoder like GPT's.
     """
     asked = options or LaunchOptions()
-    launch = find_launch(text, asked)
+    return read_launch(find_launch(text, asked), asked.part)
+
+
+def read_launch(launch: Launch, part: str | None = None, known: Architecture | None = None) -> Reading:
+    """What flags have Megatron-LM, or a framework that runs Megatron Core as they say, do.
+
+    `part`: the part of the model to price; None: all of it. `known`: the model where no flags
+    describe one and something else does; it is not in what is returned.
+
+    Raises:
+        InputErrors: flags contradict each other, or say what nest cannot price.
+        InputError: they train what is no decoder like GPT's.
+    """
     flags = read_flags(launch.words)
-    told = check_kind(launch.program, flags.words, printed=launch.printed, part=asked.part)
-    if asked.part is not None:
+    told = check_kind(launch.program, flags.words, printed=launch.printed, part=part)
+    if part is not None:
         flags.words = language_model(flags.words)
     translate(flags, launch.files, printed=launch.printed)
     model = read_architecture(flags)
-    training, fixed = read_training(flags, model), read_decisions(flags, model, launch.devices)
+    described = known if model is None else model
+    training = read_training(flags, described, launch.denied)
+    fixed = read_decisions(flags, described, launch.devices)
     if "global_batch" not in training and {"dp", "micro_batch"} <= set(fixed):
         # As `validate_args` does.
         training["global_batch"] = fixed["dp"] * fixed["micro_batch"]

@@ -1,7 +1,7 @@
 """The arguments of Megatron-LM in a script, a job of Kubernetes, a map or a log, and how many devices it runs on."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +39,7 @@ class Launch:
         program: the Python program that is called; empty: nobody says.
         files: those that the script speaks of.
         printed: whether they are all arguments there are, as a log has them, and not those that somebody wrote.
+        denied: flags that are said not to be given; None: all that are not.
     """
 
     words: tuple[str, ...]
@@ -47,6 +48,7 @@ class Launch:
     program: str = ""
     files: Files = field(factory=Files)
     printed: bool = False
+    denied: Collection[str] | None = None
 
 
 def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
@@ -148,13 +150,7 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     script = walk(text, options)
     calls = [(call, place) for call in script.calls if (place := _program(call.words)) is not None]
     variables = {name: " ".join(words) for name, words in script.variables.items()}
-    notes = [
-        f"line {line} was passed over: what it does hangs on what only a run would tell."
-        for line in dict.fromkeys(script.passed_over)
-    ]
-    absent = ", ".join(dict.fromkeys(script.absent))
-    if absent:
-        notes.append(f"what the script sources is not here, and is taken to set nothing: {absent}.")
+    notes, absent = left_open(script), ", ".join(dict.fromkeys(script.absent))
     if not calls:
         flags = () if absent else _arrays(script)
         unseen = _unseen(script)
@@ -165,7 +161,7 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     call, place = max(calls, key=_flags_known)
     words = call.words
     rest = words[place + 1 :]
-    notes += _not_alone(
+    notes += not_alone(
         call, [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))]
     )
     notes += _unset(rest, text)
@@ -183,11 +179,23 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     return Launch(rest, devices, (sentence, *notes), program=words[place], files=script.files)
 
 
+def left_open(script: Walk) -> list[str]:
+    """What to tell of lines and files that were passed over."""
+    absent = ", ".join(dict.fromkeys(script.absent))
+    return [
+        *(
+            f"line {line} was passed over: what it does hangs on what only a run would tell."
+            for line in dict.fromkeys(script.passed_over)
+        ),
+        *([f"what the script sources is not here, and is taken to set nothing: {absent}."] if absent else []),
+    ]
+
+
 def _flags_known(call: tuple[Call, int]) -> int:
     return sum(word.replace("_", "-").partition("=")[0] in KNOWN for word in call[0].words)
 
 
-def _not_alone(call: Call, others: Sequence[Call]) -> list[str]:
+def not_alone(call: Call, others: Sequence[Call]) -> list[str]:
     """What to tell of other calls, which train otherwise.
 
     Raises:

@@ -3,6 +3,7 @@
 Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_config.py of core_v0.16.1.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from nest.exporters.common import mixture
@@ -18,8 +19,13 @@ STACK, OLD_STACK = "megatron-core", "megatron-lm"
 EXCHANGES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather"}
 
 
-def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, Any]:
-    """The keys of `training` that the flags speak of; mistakes are left with `flags`."""
+def read_training(
+    flags: FlagReader, model: Architecture | None, denied: Collection[str] | None = None
+) -> dict[str, Any]:
+    """The keys of `training` that the flags speak of; mistakes are left with `flags`.
+
+    `denied`: flags that are said not to be given; None: all that are not, where there is a model.
+    """
     settings: dict[str, Any] = {
         "global_batch": flags.integer("--global-batch-size"),
         "sequence_length": flags.integer("--seq-length") or flags.integer("--encoder-seq-length"),
@@ -42,7 +48,8 @@ def read_training(flags: FlagReader, model: Architecture | None) -> dict[str, An
     }
     # Flags of a whole model are all there are: what they leave out has Megatron-LM's default. Without one they go with
     # a problem, which says the rest.
-    decided = {key: value for key, value in derived.items() if model is not None or _speaks(flags, key)}
+    every = denied is None and model is not None
+    decided = {key: value for key, value in derived.items() if every or _speaks(flags, key, denied or ())}
     return {**known, **decided}
 
 
@@ -76,8 +83,8 @@ def _tokens(flags: FlagReader, batch: int | None, length: int | None) -> int | N
     return None
 
 
-def _speaks(flags: FlagReader, key: str) -> bool:
-    return any(flags.has(flag) for flag in SPEAKERS[key])
+def _speaks(flags: FlagReader, key: str, denied: Collection[str]) -> bool:
+    return any(flags.has(flag) or flag in denied for flag in SPEAKERS[key])
 
 
 def _precision(flags: FlagReader) -> str:
