@@ -107,3 +107,18 @@ def test_public_files_are_read_or_refused(file: File) -> None:
     assert file.model is None or found.settings["model"] == file.model
     assert file.told in " ".join(found.notes)
     assert not any("not read" in note or "not know" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("name", ["verl", "ms-swift"])
+def test_files_name_models_of_the_catalogue(name: str, tmp_path: Path) -> None:
+    fixed = {"tp": 2, "sp": True, "dp": 8, "zero": 1, "recompute": "full"}
+    plan = nest.evaluate({**PROBLEMS["dense"], "model": "qwen3-8b", "fixed": fixed} | {"training": PLAIN})
+    ((file, text),) = EXPORTERS[name].export(plan).items()
+    assert "Qwen/Qwen3-8B" in text
+    written, problem = tmp_path / file, tmp_path / "cluster.json"
+    written.write_text(text)
+    problem.write_text(json.dumps({"nest": 1, "cluster": plan.problem["cluster"]}))
+    assert_same_run(plan, nest.evaluate(start(written, name, problem).problem))
+
+
+PLAIN = {**PROBLEMS["dense"]["training"], "overlap": {"data": True, "tensor": False}}

@@ -4,6 +4,7 @@ Keys and defaults: `TrainingArguments` of transformers 5.23.0 (training_args.py)
 hiyouga/LLaMA-Factory, commit ff6d4d12; src/axolotl/utils/schemas of axolotl-ai-cloud/axolotl, commit 067b021c.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -304,13 +305,16 @@ AXOLOTL = Names(
 _TWINS = ("-instruct", "-chat", "-base", "-hf", "meta-")
 """Parts of names that tell apart models of the same widths."""
 
+_RELEASE = re.compile(r"(-\d{4})?(-fp8)?$")
+"""Ends of names that do too: the month of a release, and the format of its weights."""
+
 
 def _plain(name: str) -> str:
     """What the names of models of the same widths have in common."""
     plain = name.rstrip("/").rpartition("/")[2].lower()
     for part in _TWINS:
         plain = plain.replace(part, "")
-    return plain
+    return _RELEASE.sub("", plain)
 
 
 def published(name: str) -> str:

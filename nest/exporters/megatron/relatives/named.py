@@ -5,23 +5,12 @@ from pathlib import Path
 
 from nest.catalogue import library_models
 from nest.exporters.keys import Keys
+from nest.exporters.trainers.names import catalogued
 from nest.hooks.architectures import architecture_of
 from nest.io import read_mapping, there_is
 from nest.spec import Architecture
 
-_SUFFIX = re.compile(r"(-(instruct|chat|base|hf|it|thinking|fp8|bf16|v\d+(\.\d+)*|\d{4}))+$")
-_PREFIX = re.compile(r"^meta-")
 _SEEING = re.compile(r"(^|[-_.\d])(vl|omni|vision)([-_.\d]|$)|internvl|llava")
-
-
-def catalogued(path: str) -> str | None:
-    """The name in nest's catalogue of a model that is named `ORGANISATION/NAME`; None: it is not there.
-
-    Tuning by instructions and dates of releases change no widths (config.json of each on huggingface.co).
-    """
-    last = path.rstrip("/").rpartition("/")[2].lower()
-    plain = _PREFIX.sub("", _SUFFIX.sub("", last))
-    return next((name for name in (last, plain) if name in library_models()), None)
 
 
 def vocabulary_of(name: str) -> int:

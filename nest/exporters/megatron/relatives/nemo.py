@@ -20,7 +20,8 @@ from nest.exporters.megatron.reading.training import OLD_STACK
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
 from nest.exporters.megatron.relatives.interpolation import resolved
-from nest.exporters.megatron.relatives.named import catalogued, vocabulary_of
+from nest.exporters.megatron.relatives.named import vocabulary_of
+from nest.exporters.trainers.names import catalogued
 from nest.hooks.pipelines import deployed
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem

@@ -22,6 +22,7 @@ from nest.exporters.megatron.relatives.commands import command, scalar
 from nest.exporters.megatron.relatives.core import FREE
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
 from nest.exporters.megatron.relatives.named import with_model
+from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
 from nest.hooks.pipelines import deployed
 from nest.io import read_mapping_text, yaml_text
 from nest.spec import PlanDocument, Problem
@@ -248,6 +249,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     if arguments.get("moe_token_dispatcher_type") == "flex":
         arguments["moe_enable_deepep"] = True
     given = {key: value for key, value in arguments.items() if value is not None}
-    head = {"ENV": variables, "max_length": shape.sequence_length, "packing": True}
+    name = hugging_face_name(plan.problem.get("model"))
+    model = {} if name == UNKNOWN else {"model": name}
+    head = {"ENV": variables, **model, "max_length": shape.sequence_length, "packing": True}
     comment = "# Written by nest for `megatron pt` of Megatron-SWIFT: model and data are yours to add.\n"
     return {FILE: comment + yaml_text({**head, **given})}

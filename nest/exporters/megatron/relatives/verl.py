@@ -22,6 +22,7 @@ from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
 from nest.exporters.megatron.relatives.interpolation import resolved
 from nest.exporters.megatron.relatives.named import with_model
+from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
 from nest.hooks.pipelines import deployed
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
@@ -275,6 +276,9 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     sections["actor_rollout_ref"]["rollout"] = {"n": 1}
     batch = {"ppo_mini_batch_size": shape.global_batch, "use_dynamic_bsz": False}
     sections["actor_rollout_ref"]["actor"] = batch | actor
+    name = hugging_face_name(plan.problem.get("model"))
+    if name != UNKNOWN:
+        sections["actor_rollout_ref"]["model"]["path"] = name
     length = shape.sequence_length or 1
     head = {
         "hydra": {"searchpath": ["pkg://verl.trainer.config"]},
