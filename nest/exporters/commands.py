@@ -83,8 +83,8 @@ WORDS: Mapping[str, Words] = {
 }  # fmt: skip
 """By exporter. DeepSpeed: `add_config_arguments` (deepspeed/__init__.py); Megatron-Bridge: its recipes' own scripts
 (tutorials/recipes/llama/02_pretrain_with_yaml.py); Axolotl: docs/multi-node.qmd;
-nanotron: run_train.py; Galvatron: scripts of models/*/scripts; NeMo 1: Hydra's `--config-dir`, beside the folder of its own
-files (nemo/core/config/hydra_runner.py)."""
+nanotron: run_train.py; Galvatron: scripts of models/*/scripts; NeMo 1: Hydra's `--config-dir`, beside the
+folder of its own files (nemo/core/config/hydra_runner.py)."""
 
 
 def command(plan: PlanDocument, folder: str) -> Command:
