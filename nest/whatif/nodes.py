@@ -138,7 +138,7 @@ class Sizes:
     _free: Mapping[int, Floor] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        if self.nodes is not None and self._same_blocks():
+        if self.nodes is not None and self.nodes.count > 1 and self._same_blocks():
             self._real = self._floors(free=False)
             self._free = self._floors(free=True) if len(self.nodes.fanouts) > 1 else self._real
             self._priced.widths = tuple(sorted({part for width in self._real for part in _divisors(width)}))
@@ -249,10 +249,10 @@ class _Alike:
     def of(self, key: object, price: Callable[[], Formulation]) -> Formulation:
         """What was priced of a cluster alike (`nest.formulate.priced_models.PricedModels`), or else `price()`."""
         assert self.cluster is not None
-        if not self.widths:
-            return price()
-        alike = self._key(self.cluster)
+        alike = self._key(self.cluster) if self.widths else self.cluster
         if alike not in self._kept:
+            if not self.widths:  # Each is asked for in a row, or not again.
+                self._kept.clear()
             self._kept[alike] = price()
         return self._kept[alike]
 
