@@ -335,7 +335,7 @@ class _Search:
     def fastest(self, most: Callable[[int], float]) -> _Found | None:
         """The fastest plan whose steps take at most what each number of nodes may; of equals that of fewest nodes."""
         best: _Found | None = None
-        for count in sorted(self._least, key=lambda count: (self._least[count], -count)):
+        for count in sorted(self._least, key=lambda count: (self._least[count], count)):
             limit = inf if best is None else best.seconds * (1 + (AGREEMENT if count < best.count else -AGREEMENT))
             best = self.within(count, min(limit, most(count))) or best
         return best
