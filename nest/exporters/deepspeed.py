@@ -39,6 +39,7 @@ _CONSTRAINTS = {
     "uniform(recompute)": "DeepSpeed has one activation checkpointing interval for all stages",
     "pp == 1 or schedule == '1f1b'": "DeepSpeed's pipeline runs one forward, one backward",
     "pp == 1 or zero in [0, 1]": "DeepSpeed's pipeline refuses ZeRO 2 and 3",
+    "tp == 1 or zero <= 2": "DeepSpeed's tensor parallelism refuses ZeRO 3",  # runtime/engine.py, autotp.
     f"tp == 1 or {ULYSSES} == 1": "DeepSpeed's tensor and Ulysses sequence parallelism exclude each other",
     f"pp == 1 or {ULYSSES} == 1": "DeepSpeed's pipeline has no sequence parallelism",
 }

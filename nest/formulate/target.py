@@ -98,12 +98,15 @@ def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
 
 
 def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
-    """Whether `runs_on` of a plan is what exporters that are registered here say, in a sentence; empty: it is."""
+    """Which exporters that are registered here cannot run a plan whose `runs_on` names them, a sentence each.
+
+    One that it does not name may have been installed, or learned more, since.
+    """
     stated = set(plan.runs_on or ())
     return tuple(
-        f"runs_on says that {name} {'can' if name in stated else 'cannot'} run the plan, which is not so."
+        f"runs_on says that {name} can run the plan, which is not so: {why[0]}."
         for name, why in reasons(plan, registry).items()
-        if (name in stated) == bool(why)
+        if name in stated and why
     )
 
 

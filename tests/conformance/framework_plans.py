@@ -25,7 +25,7 @@ PIPELINED: dict[str, dict[str, Any]] = {
 """What torchtitan and PyTorch run."""
 
 WHOLE_SEQUENCE: dict[str, dict[str, Any]] = {
-    "dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 3, "recompute": "full"}),
+    "dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 2, "recompute": "full"}),
     "moe": problem(SPARSE_MODEL, {}, {"ep": 4, "dp": 16, "zero": 2}),
     "uneven": problem(DENSE_MODEL, {}, {"pp": 4, "dp": 4, "zero": 1, "stages": [1, 2, 3, 2], "recompute": "full"}),
     "interleaved": PIPELINED["interleaved"],
