@@ -31,6 +31,9 @@ LIMIT_SLACK = 1e-9
 SIMPLER = 1e-3
 """Share of the step time that `search.prefer: simplest` gives up for stages that are alike."""
 
+HARDLY_FASTER = 1e-3
+"""Share of the step time by which another plan must be faster for a number of the problem to have a breakpoint."""
+
 AGREEMENT = 1e-9
 """Two computations of the same number may differ by this share, by the order of their sums (PROBLEM.md section 5)."""
 

@@ -9,7 +9,7 @@ from nest.formulate.cluster import build_cluster
 from nest.hooks.registry import Registry
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
-from nest.tolerances import AGREEMENT
+from nest.tolerances import HARDLY_FASTER
 from nest.whatif.outcome import EACH_STAGE, Outcome, decided, outcome
 from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
 from nest.whatif.solver import Solver, time_on
@@ -44,7 +44,7 @@ class Breakpoint:
         kept: by how much the plan takes longer than the best at `changed_at`, as a share of that; None: it does not fit
             there, or there is no plan at all.
         same_kept: the same at `same_at`: above 0, or None, where the best plan there decides the same but for what is
-            no breakpoint, such as which stage has which layers.
+            no breakpoint, such as which stage has which layers, or is faster by `HARDLY_FASTER` at most.
         outcome: the best plan at `changed_at` beside the plan asked about; None: nothing changes.
         proved: whether all plans it rests on were proved the best.
         precise: whether the two values are neighbours, or at most `PRECISION` apart; else the search for it ended
@@ -102,12 +102,12 @@ def _can_vary(parameter: Parameter, direction: str) -> bool:
 def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> Breakpoint:
     """The breakpoint of the best plan nearest to what the problem has, by solves.
 
-    A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, is as
-    fast: a tie is no change. The plan is solved for at the end of the reach and halfway. Where it is not
-    the best there, the value at which it and the plan found there take the same time is guessed from a straight line
-    (in the reciprocal of the parameter, as transfers and products take); for memory it is what the plans need. Solves
-    on both sides of the guess confirm it or say on which side the breakpoint lies, until it lies between two values
-    that differ by at most `PRECISION`.
+    A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, takes
+    longer by `HARDLY_FASTER` at most: nobody would change a plan for less. The best plan is solved for at the end of
+    the reach and halfway. Where it is another one, the value from which the plan takes so much longer is guessed from a
+    straight line (in the reciprocal of the parameter, as transfers and products take); for memory it is what the plans
+    need. Solves on both sides of the guess confirm it or say on which side the breakpoint lies, until it lies between
+    two values that differ by at most `PRECISION`.
 
     Where a plan, kept as it is, is the best at two memories it is at all between, as fewer plans fit into less; and the
     best with some memory that fits into less is the best with that, too, which is not solved for (`Solver.within`). For
@@ -236,9 +236,9 @@ class _Search:
         return signature(evaluation.plan, self.solver.plugins) != self.signature and not self.keeps(evaluation)
 
     def keeps(self, evaluation: _Evaluation) -> bool:
-        """Whether the plan asked about, kept as it is, is as fast as the best there."""
+        """Whether the plan asked about, kept as it is, is hardly slower than the best there."""
         longer = self.longer(evaluation)
-        return longer is not None and longer <= AGREEMENT
+        return longer is not None and longer <= HARDLY_FASTER
 
     def longer(self, evaluation: _Evaluation) -> float | None:
         """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
@@ -274,13 +274,15 @@ class _Search:
         return None if wider is None or wider.status == "infeasible" else needed_memory(wider)
 
     def crossing(self, same: _Evaluation, changed: _Evaluation) -> float | None:
-        """Where the plans that are the best on either side take the same time; None: no such value can be told."""
+        """Where the plan, or the best of its kind, is slower than the rival by enough; None: no such value is known."""
         if same.plan is None or changed.plan is None or changed.plan.batch_time is None:
             return None
-        other, own = self.at(changed.plan, same.value), self.at(same.plan, changed.value)
-        if other is None or own is None or same.plan.batch_time is None:
+        mine = same.plan if signature(same.plan, self.solver.plugins) == self.signature else self.best
+        times = [self.at(plan, each.value) for each in (same, changed) for plan in (mine, changed.plan)]
+        if None in times:
             return None
-        before, after = other - same.plan.batch_time, own - changed.plan.batch_time  # Both at least 0, but for ties.
+        here, rival_here, there, rival_there = (time or 0.0 for time in times)
+        before, after = rival_here * (1 + HARDLY_FASTER) - here, there - rival_there * (1 + HARDLY_FASTER)
         if before <= 0 or after <= 0:
             return None
         share = before / (before + after)

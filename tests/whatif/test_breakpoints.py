@@ -7,6 +7,7 @@ from nest import api
 from nest.hooks.registry import registry
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
+from nest.tolerances import HARDLY_FASTER
 from nest.whatif.breakpoints import LESS, MORE, PRECISION, Sweep, breakpoint_of, signature, sweeps
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver, time_on
@@ -44,7 +45,8 @@ def test_flips_are_confirmed_by_solving_on_both_sides(kind: str, seeds: range, p
             if signature(best, registry()) == signature(plan, registry()):
                 assert same(best.batch_time, solve(here.to_dict()).batch_time)
             else:
-                assert same(kept, best.batch_time)  # A tie.
+                assert kept is not None
+                assert kept <= best.batch_time * (1 + HARDLY_FASTER + 1e-9)
             if found.changed_at is None:
                 continue
             flipped[found.parameter.partition(" of ")[0]] = flipped.get(found.parameter.partition(" of ")[0], 0) + 1
@@ -52,7 +54,7 @@ def test_flips_are_confirmed_by_solving_on_both_sides(kind: str, seeds: range, p
             kept, answer, best = oracle_kept(there, plan), solve(there.to_dict()), api.solve(there)
             assert same(best.batch_time, answer.batch_time)
             assert signature(best, registry()) != signature(plan, registry())
-            assert answer.batch_time is None or kept is None or kept > answer.batch_time * (1 + 1e-12)
+            assert answer.batch_time is None or kept is None or kept > answer.batch_time * (1 + HARDLY_FASTER - 1e-9)
             assert found.outcome is not None
             assert (found.outcome.plan is None) == (answer.batch_time is None)
             assert (found.changed_at < found.value) == (sweep.direction == LESS)
@@ -104,12 +106,13 @@ def test_a_plan_that_is_the_best_again_farther_away_is_noticed(kind: str, seed: 
     found = breakpoint_of(plan, problem, sweep, solver)
     beyond = sweep.parameter.changed(problem, 4 * sweep.parameter.value)
     far = api.solve(beyond)
-    tie = same(oracle_kept(beyond, plan), far.batch_time)
-    assert tie or signature(far, registry()) == signature(plan, registry())
+    kept = oracle_kept(beyond, plan)
+    hardly_slower = kept is not None and kept <= far.batch_time * (1 + HARDLY_FASTER + 1e-9)
+    assert hardly_slower or signature(far, registry()) == signature(plan, registry())
     assert found.changed_at is not None
     there = sweep.parameter.changed(problem, found.changed_at)
     kept, best = oracle_kept(there, plan), solve(there.to_dict()).batch_time
-    assert kept > best * (1 + 1e-9)
+    assert kept > best * (1 + HARDLY_FASTER - 1e-9)
 
 
 @pytest.mark.slow

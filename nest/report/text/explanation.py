@@ -21,14 +21,11 @@ from nest.report.other_plans import (
 from nest.report.plan_summary import SHARE_NAMES, trained_text
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.report.text.summary import MEMORY_NAMES
-from nest.tolerances import AGREEMENT
+from nest.tolerances import AGREEMENT, HARDLY_FASTER
 from nest.units import format_bytes, format_seconds
 
 STEPS = ("plan", "binding", "best", "constraints", "alternatives", "flips", "loses")
 """In what steps an explanation is found and shown: what the plan is, what binds, the best plan, and so on."""
-
-REDISTRIBUTED = 5e-4
-"""Share of the step time from which it is told that only layers on other stages keep the decisions the best."""
 
 _UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 """Units in which people give what is varied, with what they are in SI units."""
@@ -208,7 +205,7 @@ def _row(each: Answer, best: Decided) -> list[str]:
 
 def _is_redistributed(each: Answer) -> bool:
     """Whether the plan's decisions stay the best up to there only with its layers on other stages."""
-    return each["same_kept"] is None or each["same_kept"] > REDISTRIBUTED
+    return each["same_kept"] is None or each["same_kept"] > HARDLY_FASTER
 
 
 def _bound(each: Answer, *, feasible_from_there: bool) -> str:
