@@ -330,6 +330,7 @@ def explain(
     *,
     only: Iterable[str] = (),
     time_limit: float | None = None,
+    jobs: int | None = 1,
     progress: Callable[[str, float], None] | None = None,
     ready: Callable[[str, Explanation], None] = lambda *_: None,
     strict_plugins: bool = False,
@@ -343,6 +344,9 @@ def explain(
         plan: a path, a mapping as read from a file, or a `PlanDocument`; may be infeasible.
         only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
+        jobs: how many processes answer questions where these take long, with the same answers; None: one for each
+            processor. Those beside this one are started anew, so that a script that asks for them must not begin its
+            work when it is imported.
         progress: called with what is being asked and which share of the questions is answered.
         ready: called after each of `nest.report.text.explanation.STEPS` with the explanation so far; once more for each
             after an object of a plug-in was disabled.
@@ -356,13 +360,15 @@ def explain(
     from nest.solve.effort import check_effort
     from nest.whatif.explain import explanation, parts_of
     from nest.whatif.solver import Solver, require_held
+    from nest.whatif.sweep.run import engine_called
 
     check_effort(time_limit)
     parts = parts_of(only)
     read = read_plan(plan)
     if read.status != "infeasible":
         require_held(plan, read, plugins, "so it is not explained")
-    return explanation(read, parts, Solver(plugins, time_limit=time_limit), progress, ready)
+    engine = None if jobs == 1 else engine_called("local", jobs, None, plugins)
+    return explanation(read, parts, Solver(plugins, time_limit=time_limit), progress, ready, engine)
 
 
 @_restarted

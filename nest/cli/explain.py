@@ -25,6 +25,9 @@ def explain(
         help="One part: binding, constraints, alternatives or flips; may be repeated. Left out, all of them.",
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
+    jobs: int | None = typer.Option(
+        None, "--jobs", "-j", metavar="N", help="Processes that search; left out, one for each processor."
+    ),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
@@ -49,7 +52,7 @@ def explain(
         printed.setdefault(step, section)
 
     with share_line() as tell:
-        found = api.explain(plan, only=only, time_limit=time_limit, progress=tell, ready=show)
+        found = api.explain(plan, only=only, time_limit=time_limit, jobs=jobs, progress=tell, ready=show)
     warn_of_plugins()
     if as_json:
         typer.echo(to_json(found.to_dict()))

@@ -1,21 +1,22 @@
 """Why a plan is what it is: what it runs into, what restrictions cost, what comes next, and what would change it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
 from nest.formulate.problem import carried_problem
+from nest.hooks.protocols import Engine
 from nest.report.other_plans import apart
 from nest.spec import PlanDocument
 from nest.tolerances import BANDWIDTH_SHORTFALL
-from nest.whatif.alternatives import Alternative, questions, unrefuted
+from nest.whatif.alternatives import Alternative
 from nest.whatif.binding import Binding, binding
-from nest.whatif.breakpoints import Breakpoint, breakpoint_of, sweeps
+from nest.whatif.breakpoints import Breakpoint
 from nest.whatif.outcome import decided_values, plan_label, with_summary
-from nest.whatif.shadow_prices import ShadowPrice, relaxations, shadow_price
+from nest.whatif.questions import Question, Questions, answers
+from nest.whatif.shadow_prices import ShadowPrice
 from nest.whatif.solver import Solver
 
 PARTS = ("binding", "constraints", "alternatives", "flips")
@@ -23,8 +24,6 @@ PARTS = ("binding", "constraints", "alternatives", "flips")
 
 SOLVES_OF_A_BREAKPOINT = 3
 """A breakpoint takes about as many solves as so many other questions; for progress only."""
-
-Answer = TypeVar("Answer")
 
 Progress = Callable[[str, float], None]
 """Called with what is being asked, and which share of the questions is answered."""
@@ -115,7 +114,12 @@ def parts_of(only: Iterable[str]) -> tuple[str, ...]:
 
 
 def explanation(
-    plan: PlanDocument, parts: Collection[str], solver: Solver, progress: Progress | None, ready: Ready
+    plan: PlanDocument,
+    parts: Collection[str],
+    solver: Solver,
+    progress: Progress | None,
+    ready: Ready,
+    engine: Engine | None = None,
 ) -> Explanation:
     """Why a plan whose numbers hold is what it is; every answer is a search of a changed problem.
 
@@ -125,6 +129,7 @@ def explanation(
         solver: of changed problems; it tells progress from here on.
         progress: called with what is being asked, and which share of the questions is answered.
         ready: called after each step.
+        engine: answers questions where they take long; None: this process alone does.
 
     Raises:
         InputError: a faster plan shows that this one is wrongly called optimal.
@@ -143,19 +148,29 @@ def explanation(
     best = (solver.plan(problem, "the best plan", plan) if asks_for_best else None) or plan
     answer = evolve(answer, best=best, best_decided=decided_values(best, known))
     ready("best", answer)
-    open_questions = questions(plan, problem, known) if "alternatives" in parts and plan.batch_time is not None else ()
-    relaxed = relaxations(problem, known) if "constraints" in parts else ()
-    varied = sweeps(best, problem, known) if "flips" in parts else ()
-    line.expect(len(open_questions) + len(relaxed) + SOLVES_OF_A_BREAKPOINT * len(varied))
-    answer = evolve(answer, prices=tuple(line.after(1, partial(shadow_price, best, each, solver)) for each in relaxed))
+    asked = Questions(plan, best, tuple(parts), solver.time_limit, known.installed(), solver)
+    line.expect(asked.every)
+    found: dict[Question, Any] = {}
+    solves = solver.solves
+
+    def take(until: str) -> tuple[Any, ...]:
+        """The answers of a part, when they are there; of the later ones what comes before."""
+        nonlocal solves
+        wanted = [each for each in asked.every if each[0] == until]
+        while not found.keys() >= set(wanted):
+            question, value, searches = next(coming)
+            found[question] = value
+            solves += searches
+            line.answered(question)
+        return tuple(found[each] for each in wanted)
+
+    coming = answers(asked, engine)
+    answer = evolve(answer, prices=take("constraints"))
     ready("constraints", answer)
-    answer = evolve(
-        answer, alternatives=tuple(line.after(1, partial(unrefuted, plan, each, solver)) for each in open_questions)
-    )
+    answer = evolve(answer, alternatives=take("alternatives"))
     ready("alternatives", answer)
-    crossed = partial(line.after, SOLVES_OF_A_BREAKPOINT)
-    flips = tuple(crossed(partial(breakpoint_of, best, problem, each, solver)) for each in varied)
-    answer = evolve(answer, flips=flips, solves=solver.solves)
+    flips = take("flips")
+    answer = evolve(answer, flips=flips, solves=solves)
     ready("flips", answer)
     ready("loses", answer)
     return answer
@@ -167,17 +182,19 @@ class _Progress:
     def __init__(self, progress: Progress | None) -> None:
         self._progress, self._done, self._of = progress, 0, 1
 
-    def expect(self, questions: int) -> None:
-        """How many questions there are."""
-        self._of = max(questions, 1)
+    def expect(self, questions: Iterable[Question]) -> None:
+        """Which questions there are."""
+        self._of = max(sum(map(_weight, questions)), 1)
 
     def solving(self, asking: str, _: int) -> None:
         """Tell what is asked."""
         if self._progress is not None:
             self._progress(asking, self._done / self._of)
 
-    def after(self, questions: int, answer: Callable[[], Answer]) -> Answer:
-        """The answer; so many questions are answered then."""
-        result = answer()
-        self._done += questions
-        return result
+    def answered(self, question: Question) -> None:
+        """One more is."""
+        self._done += _weight(question)
+
+
+def _weight(question: Question) -> int:
+    return SOLVES_OF_A_BREAKPOINT if question[0] == "flips" else 1

@@ -1,6 +1,7 @@
 """The best plans of problems that differ in something, each solved once."""
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from json import dumps
 
 from attrs import evolve, frozen
@@ -98,6 +99,12 @@ class Solver:
         self._within: dict[str, list[_Limits]] = {}
         self._starts: dict[Hashable, PlanDocument] = {}
         self._priced = PricedModels()
+
+    def afresh(self) -> "Solver":
+        """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices."""
+        other = copy(self)
+        other.solves, other._known, other._within = 0, dict(self._known), {}
+        return other
 
     def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
         """The best plan of a problem, or the document that says why there is none; None: it allows no plan at all.

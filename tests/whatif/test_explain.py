@@ -7,8 +7,11 @@ import pytest
 
 import nest
 from nest.api import explain
+from nest.engines.local import Local
 from nest.errors import InputError
-from nest.report.text.explanation import explanation_text
+from nest.hooks.registry import Registry, registry
+from nest.report.text.explanation import STEPS, explanation_text
+from nest.whatif import questions
 from nest.whatif.explain import PARTS
 
 PROBLEM: dict[str, Any] = {
@@ -160,3 +163,30 @@ def test_a_plan_that_is_wrongly_called_optimal_is_not_explained() -> None:
 def test_parts_nobody_knows_are_refused() -> None:
     with pytest.raises(InputError, match="no part 'price'"):
         explain(nest.solve(PROBLEM), only=["price"])
+
+
+def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "ALONE", 0.0)
+    plan = nest.solve(PROBLEM)
+    steps: list[str] = []
+    several = nest.explain(plan, jobs=2, ready=lambda step, _: steps.append(step))
+    assert several.to_dict() == nest.explain(plan).to_dict()
+    assert steps == list(STEPS)
+
+
+def test_another_process_answers_every_question() -> None:
+    plan, known = nest.solve(PROBLEM), registry()
+    asked = questions.Questions(plan, plan, PARTS, None, known.installed())
+    here = {question: (answer.to_dict(), searches) for question, answer, searches in map(asked, asked.every)}
+    there = {
+        question: (answer.to_dict(), searches) for question, answer, searches in Local(2).submit(asked, asked.every)
+    }
+    assert here.keys() == {*asked.every}
+    assert there == here
+
+
+def test_where_no_other_process_can_answer_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "ALONE", 0.0)
+    monkeypatch.setattr(Registry, "installed", lambda self: {"nest": "another version"})
+    plan = nest.solve(PROBLEM)
+    assert nest.explain(plan, only=["constraints"], jobs=2).prices == nest.explain(plan, only=["constraints"]).prices

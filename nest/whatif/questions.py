@@ -1,0 +1,124 @@
+"""The questions of an explanation, each answered by itself, in whichever process."""
+
+from collections.abc import Iterator
+from functools import cached_property, partial
+from time import monotonic
+from typing import Any
+
+from attrs import define, field
+
+from nest.errors import InputError, InternalError
+from nest.hooks.protocols import Engine
+from nest.hooks.registry import registry
+from nest.spec import PlanDocument
+from nest.whatif.solver import Solver
+
+ALONE = 2.0
+"""Seconds for which questions are answered one after the other: another process begins with half a second of its own,
+and prices the model again."""
+
+Question = tuple[str, int]
+"""A part of the explanation, and the place among its questions."""
+
+Answered = tuple[Question, Any, int]
+"""A question, its answer (a `ShadowPrice`, an `Alternative` or a `Breakpoint`), and how many searches it took."""
+
+
+@define(eq=False)
+class Questions:
+    """The questions that may be asked of a plan. What one costs to answer does not depend on those answered before.
+
+    Attributes:
+        plan: what is explained.
+        best: the best plan of its problem; the plan itself where nobody asks for it.
+        parts: which are asked.
+        time_limit: seconds for each search; None: as long as it takes.
+        versions: what is installed where the explanation began: another process must have the same.
+        solver: knows the best plan and what the model costs; None: made when it is needed.
+    """
+
+    plan: PlanDocument
+    best: PlanDocument
+    parts: tuple[str, ...]
+    time_limit: float | None
+    versions: dict[str, str]
+    solver: Solver | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Questions, (self.plan, self.best, self.parts, self.time_limit, self.versions)
+
+    def __call__(self, question: Question) -> Answered:
+        """The answer, by searches of changed problems.
+
+        Raises:
+            InputError: a faster plan shows that this one is wrongly called optimal.
+            InternalError: another version would answer here.
+        """
+        part, place = question
+        solver = self._base.afresh()
+        answer = self._asked[part][place](solver)
+        return question, answer, solver.solves
+
+    @property
+    def every(self) -> tuple[Question, ...]:
+        """All of them, in the order in which they are told."""
+        return tuple((part, place) for part, asked in self._asked.items() for place in range(len(asked)))
+
+    @cached_property
+    def _base(self) -> Solver:
+        from nest.formulate.problem import carried_problem
+
+        if self.solver is not None:
+            return self.solver
+        known = registry(strict=True)
+        if known.installed() != self.versions:
+            raise InternalError("has other versions installed")
+        solver, problem = Solver(known, time_limit=self.time_limit), carried_problem(self.plan, known)
+        for plan in (self.plan, self.best):
+            if plan.status in ("optimal", "infeasible") or plan is self.best is not self.plan:
+                solver.know(problem, plan)
+        return solver
+
+    @cached_property
+    def _asked(self) -> dict[str, list[Any]]:
+        from nest.formulate.problem import carried_problem
+        from nest.whatif.alternatives import questions, unrefuted
+        from nest.whatif.breakpoints import breakpoint_of, sweeps
+        from nest.whatif.shadow_prices import relaxations, shadow_price
+
+        plan, best, known = self.plan, self.best, self._base.plugins
+        problem = carried_problem(plan, known)
+        asked: dict[str, list[Any]] = {"constraints": [], "alternatives": [], "flips": []}
+        if "constraints" in self.parts:
+            asked["constraints"] = [partial(shadow_price, best, each) for each in relaxations(problem, known)]
+        if "alternatives" in self.parts and plan.batch_time is not None:
+            asked["alternatives"] = [partial(unrefuted, plan, each) for each in questions(plan, problem, known)]
+        if "flips" in self.parts:
+            asked["flips"] = [partial(breakpoint_of, best, problem, each) for each in sweeps(best, problem, known)]
+        return asked
+
+
+def answers(asked: Questions, engine: Engine | None) -> Iterator[Answered]:
+    """The answers of all questions as they come, in the order asked while one process answers them.
+
+    Args:
+        asked: the questions.
+        engine: answers what is left after `ALONE` seconds; where it cannot, this process goes on. None: it is alone.
+
+    Raises:
+        InputError: as a question does.
+    """
+    started, left = monotonic(), dict.fromkeys(asked.every)
+    while left and (engine is None or monotonic() - started < ALONE):
+        question = next(iter(left))
+        del left[question]
+        yield asked(question)
+    if engine is not None and len(left) > 1:
+        try:
+            for answered in engine.submit(asked, tuple(left)):
+                del left[answered[0]]
+                yield answered
+        except (InputError, InternalError):
+            pass  # Asked here, the question says itself what is wrong.
+    for question in left:
+        yield asked(question)
