@@ -110,7 +110,8 @@ def serve() -> None:
     for module in pkgutil.walk_packages(nest.__path__, "nest."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    found = [place for place in sys.path if place not in ("", str(REPOSITORY))]
+    # Behind all else, as an editable installation has it: processes that a command starts import nest, too.
+    found = [*(place for place in sys.path if place not in ("", str(REPOSITORY))), str(REPOSITORY)]
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     for line in sys.stdin:

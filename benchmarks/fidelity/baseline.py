@@ -14,9 +14,6 @@ from nest.plan.evaluate import evaluate
 
 Array = NDArray[numpy.float64]
 
-BACKWARD = 3.0
-"""Model FLOP of both passes over those of the forward pass (PaLM, arXiv 2204.02311, appendix B)."""
-
 ALIKE: tuple[Callable[[MeasuredRun], object], ...] = (
     lambda run: (run.breakdown.pricing.device.name, run.run.problem.training.precision),
     lambda run: run.breakdown.pricing.device.name,
@@ -32,9 +29,9 @@ def ideal_seconds(run: MeasuredRun) -> float:
     problem, breakdown = run.run.problem, run.breakdown
     facts = model_facts(breakdown.problem, registry())
     assert facts is not None
-    tokens, flops, peak = facts
+    tokens, flops, peak, _ = facts
     widths = sum(stage.width for stage in evaluate(breakdown.instance, breakdown.solution).stages)
-    return BACKWARD * flops * tokens * problem.training.global_batch / (breakdown.solution.replicas * widths * peak)
+    return flops * tokens * problem.training.global_batch / (breakdown.solution.replicas * widths * peak)
 
 
 def constant_share(runs: Sequence[MeasuredRun], families: Sequence[str], folds: int) -> Array:

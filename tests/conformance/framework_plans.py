@@ -25,7 +25,7 @@ PIPELINED: dict[str, dict[str, Any]] = {
 """What torchtitan and PyTorch run."""
 
 WHOLE_SEQUENCE: dict[str, dict[str, Any]] = {
-    "dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 2, "recompute": "full"}),
+    "dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 3, "recompute": "full"}),
     "moe": problem(SPARSE_MODEL, {}, {"ep": 4, "dp": 16, "zero": 2}),
     "uneven": problem(DENSE_MODEL, {}, {"pp": 4, "dp": 4, "zero": 1, "stages": [1, 2, 3, 2], "recompute": "full"}),
     "interleaved": PIPELINED["interleaved"],
@@ -33,12 +33,17 @@ WHOLE_SEQUENCE: dict[str, dict[str, Any]] = {
 }
 """Without sequence parallelism, which DeepSpeed and Accelerate do not have."""
 
+DEEPSPEED = WHOLE_SEQUENCE | {
+    "dense": problem(DENSE_MODEL, {}, {"tp": 2, "dp": 8, "zero": 2, "recompute": "full"}),
+}
+"""Its tensor parallelism refuses ZeRO 3."""
+
 
 @cache
 def plan_for(framework: str, kind: str) -> PlanDocument:
     """The plan of that kind for that framework."""
-    problems = WHOLE_SEQUENCE if framework in ("deepspeed", "accelerate") else PIPELINED
-    return nest.evaluate(problems[kind])
+    own = {"deepspeed": DEEPSPEED, "accelerate": WHOLE_SEQUENCE}
+    return nest.evaluate(own.get(framework, PIPELINED)[kind])
 
 
 def files_for(framework: str, kind: str) -> dict[str, str] | None:
