@@ -24,7 +24,7 @@ from nest.catalogue.load import (
     time_spread,
     unknown_name,
 )
-from nest.catalogue.network import named_cluster, network_levels, scale_up_levels
+from nest.catalogue.network import known_cluster, named_cluster, network_levels, scale_up_levels
 
 __all__ = [
     "Calibration",
@@ -38,6 +38,7 @@ __all__ = [
     "device",
     "devices",
     "estimate_error",
+    "known_cluster",
     "library_models",
     "link",
     "links",

@@ -91,6 +91,14 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
     return evolve(known[family], name=name, description=described, levels=levels)
 
 
+def known_cluster(name: str | None) -> ClusterEntry | None:
+    """As `named_cluster`; None: there is none of that name."""
+    try:
+        return named_cluster(name or "")
+    except InputError:
+        return None
+
+
 def _capacities(levels: Sequence[LevelSpec]) -> list[int]:
     return [prod(level.fanout for level in levels[: index + 1]) for index in range(len(levels))]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
-from nest.catalogue import clusters
+from nest.catalogue import known_cluster
 from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
 from nest.formulate.instance import Formulation, check_names, formulate
@@ -144,7 +144,7 @@ def _with_machines(cluster: ClusterSpec) -> ClusterSpec:
     """
     if cluster.hosts is not None or cluster.devices_per_host is not None:
         return cluster
-    named = clusters().get(cluster.name or "")
+    named = known_cluster(cluster.name)
     levels = cluster.levels if named is None else named.levels
     device = device_of(cluster)
     each = None if device is None else device.devices_per_host

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import evolve, fields, fields_dict, frozen
 
-from nest.catalogue import clusters, devices, unknown_name
+from nest.catalogue import devices, known_cluster, unknown_name
 from nest.errors import InputError
 from nest.hooks.registry import Registry
 from nest.io import is_file_name, read, there_is
@@ -113,7 +113,7 @@ def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
 
     That is told with what else is wrong, when the problem is formulated.
     """
-    named = clusters().get(cluster.name or "")
+    named = known_cluster(cluster.name)
     device = cluster.device or (None if named is None else named.device)
     return devices().get(device) if isinstance(device, str) else device
 

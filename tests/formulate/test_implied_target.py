@@ -42,6 +42,7 @@ def chosen(problem: dict[str, Any], known: Registry | None = None) -> Target | N
     [
         ({}, "megatron"),
         ({"cluster": TPU}, "maxtext"),
+        ({"cluster": "dgx-h100-superpod-64"}, "megatron"),  # Of another size than the catalogue's.
         ({"training": {**PROBLEM["training"], "stack": "fsdp"}}, "torchtitan"),
         ({"training": {**PROBLEM["training"], "stack": "deepspeed"}}, "deepspeed"),
         ({"training": {**PROBLEM["training"], "stack": "none"}}, None),
