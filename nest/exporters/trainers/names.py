@@ -11,6 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.catalogue import library_models
+from nest.exporters.configurations import RENAMED, configuration
 
 UNKNOWN = "MODEL"
 """Stands for the name of a model that nobody knows."""
@@ -334,6 +335,17 @@ def catalogued(name: str) -> str | None:
 
 
 def hugging_face_name(model: Any) -> str:
-    """What Hugging Face calls `model` of a plan's problem; `UNKNOWN`: it is none of the catalogue's."""
-    known = (name for name, each in library_models().items() if dict(each.config) == model)
+    """What Hugging Face calls `model` of a plan's problem; `UNKNOWN`: it is none of the catalogue's.
+
+    A configuration is one of these where it says all that the catalogue says of it.
+    """
+    if not isinstance(model, Mapping) or "model_type" not in model:
+        return UNKNOWN
+    said = configuration(model)
+
+    def holds(key: str, value: Any) -> bool:
+        found = said.get(RENAMED.get(key, key))
+        return found == value or (key == "rope_scaling" and value == {"rope_type": "default"} and found is None)
+
+    known = (name for name, each in library_models().items() if all(holds(*item) for item in each.config.items()))
     return next((published(name) for name in known if published(name)), UNKNOWN)
