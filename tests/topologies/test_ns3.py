@@ -91,6 +91,14 @@ def test_what_cannot_be_is_named(old: str, new: str, sentence: str, tmp_path: Pa
         imported(written(tmp_path, STAR.replace(old, new, 1)))
 
 
+def test_words_behind_the_links_are_passed_over(tmp_path: Path) -> None:
+    tail = "\nFirst line: total node #, switch node #, link #\nSecond line: switch node IDs...\nsrc0 dst0 rate\n...\n"
+    whole, plain = (reduced(imported(written(tmp_path, STAR + each))) for each in (tail, ""))
+    assert whole == plain
+    with pytest.raises(InputError, match="more than the 4 links"):
+        imported(written(tmp_path, f"{STAR}{tail}0 4 400Gbps 0.0005ms 0\n"))
+
+
 def test_shared_samples(shared: Path) -> None:
     path = shared / "topologies" / "astra_sim" / "ns3_8_nodes_1_switch_topology.txt"
     assert [(level.fanout, level.bandwidth) for level in reduced(imported(path))] == [(8, 50e9)]
