@@ -27,6 +27,20 @@ from transformers import TrainingArguments
 answer(sorted(set(given) - {field.name for field in fields(TrainingArguments)}))
 """
 
+FACTORY = """
+import os, tempfile
+os.environ["DISABLE_VERSION_CHECK"] = "1"  # Of what it trains with; only arguments are read.
+os.chdir(tempfile.mkdtemp())
+for name, text in given.items():
+    open(name, "w").write(text)
+from omegaconf import OmegaConf
+from llamafactory.hparams.parser import _parse_train_args
+arguments = OmegaConf.to_container(OmegaConf.load("llama_factory.yaml"))
+model, data, training, tuning, _ = _parse_train_args({**arguments, "bf16": False, "use_cpu": True})
+answer([model.model_name_or_path, data.cutoff_len, training.per_device_train_batch_size,
+        training.gradient_accumulation_steps, training.deepspeed, tuning.finetuning_type, tuning.stage])
+"""
+
 STRATEGY = """
 import os, tempfile, importlib.util
 path = os.path.join(tempfile.mkdtemp(), "lightning_plan.py")
@@ -91,6 +105,13 @@ def test_llama_factory_hands_the_trainer_keys_that_it_has() -> None:
         "model_name_or_path",
         "stage",
     ]
+
+
+def test_llama_factory_reads_its_arguments() -> None:
+    """Refused would be a key that none of its classes has (`parse_dict` of hparams/parser.py, 0.9.5)."""
+    needs("llamafactory", "omegaconf", "torch")
+    given = files("llama-factory", {"dp": 16, "zero": 3, "micro_batch": 1})
+    assert consume(FACTORY, given) == ["MODEL", 256, 1, 2, "deepspeed.json", "full", "sft"]
 
 
 def test_lightning_runs_the_strategy() -> None:
