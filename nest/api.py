@@ -360,15 +360,15 @@ def explain(
     from nest.solve.effort import check_effort
     from nest.whatif.explain import explanation, parts_of
     from nest.whatif.solver import Solver, require_held
-    from nest.whatif.sweep.run import engine_called
+    from nest.whatif.sweep.run import processes
 
     check_effort(time_limit)
     parts = parts_of(only)
     read = read_plan(plan)
     if read.status != "infeasible":
         require_held(plan, read, plugins, "so it is not explained")
-    engine = None if jobs == 1 else engine_called("local", jobs, None, plugins)
-    return explanation(read, parts, Solver(plugins, time_limit=time_limit), progress, ready, engine)
+    solver = Solver(plugins, time_limit=time_limit)
+    return explanation(read, parts, solver, progress, ready, processes(jobs, plugins))
 
 
 @_restarted

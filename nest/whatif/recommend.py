@@ -32,7 +32,7 @@ from nest.spec import ClusterSpec, PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.curve import curve_lines
 from nest.whatif.nodes import Nodes, Sizes
-from nest.whatif.sweep.run import engine_called
+from nest.whatif.sweep.run import processes
 
 Told = Callable[[str, int, int], None]
 """Called with which cluster is answered, how many are, and how many there are."""
@@ -213,15 +213,9 @@ def _asked_elsewhere(
 
 
 def _answers(asked: _Asked, names: Sequence[str], jobs: int | None) -> Iterator[dict[str, Any]]:
-    """What each cluster needs, as they come, each with its `place` among the names.
-
-    Processes answer that know what is installed; where something else is registered, this one does.
-    """
-    items = tuple(enumerate(names))
-    if asked.known is not registry(strict=asked.known.strict):
-        yield from map(asked, items)
-    else:
-        yield from engine_called("local", jobs, None, asked.known).submit(asked, items)
+    """What each cluster needs, as they come, each with its `place` among the names."""
+    items, engine = tuple(enumerate(names)), processes(jobs, asked.known)
+    yield from map(asked, items) if engine is None else engine.submit(asked, items)
 
 
 @frozen

@@ -1,11 +1,14 @@
 """Small plans for exporters, made by `nest.evaluate` of fixed decisions."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 
 import nest
+from nest.formulate.from_flags import Start, start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
 
@@ -38,6 +41,14 @@ def on_stack(document: PlanDocument, stack: str) -> PlanDocument:
     said = document.problem["training"]
     training = {key: said[key] for key in ("global_batch", "sequence_length", "schedule")}
     return nest.evaluate({**document.problem, "training": {**training, "stack": stack}})
+
+
+def read_back(document: PlanDocument, text: str, file: Path, framework: str) -> Start:
+    """What a framework's file says on the cluster of the plan that it was written for."""
+    cluster = file.parent / "cluster.json"
+    file.write_text(text)
+    cluster.write_text(json.dumps({"cluster": document.problem["cluster"]}))
+    return start(file, framework, cluster=str(cluster))
 
 
 def assert_same_run(document: PlanDocument, again: PlanDocument) -> None:

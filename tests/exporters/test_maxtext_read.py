@@ -1,6 +1,5 @@
 """What MaxText's settings run: there and back, and files as people write them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.maxtext import SCRIPT_FILE, export
 from nest.exporters.maxtext_reading import read
-from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
-from tests.exporters.plans import DENSE, SPARSE, assert_same_run, on_stack, plan
+from tests.exporters.plans import DENSE, SPARSE, assert_same_run, on_stack, plan, read_back
 from tests.exporters.random_plans import plans
 
 
@@ -25,10 +23,7 @@ def there_and_back(document: PlanDocument, folder: Path) -> bool:
         text = export(document)[SCRIPT_FILE]
     except InputError:
         return False
-    written, cluster = folder / SCRIPT_FILE, folder / "cluster.json"
-    written.write_text(text)
-    cluster.write_text(json.dumps({"cluster": document.problem["cluster"]}))
-    found = start(written, "maxtext", cluster=str(cluster))
+    found = read_back(document, text, folder / SCRIPT_FILE, "maxtext")
     assert found.notes == ()
     assert_same_run(document, nest.evaluate(found.problem, fix={"rank_order": deployed(document).rank_order}))
     return True

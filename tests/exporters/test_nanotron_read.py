@@ -15,7 +15,7 @@ from nest.exporters.nanotron_reading import read
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument, Problem
-from tests.exporters.plans import DENSE, LEVELS, SPARSE, assert_same_run, on_stack, plan
+from tests.exporters.plans import DENSE, LEVELS, SPARSE, assert_same_run, on_stack, plan, read_back
 from tests.exporters.random_plans import plans
 
 TINY = """
@@ -169,10 +169,7 @@ def there_and_back(document: PlanDocument, folder: Path) -> bool:
         text = export(document)[YAML_FILE]
     except InputError:
         return False
-    written, cluster = folder / YAML_FILE, folder / "cluster.json"
-    written.write_text(text)
-    cluster.write_text(json.dumps({"cluster": document.problem["cluster"]}))
-    found = start(written, "nanotron", cluster=str(cluster))
+    found = read_back(document, text, folder / YAML_FILE, "nanotron")
     assert found.notes == () or "of the cluster's" in " ".join(found.notes)
     assert_same_run(document, nest.evaluate(found.problem, fix={"rank_order": deployed(document).rank_order}))
     return True

@@ -9,7 +9,7 @@ import numpy
 from attrs import define, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, Schedule, chunks_of, fullest_moments
+from nest.instance import Array, Instance, Schedule, fullest_moments
 from nest.instance.schedule import Moment
 from nest.solve.dp.chunk_stages import StagePrices, corners
 from nest.solve.dp.configurations import Configuration
@@ -106,7 +106,7 @@ class ChunkBounds(PlanSearch):
     def before_patterns(self, configuration: Configuration, count: int) -> BeforePatterns:
         """Bounds from compute, and from what crosses any border between two chunks at least."""
         schedule, used, levels = configuration.schedule, configuration.candidate, self.slots(configuration).levels
-        key = (schedule.name, chunks_of(schedule), configuration.micro_batches, count, used, levels)
+        key = (*configuration.scheduled, count, used, levels)
 
         def made() -> BeforePatterns:
             weights, homes = self.weights(configuration, count), self.splits.homes(schedule, count)
@@ -157,8 +157,8 @@ class ChunkBounds(PlanSearch):
         1.2 times as long without.
         """
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        key = (schedule.name, chunks_of(schedule), micro_batches, count)
-        held = self.once(("least held", *key), lambda: _least_held(schedule, count, micro_batches))
+        key = ("least held", *configuration.scheduled, count)
+        held = self.once(key, lambda: _least_held(schedule, count, micro_batches))
         homes = self._end_homes(configuration, count)
 
         def made() -> bool:
@@ -179,15 +179,13 @@ class ChunkBounds(PlanSearch):
 
     def _units_in_memory(self, configuration: Configuration, count: int) -> Array:
         """As `LeanUnits.room`, in the memory that there is."""
-        schedule = configuration.schedule
-        decided = (schedule.name, chunks_of(schedule), configuration.micro_batches, count)
 
         def made() -> Array:
             held, spread = self._held_apart(configuration, count)
             homes = self._end_homes(configuration, count)
             return self._lean_units(configuration).room(held, spread, self.room * (1 + LIMIT_SLACK), homes)
 
-        return self.once(("room", *_lean_key(configuration), *decided), made)
+        return self.once(("room", *_lean_key(configuration), *configuration.scheduled, count), made)
 
     def _held_apart(self, configuration: Configuration, count: int) -> tuple[Array, Array]:
         """What every chunk of a stage holds at each moment at least, and the others beyond that.
@@ -209,7 +207,7 @@ class ChunkBounds(PlanSearch):
                 held[stage], spread[stage] = zip(*(rows + rows[:1] * (shape[1] - len(rows))), strict=True)
             return held, spread
 
-        key = ("held apart", schedule.name, chunks_of(schedule), configuration.micro_batches, count)
+        key = ("held apart", *configuration.scheduled, count)
         return self.once(key, made)
 
     def _end_homes(self, configuration: Configuration, count: int) -> tuple[int, int]:
@@ -224,7 +222,7 @@ class ChunkBounds(PlanSearch):
     def moments(self, configuration: Configuration, count: int, stage: int) -> tuple[Moment, ...]:
         """Micro-batches in flight of a stage, from 0, at the moments that may be the fullest."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        key = ("moments", schedule.name, chunks_of(schedule), micro_batches, count, stage)
+        key = ("moments", *configuration.scheduled, count, stage)
         return self.once(key, lambda: corners(fullest_moments(schedule, stage + 1, count, micro_batches)))
 
 

@@ -107,6 +107,11 @@ class Configuration:
         return self.members[0][1]
 
     @property
+    def scheduled(self) -> tuple[str, int, int]:
+        """What its weights and micro-batches in flight follow from, beside the number of stages."""
+        return self.schedule.name, chunks_of(self.schedule), self.micro_batches
+
+    @property
     def copies(self) -> int:
         """How many times a device holds the parameters of its stages."""
         return copies_of(self.schedule)

@@ -206,8 +206,7 @@ class PlanSearch(ABC):
 
     def objective(self, configuration: Configuration, stages: int) -> Objective:
         """Weights of the schedule for `stages` stages."""
-        schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        key = ("objective", schedule.name, chunks_of(schedule), micro_batches, stages)
+        key = ("objective", *configuration.scheduled, stages)
 
         def made() -> Objective:
             weights = self.weights(configuration, stages)
@@ -217,19 +216,18 @@ class PlanSearch(ABC):
 
     def parted(self, configuration: Configuration) -> bool:
         """Whether the times of its stages are needed by parts: the schedule weighs them apart, or messages hide."""
-        schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        if self.instance.space.hides(schedule.name):
+        if self.instance.space.hides(configuration.schedule.name):
             return True
         counts = configuration.stage_counts
         return self.once(
-            ("parted", schedule.name, chunks_of(schedule), micro_batches, counts),
+            ("parted", *configuration.scheduled, counts),
             lambda: not all(self.weights(configuration, count).uniform for count in counts),
         )
 
     def weights(self, configuration: Configuration, stages: int) -> Weights:
         """Weights of the schedule for so many stages."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        key = ("weights", schedule.name, chunks_of(schedule), micro_batches, stages)
+        key = ("weights", *configuration.scheduled, stages)
         return self.once(key, lambda: self.instance.space.weights(schedule, micro_batches, stages))
 
     def apart(self, configuration: Configuration, stages: int) -> Weights | None:
@@ -247,7 +245,7 @@ class PlanSearch(ABC):
             behind = range(stages, 0, -1)
             return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
 
-        return self.once(("in flight", schedule.name, chunks_of(schedule), micro_batches, stages), made)
+        return self.once(("in flight", *configuration.scheduled, stages), made)
 
     def for_counts(
         self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]

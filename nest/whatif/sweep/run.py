@@ -11,7 +11,7 @@ from attrs import field, frozen
 from nest.catalogue import unknown_name
 from nest.errors import InputError
 from nest.hooks.protocols import Engine
-from nest.hooks.registry import Registry
+from nest.hooks.registry import Registry, registry
 from nest.whatif.sweep.journal import Journal, journal_of
 from nest.whatif.sweep.monotone import contradictions
 from nest.whatif.sweep.output import check_output, type_of, write_rows
@@ -149,6 +149,17 @@ def _columns(varied: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> tuple[
     others = {*varied, *LEADING, *TRAILING, *OUTER}
     degrees = dict.fromkeys(name for row in rows for name in row if name not in others)
     return (*varied, *LEADING, *degrees, *OUTER, *TRAILING)
+
+
+def processes(jobs: int | None, known: Registry) -> Engine | None:
+    """Processes of this machine that answer as `known` does; None: one alone, or it has more than what is installed.
+
+    Raises:
+        InputError: that is no number of processes.
+    """
+    if jobs == 1 or known is not registry(strict=known.strict):
+        return None
+    return engine_called("local", jobs, None, known)
 
 
 def engine_called(name: str, jobs: int | None, scheduler: str | None, known: Registry) -> Engine:
