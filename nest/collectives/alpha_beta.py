@@ -63,6 +63,10 @@ class AlphaBeta:
         seconds = numpy.minimum.reduce([cost.latency + bytes * cost.per_byte for cost in costs])
         return numpy.where(bytes == 0, 0.0, seconds)
 
+    def per_byte(self, kind: str, shape: Sequence[int], levels: Sequence[Level], members: int | None = None) -> float:
+        """Seconds that each byte takes at least, however many there are."""
+        return min(cost.per_byte for cost in _costs(kind, tuple(shape), tuple(levels), members))
+
     def by_level(
         self,
         kind: str,

@@ -21,6 +21,8 @@ class CollectiveModel(Protocol):
         by_level: `by_level(kind, bytes, shape, levels, members=None)`, for an array of `bytes` the seconds for which a
             member's port at each level is occupied, of shape `(levels, *bytes.shape)`; at no level more than `time`.
             Of a model without it the outermost level of the set is occupied all the time (`port_seconds`).
+        per_byte: `per_byte(kind, shape, levels, members=None)`, seconds that each byte takes at least: no number of
+            bytes takes less than so many times that. Searches are faster with it.
     """
 
     @property

@@ -127,8 +127,12 @@ class Searcher(Protocol):
     def left(self) -> float:
         """No plan that was left unsearched is faster, seconds; infinite where none was."""
 
-    def nodes(self) -> Iterable[Bounded]:
-        """All plans, by the cheapest bounds."""
+    @property
+    def refused(self) -> Counter[str]:
+        """Combinations of a configuration and a number of stages that are in no node, by what decided them."""
+
+    def nodes(self, limit: float) -> Iterable[Bounded]:
+        """All plans, by the cheapest bounds, but for those `refused`; which, may depend on the step time to beat."""
 
 
 @define
@@ -191,8 +195,9 @@ class BestFirst:
         try:
             meter.watch = self.prepare
             for searcher in self.searchers:
-                self._push(searcher.nodes())
-            self.total = sum(node.combinations for *_, node in self._queue)
+                self._push(searcher.nodes(self.limit * (1 + TIE)))
+                self.pruned += searcher.refused
+            self.total = sum(node.combinations for *_, node in self._queue) + self.pruned.total()
             meter.watch = self._watch
             # The least bound of the queue holds for all plans left: once it is above the best, that one is optimal.
             while self._queue and self._queue[0][0] <= self.limit * (1 + TIE):

@@ -197,6 +197,11 @@ class _Query:
         seconds: Array = self._priced(many, sizes)
         return seconds
 
+    def per_byte(self) -> float:
+        """Seconds that each byte takes at least, of a model that says so."""
+        least = called_with(self.model.per_byte, MEMBERS)  # type: ignore[attr-defined]
+        return float(least(self.kind, self.shape, self.levels, members=self.members))
+
     def _priced(self, method: Callable[..., Any], size: Any) -> Any:
         return called_with(method, MEMBERS)(self.kind, size, self.shape, self.levels, members=self.members)
 
@@ -224,6 +229,8 @@ def check_collective_model(model: CollectiveModel) -> tuple[Finding, ...]:
                     tally.run("left out, the members are those of the shape", where, _uncounted, query)
                 if offers_times:
                     tally.run("`times` agrees with `time`", where, _arrays, query)
+                if getattr(model, "per_byte", None) is not None:
+                    tally.run("no bytes take less than `per_byte` says", where, _below_least, query)
     return tally.findings()
 
 
@@ -270,3 +277,11 @@ def _arrays(query: _Query) -> Problems:
         single = query.time(size)
         if not isclose(seconds, single, rel_tol=AGREEMENT):
             yield f"`times` says {seconds:g} seconds for {size:g} bytes, `time` says {single:g}"
+
+
+def _below_least(query: _Query) -> Problems:
+    least = query.per_byte()
+    amount(least, "`per_byte`")
+    for size in BYTES:
+        if query.time(size) < least * size * (1 - AGREEMENT):
+            yield f"{size:g} bytes take {query.time(size):g} seconds, by `per_byte` at least {least * size:g}"

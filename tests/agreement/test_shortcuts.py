@@ -9,14 +9,14 @@ from nest.solve.dp import downsets
 from tests.agreement.compare import disagreements
 from tests.agreement.problems import random_problem
 
-solver = importlib.import_module("nest.solve.dp.solver")
+attempt = importlib.import_module("nest.solve.dp.attempt")
 
 
 @pytest.fixture
 def low_thresholds(monkeypatch):
     """Idle layers apart, coarse cuts first and stages by their range of times, however small the graph."""
-    monkeypatch.setattr(solver, "FEW_CUTS", 1)
-    monkeypatch.setattr(solver, "MANY_CUTS", 2)
+    monkeypatch.setattr(attempt, "FEW_CUTS", 1)
+    monkeypatch.setattr(attempt, "MANY_CUTS", 2)
     monkeypatch.setattr(downsets, "COARSE", 2)
 
 

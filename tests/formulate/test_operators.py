@@ -17,7 +17,7 @@ from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Candidate, Instance
-from nest.solve.dp.solver import inseparable_layers
+from nest.solve.dp.attempt import inseparable_layers
 from nest.spec import Overlap, Problem, Search, TransformerSpec
 from tests.bare_devices import written
 from tests.small_instances import downsets_of

@@ -117,11 +117,13 @@ def test_no_bound_of_a_node_exceeds_its_best_plan(seed: int, parts: bool) -> Non
     downsets = downsets_of(problem.graph)
     found = mixed_configurations(problem, len(problem.graph.layers), 0, Exclusions())
     search = MixedSearch(problem, found, downsets)
-    for node in search.nodes()[::5]:
+    for rough in search.nodes(1e6)[::5]:
+        (node,) = rough.node.branch(1e6, Counter())
         for leaf in node.node.branch(1e6, Counter()):
             plan = leaf.node.solve(1e6, Counter())
             if plan is not None:
                 assert leaf.bound <= plan.value * (1 + 1e-9)
+                assert rough.bound <= plan.value * (1 + 1e-9)
                 assert node.bound <= plan.value * (1 + 1e-9)
                 assert leaf.tie_break <= plan.tie_break
                 priced = evaluate(problem, plan.solution)

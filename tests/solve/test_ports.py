@@ -15,7 +15,7 @@ from tests.agreement.compare import complaint, disagreements
 from tests.agreement.draws import draw, hangs_on_rounding
 from tests.small_instances import candidate, cluster, instance
 
-solver = importlib.import_module("nest.solve.dp.solver")
+attempt = importlib.import_module("nest.solve.dp.attempt")
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "sharded", "uneven"])
@@ -139,7 +139,7 @@ def test_idle_layers_leave_ports_no_less_free(monkeypatch: pytest.MonkeyPatch) -
         whole = evolve(problem, candidates=(changed,), graph=graph)
         expected = solve(whole).batch_time
         with monkeypatch.context() as patch:
-            patch.setattr(solver, "FEW_CUTS", 1)
-            patch.setattr(solver, "MANY_CUTS", 2)
+            patch.setattr(attempt, "FEW_CUTS", 1)
+            patch.setattr(attempt, "MANY_CUTS", 2)
             patch.setattr(downsets, "COARSE", 2)
             assert solve(whole).batch_time == pytest.approx(expected, rel=1e-12)

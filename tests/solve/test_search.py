@@ -40,9 +40,10 @@ class PlanList:
     def __init__(self, plans: list[Incumbent]) -> None:
         self.meter = Meter()
         self.left = inf
+        self.refused: Counter[str] = Counter()
         self.plans = plans
 
-    def nodes(self) -> list[Bounded]:
+    def nodes(self, limit: float) -> list[Bounded]:
         return [Bounded(plan.value, plan.tie_break, One(plan)) for plan in self.plans]
 
 

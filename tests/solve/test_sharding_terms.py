@@ -5,6 +5,7 @@ Profiles have none of it, so that the brute force of the tests knows nothing of 
 
 from collections.abc import Iterator
 from itertools import combinations, product
+from math import inf
 from random import Random
 
 import numpy
@@ -15,6 +16,9 @@ from nest.instance import Instance, Solution, StageDecision
 from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
+from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.configurations import configurations
+from nest.solve.dp.units import Splits
 from tests.seeds import seeds
 from tests.small_instances import candidate, cluster, instance
 
@@ -103,3 +107,22 @@ def test_whole_gradients_make_zero_2_what_zero_1_is() -> None:
     assert priced[0].batch_time == priced[1].batch_time
     assert priced[0].stages[0].memory == priced[1].stages[0].memory
     assert numpy.isfinite(priced[0].batch_time)
+
+
+@pytest.mark.parametrize("zeros", [(0,), (2,), (3,), (0, 2, 3)])
+@pytest.mark.parametrize("seed", seeds(4, 40))
+def test_no_bound_ahead_of_stages_exceeds_a_plan(seed: int, zeros: tuple[int, ...]) -> None:
+    problem = drawn(seed)
+    problem = evolve(problem, space=evolve(problem.space, zero=zeros))
+    bounds = FirstBounds(problem)
+    times: dict[tuple[str, int, int], float] = {}
+    for each in every_plan(problem):
+        if {stage.zero for stage in each.stages} <= set(zeros):
+            key = (each.rank_order, each.replicas, len(each.stages))
+            times[key] = min(times.get(key, inf), evaluate(problem, each).batch_time)
+    possible, _ = configurations(problem, LAYERS, Splits(problem).counts)
+    for configuration in possible:
+        bound = bounds.of_configuration(configuration)
+        for count, seconds in zip(configuration.stage_counts, bound.tolist(), strict=True):
+            key = (configuration.rank_order, configuration.replicas, count)
+            assert seconds <= times[key] * (1 + 1e-9)

@@ -89,6 +89,7 @@ COLLECTIVES: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
     ),
     "two minds": ({"times": lambda sound, *a: 2 * sound(*a)}, "`times` agrees with `time`"),
     "one for all": ({"times": lambda sound, *a: 1.0}, "`times` agrees with `time`"),
+    "twice the least": ({"per_byte": lambda sound, *a: 2 * sound(*a)}, "no bytes take less than `per_byte` says"),
 }
 
 

@@ -1,7 +1,8 @@
 """The exact dynamic program (PROBLEM.md section 6); docs/explanation/proofs.md says why no step loses the best plan."""
 
+from nest.solve.dp.attempt import inseparable_layers
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.shortlist import PlanSignature
-from nest.solve.dp.solver import feasible, inseparable_layers, solve
+from nest.solve.dp.solver import feasible, solve
 
 __all__ = ["PlanSignature", "TooManyCuts", "feasible", "inseparable_layers", "solve"]

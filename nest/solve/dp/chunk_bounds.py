@@ -6,14 +6,13 @@ from math import inf
 from typing import Any
 
 import numpy
-from attrs import define, frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Schedule, fullest_moments
 from nest.instance.schedule import Moment
 from nest.solve.dp.chunk_stages import StagePrices, corners
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.first_bounds import compute_bounds
 from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.units import Splits, border_bytes, mask_of
 from nest.solve.dp.zero import sharded
@@ -102,24 +101,28 @@ class ChunkBounds(PlanSearch):
     """
 
     splits: Splits
+    _with_room: dict[tuple[int, int], bool] = field(factory=dict, init=False)
 
     def before_patterns(self, configuration: Configuration, count: int) -> BeforePatterns:
-        """Bounds from compute, and from what crosses any border between two chunks at least."""
-        schedule, used, levels = configuration.schedule, configuration.candidate, self.slots(configuration).levels
-        key = (*configuration.scheduled, count, used, levels)
+        """Bounds from what plans take before any stage is looked at, and from messages between chunks."""
+        weighed, received, added = self._messages(configuration, count)
+        rest = self.least_rest(configuration, count) + weighed
+        slowest = self.first_bounds.slowest(configuration, count) + added / count
+        return BeforePatterns(self.weights(configuration, count).slowest * slowest + rest, rest, received)
 
-        def made() -> BeforePatterns:
+    def _messages(self, configuration: Configuration, count: int) -> tuple[float, Array, float]:
+        """Seconds of a step that messages between chunks take at least, and of a micro-batch, by stage and in all."""
+        schedule, used, levels = configuration.schedule, configuration.candidate, self.slots(configuration).levels
+
+        def made() -> tuple[float, Array, float]:
             weights, homes = self.weights(configuration, count), self.splits.homes(schedule, count)
             crossed = [each for each in pairwise(homes) if each[0] != each[1]]
             message = self._least_message(used, levels)
-            hides, compute = self.instance.space.hides(schedule.name), compute_bounds(self.instance.candidates[used])[1]
             ends = numpy.bincount([stage for each in crossed for stage in each], minlength=count)
-            received = ends.astype(numpy.float64) * (0.0 if hides else message)
-            rest = self.first_bounds.total_of(used)(weights) + weights.of_messages(message, message) * len(crossed)
-            slowest = (compute + float(received.sum())) / count
-            return BeforePatterns(weights.slowest * slowest + rest, rest, received)
+            received = ends.astype(numpy.float64) * (0.0 if self.instance.space.hides(schedule.name) else message)
+            return weights.of_messages(message, message) * len(crossed), received, float(received.sum())
 
-        return self.once(("before patterns", *key), made)
+        return self.once(("messages", *configuration.scheduled, count, used, levels), made)
 
     def _least_message(self, candidate: int, levels: tuple[int, ...]) -> float:
         """Seconds that any border between two chunks takes at least, one way."""
@@ -142,31 +145,43 @@ class ChunkBounds(PlanSearch):
         """
         if len(self.splits.units) <= 2:
             return True
-        if not self._room_beside_chunks(configuration, count):
-            return False
         least = self.before_patterns(configuration, count)
         longest = self.objective(configuration, count).time_limit(limit, least.rest)
         room = self._units_in_memory(configuration, count)
         homes = self._end_homes(configuration, count)
         return self._lean_units(configuration).hold(room, longest - least.received, homes)
 
-    def _room_beside_chunks(self, configuration: Configuration, count: int) -> bool:
-        """Whether there is memory for the whole model if chunks held no more than what each of their stage holds.
+    def counts_with_room(self, configuration: Configuration) -> tuple[int, ...]:
+        """Its numbers of stages with memory for the whole model if chunks held no more than what each of a stage holds.
 
-        Most numbers of chunks have that in common, so that one look refuses them all: Llama 3 70B on 128 H100 takes
-        1.2 times as long without.
+        It is asked of all plans ahead of any time: Llama 3 70B on 128 H100 has room for few of them.
         """
-        schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        key = ("least held", *configuration.scheduled, count)
-        held = self.once(key, lambda: _least_held(schedule, count, micro_batches))
+        counts = configuration.stage_counts
+        if len(self.splits.units) <= 2:
+            return counts
+        units = self._lean_units(configuration)
+        key = ("least held", *configuration.scheduled, counts)
+        every = self.once(key, lambda: [self._alike(configuration, each) for each in counts])
+        with_room = []
+        for count, alike in zip(counts, every, strict=True):
+            known = self._with_room.get((id(units), id(alike)))
+            if known is None:
+                held, homes = alike
+                room = units.room(held, numpy.zeros_like(held), self.room * (1 + LIMIT_SLACK), homes)
+                known = units.hold(room, numpy.full(count, inf), homes)
+                self._with_room[id(units), id(alike)] = known
+            if known:
+                with_room.append(count)
+        return counts if len(with_room) == len(counts) else tuple(with_room)
+
+    def _alike(self, configuration: Configuration, count: int) -> tuple[Array, tuple[int, int]]:
+        """What every chunk of a stage holds at least, shape `(stages, 1)`, and where the ends are.
+
+        Most numbers of chunks have that in common: they share one object.
+        """
+        held = _least_held(configuration.schedule, count, configuration.micro_batches)
         homes = self._end_homes(configuration, count)
-
-        def made() -> bool:
-            units, column = self._lean_units(configuration), numpy.array(held)[:, None]
-            room = units.room(column, numpy.zeros_like(column), self.room * (1 + LIMIT_SLACK), homes)
-            return units.hold(room, numpy.full(count, inf), homes)
-
-        return self.once(("room beside chunks", *_lean_key(configuration), held, homes), made)
+        return self.once(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
 
     def room_for_units(self, configuration: Configuration, count: int, most: float) -> bool:
         """Whether stages of less than `most` bytes may hold the whole model."""

@@ -98,8 +98,7 @@ class ChunkCosts(ChunkBounds):
     ) -> Iterator[Filled]:
         """Every pattern whose compute leaves it a chance; `exactly` what stages need, not only whether it fits."""
         patterns = self.splits.of(configuration.schedule, count)
-        rest = self.first_bounds.total_of(configuration.candidate)(self.weights(configuration, count))
-        longest = self.objective(configuration, count).time_limit(limit, rest)
+        longest = self.objective(configuration, count).time_limit(limit, self.least_rest(configuration, count))
         slowest = self._fixed_seconds(configuration, count).max(axis=1)
         for pattern, seconds in zip(patterns, slowest.tolist(), strict=True):
             if seconds <= longest:

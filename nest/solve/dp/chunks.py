@@ -1,7 +1,7 @@
 """Plans of several chunks a stage: bounds that mostly decide, and the recurrence over sizes and places where not."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import inf
 
@@ -32,13 +32,29 @@ ByLevels = dict[tuple[int, ...], tuple[int, ...]]
 class ChunkSearch(ChunkCosts):
     """Plans of several chunks a stage."""
 
+    def _nodes(self, limit: float) -> Iterator[Bounded]:
+        """But for those that there is no memory for, as far as it is worth a look."""
+        for configuration in self.configurations:
+            self.meter.watch()
+            bound, left = float(self.compute_bounds(configuration).min()), configuration
+            if bound <= limit:
+                counts = self.counts_with_room(configuration)
+                self.refused["memory in total"] += len(configuration.stage_counts) - len(counts)
+                if not counts:
+                    continue
+                if len(counts) < len(configuration.stage_counts):
+                    left = evolve(configuration, stage_counts=counts)
+            yield self.bounded(bound, left, left.stage_counts, rough=True)
+
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """One leaf per number of stages, with bounds from what its stages cost at least."""
-        nodes = []
-        for count, cheap in zip(counts, self.compute_bounds(configuration), strict=True):
-            if cheap > limit:
+        nodes, with_room = [], self.counts_with_room(configuration)
+        for count, cheap in zip(counts, self.early_bounds(configuration), strict=True):
+            if count not in with_room:
+                pruned["memory in total"] += 1
+            elif cheap > limit:
                 pruned["bound from compute"] += 1
             elif self.before_patterns(configuration, count).bound > limit:
                 pruned["bound from partitions"] += 1

@@ -44,6 +44,10 @@ class MixedSearch(CutSearch):
         weights = [self.objective(configuration, count).slowest for count in configuration.stage_counts]
         return numpy.array(weights) * slowest + added
 
+    def early_bounds(self, configuration: Configuration) -> Array:
+        """The same."""
+        return self.compute_bounds(configuration)
+
     def _compute(self, configuration: Configuration) -> tuple[Array, Array]:
         """From compute alone, for each number of stages: least slowest stage, and what the sum adds to the step time.
 
@@ -70,7 +74,7 @@ class MixedSearch(CutSearch):
         rest = dict(zip(counts, added.tolist(), strict=True))
         least = {
             count: float(seconds)
-            for count, seconds, bound in zip(counts, slowest, self.compute_bounds(configuration), strict=True)
+            for count, seconds, bound in zip(counts, slowest, self.early_bounds(configuration), strict=True)
             if bound <= limit and count <= self.downsets.most_stages
         }
         pruned["bound from compute"] += len(counts) - len(least)

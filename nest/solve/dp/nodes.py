@@ -18,10 +18,10 @@ from nest.instance import (
     fullest_moments,
     in_flight,
 )
+from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
-from nest.solve.dp.first_bounds import ComputeBounds
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.placement import Slots, slots
@@ -67,13 +67,15 @@ class _Node:
         search: whose node it is.
         configuration: what is decided.
         counts: numbers of stages still open, ascending.
-        floor: bounds of the three terms when a single count is left; None while only compute bounds are known.
+        floor: bounds of the three terms when a single count is left; None while only early bounds are known.
+        rough: whether these are from compute alone: most nodes are never worked on.
     """
 
     search: "PlanSearch"
     configuration: Configuration
     counts: tuple[int, ...]
     floor: Floor | None = None
+    rough: bool = False
 
     @property
     def combinations(self) -> int:
@@ -90,6 +92,12 @@ class _Node:
         return len(candidates) == 1 and all(kind == (candidates, replicas, count) for count in self.counts)
 
     def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
+        if self.rough:
+            bound = float(self.search.early_bounds(self.configuration).min())
+            if bound > limit:
+                pruned["bound from compute"] += len(self.counts)
+                return []
+            return [self.search.bounded(bound, self.configuration, self.counts)]
         return self.search.branch(self.configuration, self.counts, limit, pruned)
 
     def quick(self) -> Incumbent | None:
@@ -115,34 +123,47 @@ class PlanSearch(ABC):
 
     instance: Instance
     configurations: list[Configuration]
-    first_bounds: ComputeBounds = field(kw_only=True)
+    first_bounds: FirstBounds = field(kw_only=True)
     meter: Meter = field(factory=Meter, kw_only=True)
     left: float = field(default=inf, init=False)
+    refused: Counter[str] = field(factory=Counter, init=False)
     _known: dict[Hashable, object] = field(factory=dict, init=False)
 
     @first_bounds.default
-    def _first_bounds(self) -> ComputeBounds:
-        return ComputeBounds(self.instance)
+    def _first_bounds(self) -> FirstBounds:
+        return FirstBounds(self.instance)
 
-    def nodes(self) -> list[Bounded]:
-        """Every configuration, by its bounds from compute; the same for a second search."""
-        return self.once("nodes", lambda: list(self._nodes()))
+    def nodes(self, limit: float) -> list[Bounded]:
+        """Every configuration, by its bounds from compute; the same for a second search.
 
-    def _nodes(self) -> Iterator[Bounded]:
+        Those that may beat `limit` are looked at more closely.
+        """
+        return self.once("nodes", lambda: list(self._nodes(limit)))
+
+    def _nodes(self, limit: float) -> Iterator[Bounded]:
         for configuration in self.configurations:
             self.meter.watch()
             bound = float(self.compute_bounds(configuration).min())
-            yield self.bounded(bound, configuration, configuration.stage_counts)
+            yield self.bounded(bound, configuration, configuration.stage_counts, rough=True)
 
     def narrow(self, configurations: Iterable[Configuration]) -> None:
         """Search these from now on."""
         self.configurations = list(configurations)
         self._known.pop("nodes", None)
+        self.refused.clear()
 
     def compute_bounds(self, configuration: Configuration) -> Array:
         """Lower bounds on the step time for each of the configuration's stage counts, from compute and ports alone."""
         decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
         return self.first_bounds.of(*decided, configuration.stage_counts)
+
+    def early_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the step time for each of the configuration's stage counts, before any stage is looked at."""
+        return self.first_bounds.of_configuration(configuration)
+
+    def least_rest(self, configuration: Configuration, stages: int) -> float:
+        """Seconds of a step beside its slowest stage, of plans of one candidate and so many stages, at least."""
+        return self.first_bounds.rest(configuration, self.weights(configuration, stages), stages)
 
     @abstractmethod
     def branch(
@@ -161,13 +182,19 @@ class PlanSearch(ABC):
         """The best plan of so many stages if it beats `limit`, exactly."""
 
     def bounded(
-        self, bound: float, configuration: Configuration, counts: tuple[int, ...], floor: Floor | None = None
+        self,
+        bound: float,
+        configuration: Configuration,
+        counts: tuple[int, ...],
+        floor: Floor | None = None,
+        *,
+        rough: bool = False,
     ) -> Bounded:
         """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
         narrowest = min(self.instance.candidates[index].width for index, _ in configuration.members)
         least = configuration.tally.least(narrowest * counts[0])
         tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
-        return Bounded(bound, tie_break, _Node(self, configuration, counts, floor))
+        return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough))
 
     def incumbent(self, configuration: Configuration, value: float, stages: Iterable["Decided"]) -> Incumbent:
         """A plan of the configuration.

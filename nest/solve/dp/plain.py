@@ -35,7 +35,7 @@ class PlainSearch(CutSearch):
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """One leaf per number of stages, with bounds from partitions."""
-        cheap = self.compute_bounds(configuration)
+        cheap = self.early_bounds(configuration)
         quick = tuple(count for count, bound in zip(counts, cheap, strict=True) if bound <= limit)
         sums = self.sums(configuration.candidate)
         fewest = fewest_in_total(sums, configuration, self.room) if quick else 0
@@ -55,7 +55,7 @@ class PlainSearch(CutSearch):
         """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
         ranges: dict[int, tuple[float, float]] = {}
         for configuration in self.configurations:
-            bounds = self.compute_bounds(configuration)
+            bounds = self.early_bounds(configuration)
             counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
             if counts:
                 total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
@@ -68,10 +68,10 @@ class PlainSearch(CutSearch):
 
     def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
         """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
-        least = self.first_bounds.total_of(configuration.candidate)
-        weights = [self.weights(configuration, count) for count in counts]
-        rest = zip(counts, weights, strict=True)
-        return max(self.objective(configuration, count).time_limit(limit, least(each)) for count, each in rest)
+        return max(
+            self.objective(configuration, count).time_limit(limit, self.least_rest(configuration, count))
+            for count in counts
+        )
 
     def _packed(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> tuple[int, ...]:
         """Those of `counts` that are stages enough for a plan that beats `limit`, as far as a quick look can tell."""

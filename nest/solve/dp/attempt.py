@@ -1,0 +1,293 @@
+"""One search for the best plan: of all candidates, or of some, by way of the graph without idle layers or not."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+import numpy
+from attrs import define, field
+from numpy.typing import NDArray
+
+from nest.instance import Instance, Result, chunks_of
+from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.chunks import ChunkSearch
+from nest.solve.dp.configurations import Configuration, configurations, mixed_configurations
+from nest.solve.dp.downsets import (
+    Downsets,
+    StageRange,
+    TooManyCuts,
+    allowed_cuts,
+    coarsening,
+    cuts,
+    lattice,
+    membership,
+)
+from nest.solve.dp.idle_layers import attachments, without_costs
+from nest.solve.dp.mixed import MixedSearch
+from nest.solve.dp.plain import PlainSearch
+from nest.solve.dp.rules import Exclusions
+from nest.solve.dp.shortlist import PlanSignature, without
+from nest.solve.dp.sums import grid_parts
+from nest.solve.dp.ties import first_of_ties
+from nest.solve.dp.units import Splits
+from nest.solve.effort import Deadline
+from nest.solve.search import (
+    FIRST,
+    PRUNED_BY_BOUND,
+    BestFirst,
+    Incumbent,
+    Meter,
+    OutOfTime,
+    PlanKind,
+    Progress,
+    Searcher,
+)
+from nest.tolerances import TIE
+
+SLOWER = 1.1
+"""Times the step time of a plan that is known, what a runner-up is looked for up to."""
+
+FEW_CUTS, MANY_CUTS = 500, 2_000
+"""Downsets up to which idle layers are not worth a search of their own, and those above which stages that no plan as
+good as a first one can have are left out before they are listed. Below that a first plan costs what it saves: 1,000
+blocks on 131,072 devices take 6.0 s without it and 8.9 s with it; the 12 operator graphs of BERT (2,906 downsets) take
+2.4 s with it in place of 3.4 s, and GNMT without idle layers (16,826) cannot be listed without it."""
+
+
+def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
+    """Groups of layers that no cut may part, as indices."""
+    position = {name: index for index, name in enumerate(instance.graph.layers)}
+    constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
+    return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
+
+
+@define
+class Attempt:
+    """One call of `solve`, or of its attempts with some of the candidates."""
+
+    instance: Instance
+    deadline: Deadline
+    progress: Progress | None
+    listed: tuple[PlanSignature, ...]
+    bounds: FirstBounds
+    placed: Callable[[Incumbent], Incumbent | None] | None
+    among: Sequence[int] | None
+    share: float | None
+    known: Incumbent | None
+    second: bool
+    others: dict[PlanKind, Incumbent]
+    scouts: bool = False
+    started: float = field(factory=time.monotonic)
+    meter: Meter = field(factory=Meter)
+    together: list[tuple[int, ...]] = field(init=False)
+    plain: list[Configuration] = field(init=False)
+    splits: Splits = field(init=False)
+    chunked: list[Configuration] = field(init=False)
+    mixed: list[Configuration] = field(factory=list)
+    exclusions: Exclusions = field(init=False)
+    bound: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        instance, space = self.instance, self.instance.space
+        self.together, self.splits = inseparable_layers(instance), Splits(instance)
+        layers, watch = len(instance.graph.layers), self._search((), self.known).prepare
+        limit = inf if self.known is None else self.known.value * (SLOWER if self.second else 1 + TIE)
+        every, self.exclusions = configurations(
+            instance, layers, self.splits.counts, self.among, watch, limit, self.bounds
+        )
+        every = without(every, self.listed, instance) if self.listed else every
+        self.plain = [each for each in every if chunks_of(each.schedule) == 1]
+        # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
+        several = not self.scouts or not self.plain
+        self.chunked = [each for each in every if several and chunks_of(each.schedule) > 1]
+        if space.mixed and self.among is None and any(chunks_of(each) == 1 for each in space.schedules):
+            self.exclusions = Exclusions()
+            self.mixed = mixed_configurations(instance, layers, len(every), self.exclusions, watch)
+            if self.listed:
+                self.mixed = without(self.mixed, self.listed, instance, len(every))
+
+    def solve(self) -> Result:
+        """The answer, by way of the graph without the cuts around idle layers where that decides it."""
+        graph, space = self.instance.graph, self.instance.space
+        refused: TooManyCuts | None = None
+        if self.chunked and not self.plain and not self.mixed:
+            # Where to cut is decided.
+            return self._answer_for(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
+        try:
+            masks = allowed_cuts(self.instance, self.together)
+        except TooManyCuts as error:
+            masks, refused = [], error
+        answer: Result | None = None
+        # In a chain an idle layer adds one cut; where the graph branches it multiplies them: GNMT has 100 without its
+        # own and 17,914 with them.
+        branched = len(masks) > FEW_CUTS and any(smaller & ~larger for smaller, larger in pairwise(masks))
+        if space.partition is None and not space.even and self.placed is None and (refused or branched):
+            answer = self._without_idle_layers()
+            proved = ("optimal", "infeasible") if refused else ("optimal",)
+            decided = answer is not None and answer.status in proved
+            if answer is not None and (decided or (answer.status == "feasible" and self.deadline.passed)):
+                return answer
+        if refused is None:
+            try:
+                return self._answer_for(membership(masks, len(graph.layers)))
+            except TooManyCuts as error:
+                refused = error
+        refused.answer = answer
+        raise refused
+
+    def _answer_for(self, members: NDArray[numpy.bool_]) -> Result:
+        """The answer of a search over the downsets with these layers, shape `(downsets, layers)`."""
+        known = self._first_plan(members)
+        downsets = lattice(members, self._ranges(members, known))
+        search, bound = self._find_best(self.instance, downsets, known, whole=True)
+        if search.best is None:
+            return self._infeasible(search, bound, downsets)
+        return self._answer(search, max(bound, self.bound), downsets)
+
+    def _without_idle_layers(self) -> Result | None:
+        """The answer of the graph in which idle layers stay with their neighbours; None when it decides nothing.
+
+        It is `feasible` where the bounds of `nest.solve.dp.idle_layers` do not meet; plan and bound are kept for later.
+        """
+        attached = attachments(self.instance, self.together)
+        if not attached:
+            return None
+        try:
+            masks = cuts(self.instance.graph, [*self.together, *attached])
+            members = membership(masks, len(self.instance.graph.layers))
+            downsets = lattice(members)
+        except TooManyCuts:
+            return None
+        above, reached = self._find_best(self.instance, downsets, self._first_plan(members))
+        relaxed = without_costs(self.instance, [layer for layer, _ in attached])
+        known = None if above.best is None else Incumbent(above.best.value, (), above.best.solution)
+        below, bound = self._find_best(relaxed, downsets.with_empty_stages(len(attached)), known, relaxed=True)
+        if above.best is None:
+            return self._infeasible(above, min(reached, bound), downsets) if below.best is None else None
+        # The best plan of the relaxed problem is no slower than any plan of the whole one.
+        self.known, self.bound = above.best, min(reached, bound, below.limit)
+        return self._answer(above, self.bound, downsets)
+
+    def _ranges(self, members: NDArray[numpy.bool_], known: Incumbent | None) -> list[StageRange] | None:
+        """How long stages of plans as good as the known one may compute, when there are many cuts."""
+        if known is None or len(members) <= MANY_CUTS or self.instance.space.mixed:
+            return None
+        search = self._plain(self.instance, lattice(members[[0, -1]]))
+        ranges = []
+        for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TIE)).items():
+            candidate = self.instance.candidates[index]
+            parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
+            ranges.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
+        return ranges
+
+    def _first_plan(self, members: NDArray[numpy.bool_]) -> Incumbent | None:
+        """A good plan that cuts at some of the downsets only; none is sought where the search itself is as quick."""
+        if len(members) <= MANY_CUTS:
+            return self.known
+        return self._best_of(self._plain(self.instance, coarsening(members, self.instance)), self.known)
+
+    def _plain(self, instance: Instance, downsets: Downsets, held_up: bool = True) -> PlainSearch:
+        bounds = self.bounds if instance is self.instance else FirstBounds(instance)
+        return PlainSearch(instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter)
+
+    def _chunks(self, meter: Meter) -> ChunkSearch:
+        return ChunkSearch(self.instance, self.chunked, self.splits, first_bounds=self.bounds, meter=meter)
+
+    def _find_best(
+        self,
+        instance: Instance,
+        downsets: Downsets,
+        known: Incumbent | None,
+        *,
+        whole: bool = False,
+        relaxed: bool = False,
+    ) -> tuple[BestFirst, float]:
+        """A search that is done, or whose time is up, and the lower bound it reached.
+
+        Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
+        `relaxed` whether a bound is looked for: without plans of several chunks, and with ports that hold up nothing.
+        """
+        searchers: list[Searcher] = [self._plain(instance, downsets, not relaxed)]
+        if self.chunked and not relaxed:
+            searchers.append(self._chunks(meter=self.meter))
+            # What stages of one chunk take cuts off most plans of several, of which there are more.
+            known = self._best_of(searchers[0], known) if self.plain else known
+        search = self._search(searchers, known, whole=whole and not self.mixed)
+        bound = search.find_best()
+        if self.mixed:
+            others = search.others
+            mixed = MixedSearch(instance, self.mixed, downsets, not relaxed, meter=self.meter)
+            search = self._search([mixed], search.best, whole=whole)
+            search.others = others
+            # They include all of one candidate but those of several chunks.
+            bound = min(bound if self.chunked else inf, search.find_best())
+            if search.best is not None and search.best.tie_break != FIRST and bound == inf:
+                search.best = first_of_ties(search.best, search.limit, mixed, lambda best: self._search([mixed], best))
+        return search, bound
+
+    def _best_of(self, searcher: Searcher, known: Incumbent | None) -> Incumbent | None:
+        search = self._search([searcher], known)
+        search.find_best()
+        return search.best
+
+    def _search(self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False) -> BestFirst:
+        whole, others, until = whole and self._all, dict(self.others), (self.started, self.deadline, self.share)
+        placed = self.placed
+        return BestFirst(searchers, *until, self.progress, known, whole=whole, others=others, placed=placed)
+
+    @property
+    def _all(self) -> bool:
+        """Whether all candidates of the problem are searched."""
+        return self.among is None and self.instance.complete
+
+    def _infeasible(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
+        """Why a search found nothing, unless there was no time to know that."""
+        from nest.solve.dp.diagnosis import diagnose
+
+        if bound < inf:
+            raise OutOfTime
+        if not self._all:
+            return Result("infeasible")  # Of those that were looked at.
+        if self.listed:
+            return Result("infeasible", diagnosis="there is no plan besides those listed.")
+        chunks = self._chunks(meter=Meter())
+        whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
+        if self.mixed:
+            whole = MixedSearch(self.instance, self.mixed, downsets)
+        diagnosis = diagnose(whole, self.exclusions, chunks.least_memory if self.chunked else None)
+        return Result("infeasible", diagnosis=diagnosis, statistics=self._statistics(search, downsets))
+
+    def _answer(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
+        """The best plan of a search: optimal where `bound` meets it and no candidate was left out for lack of time."""
+        best = search.best
+        assert best is not None
+        proved = bound >= best.value * (1 - TIE)
+        if proved and self.second and not self.mixed and self.placed is None:
+            # That of mixed plans is the best plan of one candidate, or what else was met.
+            search.find_second()
+        if not self._all:  # A candidate that was not priced may be faster: nothing is proved.
+            proved, bound = False, 0.0
+        second = search.runner_up()
+        return Result(
+            "optimal" if proved else "feasible",
+            best.solution,
+            best.value,
+            best.value if proved else bound,
+            None if second is None else (second.solution, second.value),
+            statistics=self._statistics(search, downsets),
+        )
+
+    def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
+        """What the search did, by name."""
+        pruned = search.pruned + Counter({PRUNED_BY_BOUND[False]: self.exclusions.slow})
+        return {
+            "downsets": downsets.count,
+            "candidates": len(self.instance.candidates if self.among is None else self.among),
+            "combinations": search.total + self.exclusions.slow,
+            "settled_by": {name: count for name, count in sorted(pruned.items()) if count},
+            "states": self.meter.states,
+            **self.splits.statistics,
+        }

@@ -1,0 +1,161 @@
+"""Lower bounds on what plans take beside the compute of their layers, whatever their stages hold.
+
+Recomputation, ZeRO's communication, gradient reduction and the optimizer step, of all stages together: each stage's
+share is at least what its layers add to these sums, so that the stages share them out at best evenly.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy
+from attrs import define, field, frozen
+
+from nest.instance import Array, Candidate, ParameterGroup, Weights
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.first_bounds import ComputeBounds, compute_bounds
+from nest.solve.dp.zero import Shape, sharding
+from nest.tolerances import SUM_ERROR
+
+
+@frozen
+class BesideCompute:
+    """Of all stages of a plan together, at least.
+
+    Attributes:
+        seconds: per micro-batch, beside forward and backward passes.
+        sync: seconds once per batch.
+    """
+
+    seconds: float
+    sync: float
+
+    def rest(self, weights: Weights, stages: int) -> float:
+        """Seconds of a step beside its slowest stage, of so many stages."""
+        return self.seconds * max(min(weights.forward, weights.input_gradients), 0.0) + self.sync / stages
+
+
+@frozen
+class _Group:
+    """A parameter group, summed over all layers: bytes, and seconds of the optimizer step before ZeRO.
+
+    Attributes:
+        ranks: as `ParameterGroup.ranks`.
+        weights: of all layers.
+        gradients: of all layers.
+        update: of all layers.
+        share: bytes of weights for each byte of gradients, at least, of any layer.
+    """
+
+    ranks: tuple[int, ...]
+    weights: float
+    gradients: float
+    update: float
+    share: float
+
+    @classmethod
+    def of(cls, group: ParameterGroup) -> "_Group":
+        some = group.gradients > 0
+        share = (group.weights[some] / group.gradients[some]).min(initial=numpy.inf) if some.any() else 0.0
+        weights, gradients, update = (float(row.sum()) for row in (group.weights, group.gradients, group.update))
+        return cls(group.ranks, weights, gradients, update, float(share))
+
+
+@define(eq=False)
+class FirstBounds(ComputeBounds):
+    """Lower bounds on step times before any stage is looked at, each worked out once for all that shares it."""
+
+    _beside: dict[Hashable, BesideCompute] = field(factory=dict)
+    _groups: dict[int, tuple[_Group, ...]] = field(factory=dict)
+    _extra: dict[Hashable, tuple[float, float]] = field(factory=dict)
+    _slopes: dict[Hashable, float] = field(factory=dict)
+
+    def of_configuration(self, configuration: Configuration) -> Array:
+        """Seconds that no plan of one candidate beats, for each of its numbers of stages."""
+        decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
+        beside = self.beside(configuration)
+        return self.of(*decided, configuration.stage_counts, (beside.seconds, beside.sync))
+
+    def rest(self, configuration: Configuration, weights: Weights, stages: int) -> float:
+        """Seconds of a step beside its slowest stage, of plans with so many stages, at least."""
+        computed = self.total_of(configuration.candidate)(weights)
+        return computed + self.beside(configuration).rest(weights, stages)
+
+    def slowest(self, configuration: Configuration, stages: int) -> float:
+        """Seconds per micro-batch of the slowest of so many stages, at least."""
+        total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
+        return (total + self.beside(configuration).seconds) / stages
+
+    def beside(self, configuration: Configuration) -> BesideCompute:
+        """What plans of one candidate take beside compute."""
+        candidate = self.instance.candidates[configuration.candidate]
+        stride = configuration.size if configuration.rank_order == "pp-inner" else candidate.width
+        decided = (configuration.choices, configuration.replicas, configuration.zero_degree)
+        key = (configuration.candidate, stride, *decided)
+        if key not in self._beside:
+            self._beside[key] = self._made(configuration, candidate, stride)
+        return self._beside[key]
+
+    def _made(self, configuration: Configuration, candidate: Candidate, stride: int) -> BesideCompute:
+        """Of what hides under the compute of each stage, at least what all of it is longer than all compute shows."""
+        space = self.instance.space
+        extra, most = self._recomputed(configuration, candidate)
+        once, often, update = self._sent(configuration, stride)
+        shown, often_shown = space.exposed * once, space.often_exposed * often
+        if space.hiding:
+            work = float((candidate.forward + candidate.backward).sum()) + most
+            shown, often_shown = max(shown, once - work), max(often_shown, often - work)
+        return BesideCompute((extra + often_shown) * (1 - SUM_ERROR), (shown + update) * (1 - SUM_ERROR))
+
+    def _recomputed(self, configuration: Configuration, candidate: Candidate) -> tuple[float, float]:
+        """Seconds per micro-batch for which all layers are recomputed, at least and at most."""
+        key = (configuration.candidate, configuration.modes)
+        if key not in self._extra:
+            rows = numpy.array([candidate.mode(name).extra for name in configuration.modes])
+            self._extra[key] = float(rows.min(axis=0).sum()), float(rows.max(axis=0).sum())
+        return self._extra[key]
+
+    def _sent(self, configuration: Configuration, stride: int) -> tuple[float, float, float]:
+        """Seconds of communication once per batch and per micro-batch, and of the optimizer step."""
+        if configuration.candidate not in self._groups:
+            state = self.instance.candidates[configuration.candidate].state
+            self._groups[configuration.candidate] = tuple(map(_Group.of, state))
+        zeros = sorted({choice.zero for choice in configuration.choices})
+        total = numpy.zeros(3)
+        for group in self._groups[configuration.candidate]:
+            rows = [self._of_group(group, configuration, stride, zero, alone=len(zeros) == 1) for zero in zeros]
+            # Of layers whose ZeRO stage is open each number is that of the stage which makes it least.
+            total += rows[0] if len(rows) == 1 else numpy.minimum.reduce(rows)
+        once, often, update = total.tolist()
+        return once, often, update
+
+    def _of_group(self, group: _Group, configuration: Configuration, stride: int, zero: int, *, alone: bool) -> Array:
+        """As `_sent`, of one group with one ZeRO stage (the table of PROBLEM.md section 4).
+
+        Layers of one stage alone send all their weights; of several ZeRO stages gradients say how many.
+        """
+        space, cluster = self.instance.space, self.instance.cluster
+        shared = sharding(cluster, stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        waiting = space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
+        effective, gradients = space.effective_zero(zero), group.gradients
+        weights = group.weights if alone else min(group.share * gradients, group.weights)
+        if effective == 0:
+            reduce = gradients * self._slope("all_reduce", (shared.whole,), shared.members)
+            return numpy.array([waiting * reduce, 0.0, group.update])
+        gather = weights * self._slope("all_gather", shared.shards, shared.count)
+        scatter = gradients * self._slope("reduce_scatter", shared.shards, shared.count)
+        once, often = {1: (scatter + gather, 0.0), 2: (gather, scatter)}.get(effective, (0.0, scatter + 2 * gather))
+        if shared.replicates:
+            across = shared.members // shared.count
+            once += gradients / shared.count * self._slope("all_reduce", shared.replicates, across)
+        return numpy.array([waiting * once, often, group.update / shared.count])
+
+    def _slope(self, kind: str, shapes: tuple[Shape, ...], members: int) -> float:
+        """Seconds per byte that a collective takes at least; 0.0 where the model says nothing."""
+        per_byte: Any = getattr(self.instance.collectives, "per_byte", None)
+        if per_byte is None or members == 1:
+            return 0.0
+        key = (kind, shapes, members)
+        if key not in self._slopes:
+            levels = self.instance.cluster.levels
+            self._slopes[key] = max(per_byte(kind, shape, levels, members=members) for shape in shapes)
+        return self._slopes[key]
