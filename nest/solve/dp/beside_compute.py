@@ -4,17 +4,21 @@ Recomputation, ZeRO's communication, gradient reduction and the optimizer step, 
 share is at least what its layers add to these sums, so that the stages share them out at best evenly.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Array, Candidate, ParameterGroup, Weights
-from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.first_bounds import ComputeBounds, compute_bounds
 from nest.solve.dp.zero import Shape, sharding
 from nest.tolerances import SUM_ERROR
+
+if TYPE_CHECKING:
+    from nest.solve.dp.configurations import Configuration
 
 
 @frozen
@@ -53,7 +57,7 @@ class _Group:
     share: float
 
     @classmethod
-    def of(cls, group: ParameterGroup) -> "_Group":
+    def of(cls, group: ParameterGroup) -> _Group:
         some = group.gradients > 0
         share = (group.weights[some] / group.gradients[some]).min(initial=numpy.inf) if some.any() else 0.0
         weights, gradients, update = (float(row.sum()) for row in (group.weights, group.gradients, group.update))
