@@ -1,16 +1,20 @@
 """What each ZeRO stage adds to stages: communication, the optimizer step, state (the table of PROBLEM.md section 4)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import frozen
 
 from nest.instance import Array, Cluster, CollectiveModel, Instance, ParameterGroup, port_seconds
-from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pairs import Stages
 from nest.solve.dp.sums import CandidateSums
+
+if TYPE_CHECKING:
+    from nest.solve.dp.configurations import Configuration
 
 Shape = tuple[int, ...]
 
