@@ -51,12 +51,12 @@ def test_the_planner_agrees_with_the_oracle(kind, seed):
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWN for seed in range(700_000, 700_012)])
 def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, monkeypatch):
     """Problems drawn have too few candidates for that to happen by itself."""
-    solver, narrowing = (importlib.import_module(f"nest.solve.dp.{name}") for name in ("solver", "narrowing"))
+    solver, few = (importlib.import_module(f"nest.solve.dp.{name}") for name in ("solver", "scouts"))
     drawn = draw(seed, kind)
     before = as_json(solved(drawn.problem).to_dict())
     monkeypatch.setattr(solver, "SCOUTED", 1)
     for name, value in (("SCOUTS", 1), ("SCOUT_SHARE", 2)):
-        monkeypatch.setattr(narrowing, name, value)
+        monkeypatch.setattr(few, name, value)
     examine(seed, kind)
     after = as_json(solved(drawn.problem).to_dict())
     assert {name: after[name] for name in DECIDED} == {name: before[name] for name in DECIDED}

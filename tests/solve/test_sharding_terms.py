@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from math import inf
 from random import Random
+from statistics import median
 
 import numpy
 import pytest
@@ -17,8 +18,10 @@ from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import configurations
 from nest.solve.dp.units import Splits
+from nest.spec.constraints import parse
 from tests.seeds import seeds
 from tests.small_instances import candidate, cluster, instance
 
@@ -126,3 +129,32 @@ def test_no_bound_ahead_of_stages_exceeds_a_plan(seed: int, zeros: tuple[int, ..
         for count, seconds in zip(configuration.stage_counts, bound.tolist(), strict=True):
             key = (configuration.rank_order, configuration.replicas, count)
             assert seconds <= times[key] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("constraints", [(), ("uniform(zero)",)])
+@pytest.mark.parametrize("seed", seeds(6, 60))
+def test_the_screen_leaves_every_plan_that_is_worth_it(seed: int, constraints: tuple[str, ...]) -> None:
+    problem = drawn(seed)
+    memory = Random(seed).choice([22.0, 30.0, 40.0, 60.0])
+    rules = tuple(parse(text) for text in constraints)
+    problem = evolve(
+        problem,
+        cluster=evolve(problem.cluster, memory=memory),
+        space=evolve(problem.space, constraints=rules),
+    )
+    plans = [(each, evaluate(problem, each)) for each in every_plan(problem)]
+    plans = [(each, priced) for each, priced in plans if priced.fits]
+    limit = median([priced.batch_time for _, priced in plans]) if plans else 1.0
+    possible, _ = configurations(problem, LAYERS, Splits(problem).counts, limit=limit, bounds=FirstBounds(problem))
+    listed = {
+        (each.rank_order, each.replicas, count, choice)
+        for each in possible
+        for count in each.stage_counts
+        for choice in each.choices
+    }
+    for plan, priced in plans:
+        zeros = {stage.zero for stage in plan.stages}
+        if priced.batch_time <= limit and (not constraints or len(zeros) == 1):
+            for stage in plan.stages:
+                choice = Choice(stage.recompute, stage.zero)
+                assert (plan.rank_order, plan.replicas, len(plan.stages), choice) in listed

@@ -95,9 +95,9 @@ class Attempt:
         self.together, self.splits = inseparable_layers(instance), Splits(instance)
         layers, watch = len(instance.graph.layers), self._search((), self.known).prepare
         limit = inf if self.known is None else self.known.value * (SLOWER if self.second else 1 + TIE)
-        every, self.exclusions = configurations(
-            instance, layers, self.splits.counts, self.among, watch, limit, self.bounds
-        )
+        # Where there may be no plan, the diagnosis reads why each configuration is none.
+        bounds = self.bounds if self.scouts or limit < inf else None
+        every, self.exclusions = configurations(instance, layers, self.splits.counts, self.among, watch, limit, bounds)
         every = without(every, self.listed, instance) if self.listed else every
         self.plain = [each for each in every if chunks_of(each.schedule) == 1]
         # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
@@ -282,11 +282,12 @@ class Attempt:
 
     def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
         """What the search did, by name."""
-        pruned = search.pruned + Counter({PRUNED_BY_BOUND[False]: self.exclusions.slow})
+        screened = {PRUNED_BY_BOUND[False]: self.exclusions.slow, "memory in total": self.exclusions.large}
+        pruned = search.pruned + Counter(screened)
         return {
             "downsets": downsets.count,
             "candidates": len(self.instance.candidates if self.among is None else self.among),
-            "combinations": search.total + self.exclusions.slow,
+            "combinations": search.total + self.exclusions.slow + self.exclusions.large,
             "settled_by": {name: count for name, count in sorted(pruned.items()) if count},
             "states": self.meter.states,
             **self.splits.statistics,

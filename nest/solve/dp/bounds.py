@@ -16,7 +16,6 @@ from nest.solve.dp.fastest import fastest
 from nest.solve.dp.mixed_recurrence import Member
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums
-from nest.solve.dp.zero import sharded
 from nest.solve.search import Meter
 from nest.tolerances import LIMIT_SLACK
 
@@ -124,7 +123,7 @@ def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
         (group, weights.whole, gradients.whole, optimizer.whole)
         for group, weights, gradients, optimizer, *_ in sums.state
     )
-    return sharded(state, configuration, len(sums.cut))
+    return configuration.least_state(state, len(sums.cut))
 
 
 def fewest_in_total(sums: CandidateSums, configuration: Configuration, room: float) -> int:

@@ -15,7 +15,6 @@ from nest.solve.dp.chunk_stages import StagePrices, corners
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.units import Splits, border_bytes, mask_of
-from nest.solve.dp.zero import sharded
 from nest.tolerances import LIMIT_SLACK
 
 
@@ -261,7 +260,7 @@ def lean_units(instance: Instance, splits: Splits, configuration: Configuration)
         (group, of_units(group.weights), of_units(group.gradients), of_units(group.optimizer))
         for group in candidate.state
     )
-    state = sharded(groups, configuration, len(shown))
+    state = configuration.least_state(groups, len(shown))
     modes = [candidate.mode(name) for name in configuration.modes]
     seconds = of_units(candidate.forward + candidate.backward)
     figures = [(seconds + of_units(each.extra), state + of_units(each.first), of_units(each.more)) for each in modes]

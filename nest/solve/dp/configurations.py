@@ -1,17 +1,24 @@
 """What is decided before stages are, and the list of all that constraints allow."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
+from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, Schedule, admits, chunks_of, copies_of
+from nest.instance import Array, Candidate, Instance, ParameterGroup, Schedule, admits, chunks_of, copies_of
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.first_bounds import ComputeBounds
 from nest.solve.dp.placement import replica_size
 from nest.solve.dp.rules import Exclusions, Members, MixedRules, PlainRules, plan_values, stage_choices
+from nest.solve.dp.screen import Screen
+from nest.solve.dp.state import sharded
 from nest.spec.constraints import Value
+
+if TYPE_CHECKING:
+    from nest.solve.dp.beside_compute import FirstBounds
 
 State = tuple[int, bool]
 """Devices used so far (0 where nobody counts them), and whether a block of the width demanded was among them."""
@@ -126,6 +133,11 @@ class Configuration:
         """The highest ZeRO stage among these."""
         return max(choice.zero for choice in self.choices)
 
+    def least_state(self, state: Iterable[tuple[ParameterGroup, Array, Array, Array]], size: int) -> Array:
+        """Bytes of state, sharded as far as a choice allows; arguments and shape as of `sharded`."""
+        one = sharded(state, size, replicas=self.replicas, zero=self.most_zero, zero_degree=self.zero_degree)
+        return one if self.copies == 1 else self.copies * one
+
 
 Computed = tuple[int, Schedule, int, int, Sequence[int]]
 """Plans that compute alike: candidate, schedule, replicas, micro-batches, and the numbers of stages."""
@@ -141,7 +153,7 @@ def configurations(
     among: Sequence[int] | None = None,
     watch: Callable[[], None] = lambda: None,
     limit: float = inf,
-    bounds: ComputeBounds | None = None,
+    bounds: FirstBounds | None = None,
 ) -> tuple[list[Configuration], Exclusions]:
     """Every configuration of one candidate that is allowed, in the documented order of ties, and what is refused.
 
@@ -151,33 +163,44 @@ def configurations(
         chunked_counts: numbers of stages a schedule of several chunks may have.
         among: the candidates to take, ascending; None: all.
         watch: called after each step of a few milliseconds; may raise `OutOfTime`.
-        limit: step time, seconds; what cannot take less, by its compute alone, is left out.
-        bounds: of the instance, where they are known.
+        limit: step time, seconds; what cannot take less, by its compute alone, is left out, and what all its stages
+            together have no memory for.
+        bounds: of the instance, where what cannot win is left out; None: all is listed, and why something is not.
     """
-    exclusions, bounds = Exclusions(), bounds or ComputeBounds(instance)
+    exclusions = Exclusions()
     rules, admitted = PlainRules(instance, exclusions), Admitted(exclusions)
+
+    def counts_of(schedule: Schedule, micro_batches: int, slots: int) -> Sequence[int]:
+        return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
+
+    screen = None if bounds is None else Screen(instance, bounds, counts_of, rules.uniform, limit)
     result: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
         watch()
         candidate = instance.candidates[index]
         batches = list(_batches(instance, candidate, exclusions))
         choices = stage_choices(instance, candidate)
-        for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
+        for (place, schedule), rank_order in product(enumerate(instance.space.schedules), instance.space.rank_orders):
             for replicas, micro_batches in batches:
                 size = replica_size(instance.cluster, candidate.width, replicas)
                 slots = size // candidate.width
-                counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
-                if counts and limit < inf:
-                    fast = bounds.of(index, schedule, micro_batches, counts) <= limit
-                    exclusions.slow += len(counts) - int(fast.sum())
-                    counts = [count for count, within_limit in zip(counts, fast, strict=True) if within_limit]
-                for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ():
+                counts = () if screen else counts_of(schedule, micro_batches, slots)
+                for degree in zero_degrees(instance, (candidate,), replicas, exclusions) if screen or counts else ():
+                    shared = (replicas, micro_batches, rank_order, schedule, size)
+                    worth = screen and screen.worth(
+                        place, Configuration(0, ((index, choices),), *shared, (), degree), slots
+                    )
+                    if worth and not worth.counts:
+                        continue
                     values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
-                    for chosen, every in rules.allowed(values, replicas * candidate.width, counts, choices).items():
-                        shared = (((index, chosen),), replicas, micro_batches, rank_order, schedule, size)
-                        for allowed in _decided_apart(instance, every):
-                            result.append(Configuration(len(result), *shared, allowed, degree))
+                    possible = worth.counts if worth else counts
+                    for chosen, every in rules.allowed(values, replicas * candidate.width, possible, choices).items():
+                        left = worth.among(chosen, every) if worth else every
+                        for allowed in _decided_apart(instance, left):
+                            result.append(Configuration(len(result), ((index, chosen),), *shared, allowed, degree))
     exclusions.never = rules.never()
+    if screen:
+        exclusions.slow, exclusions.large = screen.slow, screen.large
     return result, exclusions
 
 
@@ -206,7 +229,7 @@ def _counts(
     micro_batches: int,
     slots: int,
     most_stages: int,
-    admitted: "Admitted",
+    admitted: Admitted,
     chunked_counts: ChunkedCounts,
 ) -> Sequence[int]:
     """The numbers of stages that a schedule may have on so many slots."""

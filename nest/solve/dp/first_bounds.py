@@ -1,13 +1,14 @@
 """Lower bounds on step times from compute and ports alone, before any stage is looked at."""
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import numpy
 from attrs import define, field
+from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, Schedule, Weights, chunks_of, weights_of
 from nest.solve.dp.choices import part_rows
-from nest.tolerances import SUM_ERROR
 
 
 def compute_bounds(candidate: Candidate) -> tuple[float, float]:
@@ -33,12 +34,9 @@ class ComputeBounds:
 
     Attributes:
         instance: the problem.
-        hasty: whether a schedule asked so far claims a step in which the slowest stage works on less than all
-            micro-batches.
     """
 
     instance: Instance
-    hasty: bool = field(default=False, init=False)
     _compute: dict[int, tuple[float, float, float]] = field(factory=dict)
     _parts: dict[int, tuple[float, float, float]] = field(factory=dict)
     _weights: dict[Hashable, Array] = field(factory=dict)
@@ -64,21 +62,33 @@ class ComputeBounds:
         weighted = (schedule.name, chunks_of(schedule), micro_batches, tuple(counts))
         key = (candidate, *weighted, beside)
         if key not in self._known:
-            if candidate not in self._compute:
-                self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
             if weighted not in self._weights:
-                said = [weights_of(schedule, micro_batches, count) for count in counts]
-                works = (_works(each, micro_batches, count) for each, count in zip(said, counts, strict=True))
-                self.hasty |= not all(works)
-                self._weights[weighted] = numpy.array([_row(each) for each in said], dtype=numpy.float64).reshape(-1, 6)
-            (longest, total, ported), weights = self._compute[candidate], self._weights[weighted]
-            stages, (more, sync) = numpy.array(counts, dtype=numpy.float64), beside
-            working = max(total + more, ported)
-            bound = weights[:, 0] * numpy.maximum(working / stages, longest) + weights[:, 1] * working + sync / stages
-            if weights[:, 2:].any():
-                bound += weights[:, 2:5] @ self._by_parts(candidate) + weights[:, 5] * more
-            self._known[key] = bound
+                self._weights[weighted] = self.rows(schedule, micro_batches, counts)
+            stages = numpy.array(counts, dtype=numpy.float64)
+            self._known[key] = self.least(candidate, self._weights[weighted], stages, beside)
         return self._known[key]
+
+    def rows(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
+        """Weights of the step time, for each of `counts` stages; shape `(counts, 6)`.
+
+        They are of the slowest stage, of the sum of all times, of the sums of their three parts, and of one of the
+        first two.
+        """
+        weights = [weights_of(schedule, micro_batches, count) for count in counts]
+        return numpy.array([_row(each) for each in weights], dtype=numpy.float64).reshape(-1, 6)
+
+    def least(
+        self, candidate: int, rows: Array, stages: NDArray[Any], beside: tuple[float, float] = (0.0, 0.0)
+    ) -> Array:
+        """As `of`, for the weights of any schedules and numbers of stages."""
+        if candidate not in self._compute:
+            self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
+        (longest, total, ported), (more, sync) = self._compute[candidate], beside
+        working = max(total + more, ported)
+        bound: Array = rows[:, 0] * numpy.maximum(working / stages, longest) + rows[:, 1] * working + sync / stages
+        if rows[:, 2:].any():
+            bound += rows[:, 2:5] @ self._by_parts(candidate) + rows[:, 5] * more
+        return bound
 
     def _by_parts(self, candidate: int) -> tuple[float, float, float]:
         """Seconds per micro-batch of all layers: of forward passes, gradients of inputs and those of weights."""
@@ -104,12 +114,3 @@ def _row(weights: Weights) -> tuple[float, ...]:
         return weights.slowest, weights.forward, 0.0, 0.0, 0.0, 0.0
     parts = (weights.forward, weights.input_gradients, weights.weight_gradients)
     return weights.slowest, 0.0, *parts, max(min(parts[:2]), 0.0)
-
-
-def _works(weights: Weights, micro_batches: int, stages: int) -> bool:
-    """Whether equal stages work on all micro-batches in a step, whatever part of their time gradients of weights take.
-
-    That is at most as much as gradients of inputs (`Candidate.weight_gradients`).
-    """
-    parts = (weights.forward, weights.input_gradients, (weights.input_gradients + weights.weight_gradients) / 2)
-    return weights.slowest + stages * min(parts) >= micro_batches * (1 - SUM_ERROR)

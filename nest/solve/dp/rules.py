@@ -35,7 +35,8 @@ class Exclusions:
         uneven: combinations of candidate, replicas, rank order and interleaved schedule without an even split.
         unadmitted: combinations of candidate, replicas, rank order and schedule of which the schedule has no plan.
         shard_groups: combinations of candidate, replicas, rank order and schedule without any shard groups to choose.
-        slow: combinations of candidate, replicas, rank order, schedule and stage count that compute for too long.
+        slow: combinations of candidate, replicas, schedule and stage count that compute for too long.
+        large: such combinations that are fast enough, but that all stages together have no memory for.
     """
 
     batch: int = 0
@@ -46,6 +47,7 @@ class Exclusions:
     unadmitted: int = 0
     shard_groups: int = 0
     slow: int = 0
+    large: int = 0
 
     def hold(
         self, constraints: "Sequence[Constraint | _CachedConstraint]", values: Mapping[str, Value], weight: int = 1

@@ -4,15 +4,13 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from nest.instance import Instance, Result, Solution
-from nest.solve.dp.attempt import SLOWER, Attempt
+from nest.solve.dp.attempt import Attempt
 from nest.solve.dp.beside_compute import FirstBounds
-from nest.solve.dp.downsets import TooManyCuts
-from nest.solve.dp.narrowing import SCOUTED, Narrowed, scouts, work_bounds
+from nest.solve.dp.scouts import SCOUTED, scouts
 from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline, attempts
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
-from nest.tolerances import TIE
 
 SCOUT_TIME = 0.2
 """Share of the time that looking for a first plan among few of the candidates may take."""
@@ -53,30 +51,12 @@ def solve(
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     first = None if known is None else Incumbent(known[1], FIRST if preferred else LAST, known[0])
-    others: list[Incumbent] = []
-    whole, many = Narrowed.to(instance, range(len(instance.candidates))), len(instance.candidates) >= SCOUTED
-    if first is None and many:
-        met = _scouted(instance, deadline, progress, besides, placed)
-        first, others = (met[0], met[1:]) if met else (None, [])
-
-    def among(some: Narrowed) -> tuple[Result, bool]:
-        """The answer among some of the candidates, and whether a schedule is done sooner than bounds on work say."""
-        bounds, listed = FirstBounds(some.instance), tuple(map(PlanSignature.of, some.here(besides)))
-        shared = (some.instance, deadline, progress, listed, bounds, placed)
-        begun = next(iter(some.plans_here([] if first is None else [first])), None)
-        kinds = {each.kind: each for each in some.plans_here(others)}
-        try:
-            result = _answered(*shared, begun, kinds, runner_up=runner_up, simpler_within=simpler_within)
-        except TooManyCuts as refused:
-            refused.answer = None if refused.answer is None else some.there(refused.answer)
-            raise
-        return some.there(result), bounds.hasty
-
-    if first is not None and many and not instance.space.mixed and placed is None:
-        result, hasty = among(Narrowed.faster(instance, first, SLOWER if runner_up else 1 + TIE))
-        if not hasty:
-            return result
-    return among(whole)[0]
+    listed, others = tuple(map(PlanSignature.of, besides)), dict[PlanKind, Incumbent]()
+    shared = (instance, deadline, progress, listed, FirstBounds(instance), placed)
+    if first is None and len(instance.candidates) >= SCOUTED:
+        met = _scouted(*shared)
+        first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
+    return _answered(*shared, first, others, runner_up=runner_up, simpler_within=simpler_within)
 
 
 def _answered(
@@ -118,15 +98,14 @@ def _scouted(
     instance: Instance,
     deadline: Deadline,
     progress: Progress | None,
-    besides: Sequence[Solution],
+    listed: tuple[PlanSignature, ...],
+    bounds: FirstBounds,
     placed: Callable[[Incumbent], Incumbent | None] | None,
 ) -> list[Incumbent]:
     """A good plan, found among few of the candidates, and another kind of plan; none: they have none."""
-    some = Narrowed.to(instance, scouts(work_bounds(instance)))
-    listed = tuple(map(PlanSignature.of, some.here(besides)))
-    shared = (some.instance, deadline, progress, listed, FirstBounds(some.instance), placed)
+    shared = (instance, deadline, progress, listed, bounds, placed)
     try:
-        result = some.there(Attempt(*shared, None, SCOUT_TIME, None, False, {}, scouts=True).solve())
+        result = Attempt(*shared, scouts(instance), SCOUT_TIME, None, False, {}, scouts=True).solve()
     except OutOfTime:
         return []
     if result.solution is None or result.batch_time is None:

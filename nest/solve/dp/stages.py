@@ -3,8 +3,10 @@
 Each pair stands for the stage that runs the layers of the larger downset outside the smaller.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import evolve, field, frozen
@@ -12,11 +14,13 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
 from nest.solve.dp.choices import Choice, ChoiceTable, Parts, Ports, not_dominated
-from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pairs import Pairs, Rows, Stages
 from nest.solve.dp.sums import CandidateSums, PartSums, Sums
 from nest.solve.dp.zero import ZeroTable, zero_tables
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
+
+if TYPE_CHECKING:
+    from nest.solve.dp.configurations import Configuration
 
 FEW_NUMBERS = 2**16
 """Choices times classes of stages up to which all choices are computed at once: with so few numbers calls take the
@@ -140,7 +144,7 @@ class StageTables:
         indices = numpy.flatnonzero(possible)
         return self.pairs.rows(int(indices[0]), int(indices[-1])) if len(indices) else self.pairs.rows(0, -1)
 
-    def within(self, time_limit: float) -> "StageTables":
+    def within(self, time_limit: float) -> StageTables:
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
         mask = numpy.zeros(self.classes, dtype=bool)
         parts = self.parts

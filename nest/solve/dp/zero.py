@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import frozen
 
-from nest.instance import Array, Cluster, CollectiveModel, Instance, ParameterGroup, port_seconds
-from nest.solve.dp.pairs import Stages
-from nest.solve.dp.sums import CandidateSums
+from nest.instance import Array, Cluster, CollectiveModel, Instance, port_seconds
 
 if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
+    from nest.solve.dp.pairs import Stages
+    from nest.solve.dp.sums import CandidateSums
 
 Shape = tuple[int, ...]
 
@@ -178,24 +178,3 @@ def collective_times(
     distinct, inverse = numpy.unique(sizes, return_inverse=True)
     seconds = [model.time(kind, float(size), shape, cluster.levels, members=members) for size in distinct]
     return numpy.array(seconds)[inverse]
-
-
-def sharded(
-    state: Iterable[tuple[ParameterGroup, Array, Array, Array]], configuration: Configuration, size: int
-) -> Array:
-    """Bytes of state where it is sharded as far as a choice allows, shape `(size,)`.
-
-    Args:
-        state: of each group its weights, gradients and optimizer, bytes before ZeRO, shape `(size,)` each.
-        configuration: what may be chosen.
-        size: how many sums there are.
-    """
-    zero, copies = configuration.most_zero, configuration.copies
-    total: Array = numpy.zeros(size)
-    for group, weights, gradients, optimizer in state:
-        sharing = configuration.replicas * len(group.ranks) if zero else 1
-        sharing = min(sharing, configuration.zero_degree or sharing)
-        total += weights / (sharing if zero >= 3 else 1)
-        total += gradients / (sharing if zero >= 2 else 1)
-        total += optimizer / (sharing if zero >= 1 else 1)
-    return total if copies == 1 else copies * total
