@@ -665,6 +665,45 @@ def report_page(
     return page
 
 
+def study_page(
+    result: str | Path,
+    *,
+    output: str | Path | None = None,
+    metric: str | None = None,
+    at: Mapping[str, str] | None = None,
+    plans: str | Path | None = None,
+) -> str:
+    """The rows of a study as one HTML page that needs no network: curves, heat maps, regions, Pareto front, all rows.
+
+    Args:
+        result: what `sweep` wrote, or a study whose result is beside it.
+        output: file the page is written to; None: it is not written.
+        metric: what figures show of a plan: `step-time`, `samples`, `tokens`, `tokens-per-device`, `mfu` or `cost`;
+            None: the step time, or where the batch varies tokens.
+        at: by the path of a key that varies, the value, as the page has it, that figures show which do not draw the
+            key; left out, the middle one.
+        plans: folder that gets every row's plan as a file, which the page leads to; None: they are not written.
+
+    Returns:
+        The page.
+
+    Raises:
+        nest.errors.InputError: there is no such result, metric, key or value, or something cannot be written.
+    """
+    from nest.html_page import page_of_study
+    from nest.io import check_writable, write_text
+
+    page_file = None if output is None else Path(output)
+    if page_file is not None:
+        check_writable(page_file, result)
+    page = page_of_study(
+        Path(result), metric, at or {}, None if plans is None else Path(plans), page_file and page_file.parent
+    )
+    if page_file is not None:
+        write_text(page_file, page)
+    return page
+
+
 def sweep(
     study: str | Path,
     *,

@@ -78,6 +78,16 @@ def problem_at(base: Mapping[str, Any], values: Values) -> dict[str, Any]:
     return changed
 
 
+def value_at(item: Any, steps: Steps) -> Any:
+    """What a mapping has where steps lead; None: nothing."""
+    for step in steps:
+        if isinstance(item, dict):
+            item = item.get(step)
+        else:
+            item = item[step] if isinstance(item, list) and isinstance(step, int) and step < len(item) else None
+    return item
+
+
 def _changed(at: Any, steps: Steps, value: Any, before: Steps) -> Any:
     """`at`, the item that `before` leads to, with `value` where `steps` lead further; None leaves a key out."""
     step, further = steps[0], steps[1:]

@@ -1,0 +1,202 @@
+"""The rows of a study as its page has them, the keys that vary in them, and which of them a figure shows."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+from attrs import field, frozen
+
+from nest.units import COUNTS, QUANTITIES, format_bytes, format_decimal, format_seconds, parse, parse_count
+
+DEFAULT = "default"
+"""What a key is called that a point leaves out, and its problem too."""
+
+WORK = ("model", "profile", "training.")
+"""Beginnings of keys that say what is computed."""
+
+CHOICES = ("training.micro_batch", "training.schedule", "training.stack", "training.exposed", "training.overlap")
+"""Keys that begin so, and say how."""
+
+
+@frozen
+class StudyPoint:
+    """A row.
+
+    Attributes:
+        number: its place in the result, from 1.
+        values: what is varied, in the order of the columns, as written; None: left out.
+        status: of the row.
+        reason: why it has no plan.
+        batch_time: seconds; None: it has no plan, as for all that follow.
+        throughput: samples per second.
+        tokens: per second.
+        mfu: model FLOP utilisation; None: nobody knows, as of a profile.
+        devices: that the plan uses.
+        memory: bytes that each of them must have.
+        cost: of the whole training; None: the problem does not say what is needed to know.
+        fit_probability: that no stage runs out of memory.
+        plan: what the plan decides, but for how often it is replicated.
+        replicas: data-parallel ranks.
+        link: where the plan's document is, as the page refers to it; empty: nowhere.
+    """
+
+    number: int
+    values: tuple[Any, ...]
+    status: str
+    reason: str = ""
+    batch_time: float | None = None
+    throughput: float | None = None
+    tokens: float | None = None
+    mfu: float | None = None
+    devices: int | None = None
+    memory: float | None = None
+    cost: float | None = None
+    fit_probability: float | None = None
+    plan: str = ""
+    replicas: int | None = None
+    link: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """Where the page has the row."""
+        return f"row-{self.number}"
+
+
+@frozen
+class Axis:
+    """A key that varies.
+
+    Attributes:
+        name: its path.
+        values: as shown, each once: numbers ascending, all else in the order of the rows.
+        numbers: in SI units; None: not all of them are numbers of one kind.
+        places: of each row, the index of its value.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    numbers: tuple[float, ...] | None
+    places: tuple[int, ...] = field(repr=False)
+
+    @property
+    def is_work(self) -> bool:
+        """Whether it says what is computed, so that step times are of different batches."""
+        return self.name.startswith(WORK) and not self.name.startswith(CHOICES)
+
+
+@frozen
+class Study:
+    """All rows of a study, and the keys that vary in them."""
+
+    points: tuple[StudyPoint, ...]
+    axes: tuple[Axis, ...]
+
+    @cached_property
+    def varying(self) -> tuple[int, ...]:
+        """Indices of the keys that take several values."""
+        return tuple(index for index, axis in enumerate(self.axes) if len(axis.values) > 1)
+
+    @cached_property
+    def coordinates(self) -> tuple[tuple[int, ...], ...]:
+        """Of each row, the index of its value on every axis."""
+        return tuple(zip(*(axis.places for axis in self.axes), strict=True))
+
+    @cached_property
+    def by_coordinates(self) -> Mapping[tuple[int, ...], StudyPoint]:
+        """The first row with these values."""
+        found: dict[tuple[int, ...], StudyPoint] = {}
+        for place, point in zip(self.coordinates, self.points, strict=True):
+            found.setdefault(place, point)
+        return found
+
+    def held(self, free: Iterable[int], wanted: Mapping[int, int]) -> dict[int, int]:
+        """The value of each key that a figure does not draw: of all rows, those of most, of equals the middle one.
+
+        Args:
+            free: indices of the keys that it draws.
+            wanted: values that somebody asked for.
+        """
+        others = [index for index in range(len(self.axes)) if index not in set(free)]
+        counts = Counter(
+            tuple(place[index] for index in others)
+            for place in self.coordinates
+            if all(place[index] == wanted[index] for index in others if index in wanted)
+        )
+        middles = [(len(self.axes[index].values) - 1) / 2 for index in others]
+
+        def order(each: tuple[tuple[int, ...], int]) -> tuple[float, ...]:
+            away = sum(abs(value - middle) for value, middle in zip(each[0], middles, strict=True))
+            return (-each[1], away, *(-value for value in each[0]))
+
+        best = min(counts.items(), key=order)[0] if counts else tuple(wanted.get(index, 0) for index in others)
+        return dict(zip(others, best, strict=True))
+
+    def at(self, values: Mapping[int, int]) -> StudyPoint | None:
+        """The first row with a value on every axis."""
+        return self.by_coordinates.get(tuple(values[index] for index in range(len(self.axes))))
+
+
+def study_of(columns: Sequence[str], points: Sequence[StudyPoint]) -> Study:
+    """Rows with the keys that vary in them, in the order of the columns."""
+    return Study(tuple(points), tuple(_axis(name, [p.values[i] for p in points]) for i, name in enumerate(columns)))
+
+
+def _axis(name: str, written: Sequence[Any]) -> Axis:
+    texts = [DEFAULT if value is None else value if isinstance(value, str) else json.dumps(value) for value in written]
+    kind, numbers = _numbers(list(dict.fromkeys(texts)))
+    if not numbers:
+        values = tuple(dict.fromkeys(texts))
+        at = {value: index for index, value in enumerate(values)}
+        return Axis(name, values, None, tuple(at[each] for each in texts))
+    shown: dict[float, str] = {}
+    for value, text in zip(written, texts, strict=True):
+        if isinstance(value, str) or numbers[text] not in shown:
+            shown.setdefault(numbers[text], text)
+    ordered = sorted(shown)
+    place = {number: index for index, number in enumerate(ordered)}
+    named = tuple(_named(number, shown[number], kind) for number in ordered)
+    return Axis(name, named, tuple(ordered), tuple(place[numbers[text]] for text in texts))
+
+
+def _named(number: float, text: str, kind: object) -> str:
+    """A value as shown: as it was written, but a bare number of a quantity with its unit."""
+    with suppress(ValueError):
+        return quantity_text(float(text), kind) if kind is not None and float(text) == number else text
+    return text
+
+
+def quantity_text(number: float, kind: object) -> str:
+    """A number of a kind (`nest.units.QUANTITIES`) for people; of none as it is."""
+    name = getattr(kind, "__name__", "")
+    if name == "Seconds":
+        return format_seconds(number)
+    if name == "Bytes":
+        return format_bytes(number)
+    if name in ("BytesPerSecond", "FlopPerSecond"):
+        return format_decimal(number, "B/s" if name.startswith("Bytes") else "FLOP/s")
+    return f"{number:,.6g}"
+
+
+def _numbers(texts: Sequence[str]) -> tuple[object, dict[str, float]]:
+    """What kind of quantity all values are, and the number of each; none: they are none."""
+    for kind in (None, *QUANTITIES, *COUNTS):
+        with suppress(ValueError):
+            found = {text: _number(text, kind) for text in texts}
+            if all(map(math.isfinite, found.values())):
+                return kind, found
+    return None, {}
+
+
+def _number(text: str, kind: object) -> float:
+    if kind is None:
+        return float(text)
+    if kind in QUANTITIES:
+        return parse(text, kind)
+    try:
+        return float(text)
+    except ValueError:
+        return float(parse_count(text, kind))
