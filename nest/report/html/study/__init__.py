@@ -95,7 +95,7 @@ def _varied(study: Study) -> tuple[str, ...]:
 
 def _varied_cells(study: Study, point: StudyPoint) -> tuple[Cell, ...]:
     axes = (study.axes[index] for index in study.varying if not study.axes[index].is_work)
-    return tuple(Cell(axis.values[axis.places[point.number - 1]]) for axis in axes)
+    return tuple(Cell(axis.shown(point)) for axis in axes)
 
 
 def _figures(study: Study, metric: Metric, held: Mapping[int, int]) -> Iterator[Section]:
@@ -103,7 +103,8 @@ def _figures(study: Study, metric: Metric, held: Mapping[int, int]) -> Iterator[
     if curves:
         yield Section("curves", "Curves", figures=tuple(map(curve_figure, curves)))
     if pairs:
-        yield Section("maps", "Heat maps", figures=tuple(map(heat_figure, pairs)))
+        if maps := [view for view in pairs if view.other is not None or not curves]:  # A curve says more than a strip.
+            yield Section("maps", "Heat maps", figures=tuple(map(heat_figure, maps)))
         yield Section("regions", "Which plan wins where", figures=tuple(map(region_figure, pairs)))
     yield Section("front", "Pareto front", figures=(front_figure(study, trainings(study)),))
 
@@ -157,7 +158,7 @@ def _row(study: Study, point: StudyPoint, known: Mapping[str, bool]) -> tuple[Ce
     }
     return (
         Cell(str(point.number), link=point.link),
-        *(Cell(axis.values[axis.places[point.number - 1]]) for axis in study.axes),
+        *(Cell(axis.shown(point)) for axis in study.axes),
         Cell(point.status),
         Cell("" if point.batch_time is None else format_seconds(point.batch_time), point.batch_time),
         Cell("" if point.devices is None else str(point.devices)),

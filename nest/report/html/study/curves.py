@@ -39,7 +39,7 @@ WIDE = 8.0
 def curve_figure(view: View) -> Figure:
     """The curves of a view."""
     axis, other, metric = view.across_axis, view.other_axis, view.metric
-    title = f"{metric.title.capitalize()} over {axis.name}"
+    title = f"{metric.heading} over {axis.name}"
     lines = "" if other is None else f", a line for each `{other.name}`"
     panels = "" if view.facet is None else f", a panel for each `{view.study.axes[view.facet].name}`"
     better = "Less" if metric.less_is_better else "More"
@@ -179,7 +179,7 @@ def _table(view: View, name: str, panel: int | None) -> Table:
     )
     of = f" of {name}" if name else ""
     by = "" if other is None else f", by {other.name}"
-    return Table(f"{view.metric.title.capitalize()}{of} over {view.across_axis.name}{by}", header, rows)
+    return Table(f"{view.metric.heading}{of} over {view.across_axis.name}{by}", header, rows)
 
 
 def _heading(view: View, row: int) -> str:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from nest.report.html.records import Cell, Drawing, Figure, Key, Table
 from nest.report.html.study.curves import linked
-from nest.report.html.study.points import Study, StudyPoint
+from nest.report.html.study.points import DEFAULT, Study, StudyPoint
 from nest.report.html.svg import (
     WIDTHS,
     Scale,
@@ -51,6 +51,8 @@ def trainings(study: Study) -> tuple[Group, ...]:
 
 def _value(study: Study, index: int, value: int) -> str:
     axis = study.axes[index]
+    if value < 0:
+        return DEFAULT
     return axis.values[value] if axis.name == "model" else f"{axis.name} {axis.values[value]}"
 
 
@@ -157,7 +159,7 @@ def _table(study: Study, name: str, front: Sequence[StudyPoint]) -> Table:
     rows = tuple(
         (
             Cell(f"{point.number:,}", link=f"#{point.anchor}"),
-            *(Cell(axis.values[axis.places[point.number - 1]]) for axis in varied),
+            *(Cell(axis.shown(point)) for axis in varied),
             Cell.seconds(point.batch_time or 0.0),
             Cell("" if point.devices is None else f"{point.devices:,}", point.devices),
             Cell("") if point.memory is None else Cell.size(point.memory),

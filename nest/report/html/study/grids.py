@@ -65,15 +65,14 @@ def heat_figure(view: View) -> Figure:
             strict=True,
         )
     )
-    title = f"{metric.title.capitalize()} over {_axes(view)}"
+    title = f"{metric.heading} over {_axes(view)}"
     caption = (
         f"The {metric.title} of the best plan, shaded by how it compares with the best of its panel; numbers are in "
         f"the unit behind a panel's name.{_framed(view)} Empty cells have no plan. Every cell leads to its row."
         + view.note
     )
     tables = [
-        _table(view, f"{metric.title.capitalize()}{_of(name)} over {_axes(view)}", panel, cell_of)
-        for name, panel in view.panels
+        _table(view, f"{metric.heading}{_of(name)} over {_axes(view)}", panel, cell_of) for name, panel in view.panels
     ]
     units = {panel: metric.unit_of(view.values(panel))[1] or metric.title for _, panel in view.panels}
     return _figure(f"heat-{_name(view)}", title, caption, view, _Style(filled, units, _winners(view)), keys, tables)

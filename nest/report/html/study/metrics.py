@@ -28,6 +28,11 @@ class Metric:
     less_is_better: bool = True
     units: tuple[tuple[float, str], ...] = ((1.0, ""),)
 
+    @property
+    def heading(self) -> str:
+        """The title, to begin a sentence."""
+        return self.title[0].upper() + self.title[1:]
+
     def unit_of(self, values: Sequence[float]) -> tuple[float, str]:
         """The size and the name of the unit that suits the greatest of some values."""
         most = max(values, default=0.0)

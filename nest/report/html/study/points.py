@@ -74,13 +74,18 @@ class Axis:
         name: its path.
         values: as shown, each once: numbers ascending, all else in the order of the rows.
         numbers: in SI units; None: not all of them are numbers of one kind.
-        places: of each row, the index of its value.
+        places: of each row, the index of its value; -1: it leaves the key out, and nothing else says what it is.
     """
 
     name: str
     values: tuple[str, ...]
     numbers: tuple[float, ...] | None
     places: tuple[int, ...] = field(repr=False)
+
+    def shown(self, point: StudyPoint) -> str:
+        """The value of a row; empty: it leaves the key out."""
+        place = self.places[point.number - 1]
+        return "" if place < 0 else self.values[place]
 
     @property
     def is_work(self) -> bool:
@@ -124,7 +129,7 @@ class Study:
         counts = Counter(
             tuple(place[index] for index in others)
             for place in self.coordinates
-            if all(place[index] == wanted[index] for index in others if index in wanted)
+            if min(place) >= 0 and all(place[index] == wanted[index] for index in others if index in wanted)
         )
         middles = [(len(self.axes[index].values) - 1) / 2 for index in others]
 
@@ -146,27 +151,29 @@ def study_of(columns: Sequence[str], points: Sequence[StudyPoint]) -> Study:
 
 
 def _axis(name: str, written: Sequence[Any]) -> Axis:
-    texts = [DEFAULT if value is None else value if isinstance(value, str) else json.dumps(value) for value in written]
-    kind, numbers = _numbers(list(dict.fromkeys(texts)))
+    texts = [None if value is None else value if isinstance(value, str) else json.dumps(value) for value in written]
+    kind, numbers = _numbers([text for text in dict.fromkeys(texts) if text is not None])
     if not numbers:
-        values = tuple(dict.fromkeys(texts))
+        values = tuple(dict.fromkeys(DEFAULT if text is None else text for text in texts))
         at = {value: index for index, value in enumerate(values)}
-        return Axis(name, values, None, tuple(at[each] for each in texts))
+        return Axis(name, values, None, tuple(at[DEFAULT if text is None else text] for text in texts))
     shown: dict[float, str] = {}
-    for value, text in zip(written, texts, strict=True):
-        if isinstance(value, str) or numbers[text] not in shown:
+    for text in texts:
+        if text is not None:
             shown.setdefault(numbers[text], text)
     ordered = sorted(shown)
     place = {number: index for index, number in enumerate(ordered)}
-    named = tuple(_named(number, shown[number], kind) for number in ordered)
-    return Axis(name, named, tuple(ordered), tuple(place[numbers[text]] for text in texts))
+    named = tuple(_named(shown[number], kind) for number in ordered)
+    return Axis(name, named, tuple(ordered), tuple(-1 if text is None else place[numbers[text]] for text in texts))
 
 
-def _named(number: float, text: str, kind: object) -> str:
+def _named(text: str, kind: object) -> str:
     """A value as shown: as it was written, but a bare number of a quantity with its unit."""
-    with suppress(ValueError):
-        return quantity_text(float(text), kind) if kind is not None and float(text) == number else text
-    return text
+    try:
+        bare = float(text)
+    except ValueError:
+        return text
+    return quantity_text(bare, kind)
 
 
 def quantity_text(number: float, kind: object) -> str:
@@ -178,7 +185,7 @@ def quantity_text(number: float, kind: object) -> str:
         return format_bytes(number)
     if name in ("BytesPerSecond", "FlopPerSecond"):
         return format_decimal(number, "B/s" if name.startswith("Bytes") else "FLOP/s")
-    return f"{number:,.6g}"
+    return f"{number:.12g}"
 
 
 def _numbers(texts: Sequence[str]) -> tuple[object, dict[str, float]]:
