@@ -3,6 +3,7 @@
 from nest.instance import Instance, Result, Solution
 from nest.solve import dp
 from nest.solve.dp.ties import simplest
+from nest.solve.effort import Deadline
 from nest.solve.solver import solve
 from nest.tolerances import AGREEMENT
 
@@ -31,15 +32,27 @@ def fastest_within(instance: Instance, limit: float) -> Result | None:
     return result if found and result.batch_time is not None and result.batch_time <= limit else None
 
 
-def simplified(instance: Instance, result: Result) -> Result:
-    """The result of `fastest_within`, with stages that choose alike where that is as fast (`nest.solve.dp.ties`)."""
+def simplified(
+    instance: Instance, result: Result, within: float = AGREEMENT, deadline: Deadline | None = None
+) -> Result:
+    """A result of the dynamic program, with a simpler plan where that is as fast (`nest.solve.dp.ties`).
+
+    Args:
+        instance: the problem.
+        result: of its search, or of `fastest_within`.
+        within: share of the step time that the simpler plan may take longer.
+        deadline: when searches end; None: however long they take.
+
+    Raises:
+        NoPlanYet: the deadline is over.
+    """
     if instance.network is not None or instance.space.direct:
         return result
 
     def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
-        return dp.solve(narrowed, known=best, runner_up=False)
+        return dp.solve(narrowed, deadline, known=best, runner_up=False)
 
     try:
-        return simplest(instance, result, search, AGREEMENT)
+        return simplest(instance, result, search, within)
     except dp.TooManyCuts:
         return result

@@ -19,6 +19,7 @@ import nest
 from nest.engines.local import Local
 from nest.errors import InputError
 from nest.hooks.registry import registry
+from nest.whatif.sweep import point as point_module
 from nest.whatif.sweep.journal import Journal, journal_of
 from nest.whatif.sweep.monotone import contradictions
 from nest.whatif.sweep.point import versions
@@ -109,7 +110,8 @@ def test_each_row_is_what_solving_its_problem_gives(study: Path, whole: Path) ->
             assert row["plan"] is None
             continue
         plan = nest.solve(problem_at(PROBLEM, values)).to_dict()
-        assert row["plan"] == plan
+        # What searches did, and the other plans that they are continued for, depend on more than the problem.
+        assert row["plan"] == {**plan, "statistics": {}, "runner_up": None, "other_risks": []}
         assert row["reason"] == plan["diagnosis"]
         assert row["batch_time"] == plan["batch_time"]
     fast = rows[0]
@@ -175,8 +177,11 @@ class Shuffled:
         yield from map(function, order)
 
 
-def test_the_order_of_completion_leaves_no_trace(study: Path, whole: Path, tmp_path: Path) -> None:
-    run_sweep(study, tmp_path / "rows.jsonl", Shuffled(1), registry())
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+def test_the_order_of_completion_leaves_no_trace(study: Path, whole: Path, tmp_path: Path, seed: int) -> None:
+    """Nor do plans that searches begin with, or that are answers for less memory, too: they are other ones then."""
+    point_module._here.__dict__.clear()
+    run_sweep(study, tmp_path / "rows.jsonl", Shuffled(seed), registry())
     assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
 
 
