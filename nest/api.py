@@ -375,6 +375,8 @@ def explain(
 def frontier(
     plan: Source | PlanDocument,
     *,
+    complete: bool = False,
+    memory_step: float = 0.0,
     time_limit: float | None = None,
     progress: Callable[[str, int], None] | None = None,
     strict_plugins: bool = False,
@@ -384,6 +386,9 @@ def frontier(
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
+        complete: whether all devices and memories up to the problem's are asked about, in steps that leave no plan out:
+            the points that are `efficient` are all Pareto-optimal plans, and the others the proof.
+        memory_step: with `complete`, a share of memory that is too small to matter; 0: none is.
         time_limit: seconds for each solve; None: as long as it takes.
         progress: called before each solve with what is asked, and how many solves were done.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
@@ -392,10 +397,11 @@ def frontier(
     Raises:
         nest.errors.InputError: the plan cannot be read or does not hold.
     """
-    from nest.whatif.pareto_front import pareto_front
+    from nest.whatif.pareto_front import complete_front, pareto_front
     from nest.whatif.solver import Solver
 
-    return pareto_front(_held(plan, plugins), Solver(plugins, time_limit=time_limit, progress=progress))
+    held, solver = _held(plan, plugins), Solver(plugins, time_limit=time_limit, progress=progress)
+    return complete_front(held, solver, memory_step=memory_step) if complete else pareto_front(held, solver)
 
 
 @_restarted

@@ -236,7 +236,7 @@ class _Neighbours:
         All plans of less memory are plans of more: the first of the fastest there is the first of the fastest here,
         too, and no simpler one is as fast here that was not there.
         """
-        from nest.solve.beside import solve_beside
+        from nest.solve.decision import solve_beside
 
         key, memory = _digest(_without_memory(problem)), instance.cluster.device_memory
         for best in self._best.get(key, ()):
