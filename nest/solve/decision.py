@@ -1,4 +1,4 @@
-"""Searches that begin with what is known: whether there is a plan of so many seconds, and the best beside a good one."""
+"""Searches that begin with what is known: whether there is a plan of so many seconds, the best beside a good one."""
 
 from nest.instance import Instance, Result, Solution
 from nest.solve import dp
