@@ -94,6 +94,15 @@ def test_a_path_changes_its_key_alone() -> None:
     assert changed["training"] == {"global_batch": 8, "sequence_length": 512, "schedule": ["1f1b"]}
 
 
+def test_a_label_changes_nothing_but_its_column(whole: Path, tmp_path: Path) -> None:
+    output = known(whole, tmp_path / "rows.jsonl")
+    labelled = [{**POINTS[0], "label.which": name} for name in ("one", "two")]
+    assert nest.sweep(written(tmp_path, points=labelled), output=output, jobs=1).solved == 0
+    one, two = rows_of(output)
+    assert {**one, "label.which": "two"} == two
+    assert (one["label.which"], one["key"]) == ("one", rows_of(whole)[12]["key"])
+
+
 def test_each_row_is_what_solving_its_problem_gives(study: Path, whole: Path) -> None:
     rows = rows_of(whole)
     points = read_points(study)

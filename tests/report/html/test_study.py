@@ -6,6 +6,7 @@ from typing import Any
 
 import html5lib
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,6 +132,20 @@ def test_the_best_alternative_of_a_column_is_framed(text: str) -> None:
     (figure,) = re.findall(r'<figure id="figure-heat-2-1".*?</figure>', text, re.DOTALL)
     assert "The best <code>topology</code> of each column is framed." in figure
     assert figure.count('class="own"') == 2 * 3  # Of each panel of each size, one path of all frames.
+
+
+def test_labels_stand_for_the_keys_that_they_decide() -> None:
+    rows = [
+        point(number, (name, nic, [{"bandwidth": number % 6}], model), float(number))
+        for number, (model, name, nic) in enumerate(product("ab", ["torus", "fat tree"], [25, 50, 100]), 6)
+    ]
+    rows = [evolve(row, number=index) for index, row in enumerate(rows, 1)]
+    study = study_of(("label.network", "label.nic", "cluster.levels", "model"), rows)
+    assert [study.axes[index].name for index in study.varying] == ["network", "nic", "model"]
+    text = page_of(study)
+    table = Page(text).table("Step time of b over nic, by network")
+    assert [[cell.value for cell in row[1:]] for row in table.rows] == [[12.0, 15.0], [13.0, 16.0], [14.0, 17.0]]
+    assert 'figure id="figure-heat-1-0"' in text
 
 
 def test_the_front_is_what_nothing_beats() -> None:

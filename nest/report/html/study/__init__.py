@@ -60,7 +60,10 @@ def _summary(study: Study, metric: Metric) -> Section:
     varies = Table(
         "What varies",
         ("key", "values"),
-        tuple((Cell(axis.name), Cell(_values(axis.values))) for axis in study.axes),
+        tuple(
+            (Cell(axis.name), Cell(_values(axis.values) if index in study.shown else "decided by the labels"))
+            for index, axis in enumerate(study.axes)
+        ),
         words=(0, 1),
     )
     best = []
@@ -140,7 +143,7 @@ def _rows(study: Study, how: str) -> Section:
         "fits": any(point.fit_probability is not None for point in study.points),
     }
     header = (
-        *("row", *(axis.name for axis in study.axes), "status", "step time", "devices", "memory"),
+        *("row", *(study.axes[index].name for index in study.shown), "status", "step time", "devices", "memory"),
         *(name for name, any_known in known.items() if any_known),
         *("dp", "plan"),
     )
@@ -158,7 +161,7 @@ def _row(study: Study, point: StudyPoint, known: Mapping[str, bool]) -> tuple[Ce
     }
     return (
         Cell(str(point.number), link=point.link),
-        *(Cell(axis.shown(point)) for axis in study.axes),
+        *(Cell(study.axes[index].shown(point)) for index in study.shown),
         Cell(point.status),
         Cell("" if point.batch_time is None else format_seconds(point.batch_time), point.batch_time),
         Cell("" if point.devices is None else str(point.devices)),

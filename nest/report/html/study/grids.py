@@ -32,8 +32,8 @@ SHADES = ("fill-blue", "heat-4", "heat-3", "heat-2", "heat-1")
 LETTERS = "ABCDEFGHIJ"
 """Names of plans in regions, a hue each; all others have none."""
 
-OTHER = "heat-1"
-"""Class of plans that have no letter."""
+OTHER = ("heat-3", "·")
+"""Class and letter of all other plans."""
 
 Filled = Callable[[StudyPoint, int | None], tuple[str, str]]
 """The class and the words of a cell."""
@@ -88,7 +88,9 @@ def region_figure(view: View) -> Figure:
     hues = {plan: f"fill-{SERIES[place]}" for place, plan in enumerate(letters)}
 
     def filled(point: StudyPoint, panel: int | None) -> tuple[str, str]:
-        return (hues.get(point.plan, OTHER), letters.get(point.plan, "")) if point.plan else ("paper", "")
+        if not point.plan:
+            return "paper", ""
+        return (hues[point.plan], letters[point.plan]) if point.plan in letters else OTHER
 
     def cell(view: View, point: StudyPoint | None) -> Cell:
         if point is None:
@@ -97,11 +99,13 @@ def region_figure(view: View) -> Figure:
 
     keys = tuple(Key(f"{letter}: {plan}", hues[plan]) for plan, letter in letters.items())
     others = len(counts) - len(letters)
+    if others > 0:
+        keys = (*keys, Key(f"{OTHER[1]}: other plans", OTHER[0]))
     title = f"Which plan wins over {_axes(view)}"
     caption = (
         "The best plan of each cell, but for how often it is replicated; letters are in the order of how many cells "
         f"each wins. {len(counts):,} plans win somewhere"
-        + (f"; the {others:,} that win least often have no letter." if others > 0 else ".")
+        + (f"; the {others:,} that win least often have a dot." if others > 0 else ".")
         + " Empty cells have no plan. Every cell leads to its row."
         + view.note
     )

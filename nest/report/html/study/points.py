@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest.units import COUNTS, QUANTITIES, format_bytes, format_decimal, format_seconds, parse, parse_count
 
@@ -17,6 +17,9 @@ DEFAULT = "default"
 
 WORK = ("model", "profile", "training.")
 """Beginnings of keys that say what is computed."""
+
+LABEL = "label."
+"""Beginning of keys that say what points are called."""
 
 CHOICES = ("training.micro_batch", "training.schedule", "training.stack", "training.exposed", "training.overlap")
 """Keys that begin so, and say how."""
@@ -75,12 +78,14 @@ class Axis:
         values: as shown, each once: numbers ascending, all else in the order of the rows.
         numbers: in SI units; None: not all of them are numbers of one kind.
         places: of each row, the index of its value; -1: it leaves the key out, and nothing else says what it is.
+        is_label: whether it is a label.
     """
 
     name: str
     values: tuple[str, ...]
     numbers: tuple[float, ...] | None
     places: tuple[int, ...] = field(repr=False)
+    is_label: bool = False
 
     def shown(self, point: StudyPoint) -> str:
         """The value of a row; empty: it leaves the key out."""
@@ -102,8 +107,21 @@ class Study:
 
     @cached_property
     def varying(self) -> tuple[int, ...]:
-        """Indices of the keys that take several values."""
-        return tuple(index for index, axis in enumerate(self.axes) if len(axis.values) > 1)
+        """Indices of the keys that take several values; where labels decide one, they stand for it."""
+        several = [index for index, axis in enumerate(self.axes) if len(axis.values) > 1]
+        labels = [index for index in several if self.axes[index].is_label]
+        return tuple(index for index in several if index in labels or not self._decided(labels, index))
+
+    @cached_property
+    def shown(self) -> tuple[int, ...]:
+        """Indices of the keys but for those that labels decide."""
+        several = {index for index, axis in enumerate(self.axes) if len(axis.values) > 1}
+        return tuple(index for index in range(len(self.axes)) if index in self.varying or index not in several)
+
+    def _decided(self, by: Sequence[int], index: int) -> bool:
+        """Whether rows that are alike on some axes are alike on another."""
+        pairs = {(tuple(place[axis] for axis in by), place[index]) for place in self.coordinates}
+        return bool(by) and len(pairs) == len({own for own, _ in pairs})
 
     @cached_property
     def coordinates(self) -> tuple[tuple[int, ...], ...]:
@@ -112,24 +130,25 @@ class Study:
 
     @cached_property
     def by_coordinates(self) -> Mapping[tuple[int, ...], StudyPoint]:
-        """The first row with these values."""
+        """The first row with these values on the axes that vary."""
         found: dict[tuple[int, ...], StudyPoint] = {}
         for place, point in zip(self.coordinates, self.points, strict=True):
-            found.setdefault(place, point)
+            found.setdefault(tuple(place[index] for index in self.varying), point)
         return found
 
     def held(self, free: Iterable[int], wanted: Mapping[int, int]) -> dict[int, int]:
-        """The value of each key that a figure does not draw: of all rows, those of most, of equals the middle one.
+        """The value of each key that varies and is not drawn: of all rows, those of most, of equals the middle one.
 
         Args:
             free: indices of the keys that it draws.
             wanted: values that somebody asked for.
         """
-        others = [index for index in range(len(self.axes)) if index not in set(free)]
+        others = [index for index in self.varying if index not in set(free)]
         counts = Counter(
             tuple(place[index] for index in others)
             for place in self.coordinates
-            if min(place) >= 0 and all(place[index] == wanted[index] for index in others if index in wanted)
+            if all(place[index] >= 0 for index in self.varying)
+            and all(place[index] == wanted[index] for index in others if index in wanted)
         )
         middles = [(len(self.axes[index].values) - 1) / 2 for index in others]
 
@@ -141,13 +160,20 @@ class Study:
         return dict(zip(others, best, strict=True))
 
     def at(self, values: Mapping[int, int]) -> StudyPoint | None:
-        """The first row with a value on every axis."""
-        return self.by_coordinates.get(tuple(values[index] for index in range(len(self.axes))))
+        """The first row with a value on every axis that varies."""
+        return self.by_coordinates.get(tuple(values[index] for index in self.varying))
 
 
 def study_of(columns: Sequence[str], points: Sequence[StudyPoint]) -> Study:
     """Rows with the keys that vary in them, in the order of the columns."""
-    return Study(tuple(points), tuple(_axis(name, [p.values[i] for p in points]) for i, name in enumerate(columns)))
+    axes = (_axis(name, [point.values[index] for point in points]) for index, name in enumerate(columns))
+    return Study(tuple(points), tuple(_labelled(axis) for axis in axes))
+
+
+def _labelled(axis: Axis) -> Axis:
+    if not axis.name.startswith(LABEL):
+        return axis
+    return evolve(axis, name=axis.name.removeprefix(LABEL), is_label=True)
 
 
 def _axis(name: str, written: Sequence[Any]) -> Axis:
