@@ -194,6 +194,21 @@ def test_the_order_of_completion_leaves_no_trace(study: Path, whole: Path, tmp_p
     assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
 
 
+def test_memory_in_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The answer of a point serves those of less memory that it fits, and no others."""
+
+    class Ascending(Shuffled):
+        def submit(self, function: Any, items: Any) -> Any:
+            yield from map(function, reversed(items))
+
+    study = written(tmp_path, vary={MEMORY: ["80 GB", "79 GB", "1.3 GB", "1.25 GB"]})
+    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
+    point_module._here.__dict__.clear()
+    run_sweep(study, tmp_path / "again.jsonl", Ascending(1), registry())
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "rows.jsonl").read_bytes()
+    assert len({row["batch_time"] for row in rows_of(tmp_path / "rows.jsonl")}) > 1
+
+
 def test_what_is_not_answered_is_told(study: Path, tmp_path: Path) -> None:
     class Lazy(Shuffled):
         def submit(self, function: Any, items: Any) -> Any:

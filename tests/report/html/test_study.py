@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nest.report.html.study import study_page
 from nest.report.html.study.front import pareto_optimal, trainings
+from nest.report.html.study.grids import _winners
 from nest.report.html.study.metrics import METRICS, usual_metric
 from nest.report.html.study.points import Study, StudyPoint, study_of
 from nest.report.html.study.views import curve_views, facet_of, pair_views
@@ -132,6 +133,11 @@ def test_the_best_alternative_of_a_column_is_framed(text: str) -> None:
     (figure,) = re.findall(r'<figure id="figure-heat-2-1".*?</figure>', text, re.DOTALL)
     assert "The best <code>topology</code> of each column is framed." in figure
     assert figure.count('class="own"') == 2 * 3  # Of each panel of each size, one path of all frames.
+    (view,) = (each for each in pair_views(STUDY, METRICS["step-time"], {}) if (each.across, each.other) == (2, 1))
+    for column in view.columns:
+        cells = [each for row in view.rows if (each := view.point(0, column, row)) is not None]
+        fastest = min((each for each in cells if each.batch_time is not None), key=lambda each: each.batch_time or 0.0)
+        assert fastest.number in _winners(view)
 
 
 def test_labels_stand_for_the_keys_that_they_decide() -> None:
