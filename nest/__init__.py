@@ -16,6 +16,7 @@ from nest.api import (
     sensitivity,
     simulate,
     solve,
+    study_page,
     sweep,
     verify,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "sensitivity",
     "simulate",
     "solve",
+    "study_page",
     "sweep",
     "verify",
 ]

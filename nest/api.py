@@ -375,6 +375,8 @@ def explain(
 def frontier(
     plan: Source | PlanDocument,
     *,
+    complete: bool = False,
+    memory_step: float = 0.0,
     time_limit: float | None = None,
     progress: Callable[[str, int], None] | None = None,
     strict_plugins: bool = False,
@@ -384,6 +386,9 @@ def frontier(
 
     Args:
         plan: a path, a mapping as read from a file, or a `PlanDocument`; it is checked first.
+        complete: whether all devices and memories up to the problem's are asked about, in steps that leave no plan out:
+            the points that are `efficient` are all Pareto-optimal plans, and the others the proof.
+        memory_step: with `complete`, a share of memory that is too small to matter; 0: none is.
         time_limit: seconds for each solve; None: as long as it takes.
         progress: called before each solve with what is asked, and how many solves were done.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
@@ -392,10 +397,11 @@ def frontier(
     Raises:
         nest.errors.InputError: the plan cannot be read or does not hold.
     """
-    from nest.whatif.pareto_front import pareto_front
+    from nest.whatif.pareto_front import complete_front, pareto_front
     from nest.whatif.solver import Solver
 
-    return pareto_front(_held(plan, plugins), Solver(plugins, time_limit=time_limit, progress=progress))
+    held, solver = _held(plan, plugins), Solver(plugins, time_limit=time_limit, progress=progress)
+    return complete_front(held, solver, memory_step=memory_step) if complete else pareto_front(held, solver)
 
 
 @_restarted
@@ -662,6 +668,45 @@ def report_page(
     page = page_of(plan, plugins, without, time_limit, progress)
     if output is not None:
         write_text(Path(output), page)
+    return page
+
+
+def study_page(
+    result: str | Path,
+    *,
+    output: str | Path | None = None,
+    metric: str | None = None,
+    at: Mapping[str, str] | None = None,
+    plans: str | Path | None = None,
+) -> str:
+    """The rows of a study as one HTML page that needs no network: curves, heat maps, regions, Pareto front, all rows.
+
+    Args:
+        result: what `sweep` wrote, or a study whose result is beside it.
+        output: file the page is written to; None: it is not written.
+        metric: what figures show of a plan: `step-time`, `samples`, `tokens`, `tokens-per-device`, `mfu` or `cost`;
+            None: the step time, or where the batch varies tokens.
+        at: by the path of a key that varies, the value, as the page has it, that figures show which do not draw the
+            key; left out, the middle one.
+        plans: folder that gets every row's plan as a file, which the page leads to; None: they are not written.
+
+    Returns:
+        The page.
+
+    Raises:
+        nest.errors.InputError: there is no such result, metric, key or value, or something cannot be written.
+    """
+    from nest.html_page import page_of_study
+    from nest.io import check_writable, write_text
+
+    page_file = None if output is None else Path(output)
+    if page_file is not None:
+        check_writable(page_file, result)
+    page = page_of_study(
+        Path(result), metric, at or {}, None if plans is None else Path(plans), page_file and page_file.parent
+    )
+    if page_file is not None:
+        write_text(page_file, page)
     return page
 
 

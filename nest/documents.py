@@ -53,7 +53,7 @@ def plan_summary(
     if formulation is None:
         return summary
     inside = collectives_inside(formulation, solution, priced)
-    whole = whole_training(problem, instance, priced, summary["devices_used"])
+    whole = whole_training(problem, priced, summary["devices_used"])
     further = {"collectives": inside, "training": whole}
     return {**summary, **{name: each for name, each in further.items() if each is not None}}
 
@@ -151,8 +151,13 @@ def result_document(
     problem: Problem,
     known: Registry,
     deadline: Deadline,
+    *,
+    contenders: bool = True,
 ) -> PlanDocument:
     """The document of what a search found: a plan with what is to be said of others, or why there is none.
+
+    Without `contenders` it names no other plans, neither a runner-up nor those of other memory risks, which are
+    searched.
 
     Raises:
         InternalError: the solver's step time is not that of its plan.
@@ -171,6 +176,8 @@ def result_document(
     if coarser is not None:
         plan = evolve(plan, statistics={**plan.statistics, "block_batch_time": coarser})
     beyond = outside(plan, instance, result.solution, formulation, problem, known)
+    if not contenders:
+        return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
     at_risk = other_risks(
         instance, result, plan, problem, lambda each, best: search(each, deadline, known=best, runner_up=False)
     )

@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
-LONGEST_OF_VERBS = {"nest/api.py": 760}  # Every verb once, with its docstring.
+LONGEST_OF_VERBS = {"nest/api.py": 820}  # Every verb once, with its docstring.
 
 
 def _tool(name: str) -> str:

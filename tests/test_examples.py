@@ -1,9 +1,11 @@
 """Every example runs, is optimal, checks, and gives the same bytes whatever the hash seed."""
 
 import json
+import math
 import os
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,7 @@ SLOW = (
     "mixtral-8x7b-at-32768-tokens",
     "mixtral-8x7b-at-32768-tokens-on-a-slow-network",
     "mixtral-8x7b-on-64-h100",
+    "which-interconnect",
 )
 """The large take up to half a minute to solve; the others are solved once below."""
 TWICE = ("measured-layers", *SLOW)
@@ -105,3 +108,19 @@ def test_a_slow_network_pushes_experts_and_contexts_into_the_node() -> None:
 def test_every_example_is_listed() -> None:
     readme = (REPOSITORY / "examples" / "README.md").read_text()
     assert [name for name in EXAMPLES if f"({name}/problem.yaml)" not in readme] == []
+
+
+def test_the_study_of_interconnects_joins_a_thousand_devices(tmp_path: Path) -> None:
+    folder = REPOSITORY / "examples" / "which-interconnect"
+    script = spec_from_file_location("which_interconnect", folder / "study.py")
+    assert script is not None
+    assert script.loader is not None
+    module = module_from_spec(script)
+    script.loader.exec_module(module)
+    for name, network in module.networks(25).items():
+        levels = module.levels(name, network, tmp_path)
+        assert math.prod(level["fanout"] for level in levels) == 1024
+        assert levels[0] == {"name": "node", "fanout": 8, "link": "nvlink4"}
+        # No GPU has more than its NIC, and some pair has all of that, or on a torus a link's sixth of a machine's.
+        widest = max(level["bandwidth"] for level in levels[1:])
+        assert widest == pytest.approx(25e9 * (8 / 6 / 8 if name == "torus" else 1))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nest.hooks.registry import Registry
 
 COMMANDS = (
-    "init", "solve", "evaluate", "check", "verify", "simulate", "explain", "compare", "recommend", "sweep", "export",
-    "report", "models", "devices", "clusters", "stacks", "measure", "strategies", "schema",
+    "init", "solve", "evaluate", "check", "verify", "simulate", "explain", "frontier", "compare", "recommend", "sweep",
+    "export", "report", "models", "devices", "clusters", "stacks", "measure", "strategies", "schema",
 )  # fmt: skip
 """Commands in the order `nest --help` shows."""
 

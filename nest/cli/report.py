@@ -1,44 +1,86 @@
-"""`nest report`: a plan as one HTML page."""
+"""`nest report`: a plan, or the rows of a study, as one HTML page."""
 
 from pathlib import Path
 
 import typer
 
 from nest import api
-from nest.cli.options import PLAN, STRICT_PLUGINS
+from nest.cli.options import STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import warn_of_plugins
 from nest.cli.progress import StepLine
+from nest.errors import InputError
 
 USUAL_OUTPUT = Path("report.html")
 """In the current folder, where nobody says another place."""
 
 
 def report(
-    plan: Path = PLAN,
+    source: Path = typer.Argument(
+        ...,
+        metavar="PLAN|STUDY|RESULT",
+        help="A plan file; or what `nest sweep` wrote (.parquet, .csv, .jsonl), or a study with that beside it.",
+    ),
     output: Path = typer.Option(USUAL_OUTPUT, "--output", "-o", metavar="FILE", help="Write the page to this file."),
     without: list[str] = typer.Option(
         [],
         "--without",
         metavar="PART",
-        help="Leave out alternatives, frontier or sensitivity, which take searches; may be repeated.",
+        help="Of a plan: leave out alternatives, frontier or sensitivity, which take searches; may be repeated.",
     ),
-    time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
+    time_limit: float | None = time_limit_option(
+        "Of a plan: time for each search; then the best plan so far is taken."
+    ),
+    metric: str | None = typer.Option(
+        None,
+        "--metric",
+        metavar="NAME",
+        help="Of a study: what figures show: step-time, samples, tokens, tokens-per-device, mfu or cost. Left out, the "
+        "step time, or where the batch varies tokens.",
+    ),
+    at: list[str] = typer.Option(
+        [],
+        "--at",
+        metavar="KEY=VALUE",
+        help="Of a study: the value that figures show which do not draw the key; may be repeated. Left out, the "
+        "middle one.",
+    ),
+    plans: Path | None = typer.Option(
+        None,
+        "--plans",
+        metavar="FOLDER",
+        help="Of a study: write every row's plan to this folder, which the page leads to.",
+    ),
+    row: int | None = typer.Option(None, "--row", metavar="N", help="Of a result: report on the plan of row N."),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Write a plan as one HTML page that needs no network: figures, launch flags, cluster, batch, memory, time.
+    """Write a plan, or all rows of a study, as one HTML page that needs no network.
 
-    The plan is checked first. What it beats, or what would let one fit, and what more or less devices, memory and
-    bandwidth are worth takes searches of their own.
+    Of a plan: figures, launch flags, cluster, batch, memory, time. It is checked first. What it beats, or what would
+    let one fit, and what more or less devices, memory and bandwidth are worth takes searches of their own.
+    Of a study: curves over numbers, heat maps, which plan wins where, the Pareto front, and every row.
     Exit code 0: done, also for a plan that says that nothing is feasible; 2: bad input.
     """
-    from nest.io import check_writable, write_text
+    from nest.io import check_writable
 
-    check_writable(output, plan)
+    check_writable(output, source)
+    if row is None and _is_study(source):
+        _refuse("a plan", without=without or None, time_limit=time_limit)
+        api.study_page(source, output=output, metric=metric, at=dict(map(_key_and_value, at)), plans=plans)
+    else:
+        _refuse("a study", metric=metric, at=at or None, plans=plans)
+        _plan_page(source, output, row, without, time_limit)
+    typer.echo(output)
+
+
+def _plan_page(source: Path, output: Path, row: int | None, without: list[str], time_limit: float | None) -> None:
+    from nest.io import write_text
+    from nest.whatif.sweep.rows import plan_of
+
     line = StepLine()
     try:
         text = api.report_page(
-            plan,
+            source if row is None else plan_of(source, row),
             without=without,
             time_limit=time_limit,
             progress=lambda search, done, most: line.tell(search, done, most, at_most=True),
@@ -47,4 +89,24 @@ def report(
         line.clear()
     warn_of_plugins()
     write_text(output, text)
-    typer.echo(output)
+
+
+def _is_study(source: Path) -> bool:
+    """Whether a file has rows of a sweep, or is a study; a pipe, which can be read once, has a plan."""
+    from nest.io import read_mapping
+    from nest.whatif.sweep.rows import is_result
+
+    return is_result(source) or (source.is_file() and "base" in read_mapping(source).mapping)
+
+
+def _refuse(of: str, **options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with {of} only.")
+
+
+def _key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--at {text}: write it as KEY=VALUE, such as 'cluster.memory=80 GB'.")
+    return key.strip(), value.strip()

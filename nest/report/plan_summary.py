@@ -144,12 +144,19 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     return summary
 
 
-def whole_training(problem: Problem, instance: Instance, priced: PricedPlan, devices: int) -> dict[str, Any] | None:
+def training_steps(problem: Problem) -> int | None:
+    """Steps of the whole training; None: the problem says nothing of tokens, or of how long samples are."""
+    training = problem.training
+    if training.tokens is None or training.sequence_length is None:
+        return None
+    return ceil(training.tokens / (training.global_batch * training.sequence_length))
+
+
+def whole_training(problem: Problem, priced: PricedPlan, devices: int) -> dict[str, Any] | None:
     """The `summary.training` of a plan, all steps alike; None: the problem does not say how many tokens there are.
 
     Args:
         problem: self-contained.
-        instance: of the problem.
         priced: the plan.
         devices: that it uses, which alone are paid for.
 
@@ -157,10 +164,9 @@ def whole_training(problem: Problem, instance: Instance, priced: PricedPlan, dev
         `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price`, `cost`; `low` and `high` of
         time and cost as of the step time's range, where it has one.
     """
-    tokens, length = problem.training.tokens, problem.training.sequence_length
-    if tokens is None or length is None:
+    tokens, steps = problem.training.tokens, training_steps(problem)
+    if tokens is None or steps is None:
         return None
-    steps = ceil(tokens / (instance.space.global_batch * length))
     span = time_range(priced.batch_time, priced.time_error)
     times = (
         {"time": priced.batch_time} if span is None else {"time": priced.batch_time, "low": span.low, "high": span.high}

@@ -1,8 +1,9 @@
-"""Whether an instance has a plan that takes no longer than so many seconds, and which."""
+"""Searches that begin with what is known: whether there is a plan of so many seconds, the best beside a good one."""
 
 from nest.instance import Instance, Result, Solution
 from nest.solve import dp
 from nest.solve.dp.ties import simplest
+from nest.solve.effort import Deadline
 from nest.solve.solver import solve
 from nest.tolerances import AGREEMENT
 
@@ -31,15 +32,56 @@ def fastest_within(instance: Instance, limit: float) -> Result | None:
     return result if found and result.batch_time is not None and result.batch_time <= limit else None
 
 
-def simplified(instance: Instance, result: Result) -> Result:
-    """The result of `fastest_within`, with stages that choose alike where that is as fast (`nest.solve.dp.ties`)."""
+def simplified(
+    instance: Instance, result: Result, within: float = AGREEMENT, deadline: Deadline | None = None
+) -> Result:
+    """A result of the dynamic program, with a simpler plan where that is as fast (`nest.solve.dp.ties`).
+
+    Args:
+        instance: the problem.
+        result: of its search, or of `fastest_within`.
+        within: share of the step time that the simpler plan may take longer.
+        deadline: when searches end; None: however long they take.
+
+    Raises:
+        NoPlanYet: the deadline is over.
+    """
     if instance.network is not None or instance.space.direct:
         return result
 
     def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
-        return dp.solve(narrowed, known=best, runner_up=False)
+        return dp.solve(narrowed, deadline, known=best, runner_up=False)
 
     try:
-        return simplest(instance, result, search, AGREEMENT)
+        return simplest(instance, result, search, within)
     except dp.TooManyCuts:
         return result
+
+
+def solve_beside(
+    instance: Instance, deadline: Deadline, known: tuple[Solution, float] | None, simpler_within: float | None
+) -> tuple[Result, bool]:
+    """What `nest.solve.solver.solve` answers, but for a runner-up, and whether it is the first of the fastest plans.
+
+    It is not where a simpler plan is preferred to that, or nobody knows. Only the dynamic program answers alike
+    whatever it begins with; other searches begin with nothing.
+
+    Args:
+        instance: the problem.
+        deadline: when the search ends.
+        known: a plan of the instance, with its step time in seconds; None: no plan is known.
+        simpler_within: as `nest.solve.dp.solve` has it.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+        NoPlanYet: the deadline is over, and there is no plan.
+    """
+    if instance.network is None and not instance.space.direct:
+        try:
+            first = dp.solve(instance, deadline, known=known, preferred=False, runner_up=False)
+        except dp.TooManyCuts:
+            pass
+        else:
+            result = first if simpler_within is None else simplified(instance, first, simpler_within, deadline)
+            return result, result.status == "optimal" and result.solution == first.solution
+    return solve(instance, deadline, simpler_within=simpler_within, runner_up=False), False

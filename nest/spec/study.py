@@ -18,7 +18,8 @@ class Study:
         base: path of a problem file, relative to the study's folder.
         vary: by the path of a key of the problem, such as `cluster.levels[1].bandwidth`, the values it takes; the
             points are their product, in the order written, the last key fastest. `null` leaves the key out.
-        points: further points, each the values of some keys by their paths; they follow the product.
+        points: further points, each the values of some keys by their paths; they follow the product. A key that begins
+            with `label.` says what a point is called.
         time_limit: seconds for each point, after which its best plan so far counts, with its bound; None: as long as it
             takes.
     """

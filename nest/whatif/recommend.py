@@ -11,7 +11,7 @@ found by asking every number below, each proved to miss the deadline.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import ceil, inf
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result
 from nest.io import check_writable, is_file_name, write_text
 from nest.report.decisions import decisions_text
-from nest.report.plan_summary import SECONDS_AN_HOUR
+from nest.report.plan_summary import SECONDS_AN_HOUR, training_steps
 from nest.spec import ClusterSpec, PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.curve import curve_lines
@@ -259,10 +259,9 @@ class _Search:
     @property
     def steps(self) -> int:
         """Of the whole training."""
-        training = self.problem.training
-        assert training.tokens is not None
-        assert training.sequence_length is not None
-        return ceil(training.tokens / (training.global_batch * training.sequence_length))
+        steps = training_steps(self.problem)
+        assert steps is not None
+        return steps
 
     def within(self, count: int, limit: float) -> _Found | None:
         """The fastest plan of so many nodes if it takes at most so many seconds a step; None: none does."""

@@ -1,6 +1,6 @@
 """The best plans of problems that differ in something, each solved once."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from copy import copy
 from json import dumps
 
@@ -15,14 +15,11 @@ from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Source, carried_problem, naming
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Solution
-from nest.plan.document import infeasible, solution_of
-from nest.plan.evaluate import PricedPlan
-from nest.plan.evaluate import evaluate as price
-from nest.plan.legality import permission_violations, structure_violations
+from nest.plan.document import infeasible
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
-from nest.tolerances import TIE
 from nest.whatif.parameters import with_memory
+from nest.whatif.starts import Starts, decided_on
 
 
 def time_on(problem: Problem, plan: PlanDocument, known: Registry) -> float | None:
@@ -40,27 +37,6 @@ def time_on(problem: Problem, plan: PlanDocument, known: Registry) -> float | No
     decided = decided_on(instance, plan, permitted=plan.lower_bound is not None)
     return None if decided is None else decided[1].batch_time
 
-
-def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
-    """A plan's decisions on an instance, priced; None where they do not fit or are none of its plans.
-
-    Args:
-        instance: of the other problem.
-        plan: any plan with decisions.
-        permitted: whether constraints and lists of choices, which do not bind plans nobody searched, count.
-    """
-    try:
-        solution = solution_of(instance, plan)
-        if structure_violations(instance, solution) or (permitted and permission_violations(instance, solution)):
-            return None
-        priced = price(instance, solution)
-    except (InputError, ValueError):  # A candidate is gone, or blocks lie outside the cluster.
-        return None
-    return (solution, priced) if priced.fits else None
-
-
-MOST_STARTS = 16
-"""Plans kept to begin searches with: pricing each anew takes a thousandth of a search."""
 
 Progress = Callable[[str, int], None]
 """Called with what is being asked and how many solves were done before."""
@@ -97,7 +73,7 @@ class Solver:
         self.progress = progress
         self._known: dict[str, PlanDocument | None] = {}
         self._within: dict[str, list[_Limits]] = {}
-        self._starts: dict[Hashable, PlanDocument] = {}
+        self._starts = Starts()
         self._priced = PricedModels()
 
     def afresh(self) -> "Solver":
@@ -126,7 +102,7 @@ class Solver:
         """Take `plan` for the best of `problem`, which is then not solved."""
         self._known.setdefault(canonical(problem), plan)
         if plan.batch_time is not None:
-            self._keep_as_start(plan)
+            self._starts.keep(plan)
 
     def within(
         self,
@@ -173,7 +149,7 @@ class Solver:
         if result.solution is None:
             return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
         plan = solved_document(instance, None, result, problem, self.plugins)
-        self._keep_as_start(plan)
+        self._starts.keep(plan)
         return plan
 
     def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
@@ -184,21 +160,9 @@ class Solver:
         says nothing about which is the answer.
         """
         begun = None if start is None else decided_on(instance, start)
-        known = None if begun is None else (begun[0], begun[1].batch_time)
-        preferred = True
-        for plan in reversed(self._starts.values()):
-            decided = decided_on(instance, plan)
-            if decided is not None and (known is None or decided[1].batch_time < known[1] * (1 - TIE)):
-                known, preferred = (decided[0], decided[1].batch_time), False
-        return known, preferred
-
-    def _keep_as_start(self, plan: PlanDocument) -> None:
-        """Keep a plan to begin other searches with, once; those met longest ago make room."""
-        key = _decisions(plan)
-        self._starts.pop(key, None)
-        self._starts[key] = plan
-        if len(self._starts) > MOST_STARTS:
-            del self._starts[next(iter(self._starts))]
+        own = None if begun is None else (begun[0], begun[1].batch_time)
+        known = self._starts.better(instance, own)
+        return known, known is own
 
 
 def at_most(problem: Problem, devices: int) -> Problem:
@@ -220,12 +184,6 @@ def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
     if plan is None or plan.status == "infeasible":
         return True
     return plan.status == "optimal" and _is_within(plan, devices, memory)
-
-
-def _decisions(plan: PlanDocument) -> Hashable:
-    """What a plan decides; alike for the same plan of problems that differ."""
-    stages = tuple((each.layers, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages)
-    return plan.data_parallel, plan.rank_order, plan.schedule, plan.zero_degree, stages
 
 
 def canonical(problem: Problem) -> str:

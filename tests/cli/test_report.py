@@ -10,6 +10,7 @@ from nest import api, html_page
 from tests.command_line import call
 from tests.report.html.plans import infeasible, quick, solved
 from tests.simulate.uniform_plans import uniform_plan
+from tests.whatif.test_sweep import MEMORY, written
 
 
 @pytest.fixture
@@ -94,3 +95,37 @@ def test_a_place_that_is_none_is_told_first(
     monkeypatch.setattr(api, "report_page", lambda *_, **__: pytest.fail("work was done first"))
     assert call(monkeypatch, "report", str(plan), "-o", str(tmp_path / "nowhere" / "page.html")) == 2
     assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_study_is_reported_on_by_its_rows_or_by_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    study = written(tmp_path, vary={MEMORY: ["80 GB", "10 MB"]})
+    api.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
+    pages = []
+    for source in (study, tmp_path / "rows.jsonl"):
+        output = tmp_path / "page.html"
+        assert call(monkeypatch, "report", str(source), "-o", str(output), "--metric", "mfu") == 0
+        pages.append(output.read_text())
+    assert capsys.readouterr().out == f"{output}\n" * 2
+    assert 'id="figure-regions-0"' in pages[0]
+    assert call(monkeypatch, "report", str(tmp_path / "rows.jsonl"), "--row", "2", "-o", str(output)) == 0
+    assert "Infeasible" in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["study.json", "--without", "frontier"], "--without goes with a plan only"),
+        (["plan.json", "--metric", "mfu"], "--metric goes with a study only"),
+        (["rows.jsonl", "--row", "1", "--at", "a=1"], "--at goes with a study only"),
+        (["study.json", "--at", "a"], "write it as KEY=VALUE"),
+    ],
+)
+def test_options_of_a_plan_and_of_a_study_do_not_go_together(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], told: str
+) -> None:
+    written(plan.parent, vary={MEMORY: ["80 GB"]})
+    monkeypatch.chdir(plan.parent)
+    assert call(monkeypatch, "report", *options, "-o", "page.html") == 2
+    assert told in capsys.readouterr().err

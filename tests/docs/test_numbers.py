@@ -21,6 +21,7 @@ FIGURES = {
     "nest/exporters/torchtitan/models.py": "a model's epsilon",
     "nest/network/graph.py": "units",
     "nest/report/html/records.py": "units",
+    "nest/report/html/study/metrics.py": "units",
     "nest/report/html/svg.py": "units",
     "nest/spec/cluster.py": "seconds of a launch",
     "nest/testing/costs.py": "latencies",

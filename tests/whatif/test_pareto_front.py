@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.instance import Cluster, Level
 from nest.spec import Problem
 from nest.whatif.parameters import with_memory
-from nest.whatif.pareto_front import MEMORIES, MOST_COUNTS, device_counts, pareto_front
+from nest.whatif.pareto_front import MEMORIES, MOST_COUNTS, complete_front, device_counts, pareto_front
 from nest.whatif.solver import Solver, at_most
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
-from tests.whatif.small import solved
+from tests.oracle.enumerate_plans import every_plan
+from tests.oracle.price import candidates_of, price
+from tests.whatif.small import MOST_PLANS, solved
 
 
 @pytest.mark.parametrize("kind", ["plain", pytest.param("mixed", marks=pytest.mark.slow)])
@@ -128,3 +131,91 @@ def test_devices_are_halved_in_whole_groups() -> None:
     assert counts(72, 8) == (576, 288, 144, 72, 36)[:MOST_COUNTS]
     assert counts(8, 3) == (24, 8, 4, 2, 1)[:MOST_COUNTS]
     assert counts(3) == (3, 1)
+
+
+def every_figure(written: dict[str, Any]) -> list[tuple[float, int, float]] | None:
+    """Step time, devices and memory of every plan that fits; None: there are too many to look at."""
+    found = []
+    for plan in every_plan(written, limit=MOST_PLANS):
+        if plan is None:
+            return None
+        priced = price(written, plan)
+        if priced["fits"]:
+            widths = [candidate["width"] for candidate in candidates_of(written, plan)]
+            memory = max(stage["memory"] for stage in priced["stages"])
+            found.append((priced["batch_time"], plan["replicas"] * sum(widths), memory))
+    return found
+
+
+def equals_or_beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """In all figures; a share of 1e-11 is rounding."""
+    return all(a <= b * (1 + 1e-11) for a, b in zip(one, other, strict=True))
+
+
+def undominated(figures: list[tuple[float, int, float]]) -> list[tuple[float, int, float]]:
+    """Those that no other equals or beats, of equals the first."""
+    front: list[tuple[float, int, float]] = []
+    for own in sorted(figures):
+        if not any(equals_or_beats(each, own) for each in front):
+            front.append(own)
+    return front
+
+
+FRONTS, PARTS = 201, 67
+"""Problems whose front is held against all of their plans, and parts of them, of which the default run takes one."""
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
+def test_the_complete_front_equals_brute_force(part: int) -> None:
+    """Of a part of so many problems: the same plans, and no other one."""
+    compared, steps = 0, 0
+    seeds = range(part, 10**6, PARTS)
+    for plan, problem, solver in solved(seeds):
+        figures = every_figure(problem.to_dict())
+        if figures is None:
+            continue
+        points = complete_front(plan, solver)
+        front = [
+            (point.batch_time or 0.0, point.devices_used or 0, point.memory) for point in points if point.efficient
+        ]
+        expected = undominated(figures)
+        assert all(point.proved for point in points)
+        assert len(front) == len(expected), plan.problem
+        for one, other in ((front, expected), (expected, front)):
+            assert all(any(equals_or_beats(each, own) for each in other) for own in one)
+        compared, steps = compared + 1, steps + len(front)
+        if compared == FRONTS // PARTS:
+            break
+    assert compared == FRONTS // PARTS
+    assert part or steps > 2 * compared  # The default run's fronts are no single plans.
+
+
+def test_steps_leave_no_limits_out() -> None:
+    """What was asked about covers all devices and all memory up to the problem's: that is the proof."""
+    for plan, problem, solver in solved(range(6)):
+        cluster, _ = build_cluster(problem.cluster, solver.plugins)
+        points = complete_front(plan, solver)
+        for devices, share in product(range(1, cluster.size + 1), (0.05, 0.3, 0.6, 0.9, 1.0)):
+            limit = share * cluster.device_memory
+            within = [each for each in points if each.devices >= devices and (each.asked or 0.0) >= limit]
+            # Of what was asked with no less, the tightest says what is best here: its plan fits, or nothing does.
+            tight = min(within, key=lambda each: (each.devices, each.asked))
+            fits = tight.batch_time is not None and (tight.devices_used or 0) <= devices and tight.memory <= limit
+            best = solve(with_memory(at_most(problem, devices), limit).to_dict()).batch_time
+            assert same(best, tight.batch_time if fits else None)
+
+
+def test_a_step_of_memory_leaves_out_what_is_hardly_less() -> None:
+    for plan, _, solver in solved(range(4)):
+        every = [point for point in complete_front(plan, solver) if point.efficient]
+        few = [point for point in complete_front(plan, solver, memory_step=0.2) if point.efficient]
+        for point in every:
+            assert any(
+                equals_or_beats(
+                    (each.batch_time or 0.0, each.devices_used or 0, each.memory * 0.8),
+                    (point.batch_time or 0.0, point.devices_used or 0, point.memory),
+                )
+                for each in few
+            )
+    with pytest.raises(InputError, match="must be a share"):
+        complete_front(plan, solver, memory_step=1.0)

@@ -41,10 +41,14 @@ class Subject:
 
 @frozen
 class Cell:
-    """One cell of a table: words, and the figure in full, SI units, for programs; None: the words say it all."""
+    """One cell of a table: words, and the figure in full, SI units, for programs; None: the words say it all.
+
+    `link` is what the words lead to; empty: nothing.
+    """
 
     text: str
     value: float | None = None
+    link: str = ""
 
     @property
     def full(self) -> str:
@@ -69,12 +73,16 @@ class Cell:
 
 @frozen
 class Table:
-    """Rows under a header, the first cell of a row its name; `words` are the columns of words, set flush left."""
+    """Rows under a header, the first cell of a row its name; `words` are the columns of words, set flush left.
+
+    `anchors` are the names of the rows, unique on the page, for links; none: they have no names.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     words: tuple[int, ...] = (0,)
+    anchors: tuple[str, ...] = ()
 
 
 @frozen
@@ -88,13 +96,17 @@ class Key:
 
 @frozen
 class Drawing:
-    """An SVG picture: its view box, px, elements, a title, and what there is to see for people who do not see it."""
+    """An SVG picture: its view box, px, elements, a title, and what there is to see for people who do not see it.
+
+    One that is `linked` has links in it.
+    """
 
     width: float
     height: float
     body: Markup
     title: str
     description: str
+    linked: bool = False
 
 
 @frozen
@@ -190,10 +202,11 @@ class PlanStatus:
 
 @frozen
 class Heading:
-    """What a page is about: model and cluster, and the sizes of both and of the batch in words."""
+    """What a page is about: of a plan, model and cluster, and the sizes of both and of the batch in words."""
 
     title: str
     sizes: tuple[str, ...] = ()
+    kind: str = "plan"
 
 
 UNITS: Mapping[str, float] = {
@@ -217,7 +230,7 @@ def aligned(table: Table) -> tuple[tuple[Cell, ...], ...]:
     for place, cells in enumerate(columns):
         if place and place not in table.words:
             same = alike([cell.text for cell in cells], [cell.value for cell in cells])
-            columns[place] = tuple(Cell(text, cell.value) for text, cell in zip(same, cells, strict=True))
+            columns[place] = tuple(Cell(text, cell.value, cell.link) for text, cell in zip(same, cells, strict=True))
     return tuple(zip(*columns, strict=True))
 
 

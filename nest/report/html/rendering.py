@@ -55,6 +55,11 @@ def prose(sentence: str) -> Markup:
     )
 
 
+def breakable(name: str) -> Markup:
+    """The path of a key, escaped, which may be broken after its dots."""
+    return Markup(".<wbr>").join(name.split("."))
+
+
 def unbroken(sentence: str) -> str:
     """A sentence in which no line ends between a number and its unit."""
     return _MEASURE.sub("\N{NO-BREAK SPACE}", sentence)
@@ -77,6 +82,7 @@ def _environment() -> Environment:
     )
     environment.filters["coordinate"] = number
     environment.filters["prose"] = prose
+    environment.filters["breakable"] = breakable
     environment.filters["unbroken"] = unbroken
     environment.filters["columns"] = fact_columns
     environment.filters["aligned"] = aligned

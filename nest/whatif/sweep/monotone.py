@@ -11,7 +11,7 @@ from nest.errors import InputError, Steps
 from nest.io import steps_of
 from nest.tolerances import AGREEMENT
 from nest.units import Bytes, BytesPerSecond, parse
-from nest.whatif.sweep.points import Points, problem_at
+from nest.whatif.sweep.points import Points, problem_at, value_at
 
 MOST_TOLD = 5
 """Contradictions told of one sweep: one shows the bug."""
@@ -58,24 +58,15 @@ def _figures(problem: Mapping[str, Any], paths: Mapping[str, Steps]) -> tuple[st
     """
     values: list[float] = []
     for path, steps in paths.items():
-        holder = _at(problem, steps[:-1])
+        holder = value_at(problem, steps[:-1])
         named = holder.get("link") if isinstance(holder, dict) else None
         try:
             if isinstance(named, str) and steps[-1] == "bandwidth" and link(named).generations:
                 return None
-            values.append(parse(_at(problem, steps), _more_is_better(path)))
+            values.append(parse(value_at(problem, steps), _more_is_better(path)))
         except (InputError, ValueError):
             return None
     return json.dumps(_without(problem, list(paths.values())), sort_keys=True), values
-
-
-def _at(item: Any, steps: Steps) -> Any:
-    for step in steps:
-        if isinstance(item, dict):
-            item = item.get(step)
-        else:
-            item = item[step] if isinstance(item, list) and isinstance(step, int) and step < len(item) else None
-    return item
 
 
 def _without(item: Any, paths: Sequence[Steps]) -> Any:

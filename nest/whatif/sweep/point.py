@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from threading import local
 from typing import Any
 
 import numpy
-from attrs import frozen
+from attrs import define, evolve, field, frozen
 
 from nest.deployment import deployment
 from nest.documents import result_document
@@ -19,8 +20,11 @@ from nest.formulate.problem import naming, refuse_contradictions, whole_problem
 from nest.formulate.target import simpler_within, with_target
 from nest.hooks.loader import named_plugins
 from nest.hooks.registry import Registry, registry
+from nest.instance import Instance, Result, Solution
+from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
+from nest.whatif.starts import MOST_STARTS, Starts
 from nest.whatif.sweep.points import Values, problem_at
 
 INVALID, UNANSWERED, FAILED = "invalid", "unanswered", "error"
@@ -51,11 +55,13 @@ class Asked:
         item: what an engine is given of it.
         refusal: why it is no problem; None: it is one.
         shares: what it has in common with points whose layers cost the same (`sharing`).
+        memory: bytes of a device; infinite: its own.
     """
 
     item: Item
     refusal: str | None
-    shares: str
+    shares: str = ""
+    memory: float = inf
 
 
 @frozen
@@ -88,8 +94,9 @@ class PointSolver:
         try:
             whole = known.run(lambda: normalised(written, self.folder, known))
         except InputError as error:
-            return Asked(Item(values, self._key(written)), _one_line(error), "")
-        return Asked(Item(values, self._key(whole.to_dict())), None, sharing(whole))
+            return Asked(Item(values, self._key(written)), _one_line(error))
+        memory = whole.cluster.memory
+        return Asked(Item(values, self._key(whole.to_dict())), None, sharing(whole), inf if memory is None else memory)
 
     def _key(self, problem: Mapping[str, Any]) -> str:
         """What an answer is known by: the problem, the time it has, and the versions."""
@@ -115,15 +122,18 @@ class PointSolver:
         return _line(item.key, row, plan, known.warnings[before:])
 
     def _solved(self, item: Item, known: Registry) -> PlanDocument:
-        from nest.solve.solver import solve
-
         deadline = Deadline.of(self.time_limit)
         whole = normalised(problem_at(self.base, item.values), self.folder, known)
         if self._key(whole.to_dict()) != item.key:
             raise InternalError("a file that its problem names changed, or is another one where it was solved")
-        instance, formulation = formulate(whole, known, deadline=deadline, priced=_priced(known))
-        result = solve(instance, deadline, simpler_within=simpler_within(whole))
-        return result_document(instance, formulation, result, whole, known, deadline)
+        neighbours = _neighbours(known)
+        instance, formulation = formulate(whole, known, deadline=deadline, priced=neighbours.priced)
+        result = neighbours.result(whole, instance, deadline)
+        plan = result_document(instance, formulation, result, whole, known, deadline, contenders=False)
+        if plan.batch_time is not None:
+            neighbours.starts.keep(plan)
+        # What a search did depends on the points before.
+        return evolve(plan, statistics={})
 
 
 def normalised(written: Mapping[str, Any], folder: Path, known: Registry) -> Problem:
@@ -199,16 +209,66 @@ def _alike(of_stages: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else "/".join(map(str, values))
 
 
+@frozen
+class _Best:
+    """The first of the fastest plans of a problem whose devices have so much memory, bytes."""
+
+    memory: float
+    solution: Solution
+
+
+@define(eq=False)
+class _Neighbours:
+    """What points that were solved before save the next ones.
+
+    Attributes:
+        priced: their models.
+        starts: their plans.
+    """
+
+    priced: PricedModels = field(factory=PricedModels)
+    starts: Starts = field(factory=Starts)
+    _best: dict[str, list[_Best]] = field(factory=dict)
+
+    def result(self, problem: Problem, instance: Instance, deadline: Deadline) -> Result:
+        """The answer of a problem, which is that of one with more memory where that fits.
+
+        All plans of less memory are plans of more: the first of the fastest there is the first of the fastest here,
+        too, and no simpler one is as fast here that was not there.
+        """
+        from nest.solve.decision import solve_beside
+
+        key, memory = _digest(_without_memory(problem)), instance.cluster.device_memory
+        for best in self._best.get(key, ()):
+            if best.memory >= memory and instance.network is None:
+                priced = evaluate(instance, best.solution)
+                if priced.fits:
+                    return Result("optimal", best.solution, priced.batch_time, priced.batch_time)
+        result, first = solve_beside(instance, deadline, self.starts.best(instance), simpler_within(problem))
+        if first and result.solution is not None:
+            kept = self._best.setdefault(key, [])
+            kept.append(_Best(memory, result.solution))
+            while len(self._best) > MOST_STARTS:
+                del self._best[next(iter(self._best))]
+        return result
+
+
+def _without_memory(problem: Problem) -> dict[str, Any]:
+    document = problem.to_dict()
+    document["cluster"] = {name: each for name, each in document["cluster"].items() if name not in ("memory", "price")}
+    return document
+
+
 _here = local()
 
 
-def _priced(known: Registry) -> PricedModels:
-    """The models that this thread has priced with what is registered now."""
+def _neighbours(known: Registry) -> _Neighbours:
+    """What this thread has solved with what is registered now."""
     state = (known, len(known.warnings))
     if getattr(_here, "state", None) != state:
-        _here.state, _here.priced = state, PricedModels()
-    priced: PricedModels = _here.priced
-    return priced
+        _here.state, _here.neighbours = state, _Neighbours()
+    neighbours: _Neighbours = _here.neighbours
+    return neighbours
 
 
 def _digest(content: Any) -> str:

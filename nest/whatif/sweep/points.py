@@ -16,6 +16,9 @@ from nest.spec import Problem, Study
 MOST_POINTS = 100_000
 """Points of one study: at half a second each, half a day of a core."""
 
+LABEL = "label."
+"""How keys begin that say what a point is called, and change nothing in its problem."""
+
 Values = Mapping[str, Any]
 """What is varied, by path."""
 
@@ -71,11 +74,23 @@ def problem_at(base: Mapping[str, Any], values: Values) -> dict[str, Any]:
     """
     changed = dict(base)
     for path, value in values.items():
+        if path.startswith(LABEL):
+            continue
         steps = steps_of(path)
         if steps is None:
             raise FieldError((), "is no path of a key, such as cluster.levels[1].bandwidth")
         changed = _changed(changed, steps, value, ())
     return changed
+
+
+def value_at(item: Any, steps: Steps) -> Any:
+    """What a mapping has where steps lead; None: nothing."""
+    for step in steps:
+        if isinstance(item, dict):
+            item = item.get(step)
+        else:
+            item = item[step] if isinstance(item, list) and isinstance(step, int) and step < len(item) else None
+    return item
 
 
 def _changed(at: Any, steps: Steps, value: Any, before: Steps) -> Any:
@@ -110,7 +125,7 @@ def _wrong_paths(study: Study, base: Mapping[str, Any]) -> Iterator[FieldError]:
     places += [(("points", index, key), key, each[key]) for index, each in enumerate(study.points) for key in each]
     tried: set[str] = set()
     for place, path, value in places:
-        if path not in tried:
+        if path not in tried and not path.startswith(LABEL):
             tried.add(path)
             yield from _wrong_path(base, path, value, place)
 

@@ -137,11 +137,14 @@ def _told(
 
 
 def _neighbours_together(asked: Iterable[Asked]) -> tuple[Item, ...]:
-    """What is to be solved, those that share prices one after the other, else in the order of the points."""
-    groups: dict[str, list[Item]] = {}
+    """What is to be solved, those that share prices one after the other, else in the order of the points.
+
+    Of these, points of more memory go first: the best plan of one is that of the others it fits.
+    """
+    groups: dict[str, list[Asked]] = {}
     for each in asked:
-        groups.setdefault(each.shares, []).append(each.item)
-    return tuple(item for group in groups.values() for item in group)
+        groups.setdefault(each.shares, []).append(each)
+    return tuple(each.item for group in groups.values() for each in sorted(group, key=lambda point: -point.memory))
 
 
 def _columns(varied: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -1,0 +1,68 @@
+"""Plans that searches of neighbouring problems begin with, so that what is slower than them is cut at once."""
+
+from collections.abc import Hashable
+
+from attrs import define, field
+
+from nest.errors import InputError
+from nest.instance import Instance, Solution
+from nest.plan.document import solution_of
+from nest.plan.evaluate import PricedPlan
+from nest.plan.evaluate import evaluate as price
+from nest.plan.legality import permission_violations, structure_violations
+from nest.spec import PlanDocument
+from nest.tolerances import TIE
+
+MOST_STARTS = 16
+"""Plans kept to begin searches with: pricing each anew takes a thousandth of a search."""
+
+
+@define(eq=False)
+class Starts:
+    """The latest plans, each once."""
+
+    _plans: dict[Hashable, PlanDocument] = field(factory=dict)
+
+    def best(self, instance: Instance) -> tuple[Solution, float] | None:
+        """The fastest of them on an instance, with its step time, seconds; None: none is one of its plans."""
+        return self.better(instance, None)
+
+    def better(self, instance: Instance, known: tuple[Solution, float] | None) -> tuple[Solution, float] | None:
+        """The fastest of them on an instance that is faster than a plan known of it; else that plan."""
+        for plan in reversed(self._plans.values()):
+            decided = decided_on(instance, plan)
+            if decided is not None and (known is None or decided[1].batch_time < known[1] * (1 - TIE)):
+                known = (decided[0], decided[1].batch_time)
+        return known
+
+    def keep(self, plan: PlanDocument) -> None:
+        """Keep a plan with decisions; those met longest ago make room."""
+        key = _decisions(plan)
+        self._plans.pop(key, None)
+        self._plans[key] = plan
+        if len(self._plans) > MOST_STARTS:
+            del self._plans[next(iter(self._plans))]
+
+
+def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
+    """A plan's decisions on an instance, priced; None where they do not fit or are none of its plans.
+
+    Args:
+        instance: of the other problem.
+        plan: any plan with decisions.
+        permitted: whether constraints and lists of choices, which do not bind plans nobody searched, count.
+    """
+    try:
+        solution = solution_of(instance, plan)
+        if structure_violations(instance, solution) or (permitted and permission_violations(instance, solution)):
+            return None
+        priced = price(instance, solution)
+    except (InputError, ValueError):  # A candidate is gone, or blocks lie outside the cluster.
+        return None
+    return (solution, priced) if priced.fits else None
+
+
+def _decisions(plan: PlanDocument) -> Hashable:
+    """What a plan decides; alike for the same plan of problems that differ."""
+    stages = tuple((each.layers, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages)
+    return plan.data_parallel, plan.rank_order, plan.schedule, plan.zero_degree, stages

@@ -1,0 +1,53 @@
+"""`nest frontier` as a person calls it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nest import api
+from tests.command_line import call
+from tests.whatif.test_sweep import PROBLEM
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    training = {**PROBLEM["training"], "tokens": 10**9, "micro_batch": [1]}
+    problem: dict[str, Any] = {**PROBLEM, "training": training, "cluster": {**PROBLEM["cluster"], "price": 2}}
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    path.write_text(json.dumps(api.solve(problem).to_dict()))
+    return path
+
+
+def test_all_plans_are_listed_with_their_proof(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "frontier", str(plan), "--memory-step", "0.2") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["step", "time", "devices", "memory", "cost", "plan"]
+    assert call(monkeypatch, "frontier", str(plan), "--memory-step", "0.2", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    front = [step for step in found["steps"] if step["efficient"]]
+    assert len(shown) == 2 + len(front) + 2
+    assert shown[-1].startswith(f"Every other plan is equalled or beaten by one of these {len(front)}, or needs 25.00%")
+    best = json.loads(plan.read_text())
+    (own,) = (step for step in front if step["batch_time"] == best["batch_time"])
+    assert own["cost"] == pytest.approx(best["summary"]["training"]["cost"], rel=1e-12)
+
+
+def test_a_step_that_is_no_share_is_bad_input(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "frontier", str(plan), "--memory-step", "1") == 2
+    assert "must be a share from 0 to below 1" in capsys.readouterr().err
+
+
+def test_without_any_plan_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "plan.json").write_text(
+        json.dumps(api.solve({**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": "1 MB"}}).to_dict())
+    )
+    assert call(monkeypatch, "frontier", str(tmp_path / "plan.json")) == 1
+    assert "No plan of the problem fits" in capsys.readouterr().out
