@@ -30,7 +30,7 @@ ONCE_PER_BATCH = 1
 
 
 class Manual:
-    """A sweep as people make it: the fastest even split that fits, the optimizer sharded from the start.
+    """A sweep as people make it: the fastest even split that fits, the optimizer sharded first, then not.
 
     It goes over all degrees inside a node, sequence parallelism wherever there is tensor parallelism, all numbers of
     stages with which replicas use every device, recompute modes and micro-batches. Higher ZeRO stages are tried only
@@ -38,15 +38,17 @@ class Manual:
     """
 
     name = "manual"
-    summary = "a sweep of even splits inside the node, the optimizer sharded: the fastest that fits"
+    summary = "a sweep of even splits inside the node, the optimizer sharded or not: the fastest that fits"
 
     def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
         """The fastest plan of the sweep that fits; else the one that is short of the least memory."""
         climbed = _Climbed(instance, context)
         swept, (usual, others) = _sweep(instance), _shapes(instance)
+        zeros = _zeros(instance)
+        first = sorted((zero for zero in zeros if zero <= ONCE_PER_BATCH), reverse=True)
         for shapes in (swept, usual, others):
-            for zero in sorted(_zeros(instance), key=lambda each: (each < ONCE_PER_BATCH, each)):
-                for step in _steps(instance, shapes, [zero]):
+            for tried in (first, *([zero] for zero in zeros if zero > ONCE_PER_BATCH)):
+                for step in _steps(instance, shapes, tried):
                     climbed.onto(step)
                 if climbed.best is not None:
                     return Proposal(climbed.best[1])

@@ -86,7 +86,7 @@ def test_no_plan_is_explained():
     assert "pp > 100" in proposal.remarks[0]
 
 
-def test_the_sweep_takes_the_fastest_of_its_plans_and_shards_the_optimizer():
+def test_the_sweep_takes_the_fastest_of_its_plans():
     """The ladder stops at the first copy that fits; another split is faster."""
     for memory in (1e12, 3e9, 2e9):
         written = problem(memory, zero=(0, 1))
@@ -94,7 +94,7 @@ def test_the_sweep_takes_the_fastest_of_its_plans_and_shards_the_optimizer():
         assert swept.fits
         assert swept.priced.batch_time <= first.priced.batch_time * (1 + 1e-9)
         stages = planned("manual", written)[1].solution.stages
-        assert {stage.zero for stage in stages} == {1}
+        assert max(stage.zero for stage in stages) <= 1
         assert len({len(stage.layers) for stage in stages}) == 1
 
 
