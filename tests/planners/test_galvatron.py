@@ -15,7 +15,7 @@ def test_degrees_are_powers_of_two_and_use_every_device():
 
 def test_only_stages_that_need_it_are_sharded():
     """The first of four stages holds four micro-batches, the last one: some need less than plain data parallelism."""
-    tight = 4 * 1e8 * 2 + 5e8 * 2 - 1e8
+    tight = 4 * 1e8 * 2 + 5e8 * 2 - 4e8
     written = problem(tight, candidate(1), zero=(0, 3), constraints=["pp == 4"])
     written["profile"]["candidates"][0]["recompute"].pop("full")
     _, proposal, seen = planned("galvatron", written)

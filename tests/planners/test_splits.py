@@ -4,7 +4,7 @@ from itertools import combinations, product
 
 import numpy
 import pytest
-from hypothesis import given, strategies
+from hypothesis import example, given, strategies
 
 from nest.planners.splits import Option, even_slowest, over_submeshes
 from nest.planners.tables import StageTable
@@ -41,6 +41,7 @@ chains = strategies.integers(1, 6).flatmap(
 )
 
 
+@example(([1.0, 1.0], [1.0, 1.0], 1.9))
 @given(chains)
 def test_the_slowest_stage_is_the_least_there_is_for_every_number_of_stages(drawn):
     times, held, capacity = drawn
@@ -57,6 +58,7 @@ def test_the_slowest_stage_is_the_least_there_is_for_every_number_of_stages(draw
             assert fits(made, taken)
 
 
+@example(([1.0], [1.0], 60.0), 3, True, None)
 @given(chains, strategies.integers(1, 5), strategies.booleans(), strategies.sampled_from([None, 1, 3, 40]))
 def test_stages_of_several_submeshes_are_the_best_there_are(drawn, devices, whole, micro_batches):
     times, held, capacity = drawn
