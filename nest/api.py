@@ -6,6 +6,7 @@ What it needs is imported where it is used, as `nest --help` and `import nest` p
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -446,6 +447,7 @@ def compare(
     progress: Progress | None = None,
     step: Callable[[str, int, int | None], None] | None = None,
     unbeaten: bool = True,
+    timings: bool = False,
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> Comparison:
@@ -464,6 +466,7 @@ def compare(
         progress: called now and then with how far the search for our plan is.
         step: called with whose plan is made, how many are and how many there will be.
         unbeaten: whether a plan that is faster than the one proved to be the fastest is an error.
+        timings: whether to say how long each plan took to find; the same input then gives other bytes every time.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered planners and the like; left out, those installed.
 
@@ -484,10 +487,12 @@ def compare(
     launch = options or LaunchOptions()
     launch = launch if nodes is None else evolve(launch, nodes=nodes)
     names = chosen_planners(planners, plugins)
+    begun = time.monotonic()
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
+    seconds = time.monotonic() - begun if timings else None
     whole = structure(ours.problem, Problem)
     task = Task(whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
-    compared = comparison(ours, task, names, read, flags or {}, launch, step)
+    compared = comparison(ours, task, names, read, flags or {}, launch, step, seconds)
     if unbeaten:
         compared.assert_unbeaten()
     return compared

@@ -25,6 +25,18 @@ SEQUENCE_LENGTHS = {"bert-large": 512, "llama-2-7b": 4096, "llama-3-70b": 4096, 
 """Tokens per sample by model, as the names of the artifact's files of estimates have them (`..._sl_4096`)."""
 
 MODELS = tuple(SEQUENCE_LENGTHS)
+BY_MICRO_BATCH = ("bert-large", "llama-2-7b", "llama-3-70b")
+"""The models of Figure 6."""
+
+TODAY = {"llama-3-70b": 256, "mixtral-8x7b": 256, "deepseek-v3": 1024}
+"""Models of today, and devices that are enough for them."""
+
+TODAY_LENGTH = 4096
+"""Tokens per sample of those the paper does not have."""
+
+BOUND, RUN = "nest", "1f1b"
+"""Schedules: the paper's bound, and one that frameworks run."""
+
 DEVICES = (64, 128, 256, 512, 1024)
 MICRO_BATCHES = (1, 2, 4, 8)
 
@@ -39,6 +51,7 @@ class Cell:
         devices: how many of them.
         micro_batch: samples.
         source: file that holds the problem; None: it is made of the names.
+        schedule: of the pipeline.
     """
 
     model: str
@@ -46,11 +59,13 @@ class Cell:
     devices: int
     micro_batch: int
     source: Path | None = None
+    schedule: str = BOUND
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.model} on {self.devices} devices of {self.cluster}, micro-batch {self.micro_batch}"
+        ending = "" if self.schedule == BOUND else f", {self.schedule}"
+        return f"{self.model} on {self.devices} devices of {self.cluster}, micro-batch {self.micro_batch}{ending}"
 
     def problem(self) -> Problem:
         """What is planned: the paper's schedule, and its search with ZeRO and recomputation left open.
@@ -73,10 +88,10 @@ class Cell:
             "model": self.model,
             "training": {
                 "global_batch": GLOBAL_BATCH,
-                "sequence_length": SEQUENCE_LENGTHS[self.model],
+                "sequence_length": SEQUENCE_LENGTHS.get(self.model, TODAY_LENGTH),
                 "micro_batch": [self.micro_batch],
-                "schedule": "nest",
-                "uneven_batch": True,
+                "schedule": self.schedule,
+                "uneven_batch": self.schedule == BOUND,
                 "memory_margin": 0,
                 "stack": "none",  # The paper hides no communication.
             },
@@ -98,10 +113,10 @@ def figure_5(quick: bool = False) -> tuple[Cell, ...]:
 
 
 def figure_6(quick: bool = False) -> tuple[Cell, ...]:
-    """Every model on 256 devices of the TPUv4 fat-tree, in micro-batches of 1 to 8; the paper has three of them."""
+    """Three models on 256 devices of the TPUv4 fat-tree, in micro-batches of 1 to 8."""
     if quick:
         return tuple(Cell("bert-large", TPU, 64, size) for size in MICRO_BATCHES[:2])
-    return tuple(Cell(model, TPU, 256, size) for model in MODELS for size in MICRO_BATCHES)
+    return tuple(Cell(model, TPU, 256, size) for model in BY_MICRO_BATCH for size in MICRO_BATCHES)
 
 
 def table_3(quick: bool = False) -> tuple[Cell, ...]:
@@ -109,6 +124,14 @@ def table_3(quick: bool = False) -> tuple[Cell, ...]:
     if quick:
         return (Cell("llama-2-7b", GPU, 64, 1),)
     return tuple(Cell(model, GPU, devices, 1) for model in MODELS for devices in (128, 1024))
+
+
+def today(quick: bool = False) -> tuple[Cell, ...]:
+    """Models of today on both networks, with a schedule that frameworks run."""
+    if quick:
+        return (Cell("llama-2-7b", GPU, 64, 1, None, RUN),)
+    sizes = TODAY.items()
+    return tuple(Cell(model, network, devices, 1, None, RUN) for model, devices in sizes for network in (TPU, GPU))
 
 
 ARTIFACT_MODELS = {"bert": "bert-large", "llama2": "llama-2-7b", "llama3": "llama-3-70b", "gpt3": "gpt3-175b"}

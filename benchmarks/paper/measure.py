@@ -2,16 +2,20 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from math import prod
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, evolve, field, frozen
 
-from benchmarks.paper.cells import Cell
+from benchmarks.paper.cells import BOUND, Cell
 from nest import api
+from nest.formulate.target import runs_on
+from nest.hooks.registry import registry
 from nest.spec import PlanDocument
 
 EVALUATIONS = 500
-"""Plans that the random search may price in each cell."""
+"""Plans that each random search may price in each cell."""
 
 OURS = "nest"
 EQUAL = 1e-6
@@ -25,14 +29,24 @@ class Row:
     Attributes:
         planner: its name; `nest` is ours.
         throughput: samples per second; None: it has no plan that fits.
-        told: its decisions in short, or why there is none.
+        decisions: in short, or why there are none.
         missing: bytes its fullest stage needs beyond those of a device.
+        memory: bytes of its fullest stage; None where there is no plan.
+        devices: it uses.
+        seconds: wall-clock time of its search.
+        replayed: step time of its replay over what it is priced at; None: it was not replayed.
+        runs_on: frameworks that run it as it is; None: nobody looked.
     """
 
     planner: str
     throughput: float | None
-    told: str
+    decisions: str
     missing: float = 0.0
+    memory: float | None = None
+    devices: int | None = None
+    seconds: float = field(default=0.0, eq=False)
+    replayed: float | None = None
+    runs_on: tuple[str, ...] | None = None
 
 
 @frozen
@@ -71,41 +85,58 @@ class Outcome:
             "micro_batch": self.cell.micro_batch,
             "status": self.status,
             "seconds": round(self.seconds, 1),
-            "plans": [
-                {
-                    "planner": row.planner,
-                    "throughput": row.throughput,
-                    "missing_bytes": row.missing,
-                    "told": row.told,
-                }
-                for row in self.rows
-            ],
+            "schedule": self.cell.schedule,
+            "plans": [asdict(row) for row in self.rows],
         }
 
 
-def measured(cells: Sequence[Cell]) -> Iterator[Outcome]:
-    """Every cell once, in order."""
-    for cell in dict.fromkeys(cells):
-        yield _measured(cell)
+def measured(cells: Sequence[Cell], jobs: int = 1) -> Iterator[Outcome]:
+    """Every cell once, in order, so many at a time."""
+    each = dict.fromkeys(cells)
+    if jobs == 1:
+        yield from map(_measured, each)
+        return
+    with ProcessPoolExecutor(jobs) as processes:
+        yield from processes.map(_measured, each)
 
 
 def _measured(cell: Cell) -> Outcome:
     begun = time.monotonic()
-    found = api.compare(cell.problem(), evaluations=EVALUATIONS)
+    found = api.compare(cell.problem(), evaluations=EVALUATIONS, timings=True)
     seconds = time.monotonic() - begun
-    rows = [_row(OURS, found.ours, 0.0, (found.ours.diagnosis or "",))]
-    rows += [_row(each.name, each.plan, each.missing, each.reasons) for each in found.others]
+    whole = cell.schedule != BOUND  # Of a bound there is nothing to replay or to run.
+    rows = [_row(OURS, found.ours, 0.0, (found.ours.diagnosis or "",), found.seconds, whole)]
+    rows += [_row(each.name, each.plan, each.missing, each.reasons, each.seconds, whole) for each in found.others]
     return Outcome(cell, tuple(rows), found.ours.status, bool(found.refuting), seconds)
 
 
-def _row(planner: str, plan: PlanDocument | None, missing: float, reasons: Sequence[str]) -> Row:
+def _frameworks(plan: PlanDocument) -> tuple[str, ...]:
+    """Those that can run the plan as it is. Plans of comparisons do not say how large the cluster is."""
+    devices = prod(level["fanout"] for level in plan.problem["cluster"]["levels"])
+    return runs_on(evolve(plan, summary={**plan.summary, "devices": devices}), registry())
+
+
+def _row(
+    planner: str, plan: PlanDocument | None, missing: float, reasons: Sequence[str], seconds: float | None, whole: bool
+) -> Row:
     if plan is None or plan.candidate is None:
-        return Row(planner, None, " ".join(reasons))
+        return Row(planner, None, " ".join(reasons), seconds=seconds or 0.0)
     degrees = [f"{name}{degree}" for name, degree in plan.candidate.degrees.items() if degree > 1]
     # What stages differ in is listed, each value once: most of what a plan costs may be one stage's.
     zero = "+".join(str(each) for each in sorted({stage.zero for stage in plan.stages}))
     recompute = "+".join(dict.fromkeys(stage.recompute for stage in plan.stages))
-    told = " ".join(
+    decisions = " ".join(
         [*degrees, f"pp{len(plan.stages)}", f"x{plan.data_parallel}", f"zero{zero}", recompute, str(plan.rank_order)]
     )
-    return Row(planner, plan.throughput if plan.fits else None, told, missing)
+    replay = api.simulate(plan) if whole and plan.fits else None
+    return Row(
+        planner,
+        plan.throughput if plan.fits else None,
+        decisions,
+        missing,
+        max(stage.memory for stage in plan.stages),
+        plan.candidate.width * len(plan.stages) * (plan.data_parallel or 1),
+        seconds or 0.0,
+        None if replay is None else replay.batch_time / replay.closed_form,
+        _frameworks(plan) if whole else None,
+    )

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.paper.cells import DEVICES, MODELS, Cell
+from benchmarks.paper.cells import Cell
 from benchmarks.paper.measure import EQUAL, OURS, Outcome
-from benchmarks.paper.published import FIGURE_5, TABLE_3
 from nest.report.text.layout import table
 from nest.units import format_bytes
 
@@ -28,36 +27,37 @@ class Results:
         return self._by_cell[cell]
 
 
+def base_of(results: Results, cells: Sequence[Cell], model: str) -> float | None:
+    """The throughput that a model's shares are over: the reference's in the first cell in which it has a plan."""
+    same = [results.of(cell).throughput(REFERENCE) for cell in cells if cell.model == model]
+    return next((each for each in same if each), None)
+
+
 def figure_5_text(results: Results, cells: Sequence[Cell]) -> str:
-    """Throughput by devices, over Manual's at the smallest size at which that has a plan that fits."""
-    rows = []
-    for cell in cells:
-        same = [results.of(each) for each in cells if each.model == cell.model]
-        base = next((each.throughput(REFERENCE) for each in same if each.throughput(REFERENCE)), None)
-        published = FIGURE_5[cell.model][DEVICES.index(cell.devices)]
-        rows.append([cell.model, str(cell.devices), *_shares(results.of(cell), base), f"{published:.2f}"])
-    return table(("model", "devices", *results.planners, "paper's NEST"), rows, range(1, 3 + len(results.planners)))
+    """Throughput by devices, over the reference's at the smallest size at which that has a plan that fits."""
+    rows = [
+        [cell.model, str(cell.devices), *_shares(results.of(cell), base_of(results, cells, cell.model))]
+        for cell in cells
+    ]
+    return table(("model", "devices", *results.planners), rows, range(1, 2 + len(results.planners)))
 
 
 def figure_6_text(results: Results, cells: Sequence[Cell]) -> str:
-    """Throughput by micro-batch, over that of Manual with micro-batches of 1."""
-    rows = []
-    for cell in cells:
-        first = next(each for each in cells if each.model == cell.model)
-        base = results.of(first).throughput(REFERENCE)
-        rows.append([cell.model, str(cell.micro_batch), *_shares(results.of(cell), base)])
+    """Throughput by micro-batch, over the reference's with the smallest micro-batches that have a plan."""
+    rows = [
+        [cell.model, str(cell.micro_batch), *_shares(results.of(cell), base_of(results, cells, cell.model))]
+        for cell in cells
+    ]
     return table(("model", "micro-batch", *results.planners), rows, range(1, 2 + len(results.planners)))
 
 
 def table_3_text(results: Results, cells: Sequence[Cell]) -> str:
-    """Throughput over Manual's in the same cell, and the paper's where it states one."""
+    """Throughput over the reference's in the same cell."""
     rows = []
     for cell in cells:
         outcome = results.of(cell)
-        published = TABLE_3.get((cell.model, cell.devices), {})
-        told = ", ".join(f"{name} {share:.2f}" for name, share in published.items() if name != REFERENCE)
-        rows.append([cell.model, str(cell.devices), *_shares(outcome, outcome.throughput(REFERENCE)), told])
-    return table(("model", "devices", *results.planners, "the paper"), rows, range(1, 2 + len(results.planners)))
+        rows.append([cell.model, str(cell.devices), *_shares(outcome, outcome.throughput(REFERENCE))])
+    return table(("model", "devices", *results.planners), rows, range(1, 2 + len(results.planners)))
 
 
 def gains_text(results: Results) -> str:
@@ -116,7 +116,7 @@ def verdict(results: Results) -> str:
         return f"{cells}. A BASELINE BEATS OUR PLAN, which is a bug of ours: {'; '.join(refuted)}."
     open_cells = sum(each.status == "feasible" for each in results.outcomes)
     proved = "every plan of ours that there is, is proved optimal" if not open_cells else f"{open_cells} not proved"
-    none = [f"{each.cell.name}: {each.rows[0].told}" for each in results.outcomes if each.status == "infeasible"]
+    none = [f"{each.cell.name}: {each.rows[0].decisions}" for each in results.outcomes if each.status == "infeasible"]
     told = f" No plan fits in {len(none)}: {' '.join(none)}" if none else ""
     return f"{cells}; no baseline is faster in any of them; {proved}.{told}"
 
@@ -129,12 +129,12 @@ def text(results: Results, figures: Sequence[tuple[str, str]]) -> str:
 
 def _decisions(results: Results) -> str:
     rows = []
-    for model in MODELS:
+    for model in dict.fromkeys(each.cell.model for each in results.outcomes):
         for each in results.outcomes:
             if each.cell.model == model:
-                where = f"{each.cell.cluster} {each.cell.devices} mb{each.cell.micro_batch}"
+                where = f"{each.cell.cluster} {each.cell.devices} mb{each.cell.micro_batch} {each.cell.schedule}"
                 rows += [
-                    [f"{model} {where}", row.planner, row.told, format_bytes(row.missing) if row.missing else ""]
+                    [f"{model} {where}", row.planner, row.decisions, format_bytes(row.missing) if row.missing else ""]
                     for row in each.rows
                 ]
     return "## Plans\n\n```text\n" + table(("cell", "planner", "decisions", "does not fit by"), rows) + "\n```\n"

@@ -124,6 +124,40 @@ def relaxed(graph: PiperGraph, devices: int, memory: float) -> dict[str, Any]:
     }
 
 
+def alike(graph: PiperGraph, devices: int, memory: float) -> dict[str, Any]:
+    """The problem for a planner that counts as Piper does.
+
+    Every edge costs what it costs there, recomputation is a choice of the stage, and memory grows with the
+    micro-batches in flight.
+
+    Our own step time of its plans is another: tensors are relayed, and every stage of a pipeline holds as many
+    micro-batches as there are stages behind it, where Piper's holds fewer if later stages have fewer replicas.
+    """
+    problem = relaxed(graph, devices, memory)
+    for candidate in problem["profile"]["candidates"]:
+        width, replicas = candidate["degrees"]["tp"], candidate["degrees"]["batch"]
+        choices = [node[width] for node in graph.nodes]
+        zeros = [0.0] * len(choices)
+        share = 4 * (replicas - 1) / replicas / graph.samples / BANDWIDTH
+        plain = [options[0].time / replicas + share * options[0].weights for options in choices]
+        candidate["forward"] = plain
+        candidate["edge_bytes"] = [
+            2 * (size + _exchange(graph, producer, consumer, width)) / replicas
+            for producer, consumer, size in graph.edges
+        ]
+        candidate["recompute"] = {
+            name: {
+                "extra": [(options[mode].time - options[0].time) / replicas for options in choices],
+                "first": [options[mode].held + options[mode].fixed for options in choices],
+                "more": [options[mode].held for options in choices],
+                "peak": zeros,
+            }
+            for mode, name in enumerate(("none", "full"))
+            if all(len(options) > mode for options in choices)
+        }
+    return problem
+
+
 def _candidate(graph: PiperGraph, width: int, replicas: int) -> dict[str, Any]:
     zeros = [0.0] * len(graph.nodes)
     choices = [node[width] for node in graph.nodes]

@@ -62,6 +62,9 @@ def compare(
         help=f"Plans that a planner which tries plans out may price ({api.EVALUATIONS}).",
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
+    timings: bool = typer.Option(
+        False, "--timings", help="Say how long each plan took to find; the clock then changes what is printed."
+    ),
     listing: bool = typer.Option(False, "--list", help="List the planners."),
     as_json: bool = JSON,
     strict_plugins: bool = STRICT_PLUGINS,
@@ -100,6 +103,7 @@ def compare(
             progress=progress,
             step=steps.tell,
             unbeaten=False,  # All is shown first.
+            timings=timings,
         )
     warn_of_plugins()
     note_assumed(comparison.ours.problem["cluster"].get("assumed", ()))

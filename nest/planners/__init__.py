@@ -6,9 +6,16 @@ from nest.hooks.spec import hook
 
 @hook
 def nest_planners() -> list[Planner]:
-    """Rules of thumb, two planners that overlook something, and a random search."""
-    from nest.planners.manual import Manual
-    from nest.planners.mcmc import Mcmc
-    from nest.planners.overlooking import Alpa, Phaze
+    """Rules and recipes, the planners of papers, and random searches."""
+    from nest.planners.alpa import Alpa, AlpaE
+    from nest.planners.galvatron import Galvatron
+    from nest.planners.manual import Manual, ManualFirst
+    from nest.planners.mcmc import Annealing, Mcmc, RandomSearch
+    from nest.planners.nest_paper import NestPaper
+    from nest.planners.phaze import Phaze
+    from nest.planners.piper import Piper
+    from nest.planners.recipe import Recipe
 
-    return [Manual(), Phaze(), Alpa(), Mcmc()]
+    rules: list[Planner] = [Manual(), ManualFirst(), Recipe()]
+    papers: list[Planner] = [Phaze(), Alpa(), AlpaE(), NestPaper(), Piper(), Galvatron()]
+    return [*rules, *papers, Mcmc(), Annealing(), RandomSearch()]

@@ -1,6 +1,6 @@
 """Megatron-LM's rules of thumb (arXiv 2104.04473, sections 3.2 to 3.4)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
@@ -24,7 +24,38 @@ FAVOURED = ("tp", "sp", "ep")
 parallelism wherever there is any (arXiv 2205.05198, section 4.2.2: it sends no more), then experts of their own."""
 
 
+ONCE_PER_BATCH = 1
+"""ZeRO stage with which today's guides begin: Megatron-LM's distributed optimizer, which sends no more than without
+(docs.nvidia.com/megatron-core, Distributed Optimizer)."""
+
+
 class Manual:
+    """A sweep as people make it: the fastest even split that fits, the optimizer sharded first, then not.
+
+    It goes over all degrees inside a node, sequence parallelism wherever there is tensor parallelism, all numbers of
+    stages with which replicas use every device, recompute modes and micro-batches. Higher ZeRO stages are tried only
+    where nothing fits, and the rest of `manual-first`'s ladder only where no such plan does.
+    """
+
+    name = "manual"
+    summary = "a sweep of even splits inside the node, the optimizer sharded or not: the fastest that fits"
+
+    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
+        """The fastest plan of the sweep that fits; else the one that is short of the least memory."""
+        climbed = _Climbed(instance, context)
+        swept, (usual, others) = _sweep(instance), _shapes(instance)
+        zeros = _zeros(instance)
+        first = sorted((zero for zero in zeros if zero <= ONCE_PER_BATCH), reverse=True)
+        for shapes in (swept, usual, others):
+            for tried in (first, *([zero] for zero in zeros if zero > ONCE_PER_BATCH)):
+                for step in _steps(instance, shapes, tried):
+                    climbed.onto(step)
+                if climbed.best is not None:
+                    return Proposal(climbed.best[1])
+        return climbed.nothing()
+
+
+class ManualFirst:
     """Tensor parallelism inside a node as far as memory needs, then stages, then replicas.
 
     Takeaway 1: tensor parallelism up to the devices of a node, then pipeline parallelism. Takeaway 2: as few devices
@@ -33,26 +64,50 @@ class Manual:
     ZeRO from stage 1 (Megatron-LM's distributed optimizer) on, are used where nothing fits without.
     """
 
-    name = "manual"
-    summary = "Megatron-LM's rules of thumb: tensor parallelism inside the node, then stages, then replicas"
+    name = "manual-first"
+    summary = "Megatron-LM's rules of thumb, read literally: the first step that fits, small copies of the model first"
 
     def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
         """The first step of the ladder that fits; else the one that is short of the least memory."""
-        closest: tuple[float, Solution] | None = None
-        faults: tuple[str, ...] = ("no degrees and number of stages leave every stage a layer.",)
-        for step in _ladder(instance):
-            solutions = [_on_step(instance, context, step, index) for index in step.candidates]
-            fitting = [(seen.priced.batch_time, plan) for plan, seen in solutions if plan and seen.priced and seen.fits]
-            if fitting:
-                return Proposal(min(fitting, key=lambda each: each[0])[1])
-            for plan, seen in solutions:
-                if plan is not None and seen.priced is not None and (closest is None or seen.missing < closest[0]):
-                    closest = seen.missing, plan
-                elif seen.faults:
-                    faults = seen.faults
-        if closest is not None:
-            return Proposal(closest[1], ("no step of the rules fits into memory; this is the closest.",))
-        return Proposal(None, (f"no step of the rules is a plan of the problem; of the last one: {faults[0]}.",))
+        climbed = _Climbed(instance, context)
+        for shapes in _shapes(instance):
+            for step in _steps(instance, shapes, _zeros(instance)):
+                climbed.onto(step)
+                if climbed.best is not None:
+                    return Proposal(climbed.best[1])
+        return climbed.nothing()
+
+
+class _Climbed:
+    """The steps that were tried.
+
+    Attributes:
+        best: of those that fit, the step time of the fastest and its plan.
+    """
+
+    def __init__(self, instance: Instance, context: PlannerContext) -> None:
+        self._instance, self._context = instance, context
+        self.best: tuple[float, Solution] | None = None
+        self._closest: tuple[float, Solution] | None = None
+        self._faults: tuple[str, ...] = ("no degrees and number of stages leave every stage a layer.",)
+
+    def onto(self, step: "_Step") -> None:
+        """Price the plans of a step."""
+        for index in step.candidates:
+            plan, seen = _on_step(self._instance, self._context, step, index)
+            if plan is None or seen.priced is None:
+                self._faults = seen.faults or self._faults
+            elif seen.fits:
+                if self.best is None or seen.priced.batch_time < self.best[0]:
+                    self.best = seen.priced.batch_time, plan
+            elif self._closest is None or seen.missing < self._closest[0]:
+                self._closest = seen.missing, plan
+
+    def nothing(self) -> Proposal:
+        """What there is to say where nothing fits."""
+        if self._closest is not None:
+            return Proposal(self._closest[1], ("no step of the rules fits into memory; this is the closest.",))
+        return Proposal(None, (f"no step of the rules is a plan of the problem; of the last one: {self._faults[0]}.",))
 
 
 @frozen
@@ -72,24 +127,44 @@ class _Step:
     zero: int
 
 
-def _ladder(instance: Instance) -> Iterator[_Step]:
-    """Every step, the first to be taken first.
+Shape = tuple[tuple[int, ...], int]
+"""Candidates of one width, and a number of stages."""
 
-    A copy of the model grows before anything else is done to save memory; what the rules do not name comes last.
-    """
+
+def _steps(instance: Instance, shapes: Sequence[Shape], zeros: Sequence[int]) -> Iterator[_Step]:
+    """Every step in order: a copy of the model grows before anything else is done to save memory."""
     savings = max(len(modes(instance, each)) for each in instance.candidates)
-    for shapes in _shapes(instance):
-        for zero in sorted(set(instance.space.zero)):
-            for saving in range(savings):
-                for candidates, stages in shapes:
-                    yield _Step(candidates, stages, saving, zero)
+    for zero in zeros:
+        for saving in range(savings):
+            for candidates, stages in shapes:
+                yield _Step(candidates, stages, saving, zero)
 
 
-def _shapes(instance: Instance) -> tuple[list[tuple[tuple[int, ...], int]], ...]:
+def _zeros(instance: Instance) -> list[int]:
+    return sorted(set(instance.space.zero))
+
+
+def _sweep(instance: Instance) -> list[Shape]:
+    """Every candidate inside a node with every number of stages that leaves no device idle."""
+    node, devices = _node(instance), instance.cluster.size
+    found: list[Shape] = []
+    for index in requested_counts(instance):
+        candidate = instance.candidates[index]
+        halfway = candidate.degrees.get("sp", candidate.degrees.get("tp", 1)) != candidate.degrees.get("tp", 1)
+        if candidate.width <= node and not halfway:
+            counts = _stage_counts(instance, candidate.width)
+            found += [((index,), count) for count in counts if devices % (count * candidate.width) == 0]
+    return found
+
+
+def _node(instance: Instance) -> int:
+    return next((size for size in instance.cluster.capacities if size > 1), 1)
+
+
+def _shapes(instance: Instance) -> tuple[list[Shape], ...]:
     """Candidates and numbers of stages: wider blocks up to a node, then more stages of the widest; and all others."""
     by_width = _by_width(instance)
-    node = next((size for size in instance.cluster.capacities if size > 1), 1)
-    inside = [width for width in by_width if width <= node]
+    inside = [width for width in by_width if width <= _node(instance)]
     counts = {width: _stage_counts(instance, width) for width in by_width}
     usual = [(width, 1) for width in inside if 1 in counts[width]]
     usual += [(width, count) for width in inside[-1:] for count in counts[width] if count > 1]

@@ -1,4 +1,8 @@
-"""Metropolis search over plans, as FlexFlow (arXiv 1807.05358, section 6.2) and TopoOpt (arXiv 2202.00433) search."""
+"""Random searches over plans, which all price equally many.
+
+Metropolis search, as FlexFlow (arXiv 1807.05358, section 6.2) and TopoOpt (arXiv 2202.00433) have it, the same with
+cooling, and plans drawn at random.
+"""
 
 from math import exp, inf
 from random import Random
@@ -20,6 +24,10 @@ RESTLESS = 100
 """Proposals in a row that lead to no new plan, after which the walk goes on from a plan drawn at random: FlexFlow, too,
 starts from several. Else one it cannot leave, such as a fast one that does not quite fit, would hold it for good."""
 
+WARM, COLD = 10.0, 500.0
+"""Coldness of the annealed walk at its first and last plan, in geometric steps between (Kirkpatrick, Gelatt and Vecchi,
+Science 220, 1983): a plan that is 10 % slower is gone on from about every third time at first, at last never."""
+
 LISTED = 5
 """Decisions that are one of a list for all stages alike."""
 
@@ -40,6 +48,28 @@ class Mcmc:
         return _Walk(instance, context).best()
 
 
+class Annealing:
+    """The walk of `mcmc`, at first more willing to go on from slower plans and less and less so (WARM, COLD)."""
+
+    name = "annealing"
+    summary = "mcmc's walk with cooling: simulated annealing over as many plans"
+
+    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
+        """The best plan met within `context.evaluations`."""
+        return _Walk(instance, context, cooling=True).best()
+
+
+class RandomSearch:
+    """Plans drawn at random, each on its own; the best is taken."""
+
+    name = "random"
+    summary = "plans drawn at random, as many as mcmc prices"
+
+    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
+        """The best plan drawn within `context.evaluations`."""
+        return _Walk(instance, context, walking=False).best()
+
+
 @frozen
 class _State:
     """A plan of stages alike.
@@ -54,8 +84,21 @@ class _State:
 
 
 class _Walk:
-    def __init__(self, instance: Instance, context: PlannerContext) -> None:
+    """A walk.
+
+    Args:
+        instance: the problem.
+        context: with the number of plans it may price.
+        cooling: whether it gets colder from `WARM` to `COLD`; else it has one coldness.
+        walking: whether proposals are changes of the plan at hand; else each is drawn at random.
+    """
+
+    def __init__(
+        self, instance: Instance, context: PlannerContext, cooling: bool = False, walking: bool = True
+    ) -> None:
         self._instance = instance
+        self._cooling = cooling
+        self._walking = walking
         self._context = context
         self._random = Random(context.seed)
         self._pieces: Units = units(instance)
@@ -78,15 +121,20 @@ class _Walk:
                 state = self._elsewhere(state)
                 energy, idle = self._energy(state), 0
             met = len(self._seen)
-            other = self._changed(state)
+            other = self._changed(state) if self._walking else self._elsewhere(state)
             reached = self._energy(other)
             idle = 0 if len(self._seen) > met else idle + 1
-            if reached <= energy or self._random.random() < _acceptance(energy, reached):
+            if reached <= energy or self._random.random() < _acceptance(energy, reached, self._coldness()):
                 state, energy = other, reached
         if self._best is None:
             return Proposal(None, (f"none of the {len(self._seen)} plans it tried is one of the problem.",))
         note = f"{self._priced} plans priced, seed {self._context.seed}."
         return Proposal(self._best[2], (note,))
+
+    def _coldness(self) -> float:
+        if not self._cooling:
+            return COLDNESS
+        return float(WARM * (COLD / WARM) ** (self._priced / self._context.evaluations))
 
     def _start(self) -> _State:
         """Data parallelism of the narrowest block, which FlexFlow starts from too."""
@@ -205,6 +253,6 @@ class _Walk:
         return energy
 
 
-def _acceptance(energy: float, reached: float) -> float:
+def _acceptance(energy: float, reached: float, coldness: float) -> float:
     """The probability of going on to a slower plan; 0 where it is none."""
-    return exp(-COLDNESS * (reached / energy - 1)) if 0 < energy < inf and reached < inf else 0.0
+    return exp(-coldness * (reached / energy - 1)) if 0 < energy < inf and reached < inf else 0.0

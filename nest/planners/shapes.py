@@ -111,6 +111,24 @@ def requested_counts(instance: Instance) -> tuple[int, ...]:
     return tuple(index for index in every if allowed(instance.candidates[index])) or every
 
 
+def permitted(instance: Instance, candidate: Candidate, replicas: int, stages: int) -> bool:
+    """Whether no constraint refuses plans of such a shape, whatever else they decide."""
+    constraints = instance.space.constraints
+    fixed = instance.space.partition
+    if fixed is not None and len(fixed) != stages:
+        return False
+    if not constraints:
+        return True
+    names = {name for each in instance.candidates for name in each.degrees}
+    values: dict[str, Value] = {**dict.fromkeys(names, 1), **candidate.degrees}
+    values |= {"width": candidate.width, "micro_batch": candidate.micro_batch or candidate.samples}
+    values |= {"pp": stages, "replicas": replicas, "devices": stages * replicas * candidate.width}
+    micro_batches = instance.micro_batches(candidate, replicas)
+    if micro_batches is not None:
+        values["micro_batches"] = micro_batches
+    return all(each.holds(values) for each in constraints if each.names() and each.names() <= values.keys())
+
+
 @frozen
 class Choices:
     """What is decided alike for all stages.

@@ -1,5 +1,6 @@
 """Our plan beside those of other planners: searched within the same cost model, priced by the same code."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from nest.deployment import LaunchOptions
 from nest.errors import InputError, InternalError
 from nest.formulate.decisions import contributors, on_other_problem
 from nest.formulate.instance import build_instance, planner_context
+from nest.formulate.network import by_levels_notice
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
@@ -37,6 +39,7 @@ class Entry:
         remarks: what the planner tells, a sentence each.
         missing: bytes that its fullest stage needs beyond those of a device.
         refutes: whether it fits so closely that it may not be faster than a plan that is proved.
+        seconds: wall-clock time that deciding took; None: nobody was asked to time it.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Entry:
     remarks: tuple[str, ...] = ()
     missing: float = 0.0
     refutes: bool = True
+    seconds: float | None = field(default=None, eq=False)
 
     @property
     def counts(self) -> bool:
@@ -67,12 +71,16 @@ class Comparison:
         others: in the order asked for.
         seed: of planners that draw random numbers.
         evaluations: plans that planners which try plans out were allowed to price.
+        seconds: wall-clock time of the search for our plan; None: nobody was asked to time it.
+        by_levels: that plans are decided by the levels of a network that is no hierarchy, and whose; None: it is one.
     """
 
     ours: PlanDocument
     others: tuple[Entry, ...]
     seed: int
     evaluations: int
+    seconds: float | None = field(default=None, eq=False)
+    by_levels: str | None = None
 
     def relative(self, entry: Entry) -> float | None:
         """How many times as long as ours a plan takes; None where there is no such number."""
@@ -121,7 +129,8 @@ class Comparison:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in plain mappings, lists and numbers."""
+        """All of it in plain mappings, lists and numbers; times only where somebody asked for them."""
+        timed = self.seconds is not None
         return {
             "plan": self.ours.to_dict(),
             "others": [
@@ -137,9 +146,12 @@ class Comparison:
                     "reasons": list(each.reasons),
                     "remarks": list(each.remarks),
                     "plan": None if each.plan is None else each.plan.to_dict(),
+                    **({"seconds": each.seconds} if timed else {}),
                 }
                 for each in self.others
             ],
+            **({"seconds": self.seconds} if timed else {}),
+            "by_levels": self.by_levels,
             "seed": self.seed,
             "evaluations": self.evaluations,
         }
@@ -153,6 +165,7 @@ def comparison(
     flags: Mapping[str, Sequence[str | Path]],
     options: LaunchOptions,
     step: Callable[[str, int, int | None], None] | None,
+    seconds: float | None = None,
 ) -> Comparison:
     """Our plan beside those of other planners, of plan files and of frameworks' flags.
 
@@ -164,6 +177,7 @@ def comparison(
         flags: files of frameworks by the name of the plan reader, whose decisions are priced on the problem.
         options: what is said of their launch.
         step: called with whose plan is made, how many are and how many there will be.
+        seconds: that the search for our plan took; None: nothing is timed.
 
     Raises:
         InputError: a file cannot be used.
@@ -176,8 +190,10 @@ def comparison(
     for name, made in makers:
         if step is not None:
             step(f"plan of {name}", len(entries), len(makers))
-        entries.append(made())
-    return Comparison(ours, tuple(entries), task.seed, task.evaluations)
+        begun = time.monotonic()
+        entry = made()
+        entries.append(entry if seconds is None else evolve(entry, seconds=time.monotonic() - begun))
+    return Comparison(ours, tuple(entries), task.seed, task.evaluations, seconds, task.by_levels)
 
 
 def planner_rows(*, plugins: Registry | None = None) -> list[dict[str, str]]:
@@ -238,6 +254,15 @@ class Task:
     @instance.default
     def _formulated(self) -> Instance:
         return build_instance(self.problem, self.known)
+
+    @property
+    def by_levels(self) -> str | None:
+        """That plans are decided by levels though the network is no hierarchy; None: it is one."""
+        if by_levels_notice(self.problem.cluster, self.known) is not None:
+            return "The network is no hierarchy and large: all plans, nest's too, are decided by levels."
+        if self.instance.network is None:
+            return None
+        return "The network is no hierarchy: nest's plan is placed on it, the other planners decide by levels."
 
     def planned(self, name: str) -> Entry:
         """What a registered planner decides."""

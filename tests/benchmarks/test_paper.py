@@ -7,9 +7,10 @@ import pytest
 from attrs import evolve
 
 from benchmarks.paper import __main__ as command
-from benchmarks.paper.cells import DEVICES, GPU, MODELS, TPU, Cell, artifact, every, figure_5, figure_6, table_3
+from benchmarks.paper.beside import beside_figure_5, effort_text, memory_text
+from benchmarks.paper.cells import DEVICES, GPU, MODELS, TPU, Cell, artifact, figure_5, figure_6, table_3, today
 from benchmarks.paper.measure import Outcome, Row, _measured
-from benchmarks.paper.published import FIGURE_5, TABLE_3
+from benchmarks.paper.published import COLUMNS, FIGURE_5, FIGURE_6, HEADLINE, TABLE_3, headline
 from benchmarks.paper.report import Results, figure_5_text, gains_text, verdict
 from nest.io import structure
 from nest.spec import Problem
@@ -19,10 +20,11 @@ from nest.spec import Problem
 def test_the_quick_part_runs_and_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--quick", "--output", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    for title in ("Figure 5", "Figure 6", "Table 3", "no baseline is faster in any of them"):
+    titles = ("Figure 5", "Figure 6", "Table 3", "Models of today", "Memory", "Search time")
+    for title in (*titles, "no baseline is faster in any of them"):
         assert title in told
     cells = json.loads((tmp_path / "paper.json").read_text())["cells"]
-    assert len(cells) == len(every((figure_5(True), figure_6(True), table_3(True))))
+    assert len(cells) == len(command.Groups.of(None, True).cells)
     for cell in cells:
         assert cell["status"] == "optimal"
         throughputs = {row["planner"]: row["throughput"] for row in cell["plans"]}
@@ -32,9 +34,13 @@ def test_the_quick_part_runs_and_is_written(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_cells_are_the_papers() -> None:
     assert {(cell.model, cell.devices) for cell in figure_5()} == {(m, d) for m in MODELS for d in DEVICES}
-    assert {cell.micro_batch for cell in figure_6()} == {1, 2, 4, 8}
+    assert {(cell.model, cell.micro_batch) for cell in figure_6()} == {
+        (m, size) for m in FIGURE_6 for size in (1, 2, 4, 8)
+    }
+    assert {cell.schedule for cell in today()} == {"1f1b"}
     assert set(TABLE_3) <= {(cell.model, cell.devices) for cell in table_3()}
     assert set(FIGURE_5) == set(MODELS)
+    assert {(m, d) for m in FIGURE_5 for d in DEVICES[: len(FIGURE_5[m])]} == {(c.model, c.devices) for c in figure_5()}
     for cell in (figure_5()[-1], table_3()[0]):
         problem = structure(cell.problem(), Problem)
         assert problem.training.global_batch == 4096
@@ -73,8 +79,8 @@ def test_a_cell_without_a_plan_says_why() -> None:
 @pytest.mark.slow
 def test_decisions_name_what_any_stage_has() -> None:
     found = _measured(Cell("llama-3-70b", GPU, 64, 1))
-    assert any("+" in row.told for row in found.rows), [row.told for row in found.rows]
-    assert all("-inner" in row.told for row in found.rows)
+    assert any("+" in row.decisions for row in found.rows), [row.decisions for row in found.rows]
+    assert all("-inner" in row.decisions for row in found.rows)
 
 
 def test_shares_are_over_the_first_size_at_which_manual_fits() -> None:
@@ -94,3 +100,35 @@ def test_the_artifacts_inputs_are_found(shared: Path) -> None:
     assert {cell.model for cell in cells} == {"bert-large", "llama-2-7b", "llama-3-70b", "gpt3-175b"}
     assert len(artifact(shared / "artifact", "__seconds")) == 12
     assert structure(cells[0].problem(), Problem).profile is not None
+
+
+def test_no_published_ratio_is_the_headline() -> None:
+    rows = [row for rows in FIGURE_5.values() for row in rows] + [row for rows in FIGURE_6.values() for row in rows]
+    ratios = [row[-1] / share for row in (*rows, *TABLE_3.values()) if row[-1] for share in row[:-1] if share]
+    assert not [ratio for ratio in ratios if round(ratio, 2) == HEADLINE]
+    means = {name: mean for name, (_, mean, _) in headline().items()}
+    assert min(means, key=lambda name: abs(means[name] - HEADLINE)) == "alpa-e"
+    assert abs(means["alpa-e"] - HEADLINE) < 0.02
+
+
+def test_published_shares_stand_beside_ours() -> None:
+    first = outcome(**{"nest": 10.0, "manual": 5.0, "nest-paper": 9.0, "mcmc": 5.0, "alpa-e": None, "phaze": 10.0})
+    line = beside_figure_5(Results((first,)), figure_5()[:1]).splitlines()[2]
+    published = FIGURE_5["bert-large"][0]
+    ours = (1.0, 1.0, None, 2.0, 1.8)
+    shown = [
+        f"{theirs:.2f} / {'-' if mine is None else f'{mine:.2f}'}" for theirs, mine in zip(published, ours, strict=True)
+    ]
+    assert [part.strip() for part in line.split("  ") if "/" in part] == shown
+    assert line.endswith("2.00")
+    assert len(COLUMNS) == len(published)
+
+
+def test_search_times_and_memory_are_told_by_size() -> None:
+    rows = (Row("nest", 2.0, "", memory=8.0, seconds=1.0), Row("manual", 2.0, "", memory=4.0, seconds=3.0))
+    first = Outcome(figure_5()[0], rows, "optimal", False, 4.0)
+    second = evolve(first, cell=figure_5()[1], rows=(evolve(rows[0], seconds=5.0), evolve(rows[1], throughput=None)))
+    lines = effort_text((first, second)).splitlines()
+    assert lines[2].split() == ["nest", "1", "s,", "1", "s", "5", "s,", "5", "s"]
+    told = memory_text(Results((first, second)), figure_5()[:2]).splitlines()
+    assert told[3].split() == ["manual", "64", "1", "0.50", "0.50", "0.50"]

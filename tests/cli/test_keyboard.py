@@ -89,7 +89,7 @@ def completed(words: str) -> list[str]:
         ("nest devices h200", {"h200-sxm"}),
         ("nest clusters dgx-h100", {"dgx-h100-superpod"}),
         ("nest models deepseek-v3", {"deepseek-v3"}),
-        ("nest compare x --planner man", {"manual"}),
+        ("nest compare x --planner man", {"manual", "manual-first"}),
     ],
 )
 def test_the_shell_completes_names(words: str, among: set[str]) -> None:

@@ -11,6 +11,11 @@ from nest.spec import Problem
 
 LAYERS = 8
 
+RULES = ["manual", "manual-first", "recipe"]
+PAPERS = ["phaze", "alpa", "alpa-e", "nest-paper", "piper", "galvatron"]
+PLANNERS = [*RULES, *PAPERS, "mcmc", "annealing", "random"]
+"""The built-in planners, in the order of `nest compare --list`."""
+
 
 def candidate(width: int, samples: int = 1, sent: float = 1e6, **degrees: int) -> dict[str, Any]:
     """Equal layers of 3 ms and 500 MB on one device, shared out evenly to the devices of a block."""

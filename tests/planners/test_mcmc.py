@@ -50,3 +50,17 @@ def test_no_plan_is_explained():
     _, proposal, _ = planned("mcmc", problem(1e12, constraints=["pp > 100"]), evaluations=20)
     assert proposal.solution is None
     assert "none of the" in proposal.remarks[0]
+
+
+@pytest.mark.parametrize("name", ["annealing", "random"])
+def test_other_random_searches_price_as_many_plans_and_repeat_themselves(name):
+    for evaluations in (1, 40):
+        first, second = (planned(name, problem(1e12), evaluations=evaluations)[1] for _ in range(2))
+        assert first == second
+        assert int(first.remarks[0].split()[0]) in (evaluations, evaluations + 1)
+    assert planned(name, problem(1.5e9, zero=(0, 3)))[2].fits
+
+
+def test_they_are_not_the_same_walk():
+    found = {name: planned(name, problem(1e12), evaluations=9, seed=3)[1].solution for name in ("mcmc", "random")}
+    assert found["mcmc"] != found["random"]

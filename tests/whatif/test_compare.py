@@ -20,7 +20,7 @@ from nest.hooks.registry import Registry, registry
 from nest.whatif.compare import Entry
 from tests.agreement.problems import KINDS, random_problem
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
-from tests.planners.instances import candidate, problem
+from tests.planners.instances import PLANNERS, candidate, problem
 from tests.seeds import seeds
 
 quick = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -32,7 +32,7 @@ def examine(written: dict) -> None:
     found = api.compare(written, evaluations=40)
     found.assert_unbeaten()
     assert not found.faster
-    assert [each.name for each in found.others] == ["manual", "phaze", "alpa", "mcmc"]
+    assert [each.name for each in found.others] == PLANNERS
     for each in found.others:
         if each.plan is None:
             assert each.reasons

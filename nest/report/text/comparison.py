@@ -78,10 +78,14 @@ HEADER = (
     "micro-batch",
     "ZeRO",
     "recompute",
+    "memory",
     "fits",
 )
-NUMBERS = (1, 2, 3, 5, 6)
+NUMBERS = (1, 2, 3, 5, 6, 10, 12)
 """Columns that are flush right."""
+
+SEARCH = "search"
+"""The column of how long each plan took to find, where that was asked for."""
 
 OURS = "nest"
 
@@ -89,6 +93,7 @@ OURS = "nest"
 def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str:
     """The plans of `nest.whatif.compare.Comparison.to_dict()` below each other, and what there is to say of each."""
     ours = comparison["plan"]
+    header = (*HEADER, SEARCH) if "seconds" in comparison else HEADER
     rows = [_row(OURS, ours, 1.0, 0.0, True)]
     notes = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
     for each in comparison["others"]:
@@ -97,8 +102,14 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     plans = [ours, *(each["plan"] for each in comparison["others"])]
     full = [index for index, plan in enumerate(plans) if plan is not None and plan["batch_time"] and not plan["fits"]]
     tones = {(index, HEADER.index("fits")): Tone.BAD for index in full}
-    lines = [table(HEADER, rows, NUMBERS, screen, tones), *([""] if notes else [])]
+    if header != HEADER:
+        taken = [comparison["seconds"], *(each["seconds"] for each in comparison["others"])]
+        rows = [(*row, format_seconds(seconds)) for row, seconds in zip(rows, taken, strict=True)]
+    lines = [table(header, rows, [each for each in NUMBERS if each < len(header)], screen, tones)]
+    lines += [""] if notes else []
     lines += [paragraph(each, screen, indent=2) for each in notes]
+    if comparison.get("by_levels"):
+        lines += ["", paragraph(comparison["by_levels"], screen)]
     if ours["batch_time"] is not None:
         lines += ["", *_claim(comparison, screen)]
         close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
@@ -145,6 +156,7 @@ def _row(
         f"{candidate['micro_batch'] or candidate['samples']} x {plan['micro_batches']}",
         _each(stages, "zero"),
         _each(stages, "recompute"),
+        format_bytes(max(stage["memory"] for stage in stages)),
         _fits(plan["fits"], missing) + ("" if within else ", beyond the problem"),
     )
 
