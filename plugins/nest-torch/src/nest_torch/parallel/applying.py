@@ -83,6 +83,7 @@ class Parallel:
             mine = torch.stack([each.detach() for each in losses]).mean() if losses else torch.zeros((), device=device)
             loss = mine.double()  # One format on all stages.
             dist.all_reduce(loss, group=self.meshes.dense["pp"].get_group())
+        sharding.complete_gradients(self.parameters())
         for tied in self._tied:
             tied.add_up()
         return self._mean(loss)

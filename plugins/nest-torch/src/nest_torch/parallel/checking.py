@@ -178,7 +178,7 @@ def _run(task: _Task, folder: Path, ranks: int) -> list[dict[str, Any]]:
     return [_result(folder, rank, task.seconds) for rank in _failed_first(folder, ranks)]
 
 
-def _first(task: _Task, folder: Path, ranks: int) -> None:
+def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
     """Import what is needed and make the module once; the processes that train are forks.
 
     PyTorch's threads do not outlive a fork, so nothing is differentiated here.
@@ -188,11 +188,11 @@ def _first(task: _Task, folder: Path, ranks: int) -> None:
     if "NEST_CHECK_VERBOSE" not in os.environ:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
-        model, inputs = _made(task)
-        batches = _batches(task, model, inputs)
+        model, inputs, precision = _made(task)
+        batches = _batches(task, model, inputs, precision)
     except BaseException as error:  # Whatever the module's code raises is the caller's to hear.
         _failed(folder, -1, error)
-        return
+        os._exit(1)
     children = []
     for rank in range(-1, ranks):
         child = os.fork()
@@ -205,7 +205,8 @@ def _first(task: _Task, folder: Path, ranks: int) -> None:
             print("ended", children.index(who) - 1, status, flush=True)
         if status:
             time.sleep(1.0)  # What the others have to say of it.
-            return
+            os._exit(1)
+    os._exit(0)
 
 
 def _failed_first(folder: Path, ranks: int) -> list[int]:
@@ -241,6 +242,9 @@ def _child(
         part = folder / f"{rank}.part"
         part.write_bytes(pickle.dumps(found))
         part.rename(folder / f"{rank}.pickle")
+        # Who leaves closes its connections, which others may still read from.
+        while any(not (folder / f"{other}.pickle").exists() for other in range(ranks)):
+            time.sleep(0.02)
     except BaseException as error:  # Whatever the module's code raises is the caller's to hear.
         _failed(folder, rank, error)
         os._exit(1)
@@ -255,25 +259,36 @@ def _failed(folder: Path, rank: int, error: BaseException) -> None:
     (folder / f"{rank}.failed").write_text(f"{told[:400].rstrip('.')}.")
 
 
-def _made(task: _Task) -> tuple[nn.Module, dict[str, Any]]:
+def _made(task: _Task) -> tuple[nn.Module, dict[str, Any], Any]:
+    """The module, its inputs by name, and the number format in which it runs."""
     torch.manual_seed(0)
     made = task.factory()
     model, inputs = made if isinstance(made, tuple) else (made, task.inputs)
-    model = model.to(task.precision)
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
     if inputs is None:
         length = task.plan.problem["training"].get("sequence_length") or 1
         inputs = torch.zeros(1, length, dtype=torch.long)
-    return model, stages.named_inputs(model, inputs)
+    named = stages.named_inputs(model, inputs)
+    for precision in dict.fromkeys((task.precision, torch.float32)):
+        model = model.to(precision)
+        try:
+            _observed(model, named, precision)
+        except RuntimeError:  # Some kernels have no wide numbers.
+            if precision == torch.float32:
+                raise
+        else:
+            return model, named, precision
+    raise AssertionError
 
 
-def _batches(task: _Task, model: nn.Module, inputs: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+def _batches(
+    task: _Task, model: nn.Module, inputs: Mapping[str, Any], precision: Any
+) -> list[tuple[dict[str, Any], Any]]:
     """Random inputs and targets of every step, the same in every process."""
-    shape = layout.deployment_of(task.plan)
-    count = shape.global_batch
-    bounds, sizes = _observed(model, inputs, task.precision)
+    count = layout.deployment_of(task.plan).global_batch
+    bounds, sizes = _observed(model, inputs, precision)
     generator = torch.Generator().manual_seed(1)
 
     def drawn(name: str, each: Any) -> Any:
@@ -281,7 +296,7 @@ def _batches(task: _Task, model: nn.Module, inputs: Mapping[str, Any]) -> list[t
             return each
         rows = (count, *each.shape[1:])
         if each.is_floating_point():
-            return torch.randn(rows, generator=generator, dtype=task.precision)
+            return torch.randn(rows, generator=generator, dtype=precision)
         if each.dtype == torch.bool:
             return torch.ones(rows, dtype=torch.bool)
         return torch.randint(0, bounds.get(name, 2), rows, generator=generator, dtype=each.dtype)
@@ -311,11 +326,13 @@ def _observed(model: nn.Module, inputs: Mapping[str, Any], precision: Any) -> tu
     handles = [m.register_forward_hook(hook) for m in model.modules() if isinstance(m, nn.Embedding)]
     training = model.training
     model.eval()
-    with torch.no_grad():
-        made = stages.first_tensor(model(**given))
-    model.train(training)
-    for handle in handles:
-        handle.remove()
+    try:
+        with torch.no_grad():
+            made = stages.first_tensor(model(**given))
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
     return bounds, tuple(made.shape)
 
 

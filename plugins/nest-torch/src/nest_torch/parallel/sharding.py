@@ -63,6 +63,14 @@ def before_backward(model: nn.Module, zero: int, last: bool) -> None:
         model.set_reshard_after_backward(last or zero == 3)
 
 
+def complete_gradients(parameters: Sequence[Any]) -> None:
+    """Lay gradients out as their parameters: what ranks of tensor parallelism have of one is added up, once a step."""
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
+            parameter.grad = gradient.redistribute(parameter.device_mesh, parameter.placements)
+
+
 def squared_norms(parameters: Sequence[tuple[str, Any]]) -> dict[str, torch.Tensor]:
     """The squared norm of the whole gradient of each parameter, whatever this rank holds of it.
 

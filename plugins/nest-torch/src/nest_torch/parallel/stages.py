@@ -175,11 +175,23 @@ class _Left(Exception):  # noqa: N818
 
 
 class Elsewhere(nn.Module):
-    """A part of another stage: returns empty tensors of the sizes that the part returns."""
+    """A part of another stage: returns empty tensors of the sizes that the part returns.
 
-    def __init__(self, made: Any, device: Any) -> None:
+    What code reads of the part, such as a number format, it reads of one without memory for weights.
+    """
+
+    def __init__(self, part: nn.Module, made: Any, device: Any) -> None:
         super().__init__()
+        bare = {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in part.parameters()}
+        self.__dict__["_part"] = copy.deepcopy(part, bare)
         self._made, self._device = made, device
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the part."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["_part"], name)
 
     def forward(self, *_: Any, **__: Any) -> Any:
         """Zeros in place of what the part makes."""
@@ -214,7 +226,7 @@ class Stage(nn.Module):
         for index, part in enumerate(parts):
             if index in here or not (part.owns or part.layer not in ENDS):
                 continue
-            _put(model, part.path, Elsewhere(part.made, device))
+            _put(model, part.path, Elsewhere(model.get_submodule(part.path), part.made, device))
         _drop_loose(model, parts, layers, device)
         if here[0] > 0:
             first = parts[here[0]]

@@ -141,8 +141,7 @@ class TensorParallel:
         sizes = {cut.size for cut in cuts.values() if cut.axis in ("heads", "kv_heads")}
         fused = [(name, cut) for name, cut in cuts.items() if cut.pieces > 1]
         for name, value in list(vars(owner).items()):
-            heads = "head" in name and "dim" not in name and type(value) is int and value in sizes
-            if heads:
+            if name.endswith(("heads", "n_head")) and type(value) is int and value in sizes:
                 setattr(owner, name, value // self.ranks)
         for name, cut in fused:
             for module in owner.modules():
@@ -158,7 +157,8 @@ class TensorParallel:
         """A product in a module that DTensor has no style for: it runs on shards, its sums are taken here."""
         mesh, ranks = self.mesh, self.ranks
         for name, cut in cuts.items():
-            resize(module, getattr(module, name).shape[cut.dim], ranks)
+            if not split.contracted:  # What a product sums over, its code has no need to count.
+                resize(module, getattr(module, name).shape[cut.dim], ranks)
             _distribute(module, name, mesh, Shard(cut.dim))
         for name in split.whole:
             _distribute(module, name, mesh, Replicate())
@@ -268,12 +268,12 @@ def _tied(model: nn.Module) -> list[list[str]]:
 
 
 def _tie(model: nn.Module, names: Sequence[str]) -> None:
-    """Let the modules share a parameter again, each of which was given its own."""
-    path, _, first = names[0].rpartition(".")
-    kept = getattr(model.get_submodule(path), first)
-    for name in names[1:]:
+    """Let the modules share a parameter again, of which each that splits it has made its own."""
+    own = {name: model.get_parameter(name) for name in names}
+    laid = [name for name, parameter in own.items() if isinstance(parameter, DTensor)]
+    kept = laid[0] if laid else names[0]
+    for name in names:
+        if name in laid and own[name].placements != own[kept].placements:
+            raise InputError(f"{kept} and {name} are one parameter, but the plan splits them in two ways.")
         path, _, last = name.rpartition(".")
-        own = getattr(model.get_submodule(path), last)
-        if getattr(own, "placements", None) != getattr(kept, "placements", None):
-            raise InputError(f"{names[0]} and {name} are one parameter, but the plan splits them in two ways.")
-        setattr(model.get_submodule(path), last, kept)
+        setattr(model.get_submodule(path), last, own[kept])
