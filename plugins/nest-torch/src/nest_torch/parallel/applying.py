@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from nest.deployment import Deployment
-from nest.deployment.deployment import ENDS, Run
+from nest.deployment.deployment import Run
 from nest.errors import InputError
 from nest.formulate.model import load_model
 from nest.graph import OperatorGraph
@@ -137,7 +137,7 @@ class Parallel:
         return loss / (shape.data_parallel * shape.cp)
 
     def _holds(self, run: int) -> bool:
-        return self.meshes.shape.runs[run].stage == self.meshes.dense["pp"].get_local_rank()
+        return bool(self.meshes.shape.runs[run].stage == self.meshes.dense["pp"].get_local_rank())
 
 
 @define
@@ -306,8 +306,7 @@ def _schedule(
     mine = [index for index, run in enumerate(shape.runs) if run.stage == meshes.dense["pp"].get_local_rank()]
     group = meshes.dense["pp"].get_group()
     parts = [
-        PipelineStage(each, index, len(shape.runs), device, group=group)
-        for each, index in zip(made, mine, strict=True)
+        PipelineStage(each, index, len(shape.runs), device, group=group) for each, index in zip(made, mine, strict=True)
     ]
     name = CLASSES.get(shape.schedule)
     passes = orders(plan)
@@ -403,6 +402,3 @@ def _parameters_of(model: nn.Module) -> Mapping[str, Any]:
     import inspect
 
     return inspect.signature(model.forward).parameters
-
-
-__all__ = ["ENDS", "Parallel", "apply"]

@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -111,8 +110,8 @@ def check(
 ) -> Execution:
     """Train a module for a few steps as a plan says, and in one process, and compare losses and gradients.
 
-    Each rank is a process of this machine without an accelerator (gloo). Plans of more than `most_ranks` ranks are run with
-    the same strategies on fewer. Numbers are wide, so that what differs is the plan and not the order of sums.
+    Each rank is a process of this machine without an accelerator (gloo). Plans of more than `most_ranks` ranks are run
+    with the same strategies on fewer. Numbers are wide, so that what differs is the plan and not the order of sums.
 
     Args:
         model_factory: makes the module, or the module and its example inputs. Dropout is switched off.
@@ -185,8 +184,7 @@ def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
     """
     os.setsid()
     torch.set_num_threads(1)
-    if "NEST_CHECK_VERBOSE" not in os.environ:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         model, inputs, precision = _made(task)
         batches = _batches(task, model, inputs, precision)
@@ -199,10 +197,8 @@ def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
         if child == 0:
             _child(task, model, inputs, batches, folder, rank, ranks)
         children.append(child)
-    for child in children:
-        who, status = os.waitpid(-1, 0)
-        if "NEST_CHECK_VERBOSE" in os.environ:
-            print("ended", children.index(who) - 1, status, flush=True)
+    for _ in children:
+        _, status = os.waitpid(-1, 0)
         if status:
             time.sleep(1.0)  # What the others have to say of it.
             os._exit(1)
@@ -231,9 +227,7 @@ def _result(folder: Path, rank: int, seconds: float) -> dict[str, Any]:
     return loaded
 
 
-def _child(
-    task: _Task, model: nn.Module, inputs: Any, batches: Any, folder: Path, rank: int, ranks: int
-) -> NoReturn:
+def _child(task: _Task, model: nn.Module, inputs: Any, batches: Any, folder: Path, rank: int, ranks: int) -> NoReturn:
     try:
         if rank < 0:
             found = _alone(task, model, batches)
@@ -252,8 +246,6 @@ def _child(
 
 
 def _failed(folder: Path, rank: int, error: BaseException) -> None:
-    if "NEST_CHECK_VERBOSE" in os.environ:
-        traceback.print_exception(error)
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     told = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
     (folder / f"{rank}.failed").write_text(f"{told[:400].rstrip('.')}.")
@@ -352,7 +344,9 @@ def _alone(task: _Task, model: nn.Module, batches: Any) -> dict[str, Any]:
     count = shape.global_batch // size
     outputs: list[dict[str, Any]] = []
     optimizer = torch.optim.AdamW(model.parameters(), RATE)
-    losses, norms, gradients = [], [], {}
+    losses: list[float] = []
+    norms: list[float] = []
+    gradients: dict[str, float] = {}
     parts = _parts(task, model)
     for step, (given, targets) in enumerate(batches):
         total = 0.0
@@ -406,12 +400,12 @@ def _together(
     )
     parallel = apply(model, task.plan, example_inputs=inputs, loss=_loss)
     optimizer = torch.optim.AdamW(parallel.parameters(), RATE)
-    losses, norms, gradients = [], [], {}
+    losses: list[float] = []
+    norms: list[float] = []
+    gradients: dict[str, float] = {}
     outputs: dict[str, Any] = {}
     handles = [
-        handle
-        for stage in parallel.stages
-        for handle in _noted(getattr(stage, "module", stage), parts, outputs)
+        handle for stage in parallel.stages for handle in _noted(getattr(stage, "module", stage), parts, outputs)
     ]
     for given, targets in batches:
         rows = slice(parallel.data_rank * parallel.batch, (parallel.data_rank + 1) * parallel.batch)

@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest_torch.parallel.tensors import SEQUENCE, replace_forward
 
 
-class _WholeKeys(TorchFunctionMode):
+class _WholeKeys(TorchFunctionMode):  # type: ignore[misc]
     """Attention over the keys and values of all ranks."""
 
     def __init__(self, mesh: DeviceMesh) -> None:

@@ -65,15 +65,15 @@ def _split(module: nn.Module, split: Split, meshes: Meshes) -> None:
 def _gradient_scale(shape: Deployment) -> float:
     """What makes the mean over data-parallel ranks of what arrives at the ranks that hold an expert.
 
-    Each of `ep` ranks brings tokens of its own; FSDP takes the mean over the ranks that hold the same experts only. Where
-    ranks of tensor parallelism are more than those of expert-tensor parallelism, each token arrives several times.
+    Each of `ep` ranks brings tokens of its own; FSDP takes the mean over the ranks that hold the same experts only.
+    Where ranks of tensor parallelism are more than those of expert-tensor parallelism, each token arrives several times.
     """
     ranks = shape.data_parallel * shape.cp
     copies = shape.world_size // (shape.stages * shape.ep * shape.etp)
     return copies / ranks / (shape.tp // shape.etp)
 
 
-class _Scaled(torch.autograd.Function):
+class _Scaled(torch.autograd.Function):  # type: ignore[misc]
     """A tensor as it is, whose gradient is scaled."""
 
     @staticmethod

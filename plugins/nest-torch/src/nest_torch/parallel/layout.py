@@ -41,7 +41,9 @@ def deployment_of(plan: PlanDocument) -> Deployment:
     if strange:
         raise InputError(f"recompute mode {strange[0]!r}: nest_torch.apply recomputes whole layers, or nothing.")
     if shape.etp > shape.tp:
-        raise InputError(f"etp is {shape.etp} and tp {shape.tp}: experts are split over ranks with the same tokens only.")
+        raise InputError(
+            f"etp is {shape.etp} and tp {shape.tp}: experts are split over ranks with the same tokens only."
+        )
     return shape
 
 
@@ -123,21 +125,14 @@ def _data(shape: Deployment, dense: DeviceMesh) -> DeviceMesh | None:
     """The ranks of context parallelism hold the same parameters: with ZeRO they shard, without they replicate."""
     if shape.data_parallel * shape.cp == 1:
         return None
-    names = ["dp_replicate", "dp_shard"]
-    if shape.cp > 1:
-        widened = int(shape.zero[0] > 0)
-        flat = f"{names[widened]}_cp"
-        parts = (names[widened], "cp")
-        if not widened:  # Only neighbouring dimensions are flattened; one of them is 1 long.
-            parts = ("dp_replicate", "dp_shard", "cp")
-        dense[parts]._flatten(flat)
-        names[widened] = flat
-    replicas = dense[names[0]].size()
-    return dense[tuple(names)] if replicas > 1 and names[0] == "dp_replicate" else _pair(dense, names, replicas)
-
-
-def _pair(dense: DeviceMesh, names: list[str], replicas: int) -> DeviceMesh:
-    return dense[names[1]] if replicas == 1 else dense[tuple(names)]
+    replicas, shards = "dp_replicate", "dp_shard"
+    if shape.cp > 1 and shape.zero[0]:
+        shards = "dp_shard_cp"
+        dense["dp_shard", "cp"]._flatten(shards)
+    elif shape.cp > 1:  # Only neighbouring dimensions are flattened; the one between them is 1 long.
+        replicas = "dp_replicate_cp"
+        dense["dp_replicate", "dp_shard", "cp"]._flatten(replicas)
+    return dense[shards] if dense[replicas].size() == 1 else dense[replicas, shards]
 
 
 def _expert_data(shape: Deployment, experts: DeviceMesh | None) -> DeviceMesh | None:

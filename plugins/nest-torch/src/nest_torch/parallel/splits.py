@@ -104,17 +104,23 @@ def _path(operator: Operator, module: Any) -> str:
             path = f"{start}{each}".strip(".")
             if _holds(module, path, operator):
                 return path
+    for start in (f"{layer}.", ""):
+        below = f"{start}{inner.rpartition('.')[0]}.".lstrip(".")
+        for path, _ in module.named_modules():  # A module's code may use the parameters of one below it.
+            if path.startswith(below) and _holds(module, path, operator):
+                return str(path)
     names = ", ".join(parameter.name for parameter in operator.parameters)
     raise InputError(f"the model has no module for the plan's operator {operator.name!r} with {names}.")
 
 
 def _holds(module: Any, path: str, operator: Operator) -> bool:
+    """Whether a module has parameters of the operator, of as many numbers."""
     try:
         found = module.get_submodule(path)
     except AttributeError:
         return False
-    own = {name for name, _ in found.named_parameters(recurse=False)}
-    return any(parameter.name in own for parameter in operator.parameters)
+    own = {name: parameter.numel() for name, parameter in found.named_parameters(recurse=False)}
+    return any(own.get(parameter.name) == parameter.count for parameter in operator.parameters)
 
 
 def _cuts(shape: Sequence[tuple[str, int]], sizes: Sequence[int]) -> Iterator[Cut]:

@@ -77,7 +77,9 @@ def blocks_of(model: nn.Module, layers: Sequence[str]) -> dict[str, str]:
     ]
     if not lists:
         strange = next(name for name in inner if name not in names)
-        raise InputError(f"the model has no part {strange!r:.60}, nor a list of {len(inner)} modules for the plan's layers.")
+        raise InputError(
+            f"the model has no part {strange!r:.60}, nor a list of {len(inner)} modules for the plan's layers."
+        )
     _, path, module = max(lists, key=lambda row: row[0])
     return {name: f"{path}.{key}" for name, key in zip(inner, module._modules, strict=True)}
 
@@ -174,7 +176,7 @@ class _Left(Exception):  # noqa: N818
         self.tensors = tensors
 
 
-class Elsewhere(nn.Module):
+class Elsewhere(nn.Module):  # type: ignore[misc]
     """A part of another stage: returns empty tensors of the sizes that the part returns.
 
     What code reads of the part, such as a number format, it reads of one without memory for weights.
@@ -196,14 +198,14 @@ class Elsewhere(nn.Module):
     def forward(self, *_: Any, **__: Any) -> Any:
         """Zeros in place of what the part makes."""
         return tree_map(
-            lambda each: torch.zeros(each.sizes, dtype=each.dtype, device=self._device)
-            if isinstance(each, _Sizes)
-            else each,
+            lambda each: (
+                torch.zeros(each.sizes, dtype=each.dtype, device=self._device) if isinstance(each, _Sizes) else each
+            ),
             self._made,
         )
 
 
-class Stage(nn.Module):
+class Stage(nn.Module):  # type: ignore[misc]
     """A run of layers of a module, as `torch.distributed.pipelining` calls it.
 
     Its inputs by name are those of the module; by position it takes what the stage before returns.

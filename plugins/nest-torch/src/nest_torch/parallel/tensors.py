@@ -148,7 +148,7 @@ class TensorParallel:
                 if name in dict(module.named_parameters(recurse=False)):
                     whole = getattr(module, name).shape[cut.dim]
                     resize(owner, whole // cut.pieces, self.ranks)
-                    owner._counts_shares = True  # type: ignore[assignment]
+                    owner._counts_shares = True
                     return
 
     def _local_product(
