@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 import nest
@@ -37,7 +38,12 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
     strange = next((key for key in problem if key not in KEYS), None)
     if strange is not None:
         raise InputError(f"{strange!r} is no section of a problem that plan takes; it takes {', '.join(KEYS)}.")
-    graph = capture(model, (), keywords=named_inputs(model, example_inputs))
+    device = next(model.parameters()).device
+    inputs = {
+        name: each.to(device) if isinstance(each, torch.Tensor) else each
+        for name, each in named_inputs(model, example_inputs).items()
+    }
+    graph = capture(model, (), keywords=inputs)
     lengths = {axis_size(operator.space, "sequence") for operator in graph.operators}
     training = {"sequence_length": max(lengths), "precision": _precision(model), **problem.get("training", {})}
     return nest.solve(

@@ -26,6 +26,11 @@ from nest_torch.parallel.tensors import TensorParallel
 Loss = Callable[[Any, Any], Any]
 
 
+def cross_entropy(made: Any, targets: Any) -> Any:
+    """The mean cross-entropy along the last dimension, for every position before it."""
+    return nn.functional.cross_entropy(made.flatten(0, -2), targets.flatten())
+
+
 @define
 class Parallel:
     """A module as a plan trains it, on one rank.
@@ -167,7 +172,7 @@ def apply(
     mesh: DeviceMesh | None = None,
     *,
     example_inputs: Any = None,
-    loss: Loss = nn.functional.cross_entropy,
+    loss: Loss = cross_entropy,
     policy: Any = None,
 ) -> Parallel:
     """Split, place, recompute and shard a module as a plan says. Its parameters are the ranks' own afterwards.
@@ -180,7 +185,8 @@ def apply(
         mesh: what `nest_torch.mesh(plan)` makes; None: that, on the device of the module.
         example_inputs: one sample or more, by name or in order, of which only sizes count; needed for a pipeline, and
             for plans of models that were not captured.
-        loss: mean loss of the first tensor that the module returns, and targets.
+        loss: mean loss of the first tensor that the module returns, and targets; left out, the cross-entropy of its
+            last dimension, class numbers being the targets.
         policy: number formats of FSDP (`torch.distributed.fsdp.MixedPrecisionPolicy`).
 
     Raises:

@@ -20,7 +20,7 @@ from torch import nn
 from nest.errors import InputError
 from nest.spec import PlanDocument
 from nest_torch.parallel import layout, stages
-from nest_torch.parallel.applying import Parallel, apply
+from nest_torch.parallel.applying import Parallel, apply, cross_entropy
 from nest_torch.parallel.scaling import scaled
 
 STEPS, TOLERANCE, MOST_RANKS, SECONDS = 5, 1e-5, 16, 600.0
@@ -191,14 +191,20 @@ def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
     except BaseException as error:  # Whatever the module's code raises is the caller's to hear.
         _failed(folder, -1, error)
         os._exit(1)
-    children = []
+    children, parent = [], os.getppid()
     for rank in range(-1, ranks):
         child = os.fork()
         if child == 0:
             _child(task, model, inputs, batches, folder, rank, ranks)
         children.append(child)
-    for _ in children:
-        _, status = os.waitpid(-1, 0)
+    while children:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if not child:
+            if os.getppid() != parent:  # Nobody waits for the answer any more.
+                os.killpg(0, signal.SIGKILL)
+            time.sleep(0.05)
+            continue
+        children.remove(child)
         if status:
             time.sleep(1.0)  # What the others have to say of it.
             os._exit(1)
@@ -328,10 +334,6 @@ def _observed(model: nn.Module, inputs: Mapping[str, Any], precision: Any) -> tu
     return bounds, tuple(made.shape)
 
 
-def _loss(made: Any, targets: Any) -> Any:
-    return nn.functional.cross_entropy(made.flatten(0, -2), targets.flatten())
-
-
 def _parts(task: _Task, model: nn.Module) -> list[str]:
     layers = [name for run in layout.deployment_of(task.plan).runs for name in run.layers]
     return list(stages.blocks_of(model, layers).values())
@@ -356,7 +358,7 @@ def _alone(task: _Task, model: nn.Module, batches: Any) -> dict[str, Any]:
                 outputs.append({})
                 handles = _noted(model, parts, outputs[-1])
             part = {n: e[rows] if isinstance(e, torch.Tensor) else e for n, e in given.items()}
-            loss = _loss(stages.first_tensor(model(**part)), targets[rows]) / count
+            loss = cross_entropy(stages.first_tensor(model(**part)), targets[rows]) / count
             loss.backward()
             total += float(loss.detach())
             for handle in handles if step == 0 else ():
@@ -398,7 +400,7 @@ def _together(
         world_size=ranks,
         timeout=datetime.timedelta(seconds=task.seconds),
     )
-    parallel = apply(model, task.plan, example_inputs=inputs, loss=_loss)
+    parallel = apply(model, task.plan, example_inputs=inputs)
     optimizer = torch.optim.AdamW(parallel.parameters(), RATE)
     losses: list[float] = []
     norms: list[float] = []

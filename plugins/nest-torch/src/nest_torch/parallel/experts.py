@@ -66,7 +66,7 @@ def _gradient_scale(shape: Deployment) -> float:
     """What makes the mean over data-parallel ranks of what arrives at the ranks that hold an expert.
 
     Each of `ep` ranks brings tokens of its own; FSDP takes the mean over the ranks that hold the same experts only.
-    Where ranks of tensor parallelism are more than those of expert-tensor parallelism, each token arrives several times.
+    Where tensor-parallel ranks are more than expert-tensor-parallel ones, each token arrives several times.
     """
     ranks = shape.data_parallel * shape.cp
     copies = shape.world_size // (shape.stages * shape.ep * shape.etp)
