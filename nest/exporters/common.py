@@ -1,8 +1,9 @@
 """What exporters of frameworks share: checks of a plan before anything is written, and its cluster in numbers."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 from attrs import evolve
 
@@ -26,8 +27,14 @@ ULYSSES = "ulysses"
 `use_sp`: the name of the strategy that a plug-in brings."""
 
 
-def checked(plan: PlanDocument, limits: Limits, framework: str) -> Deployment:
+def checked(plan: PlanDocument, limits: Limits, framework: str, by_module: bool = False) -> Deployment:
     """`plan` in the terms of frameworks, once it is sure that `framework` can run it.
+
+    Args:
+        plan: any plan.
+        limits: what the framework can run.
+        framework: its name.
+        by_module: whether it places modules of whatever name, as the layers of an operator graph are called.
 
     Raises:
         InputError: the plan is infeasible, is of something that is no transformer, or of more or fewer blocks than its
@@ -38,7 +45,11 @@ def checked(plan: PlanDocument, limits: Limits, framework: str) -> Deployment:
     beyond = violations(plan, limits, framework)
     if beyond:
         raise InputErrors(f"{sentence}." for sentence in beyond)
-    _check_blocks(plan, shape, framework)
+    graph = named_layers(plan.problem.get("model")) if by_module else ()
+    if graph:
+        _check_layers(graph, shape, framework)
+    else:
+        _check_blocks(plan, shape, framework)
     ranks = data_ranks(shape)
     if shape.global_batch != samples(shape) * shape.micro_batches * ranks:
         raise InputError(
@@ -103,6 +114,24 @@ def whole_batches(problem: Problem, framework: str) -> dict[str, str]:
 def samples(shape: Deployment) -> int:
     """Samples per micro-batch of one data-parallel rank, those of `batch` ranks counted as their own."""
     return shape.micro_batch // shape.degree("batch")
+
+
+def named_layers(model: Any) -> tuple[str, ...]:
+    """The layers of a problem's model that is an operator graph, in its order; empty: it is another."""
+    while isinstance(model, Mapping):
+        if {"operators", "layers"} <= model.keys() and "repeat" not in model:
+            return tuple(model["layers"])
+        model = None if "repeat" in model else model.get("graph")
+    return ()
+
+
+def _check_layers(graph: Sequence[str], shape: Deployment, framework: str) -> None:
+    planned = [name for run in shape.runs for name in run.layers]
+    if planned != list(graph):
+        raise InputError(
+            f"the plan has {len(planned)} layers in its stages, where the model has {len(graph)}, each once and in "
+            f"order: {framework} would train another model."
+        )
 
 
 def _check_blocks(plan: PlanDocument, shape: Deployment, framework: str) -> None:

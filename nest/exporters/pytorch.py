@@ -47,7 +47,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: PyTorch cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "PyTorch")
+    shape = checked(plan, limits(problem), "PyTorch", by_module=True)
     return {PYTHON_FILE: _module(shape, problem.training), **schedule_file(plan, shape)}
 
 

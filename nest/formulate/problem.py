@@ -18,10 +18,11 @@ from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
 from nest.formulate.target import target_limits, untargeted, with_target, within
 from nest.formulate.topology import in_place
+from nest.graph import OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
 from nest.instance import ChunkedSchedule, Instance, Schedule, SearchProgress, chunks_of
-from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source
+from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
 from nest.solve.effort import Deadline
 from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES, refuse_missing_units
@@ -64,6 +65,8 @@ def read_record(
     if isinstance(source, Mapping):
         _check_kind(source, cls)
         source = _changed(source, changes)
+        if isinstance(source.get("model"), OperatorGraph):  # As nest_torch.capture returns it.
+            source["model"] = unstructure(source["model"])
         return structure(source, cls), source
     raise InputError(f"expected a path or a mapping, not {type(source).__name__}.")
 

@@ -1,4 +1,4 @@
-"""PyTorch for nest: measures operators and collectives, captures modules as graphs, reads exported programs."""
+"""PyTorch for nest: captures, plans and parallelises modules, measures operators, reads exported programs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from nest.hooks import hook
 # What the annotations name stays unloaded, PyTorch above all: every `nest` command passes through here.
 if TYPE_CHECKING:
     import typer
+    from torch.distributed.device_mesh import DeviceMesh
 
     from nest.graph import OperatorGraph
     from nest.hooks.protocols import ModelImporter
+    from nest.spec import PlanDocument
+    from nest_torch.parallel.applying import Parallel
+    from nest_torch.parallel.checking import Execution
 
-__all__ = ["capture"]
+__all__ = ["apply", "capture", "check", "mesh", "plan"]
 
 
 @hook
 def nest_commands(app: typer.Typer) -> None:
-    """`nest profile` and `nest capture`."""
+    """`nest profile`, `nest capture` and `nest torch`."""
     from nest_torch.commands import register
 
     register(app)
@@ -37,3 +41,31 @@ def capture(module: Any, example_inputs: Any, **options: Any) -> OperatorGraph:
     from nest_torch.capturing import capture
 
     return capture(module, example_inputs, **options)
+
+
+def plan(model: Any, example_inputs: Any, cluster: Any, **problem: Any) -> PlanDocument:
+    """The fastest plan of a module on a cluster that PyTorch runs (`nest_torch.planning.plan`)."""
+    from nest_torch.planning import plan
+
+    return plan(model, example_inputs, cluster, **problem)
+
+
+def mesh(plan: Any, device_type: str = "cuda") -> DeviceMesh:
+    """The device mesh that a plan is applied on (`nest_torch.parallel.layout.mesh`)."""
+    from nest_torch.parallel.layout import mesh
+
+    return mesh(plan, device_type)
+
+
+def apply(model: Any, plan: Any, mesh: Any = None, **options: Any) -> Parallel:
+    """A module split, placed, recomputed and sharded as a plan says (`nest_torch.parallel.applying.apply`)."""
+    from nest_torch.parallel.applying import apply
+
+    return apply(model, plan, mesh, **options)
+
+
+def check(model_factory: Any, plan: Any, example_inputs: Any = None, **options: Any) -> Execution:
+    """Whether a plan trains a module as one process does (`nest_torch.parallel.checking.check`)."""
+    from nest_torch.parallel.checking import check
+
+    return check(model_factory, plan, example_inputs, **options)

@@ -1,4 +1,4 @@
-"""`nest profile` and `nest capture`: what each does is in modules of their own, which load PyTorch."""
+"""`nest profile`, `nest capture` and `nest torch`: what each does is in modules of their own, which load PyTorch."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("profile")(profile)
     app.command("capture")(capture)
+    group = typer.Typer(no_args_is_help=True, help="Plans of PyTorch modules.")
+    group.command("check")(check)
+    app.add_typer(group, name="torch")
 
 
 def profile(
@@ -70,6 +73,60 @@ def profile(
     if not found:
         raise InputError("nothing could be measured; the lines above say why.")
     _write(output, found)
+
+
+def check(
+    plan: Path = typer.Argument(..., metavar="PLAN", help="A plan, as `nest solve --output` writes it."),
+    factory: str = typer.Argument(
+        ..., metavar="MODULE:FACTORY", help="Where a function or class that makes the module is; MODULE may end in .py."
+    ),
+    given: list[str] = typer.Option(
+        [], "--input", "-i", metavar="[NAME=]TYPE[AXES]", help="An input; left out, token ids of the plan's length."
+    ),
+    steps: int = typer.Option(5, min=1, help="Steps of training."),
+    ranks: int = typer.Option(16, min=1, help="Processes at most; plans of more ranks are run on fewer, split alike."),
+    seconds: float = typer.Option(600.0, min=1, help="Time to wait for them."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON document."),
+) -> None:
+    """Train a module on local processes as a plan says, and compare losses and gradients with one process.
+
+    Exit code 0: they agree; 1: they do not, and where; 2: bad input.
+    """
+    import json
+
+    from nest.errors import InputError
+
+    _need_torch()
+    from nest_torch.inputs import inputs
+    from nest_torch.loading import Place
+    from nest_torch.parallel.checking import check as checked
+
+    read = inputs(given, "fp32") if given else None
+    if read is not None and read.positional and read.keywords:
+        raise InputError("--input: give the inputs in order, or all of them by keyword.")
+    example = None if read is None else read.keywords or read.positional
+    found = checked(Place(factory), plan, example, steps=steps, most_ranks=ranks, seconds=seconds)
+    if as_json:
+        rows = {"ok": found.ok, "ranks": found.ranks, "largest_difference": found.largest}
+        more = {name: list(getattr(found, name)) for name in ("losses", "expected_losses", "norms", "expected_norms")}
+        typer.echo(json.dumps({**rows, **more, "differences": [str(each) for each in found.differences]}))
+    else:
+        for each in found.differences:
+            typer.echo(f"{each}.")
+        verdict = "trains as one process does" if found.ok else "does not train as one process does"
+        scale = "" if found.ranks == _ranks(plan) else ", a plan of the same shape on fewer ranks,"
+        typer.echo(
+            f"{plan}{scale} {verdict}: {steps} steps on {found.ranks} ranks, losses and gradient norms within "
+            f"{found.largest:.1e}."
+        )
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def _ranks(plan: Path) -> int:
+    from nest_torch.parallel.layout import deployment_of, plan_document
+
+    return deployment_of(plan_document(plan)).world_size
 
 
 def _precisions(text: str) -> tuple[str, ...]:
@@ -181,7 +238,11 @@ def capture(
         ..., metavar="MODULE:FACTORY", help="Where a function or class that makes the module is; MODULE may end in .py."
     ),
     given: list[str] = typer.Option(
-        ..., "--input", "-i", metavar="TYPE[AXES]", help="An input in order, such as 'int64[batch,sequence=2048]'."
+        ...,
+        "--input",
+        "-i",
+        metavar="[NAME=]TYPE[AXES]",
+        help="An input in order, such as 'int64[batch,sequence=2048]', or by keyword, 'input_ids=int64[batch,...]'.",
     ),
     precision: str = typer.Option("bf16", help="Number format of weights and activations: fp32, fp16 or bf16."),
     output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="The operator graph, as .json."),
@@ -203,9 +264,9 @@ def capture(
     from nest_torch.inputs import inputs
     from nest_torch.loading import load
 
-    example, axes = inputs(given, precision)
+    example = inputs(given, precision)
     module = load(factory, precision)
-    graph = captured(module, example, axes=axes)
+    graph = captured(module, example.positional, keywords=example.keywords, axes=example.axes)
     write_text(output, json.dumps(unstructure(graph), allow_nan=False) + "\n")
     told = f"{graph.parameter_count} parameters, {graph.model_flops:.6g} FLOP for one sample"
     typer.echo(f"{output}: {len(graph.operators)} operators in {len(graph.layers)} layers, {told}.")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from attrs import frozen
 
 from nest.errors import InputError
 from nest_torch.machine import FORMATS
@@ -26,14 +27,7 @@ def load(place: str, precision: str) -> Any:
     """
     if precision not in PRECISIONS:
         raise InputError(f"--precision must be one of {', '.join(PRECISIONS)}, is {precision!r:.40}.")
-    name, colon, attribute = place.rpartition(":")
-    if not colon or not name or not attribute:
-        raise InputError(f"{place!r:.80}: expected MODULE:FACTORY, such as models.py:make_model.")
-    made: Any = _imported(name, place)
-    for part in attribute.split("."):
-        if not hasattr(made, part):
-            raise InputError(f"{place}: there is no {part!r} in {name}.")
-        made = getattr(made, part)
+    made = _named(place)
     try:
         with torch.device("meta"):
             module = made if isinstance(made, torch.nn.Module) else made()
@@ -42,6 +36,39 @@ def load(place: str, precision: str) -> Any:
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{place}: this gives a {type(module).__name__}; nest captures a torch.nn.Module.")
     return module.to(getattr(torch, FORMATS[precision]))
+
+
+@frozen
+class Place:
+    """What makes a module, by the place of its code: other processes find it there.
+
+    Attributes:
+        place: `module:factory` or `file.py:factory`.
+    """
+
+    place: str
+
+    def __call__(self) -> Any:
+        """What the factory makes.
+
+        Raises:
+            InputError: there is no such thing.
+        """
+        made = _named(self.place)
+        return made if isinstance(made, torch.nn.Module) else made()
+
+
+def _named(place: str) -> Any:
+    """The object at `module:name` or `file.py:name`."""
+    name, colon, attribute = place.rpartition(":")
+    if not colon or not name or not attribute:
+        raise InputError(f"{place!r:.80}: expected MODULE:FACTORY, such as models.py:make_model.")
+    made: Any = _imported(name, place)
+    for part in attribute.split("."):
+        if not hasattr(made, part):
+            raise InputError(f"{place}: there is no {part!r} in {name}.")
+        made = getattr(made, part)
+    return made
 
 
 def _imported(name: str, place: str) -> Any:

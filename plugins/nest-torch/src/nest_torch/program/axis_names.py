@@ -69,12 +69,23 @@ def _name_width(operators: Sequence[Recorded]) -> None:
 
 
 def _name_vocabulary(operators: Sequence[Recorded]) -> None:
-    """A product as wide as a vocabulary makes its logits, whether or not it shares the table."""
+    """A product as wide as a vocabulary makes its logits, whether or not it shares the table.
+
+    What another product sums over is no logits, however wide it is.
+    """
+    summed = {
+        atom
+        for operator in operators
+        if operator.kind == "matmul"
+        for extent in operator.space
+        if extent.contracted
+        for atom in leaves(extent.dim)
+    }
     sizes = {leaf.size for operator in operators for leaf in _all_leaves(operator) if leaf.name == "vocab"}
     for operator in operators:
         if operator.kind == "matmul" and operator.outputs[0].dims:
             atom = _single(operator.outputs[0].dims[-1])
-            if atom is not None and atom.size in sizes:
+            if atom is not None and atom.size in sizes and atom not in summed:
                 _name((atom,), "vocab")
 
 

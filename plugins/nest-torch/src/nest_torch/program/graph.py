@@ -74,7 +74,8 @@ def _tensor(stored: Stored, name: str, shapes: Shapes) -> Tensor:
 
 def _operator_name(operator: Recorded, layer: str) -> str:
     """`layer/module`, with what it does where the module's name does not tell."""
-    path = operator.path.removeprefix(layer).removeprefix(".") if operator.path.startswith(layer) else operator.path
+    within = operator.path == layer or operator.path.startswith(f"{layer}.")
+    path = operator.path.removeprefix(layer).removeprefix(".") if within else operator.path
     plain = operator.target.strip("_")
     inner = path if path and operator.parameters else ".".join(part for part in (path, plain) if part)
     return f"{layer}/{inner}"

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attrs import frozen
 
@@ -12,6 +12,9 @@ FIRST, LAST, ONLY = "embedding", "head", "model"
 """Layers of what runs in front of and behind all blocks, as in nest's own models; of a module without parts."""
 
 _NUMBERED = re.compile(r"(?P<container>(?:[^.]+\.)*?)(?P<index>\d+)(?:\.|$)")
+
+_SERIES = re.compile(r"(?P<container>(?:[^.]+\.)*?[A-Za-z]\w*_)(?P<index>\d+)(?:\.|$)")
+"""Members of an ordered dictionary of modules, such as `layers.encoder_layer_0` of torchvision."""
 
 
 @frozen
@@ -36,7 +39,8 @@ def layering(operators: Sequence[Recorded]) -> Layering:
     `embedding`, behind the last `head`, and between two of them part of the one before. Without lists, every module
     below the top is a layer. A layer never runs twice: what returns to an earlier one belongs to the latest.
     """
-    names = [_member(operator.path) for operator in operators]
+    series = _series(operators)
+    names = [_member(operator.path, series) for operator in operators]
     if not any(names):
         names = [operator.path.partition(".")[0] for operator in operators]
         first = last = ""
@@ -52,7 +56,7 @@ def layering(operators: Sequence[Recorded]) -> Layering:
         elif wanted and wanted not in layers:
             layers.append(wanted)
         of.append(len(layers) - 1)
-    return Layering(tuple(layers), _blocks(operators, layers, of), tuple(of))
+    return Layering(tuple(layers), _blocks(operators, layers, of, series), tuple(of))
 
 
 def shorten(operators: Sequence[Recorded]) -> None:
@@ -70,13 +74,28 @@ def shorten(operators: Sequence[Recorded]) -> None:
             operator.path = operator.path[len(prefix) :].removeprefix(".")
 
 
-def _member(path: str) -> str:
-    """The outermost member of a list of modules that a path leads through; empty: it leads through none."""
-    found = _NUMBERED.match(path)
+def _series(operators: Sequence[Recorded]) -> frozenset[str]:
+    """What the names of modules that are numbered from 0 have in front of their numbers."""
+    found = {(match["container"], match["index"]) for each in operators if (match := _SERIES.match(each.path))}
+    return frozenset(container for container, index in found if index == "0" and (container, "1") in found)
+
+
+def _member(path: str, series: Collection[str] = ()) -> str:
+    """The outermost member of a list or series of modules that a path leads through; empty: it leads through none."""
+    found = _match(path, series)
     return f"{found['container']}{found['index']}" if found else ""
 
 
-def _blocks(operators: Sequence[Recorded], layers: Sequence[str], of: Sequence[int]) -> tuple[str, ...]:
+def _match(path: str, series: Collection[str]) -> re.Match[str] | None:
+    listed, named = _NUMBERED.match(path), _SERIES.match(path)
+    if named is None or named["container"] not in series:
+        return listed
+    return named if listed is None or named.end() < listed.end() else listed
+
+
+def _blocks(
+    operators: Sequence[Recorded], layers: Sequence[str], of: Sequence[int], series: Collection[str]
+) -> tuple[str, ...]:
     """The members of the list that holds most parameters in members that do the same as others; or the only one."""
     done: list[list[str]] = [[] for _ in layers]
     held = [0] * len(layers)
@@ -86,7 +105,7 @@ def _blocks(operators: Sequence[Recorded], layers: Sequence[str], of: Sequence[i
         for parameter in operator.parameters:
             held[layer] += 0 if id(parameter) in counted else parameter.elements
             counted.add(id(parameter))
-    containers = [found["container"] if (found := _NUMBERED.match(name)) else None for name in layers]
+    containers = [found["container"] if (found := _match(name, series)) else None for name in layers]
     alike = Counter((container, *what) for container, what in zip(containers, done, strict=True))
     repeated: dict[str, int] = {}
     for container, what, count in zip(containers, done, held, strict=True):

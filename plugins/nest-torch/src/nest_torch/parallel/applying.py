@@ -1,0 +1,410 @@
+"""A plan applied to a module: `apply`, and what a training loop needs of it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from attrs import define, field
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from nest.deployment import Deployment
+from nest.deployment.deployment import Run
+from nest.errors import InputError
+from nest.formulate.model import load_model
+from nest.graph import OperatorGraph
+from nest.hooks.pipelines import orders
+from nest.hooks.registry import registry
+from nest.io import structure
+from nest.spec import PlanDocument, Problem
+from nest_torch.capturing import capture
+from nest_torch.parallel import contexts, experts, layout, sharding, stages
+from nest_torch.parallel.splits import Split, splits
+from nest_torch.parallel.tensors import TensorParallel
+
+Loss = Callable[[Any, Any], Any]
+
+
+def cross_entropy(made: Any, targets: Any) -> Any:
+    """The mean cross-entropy along the last dimension, for every position before it."""
+    return nn.functional.cross_entropy(made.flatten(0, -2), targets.flatten())
+
+
+@define
+class Parallel:
+    """A module as a plan trains it, on one rank.
+
+    Attributes:
+        stages: the runs of layers of this rank: the module itself where there is no pipeline.
+        meshes: of the plan.
+        loss: mean loss of the first tensor that the module returns, and targets.
+        data_rank: which of `data_ranks` this rank is: those of one number are given the same samples.
+        data_ranks: ranks that are given different samples.
+        batch: samples that each of them is given for a step.
+    """
+
+    stages: list[nn.Module]
+    meshes: layout.Meshes
+    loss: Loss
+    data_rank: int
+    data_ranks: int
+    batch: int
+    _schedule: Any
+    _tied: "list[_Tied]"
+    _positions: bool
+    _length: int = field(default=0, init=False)
+
+    def named_parameters(self) -> Iterator[tuple[str, Any]]:
+        """Parameters of this rank, named as in the module."""
+        for stage in self.stages:
+            for name, parameter in stage.named_parameters():
+                yield (name.removeprefix("module.") if isinstance(stage, stages.Stage) else name), parameter
+
+    def parameters(self) -> list[Any]:
+        """Parameters of this rank, for an optimizer."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def step(self, inputs: Any, targets: Any) -> Any:
+        """Forward and backward pass of a whole batch; gradients are complete afterwards.
+
+        Args:
+            inputs: of the module, by name or in order: `batch` samples of this data-parallel rank, whole sequences.
+            targets: what `loss` compares with, a row for each sample.
+
+        Returns:
+            The mean loss over all samples of the step, on every rank.
+        """
+        shape = self.meshes.shape
+        given, targets = self._shared(stages.named_inputs(self.stages[0], inputs), targets)
+        if self._schedule is None:
+            loss = self._accumulated(given, targets)
+        else:
+            losses: list[Any] = []
+            last = len(shape.runs) - 1
+            more = {"target": targets, "losses": losses} if self._holds(last) else {}
+            self._schedule.step(**given, **more, return_outputs=False)
+            device = targets.device
+            mine = torch.stack([each.detach() for each in losses]).mean() if losses else torch.zeros((), device=device)
+            loss = mine.double()  # One format on all stages.
+            dist.all_reduce(loss, group=self.meshes.dense["pp"].get_group())
+        sharding.complete_gradients(self.parameters())
+        for tied in self._tied:
+            tied.add_up()
+        return self._mean(loss)
+
+    def gradient_norm(self) -> Any:
+        """The norm of all gradients of the module, on every rank."""
+        return sum(self.squared_gradient_norms().values(), torch.zeros((), dtype=torch.float64)).sqrt()
+
+    def squared_gradient_norms(self) -> dict[str, Any]:
+        """By name of the parameter the squared norm of its gradient, of the whole module and on every rank."""
+        repeated = {name for tied in self._tied for name in tied.repeated}
+        own = [(name, each) for name, each in self.named_parameters() if name not in repeated]
+        found = {name: float(value) for name, value in sharding.squared_norms(own).items()}
+        if self.meshes.shape.stages > 1:
+            every: list[Any] = [None] * self.meshes.shape.stages
+            dist.all_gather_object(every, found, group=self.meshes.dense["pp"].get_group())
+            found = {name: value for part in every for name, value in part.items()}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+
+    def _shared(self, given: dict[str, Any], targets: Any) -> tuple[dict[str, Any], Any]:
+        """This rank's run of every sequence."""
+        if self.meshes.shape.cp == 1:
+            return given, targets
+        mesh = self.meshes.dense["cp"]
+        length = _sequence(given)
+        given = contexts.with_positions(given, length, self._positions)
+        return (
+            {name: contexts.share_of_sequence(each, mesh, length) for name, each in given.items()},
+            contexts.share_of_sequence(targets, mesh, length),
+        )
+
+    def _accumulated(self, given: Mapping[str, Any], targets: Any) -> Any:
+        shape, model = self.meshes.shape, self.stages[0]
+        count = shape.micro_batches
+        rows = targets.shape[0]
+        parts = {name: _chunks(each, rows, count) for name, each in given.items()}
+        total: Any = 0.0
+        for index, target in enumerate(targets.chunk(count)):
+            sharding.before_backward(model, shape.zero[0], index == count - 1)
+            made = model(**{name: part[index] for name, part in parts.items()})
+            loss = self.loss(stages.first_tensor(made), target) / count
+            loss.backward()
+            total = total + loss.detach()
+        return total
+
+    def _mean(self, loss: Any) -> Any:
+        shape, dense = self.meshes.shape, self.meshes.dense
+        for name in ("dp_replicate", "dp_shard", "cp"):
+            if dense[name].size() > 1:
+                dist.all_reduce(loss, group=dense[name].get_group())
+        return loss / (shape.data_parallel * shape.cp)
+
+    def _holds(self, run: int) -> bool:
+        return bool(self.meshes.shape.runs[run].stage == self.meshes.dense["pp"].get_local_rank())
+
+
+@define
+class _Tied:
+    """A parameter that the first and the last stage hold both: their gradients are added up.
+
+    Attributes:
+        parameter: this rank's copy.
+        group: the ranks that hold copies; None: this rank holds both, as one.
+        repeated: its names on this rank, where another stage has it first.
+    """
+
+    parameter: Any
+    group: Any
+    repeated: tuple[str, ...]
+
+    def add_up(self) -> None:
+        """Add up the gradients of the copies."""
+        gradient = self.parameter.grad
+        local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+        dist.all_reduce(local, group=self.group)
+
+
+def apply(
+    model: nn.Module,
+    plan: Any,
+    mesh: DeviceMesh | None = None,
+    *,
+    example_inputs: Any = None,
+    loss: Loss = cross_entropy,
+    policy: Any = None,
+) -> Parallel:
+    """Split, place, recompute and shard a module as a plan says. Its parameters are the ranks' own afterwards.
+
+    Every rank calls it with the same weights (made from one seed, or on the meta device), before the optimizer is made.
+
+    Args:
+        model: a module whose parts the plan's layers name; those of one of nest's own models are matched in order.
+        plan: a plan, as a document, a mapping, or the path of its file.
+        mesh: what `nest_torch.mesh(plan)` makes; None: that, on the device of the module.
+        example_inputs: one sample or more, by name or in order, of which only sizes count; needed for a pipeline, and
+            for plans of models that were not captured.
+        loss: mean loss of the first tensor that the module returns, and targets; left out, the cross-entropy of its
+            last dimension, class numbers being the targets.
+        policy: number formats of FSDP (`torch.distributed.fsdp.MixedPrecisionPolicy`).
+
+    Raises:
+        InputError: the plan asks for what the module, or PyTorch, does not have.
+    """
+    document = layout.plan_document(plan)
+    shape = layout.deployment_of(document)
+    device = next(model.parameters()).device
+    kind = device.type if device.type != "meta" else ("cuda" if torch.cuda.is_available() else "cpu")
+    found = layout.meshes(shape, mesh if mesh is not None else layout.mesh(document, kind))
+    layers = [name for run in shape.runs for name in run.layers]
+    blocks = stages.blocks_of(model, layers)
+    split = _splits(model, document, blocks, shape, example_inputs)
+    runs = [run for run in shape.runs if run.stage == found.dense["pp"].get_local_rank()]
+    place = torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+    tied = _tied_names(model)
+    if shape.stages == 1:
+        made: list[nn.Module] = [model]
+    else:
+        made = _cut(model, shape, runs, blocks, example_inputs, place)
+    for stage, run in zip(made, runs, strict=True):
+        _split_run(stage, run, found, split, blocks, policy)
+    accepts = "position_ids" in _parameters_of(model)
+    schedule = _schedule(made, document, shape, found, loss, place) if shape.stages > 1 else None
+    data = found.dense.get_local_rank("dp_replicate") * found.dense["dp_shard"].size()
+    return Parallel(
+        made,
+        found,
+        loss,
+        data + found.dense.get_local_rank("dp_shard"),
+        shape.data_parallel,
+        shape.micro_batches * _samples(shape),
+        schedule,
+        _between_stages(made, tied, shape, found),
+        accepts,
+    )
+
+
+def _samples(shape: Deployment) -> int:
+    """Samples of a micro-batch on one data-parallel rank."""
+    return shape.micro_batch // shape.degree("batch")
+
+
+def _splits(
+    model: nn.Module, plan: PlanDocument, blocks: Mapping[str, str], shape: Deployment, inputs: Any
+) -> dict[str, Split]:
+    if shape.tp * shape.ep * shape.etp == 1:
+        return {}
+    return splits(_graph(model, plan, blocks, inputs), model)
+
+
+def _graph(model: nn.Module, plan: PlanDocument, blocks: Mapping[str, str], inputs: Any) -> OperatorGraph:
+    """The plan's graph where it was captured of this module; else the module is captured here."""
+    problem = structure(plan.problem, Problem)
+    if problem.model is not None and all(layer == path for layer, path in blocks.items()):
+        return load_model(problem.model, problem.training, registry())
+    if inputs is None:
+        raise InputError("the plan is not of a captured module, so apply needs example_inputs to see how it is built.")
+    return capture(model, (), keywords=stages.named_inputs(model, inputs))
+
+
+def _cut(
+    model: nn.Module, shape: Deployment, runs: Sequence[Run], blocks: Mapping[str, str], inputs: Any, device: Any
+) -> list[nn.Module]:
+    if inputs is None:
+        raise InputError("a pipeline is cut along the calls of a forward pass, so apply needs example_inputs.")
+    given = _of_micro_batch(stages.named_inputs(model, inputs), shape, "position_ids" in _parameters_of(model))
+    parts = stages.recorded(model, given, blocks)
+    copies = [stages.copy_sharing(model) if len(runs) > 1 else model for _ in runs]
+    return [stages.Stage(each, parts, run.layers, device) for each, run in zip(copies, runs, strict=True)]
+
+
+def _of_micro_batch(given: Mapping[str, Any], shape: Deployment, positions: bool) -> dict[str, Any]:
+    """Inputs of the sizes that a rank sees."""
+    samples = _samples(shape)
+
+    def sized(each: Any) -> Any:
+        return each[:1].expand(samples, *each.shape[1:]) if isinstance(each, torch.Tensor) and each.dim() else each
+
+    inputs = {name: sized(each) for name, each in given.items()}
+    if shape.cp == 1:
+        return inputs
+    length = _sequence(inputs)
+    inputs = contexts.with_positions(inputs, length, positions)
+    return {
+        name: each[:, : length // shape.cp]
+        if isinstance(each, torch.Tensor) and each.dim() > 1 and each.shape[1] == length
+        else each
+        for name, each in inputs.items()
+    }
+
+
+def _split_run(
+    stage: nn.Module,
+    run: Run,
+    meshes: layout.Meshes,
+    split: Mapping[str, Split],
+    blocks: Mapping[str, str],
+    policy: Any,
+) -> None:
+    shape = meshes.shape
+    model: Any = stage.module if isinstance(stage, stages.Stage) else stage
+    own = [model.get_submodule(blocks[name]) for name in run.layers if name in blocks]
+    if shape.tp > 1:
+        TensorParallel(model, meshes.dense["tp"], split, list(blocks.values()), shape.sequence_parallel).apply()
+    experts.split_experts(model, split, meshes)
+    for block in own:
+        if shape.cp > 1:
+            contexts.gather_keys(block, meshes.dense["cp"])
+        if shape.recompute[run.stage] == "full":
+            sharding.recompute(block)
+    routed = [path for path, each in split.items() if each.expert]
+    inside = [path for path in routed if any(path.startswith(f"{blocks[n]}.") for n in run.layers if n in blocks)]
+    sharding.shard(stage, own, [model.get_submodule(path) for path in inside], meshes, policy)
+
+
+def _schedule(
+    made: Sequence[nn.Module], plan: PlanDocument, shape: Deployment, meshes: layout.Meshes, loss: Loss, device: Any
+) -> Any:
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import get_schedule_class
+
+    mine = [index for index, run in enumerate(shape.runs) if run.stage == meshes.dense["pp"].get_local_rank()]
+    group = meshes.dense["pp"].get_group()
+    parts = [
+        PipelineStage(each, index, len(shape.runs), device, group=group) for each, index in zip(made, mine, strict=True)
+    ]
+    name = CLASSES.get(shape.schedule)
+    passes = orders(plan)
+    if name is None:
+        if passes is None:
+            raise InputError(f"the pipeline schedule {shape.schedule!r} does not say in which order stages work.")
+        return _from_order(parts, shape, passes, loss)
+    several = shape.chunks > 1
+    return get_schedule_class(name)(parts if several else parts[0], shape.micro_batches, loss_fn=loss)
+
+
+CLASSES = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved1F1B",
+    "interleaved-zero-bubble": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+"""PyTorch's names of the schedules it has classes of (`torch.distributed.pipelining.schedules.get_schedule_class`)."""
+
+LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
+"""PyTorch's letter of each kind of pass (`_Action.from_str` of that file)."""
+
+
+def _from_order(parts: Any, shape: Deployment, passes: Any, loss: Loss) -> Any:
+    """A schedule that PyTorch has no class of, by every rank's actions."""
+    import tempfile
+    from pathlib import Path
+
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    numbers = {(run.stage, run.chunk): number for number, run in enumerate(shape.runs)}
+    rows = [
+        ",".join(f"{numbers[rank, step.chunk]}{LETTERS[step.kind]}{step.micro_batch}" for step in row)
+        for rank, row in enumerate(passes)
+    ]
+    made = _PipelineScheduleRuntime(parts, n_microbatches=shape.micro_batches, loss_fn=loss)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "order.csv"
+        path.write_text("".join(f"{row}\n" for row in rows))
+        made._load_csv(str(path))
+    return made
+
+
+def _tied_names(model: nn.Module) -> list[list[str]]:
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [row for row in names.values() if len(row) > 1]
+
+
+def _between_stages(
+    made: Sequence[nn.Module], tied: Sequence[Sequence[str]], shape: Deployment, meshes: layout.Meshes
+) -> list[_Tied]:
+    """The tied parameters whose copies are on several stages; every rank takes part in making their groups."""
+    if shape.stages == 1 or not tied:
+        return []
+    dense, found = meshes.dense, []
+    here = {
+        name.removeprefix("module."): parameter
+        for stage in made
+        for name, parameter in stage.named_parameters(remove_duplicate=False)
+    }
+    every: list[Any] = [None] * shape.stages
+    dist.all_gather_object(every, list(here), group=dense["pp"].get_group())
+    ranks = dense.mesh.reshape(shape.stages, -1)
+    place = dense["pp"].get_local_rank()
+    for names in tied:
+        holders = [index for index, held in enumerate(every) if any(name in held for name in names)]
+        if len(holders) < 2:
+            continue
+        for column in ranks.T.tolist():
+            group = dist.new_group([column[index] for index in holders])
+            if dist.get_rank() in column and place in holders:
+                own = [name for name in names if name in here]
+                found.append(_Tied(here[own[0]], group, tuple(own) if place != holders[0] else ()))
+    return found
+
+
+def _sequence(inputs: Mapping[str, Any]) -> int:
+    """Tokens of a sample: the second dimension of the first input that has one."""
+    return next(int(v.shape[1]) for v in inputs.values() if isinstance(v, torch.Tensor) and v.dim() > 1)
+
+
+def _chunks(each: Any, rows: int, count: int) -> Any:
+    if isinstance(each, torch.Tensor) and each.dim() and each.shape[0] == rows:
+        return each.chunk(count)
+    return [each] * count
+
+
+def _parameters_of(model: nn.Module) -> Mapping[str, Any]:
+    import inspect
+
+    return inspect.signature(model.forward).parameters

@@ -1,0 +1,501 @@
+"""Whether a plan trains a module as one process does: a few steps of both, on local processes without accelerators."""
+
+import datetime
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from attrs import frozen
+from torch import nn
+
+from nest.errors import InputError
+from nest.spec import PlanDocument
+from nest_torch.parallel import layout, stages
+from nest_torch.parallel.applying import Parallel, apply, cross_entropy
+from nest_torch.parallel.scaling import scaled
+
+STEPS, TOLERANCE, MOST_RANKS, SECONDS = 5, 1e-5, 16, 600.0
+"""Of a check: steps, the relative difference it accepts, ranks it starts at most, and seconds it waits for them."""
+
+RATE = 1e-3
+"""Learning rate of AdamW, large enough for every step to change the loss by far more than the tolerance."""
+
+Factory = Callable[[], Any]
+
+
+@frozen
+class Difference:
+    """Where the plan's training leaves that of one process.
+
+    Attributes:
+        what: `loss`, `gradient norm`, `gradient` or `output`.
+        step: of the training, 0 first.
+        name: of the parameter or module; empty: of the whole module.
+        rank: of the process; -1: of all together.
+        value: of the plan.
+        expected: of one process.
+    """
+
+    what: str
+    step: int
+    name: str
+    rank: int
+    value: float
+    expected: float
+
+    def __str__(self) -> str:
+        place = f" of {self.name}" if self.name else ""
+        where = f" on rank {self.rank}" if self.rank >= 0 else ""
+        return (
+            f"step {self.step}: the {self.what}{place}{where} is {self.value:.9g}, where one process has "
+            f"{self.expected:.9g}"
+        )
+
+
+@frozen
+class Execution:
+    """What a check saw.
+
+    Attributes:
+        plan: that ran: the one given, or one of the same shape on fewer ranks.
+        ranks: processes.
+        losses: of each step.
+        expected_losses: of one process.
+        norms: of all gradients in each step.
+        expected_norms: of one process.
+        differences: beyond the tolerance; none: the plan trains the same.
+        tolerance: relative.
+    """
+
+    plan: PlanDocument
+    ranks: int
+    losses: tuple[float, ...]
+    expected_losses: tuple[float, ...]
+    norms: tuple[float, ...]
+    expected_norms: tuple[float, ...]
+    differences: tuple[Difference, ...]
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every loss and gradient norm is that of one process."""
+        return not self.differences
+
+    @property
+    def largest(self) -> float:
+        """The largest relative difference of a loss or gradient norm."""
+        pairs = zip((*self.losses, *self.norms), (*self.expected_losses, *self.expected_norms), strict=True)
+        return max(_apart(one, other) for one, other in pairs)
+
+
+def check(
+    model_factory: Factory,
+    plan: Any,
+    example_inputs: Any = None,
+    *,
+    steps: int = STEPS,
+    tolerance: float = TOLERANCE,
+    precision: Any = torch.float64,
+    most_ranks: int = MOST_RANKS,
+    seconds: float = SECONDS,
+) -> Execution:
+    """Train a module for a few steps as a plan says, and in one process, and compare losses and gradients.
+
+    Each rank is a process of this machine without an accelerator (gloo). Plans of more than `most_ranks` ranks are run
+    with the same strategies on fewer. Numbers are wide, so that what differs is the plan and not the order of sums.
+
+    Args:
+        model_factory: makes the module, or the module and its example inputs. Dropout is switched off.
+        plan: a plan, as a document, a mapping, or the path of its file.
+        example_inputs: one sample or more, by name or in order, on the meta device or with numbers; left out, as many
+            token ids as the plan's sequence is long.
+        steps: of AdamW.
+        tolerance: relative difference of losses and gradient norms that is accepted.
+        precision: number format of the weights.
+        most_ranks: processes that are started at most.
+        seconds: after which a training that has not ended counts as failed.
+
+    Raises:
+        InputError: the plan cannot be applied to the module, or a rank failed.
+    """
+    document = scaled(layout.plan_document(plan), most_ranks)
+    shape = layout.deployment_of(document)
+    task = _Task(model_factory, document, example_inputs, steps, precision, seconds)
+    with TemporaryDirectory(prefix="nest-") as folder:
+        results = _run(task, Path(folder), shape.world_size)
+    expected, ranks = results[0], results[1:]
+    found = _differences(expected, ranks, tolerance)
+    return Execution(
+        document,
+        shape.world_size,
+        tuple(ranks[0]["losses"]),
+        tuple(expected["losses"]),
+        tuple(ranks[0]["norms"]),
+        tuple(expected["norms"]),
+        tuple(found),
+        tolerance,
+    )
+
+
+@frozen
+class _Task:
+    factory: Factory
+    plan: PlanDocument
+    inputs: Any
+    steps: int
+    precision: Any
+    seconds: float
+
+
+def _run(task: _Task, folder: Path, ranks: int) -> list[dict[str, Any]]:
+    """What one process alone and each rank report; the former first."""
+    try:
+        pickle.dumps(task)
+    except Exception:
+        raise InputError(
+            "the module is made in another process, which imports what makes it; give check a function at the top of a "
+            "module, or its place, such as `models.py:make_model`."
+        ) from None
+    first = multiprocessing.get_context("spawn").Process(target=_first, args=(task, folder, ranks))
+    first.start()
+    try:
+        first.join(task.seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(first.pid or 0, signal.SIGKILL)
+        first.kill()
+        first.join()
+    return [_result(folder, rank, task.seconds) for rank in _failed_first(folder, ranks)]
+
+
+def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
+    """Import what is needed and make the module once; the processes that train are forks.
+
+    PyTorch's threads do not outlive a fork, so nothing is differentiated here.
+    """
+    os.setsid()
+    torch.set_num_threads(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        model, inputs, precision = _made(task)
+        batches = _batches(task, model, inputs, precision)
+    except BaseException as error:  # Whatever the module's code raises is the caller's to hear.
+        _failed(folder, -1, error)
+        os._exit(1)
+    children, parent = [], os.getppid()
+    for rank in range(-1, ranks):
+        child = os.fork()
+        if child == 0:
+            _child(task, model, inputs, batches, folder, rank, ranks)
+        children.append(child)
+    while children:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if not child:
+            if os.getppid() != parent:  # Nobody waits for the answer any more.
+                os.killpg(0, signal.SIGKILL)
+            time.sleep(0.05)
+            continue
+        children.remove(child)
+        if status:
+            time.sleep(1.0)  # What the others have to say of it.
+            os._exit(1)
+    os._exit(0)
+
+
+def _failed_first(folder: Path, ranks: int) -> list[int]:
+    """Every process; a rank that failed by itself is told before those that waited for it."""
+    failed = [rank for rank in range(-1, ranks) if (folder / f"{rank}.failed").exists()]
+    if failed:
+        texts = {rank: (folder / f"{rank}.failed").read_text() for rank in failed}
+        times = {rank: (folder / f"{rank}.failed").stat().st_mtime_ns for rank in failed}
+        return [min(failed, key=lambda rank: ("by peer" in texts[rank], times[rank]))]
+    return list(range(-1, ranks))
+
+
+def _result(folder: Path, rank: int, seconds: float) -> dict[str, Any]:
+    who = f"rank {rank}" if rank >= 0 else "one process alone"
+    failed = folder / f"{rank}.failed"
+    if failed.exists():
+        raise InputError(f"{who} failed: {failed.read_text()}")
+    path = folder / f"{rank}.pickle"
+    if not path.exists():
+        raise InputError(f"{who} did not end in {seconds:g} s; allow more `seconds`, or check a smaller module.")
+    loaded: dict[str, Any] = pickle.loads(path.read_bytes())
+    return loaded
+
+
+def _child(task: _Task, model: nn.Module, inputs: Any, batches: Any, folder: Path, rank: int, ranks: int) -> NoReturn:
+    try:
+        if rank < 0:
+            found = _alone(task, model, batches)
+        else:
+            found = _together(task, model, inputs, batches, folder, rank, ranks)
+        part = folder / f"{rank}.part"
+        part.write_bytes(pickle.dumps(found))
+        part.rename(folder / f"{rank}.pickle")
+        # Who leaves closes its connections, which others may still read from.
+        while any(not (folder / f"{other}.pickle").exists() for other in range(ranks)):
+            time.sleep(0.02)
+    except BaseException as error:  # Whatever the module's code raises is the caller's to hear.
+        _failed(folder, rank, error)
+        os._exit(1)
+    os._exit(0)
+
+
+def _failed(folder: Path, rank: int, error: BaseException) -> None:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    told = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
+    (folder / f"{rank}.failed").write_text(f"{told[:400].rstrip('.')}.")
+
+
+def _made(task: _Task) -> tuple[nn.Module, dict[str, Any], Any]:
+    """The module, its inputs by name, and the number format in which it runs."""
+    torch.manual_seed(0)
+    made = task.factory()
+    model, inputs = made if isinstance(made, tuple) else (made, task.inputs)
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+    if inputs is None:
+        length = task.plan.problem["training"].get("sequence_length") or 1
+        inputs = torch.zeros(1, length, dtype=torch.long)
+    named = stages.named_inputs(model, inputs)
+    for precision in dict.fromkeys((task.precision, torch.float32)):
+        model = model.to(precision)
+        try:
+            _observed(model, named, precision)
+        except RuntimeError:  # Some kernels have no wide numbers.
+            if precision == torch.float32:
+                raise
+        else:
+            return model, named, precision
+    raise AssertionError
+
+
+def _batches(
+    task: _Task, model: nn.Module, inputs: Mapping[str, Any], precision: Any
+) -> list[tuple[dict[str, Any], Any]]:
+    """Random inputs and targets of every step, the same in every process."""
+    count = layout.deployment_of(task.plan).global_batch
+    bounds, sizes = _observed(model, inputs, precision)
+    generator = torch.Generator().manual_seed(1)
+
+    def drawn(name: str, each: Any) -> Any:
+        if not isinstance(each, torch.Tensor):
+            return each
+        rows = (count, *each.shape[1:])
+        if each.is_floating_point():
+            return torch.randn(rows, generator=generator, dtype=precision)
+        if each.dtype == torch.bool:
+            return torch.ones(rows, dtype=torch.bool)
+        return torch.randint(0, bounds.get(name, 2), rows, generator=generator, dtype=each.dtype)
+
+    found = []
+    for _ in range(task.steps):
+        given = {name: drawn(name, each) for name, each in inputs.items()}
+        found.append((given, torch.randint(0, sizes[-1], (count, *sizes[1:-1]), generator=generator)))
+    return found
+
+
+def _observed(model: nn.Module, inputs: Mapping[str, Any], precision: Any) -> tuple[dict[str, int], tuple[int, ...]]:
+    """How many rows the tables have that inputs index, and the sizes of what the module returns."""
+    given = {
+        name: torch.zeros((2, *each.shape[1:]), dtype=precision if each.is_floating_point() else each.dtype)
+        if isinstance(each, torch.Tensor)
+        else each
+        for name, each in inputs.items()
+    }
+    bounds: dict[str, int] = {}
+
+    def hook(module: Any, arguments: Any, _: Any) -> None:
+        for name, each in given.items():
+            if arguments and isinstance(each, torch.Tensor) and arguments[0].data_ptr() == each.data_ptr():
+                bounds[name] = min(module.num_embeddings, bounds.get(name, module.num_embeddings))
+
+    handles = [m.register_forward_hook(hook) for m in model.modules() if isinstance(m, nn.Embedding)]
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            made = stages.first_tensor(model(**given))
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    return bounds, tuple(made.shape)
+
+
+def _parts(task: _Task, model: nn.Module) -> list[str]:
+    layers = [name for run in layout.deployment_of(task.plan).runs for name in run.layers]
+    return list(stages.blocks_of(model, layers).values())
+
+
+def _alone(task: _Task, model: nn.Module, batches: Any) -> dict[str, Any]:
+    """The same steps in one process, a micro-batch of the plan after the other."""
+    shape = layout.deployment_of(task.plan)
+    size = shape.micro_batch // shape.degree("batch")
+    count = shape.global_batch // size
+    outputs: list[dict[str, Any]] = []
+    optimizer = torch.optim.AdamW(model.parameters(), RATE)
+    losses: list[float] = []
+    norms: list[float] = []
+    gradients: dict[str, float] = {}
+    parts = _parts(task, model)
+    for step, (given, targets) in enumerate(batches):
+        total = 0.0
+        for index in range(count):
+            rows = slice(index * size, (index + 1) * size)
+            if step == 0:
+                outputs.append({})
+                handles = _noted(model, parts, outputs[-1])
+            part = {n: e[rows] if isinstance(e, torch.Tensor) else e for n, e in given.items()}
+            loss = cross_entropy(stages.first_tensor(model(**part)), targets[rows]) / count
+            loss.backward()
+            total += float(loss.detach())
+            for handle in handles if step == 0 else ():
+                handle.remove()
+        squares = {
+            name: float(p.grad.double().pow(2).sum()) if p.grad is not None else 0.0
+            for name, p in model.named_parameters()
+        }
+        losses.append(total)
+        norms.append(sum(squares.values()) ** 0.5)
+        gradients = gradients or squares
+        optimizer.step()
+        optimizer.zero_grad()
+    return {"losses": losses, "norms": norms, "gradients": gradients, "outputs": outputs, "parts": parts}
+
+
+def _noted(model: nn.Module, names: Sequence[str], found: dict[str, Any]) -> list[Any]:
+    """Note the first output of each part that this process has; the hooks that do."""
+
+    def hook(name: str) -> Any:
+        def note(_: Any, __: Any, made: Any) -> None:
+            found.setdefault(name, stages.first_tensor(made).detach().clone())
+
+        return note
+
+    own = [(name, stages.present(model, name)) for name in names]
+    return [module.register_forward_hook(hook(name)) for name, module in own if module is not None]
+
+
+def _together(
+    task: _Task, model: nn.Module, inputs: Any, batches: Any, folder: Path, rank: int, ranks: int
+) -> dict[str, Any]:
+    """The steps of one rank of the plan."""
+    parts = _parts(task, model)
+    dist.init_process_group(
+        "gloo",
+        init_method=(folder / "meeting").as_uri(),
+        rank=rank,
+        world_size=ranks,
+        timeout=datetime.timedelta(seconds=task.seconds),
+    )
+    parallel = apply(model, task.plan, example_inputs=inputs)
+    optimizer = torch.optim.AdamW(parallel.parameters(), RATE)
+    losses: list[float] = []
+    norms: list[float] = []
+    gradients: dict[str, float] = {}
+    outputs: dict[str, Any] = {}
+    handles = [
+        handle for stage in parallel.stages for handle in _noted(getattr(stage, "module", stage), parts, outputs)
+    ]
+    for given, targets in batches:
+        rows = slice(parallel.data_rank * parallel.batch, (parallel.data_rank + 1) * parallel.batch)
+        mine = {n: e[rows] if isinstance(e, torch.Tensor) else e for n, e in given.items()}
+        losses.append(float(parallel.step(mine, targets[rows])))
+        squares = {name: float(value) for name, value in parallel.squared_gradient_norms().items()}
+        norms.append(sum(squares.values()) ** 0.5)
+        gradients = gradients or squares
+        for handle in handles:
+            handle.remove()
+        handles = []
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.barrier()
+    return {
+        "losses": losses,
+        "norms": norms,
+        "gradients": gradients,
+        "outputs": outputs,
+        "place": _place(parallel),
+    }
+
+
+def _place(parallel: Parallel) -> dict[str, int]:
+    """Where a rank's activations lie in those of one process."""
+    shape, dense = parallel.meshes.shape, parallel.meshes.dense
+    return {
+        "micro_batch": parallel.data_rank * shape.micro_batches,
+        "cp": shape.cp,
+        "cp_rank": dense.get_local_rank("cp"),
+        "tp": shape.tp if shape.sequence_parallel else 1,
+        "tp_rank": dense.get_local_rank("tp"),
+    }
+
+
+def _differences(expected: dict[str, Any], ranks: Sequence[dict[str, Any]], tolerance: float) -> list[Difference]:
+    found = []
+    for what, key in (("loss", "losses"), ("gradient norm", "norms")):
+        for step, (one, other) in enumerate(zip(ranks[0][key], expected[key], strict=True)):
+            if _apart(one, other) > tolerance:
+                found.append(Difference(what, step, "", -1, one, other))
+    if not found:
+        return []
+    return [*_outputs_apart(expected, ranks, tolerance), *_gradients_apart(expected, ranks, tolerance), *found]
+
+
+def _outputs_apart(expected: dict[str, Any], ranks: Sequence[dict[str, Any]], tolerance: float) -> list[Difference]:
+    """Of the first module whose output differs, each rank that has it."""
+    for name in expected["parts"]:
+        found = []
+        for rank, result in enumerate(ranks):
+            if name not in result["outputs"]:
+                continue
+            whole = expected["outputs"][result["place"]["micro_batch"]][name]
+            seen = result["outputs"][name]
+            part = _share(whole, seen, result["place"])
+            if part is None:
+                found.append(Difference("number of elements", 0, name, rank, seen.numel(), whole.numel()))
+            elif _apart_tensors(seen, part) > tolerance:
+                found.append(Difference("norm of the output", 0, name, rank, float(seen.norm()), float(part.norm())))
+        if found:
+            return found
+    return []
+
+
+def _share(whole: Any, seen: Any, place: Mapping[str, int]) -> Any:
+    """The share of `whole` that a rank has."""
+    for ranks, rank in (("cp", "cp_rank"), ("tp", "tp_rank")):
+        if whole.shape != seen.shape and whole.dim() > 1 and place[ranks] > 1:
+            whole = whole.chunk(place[ranks], 1)[place[rank]]
+    return whole if whole.shape == seen.shape else None
+
+
+def _gradients_apart(expected: dict[str, Any], ranks: Sequence[dict[str, Any]], tolerance: float) -> list[Difference]:
+    """Parameters whose gradient has another norm in the first step, the most different first."""
+    seen = ranks[0]["gradients"]
+    scale = expected["norms"][0] ** 2
+    rows = []
+    for name, square in expected["gradients"].items():
+        one = seen.get(name, 0.0)
+        if abs(one - square) > tolerance * max(square, 1e-3 * scale):
+            rows.append(Difference("gradient norm", 0, name, -1, one**0.5, square**0.5))
+    return sorted(rows, key=lambda each: -_apart(each.value, each.expected))[:8]
+
+
+def _apart(one: float, other: float) -> float:
+    return abs(one - other) / max(abs(other), 1e-30) if one == one else float("inf")
+
+
+def _apart_tensors(one: Any, other: Any) -> float:
+    return float((one.double() - other.double()).norm() / other.double().norm().clamp_min(1e-30))

@@ -1,0 +1,127 @@
+"""Expert parallelism: tokens travel to the ranks that hold the experts they chose, and back (GShard, arXiv 2006.16668).
+
+Experts are a module whose parameters have the experts in front, called with tokens, the experts that each chose and
+their shares, as transformers' are.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+from nest.deployment import Deployment
+from nest.errors import InputError
+from nest_torch.parallel.layout import Meshes
+from nest_torch.parallel.splits import EXPERTS, Split, rank_by_rank
+from nest_torch.parallel.stages import present
+from nest_torch.parallel.tensors import entering, moved, replace_forward, resize, use_shards
+
+
+def split_experts(model: nn.Module, found: Mapping[str, Split], meshes: Meshes) -> None:
+    """Split the routed experts of a module over the ranks of its plan.
+
+    Raises:
+        InputError: they do not divide evenly.
+    """
+    if meshes.experts is None:
+        return
+    for path, split in found.items():
+        module = present(model, path)
+        if split.expert and module is not None:
+            _split(module, split, meshes)
+
+
+def _split(module: nn.Module, split: Split, meshes: Meshes) -> None:
+    shape = meshes.shape
+    assert meshes.experts is not None
+    mesh = meshes.experts["ep", "etp"]
+    count = 0
+    for name, cuts in split.cuts.items():
+        placements: list[Any] = [Replicate(), Replicate()]
+        parameter = getattr(module, name)
+        laid = parameter.detach()
+        for cut in cuts:
+            over_experts = cut.axis == EXPERTS
+            ranks = shape.ep if over_experts else shape.etp
+            if cut.size % ranks:
+                raise InputError(f"{split.path}: {cut.size} {cut.axis} do not divide evenly over {ranks} ranks.")
+            placements[0 if over_experts else 1] = Shard(cut.dim)
+            laid = rank_by_rank(laid, cut, ranks)
+            count = cut.size if over_experts else count
+            resize(module, cut.size, ranks)
+        laid = distribute_tensor(laid, mesh, placements, src_data_rank=None)
+        setattr(module, name, nn.Parameter(laid, requires_grad=parameter.requires_grad))
+    if not count:
+        raise InputError(f"{split.path} holds routed experts in a form that nest_torch.apply does not split.")
+    scale = _gradient_scale(shape)
+    use_shards(module, lambda _, parameter: _Scaled.apply(parameter.to_local(), scale), list(split.cuts))
+    replace_forward(module, _dispatched(module, count, meshes))
+
+
+def _gradient_scale(shape: Deployment) -> float:
+    """What makes the mean over data-parallel ranks of what arrives at the ranks that hold an expert.
+
+    Each of `ep` ranks brings tokens of its own; FSDP takes the mean over the ranks that hold the same experts only.
+    Where tensor-parallel ranks are more than expert-tensor-parallel ones, each token arrives several times.
+    """
+    ranks = shape.data_parallel * shape.cp
+    copies = shape.world_size // (shape.stages * shape.ep * shape.etp)
+    return copies / ranks / (shape.tp // shape.etp)
+
+
+class _Scaled(torch.autograd.Function):  # type: ignore[misc]
+    """A tensor as it is, whose gradient is scaled."""
+
+    @staticmethod
+    def forward(context: Any, source: Any, scale: float) -> Any:
+        context.scale = scale
+        return source.view_as(source)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return gradient * context.scale, None
+
+
+def _dispatched(module: nn.Module, experts: int, meshes: Meshes) -> Callable[..., Any]:
+    """The forward pass of experts over the ranks of `ep`, each expert's own products over those of `etp`."""
+    assert meshes.experts is not None
+    group, inner = meshes.experts["ep"].get_group(), meshes.experts["etp"]
+    ranks = meshes.shape.ep
+    own = experts // ranks
+
+    def products(forward: Callable[..., Any], tokens: Any, chosen: Any, shares: Any) -> Any:
+        if meshes.shape.etp == 1:
+            return forward(tokens, chosen, shares)
+        return moved(forward(entering(tokens, inner), chosen, shares), inner, Partial(), Replicate())
+
+    def around(forward: Callable[..., Any], tokens: Any, chosen: Any, shares: Any) -> Any:
+        if ranks == 1:
+            return products(forward, tokens, chosen, entering(shares, inner) if meshes.shape.etp > 1 else shares)
+        flat = chosen.reshape(-1)
+        order = torch.argsort(flat // own, stable=True)
+        source = order // chosen.shape[-1]
+        sent = torch.bincount(flat // own, minlength=ranks)
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent, group=group)
+        there, back = received.tolist(), sent.tolist()
+        arrived = all_to_all_single_autograd(tokens[source], there, back, group)
+        which = flat.new_empty(sum(there))
+        dist.all_to_all_single(which, flat[order].contiguous(), there, back, group=group)
+        ones = arrived.new_ones(arrived.shape[0], 1, dtype=shares.dtype)
+        made = products(forward, arrived, (which % own).unsqueeze(-1), ones)
+        # Every rank takes part in every exchange of the backward pass, whether or not a token came to its experts.
+        made = made + arrived * 0 + sum(parameter.reshape(-1)[0] for parameter in _local(module)) * 0
+        home = all_to_all_single_autograd(made, back, there, group)
+        weighted = home * shares.reshape(-1)[order].unsqueeze(-1).to(home.dtype)
+        return torch.zeros_like(tokens).index_add(0, source, weighted)
+
+    return around
+
+
+def _local(module: nn.Module) -> list[Any]:
+    found = list(module.parameters(recurse=False))
+    return [each.to_local() if isinstance(each, DTensor) else each for each in found]

@@ -1,0 +1,94 @@
+"""A module planned for PyTorch: captured, and planned among what `nest_torch.apply` runs."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+import nest
+from nest.errors import InputError
+from nest.graph import OperatorGraph, axis_size
+from nest.spec import PlanDocument
+from nest_torch.capturing import capture
+from nest_torch.parallel.splits import TENSOR, splits
+from nest_torch.parallel.stages import named_inputs
+
+TARGET = "pytorch"
+"""Name of the exporter whose limits hold."""
+
+KEYS = ("training", "strategies", "search", "constraints", "fixed", "costs", "collectives")
+"""Sections of a problem that may be given beside model and cluster."""
+
+
+def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **problem: Any) -> PlanDocument:
+    """The fastest plan of a module on a cluster, among those that `nest_torch.apply` runs; a plan like any other.
+
+    Args:
+        model: a `torch.nn.Module`; on the meta device its weights take no memory.
+        example_inputs: one sample or more, by name or in order, of which only sizes and types count; the first
+            dimension is the batch.
+        cluster: a name that `nest clusters` lists, or the section of a problem.
+        problem: further sections of a problem, such as `training={"global_batch": 64}` (docs/reference/problem.md).
+
+    Raises:
+        InputError: the module cannot be captured, or the problem cannot be used.
+    """
+    strange = next((key for key in problem if key not in KEYS), None)
+    if strange is not None:
+        raise InputError(f"{strange!r} is no section of a problem that plan takes; it takes {', '.join(KEYS)}.")
+    device = next(model.parameters()).device
+    inputs = {
+        name: each.to(device) if isinstance(each, torch.Tensor) else each
+        for name, each in named_inputs(model, example_inputs).items()
+    }
+    graph = capture(model, (), keywords=inputs)
+    lengths = {axis_size(operator.space, "sequence") for operator in graph.operators}
+    training = {"sequence_length": max(lengths), "precision": _precision(model), **problem.get("training", {})}
+    return nest.solve(
+        {
+            **problem,
+            "nest": 1,
+            "model": graph,
+            "cluster": {"name": cluster} if isinstance(cluster, str) else dict(cluster),
+            "training": training,
+            "search": {"target": TARGET, **problem.get("search", {})},
+            "strategies": {**_strategies(model, graph), **problem.get("strategies", {})},
+            "constraints": [*_constraints(graph), *problem.get("constraints", [])],
+        }
+    )
+
+
+def _precision(model: nn.Module) -> str:
+    """The format that most parameters have."""
+    sizes = {"torch.float32": 0, "torch.bfloat16": 0, "torch.float16": 0}
+    for parameter in model.parameters():
+        sizes[str(parameter.dtype)] = sizes.get(str(parameter.dtype), 0) + parameter.numel()
+    most = max(sizes, key=lambda name: sizes[name])
+    return {"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(most, "fp32")
+
+
+def _strategies(model: nn.Module, graph: OperatorGraph) -> dict[str, list[int]]:
+    """Strategies that the module's code leaves no room for."""
+    found = {}
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        found["cp"] = [1]
+    split = (path for path, each in splits(graph, model).items() if each.cuts and not each.expert)
+    if any(isinstance(model.get_submodule(path), nn.MultiheadAttention) for path in split):
+        found["tp"] = [1]  # Its forward pass counts heads and channels of the whole.
+    return found
+
+
+def _constraints(graph: OperatorGraph) -> Iterator[str]:
+    """Degrees that divide what is split: `apply` holds no head twice."""
+    sizes = {
+        size
+        for operator in graph.operators
+        for parameter in operator.parameters
+        for axis, size in parameter.shape
+        if axis in TENSOR and axis != "vocab"
+    }
+    yield from (f"{size} % tp == 0" for size in sorted(sizes))
+    if any(parameter.group == "expert" for operator in graph.operators for parameter in operator.parameters):
+        yield "etp <= tp"
