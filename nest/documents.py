@@ -17,6 +17,7 @@ from nest.formulate.cost_breakdown import collectives_inside
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
+from nest.formulate.pools import refuse_pools
 from nest.formulate.problem import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.guard import Guarded, attribute
@@ -49,7 +50,8 @@ def plan_summary(
     known_facts = model_facts(problem, known)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
     names = [level.name for level in instance.cluster.levels]
-    summary = {"levels": names, **figures(instance, solution, priced, facts)}
+    levels = {"levels": names} if instance.pools is None else {}
+    summary = {**levels, **figures(instance, solution, priced, facts)}
     if formulation is None:
         return summary
     inside = collectives_inside(formulation, solution, priced)
@@ -237,7 +239,7 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
     if report.ok:
         report = report.with_(contenders_report(plan, instance, formulation, problem, known))
     if report.ok and plan.runs_on is not None:
-        summed = evolve(plan, summary={**plan.summary, "devices": instance.cluster.size})
+        summed = evolve(plan, summary={**plan.summary, "devices": instance.size})
         report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))
     return report
 
@@ -287,6 +289,8 @@ def verdict(
     """
     from nest.solve.cpsat import Price
     from nest.solve.cpsat import verify as prove
+
+    refuse_pools(problem.cluster, "the proof by CP-SAT")
 
     def pricing(solution: Solution) -> Price:
         priced = evaluate(instance, solution)

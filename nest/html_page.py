@@ -8,6 +8,7 @@ from nest.catalogue import unknown_name
 from nest.documents import plan_summary
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_formulation
+from nest.formulate.pools import refuse_pools
 from nest.formulate.problem import Source, carried_problem, naming, read_record
 from nest.hooks.registry import Registry
 from nest.io import structure
@@ -78,6 +79,7 @@ def page_of(
     check_effort(time_limit)
     with naming(plan):
         read = read_record(plan, PlanDocument)[0]
+    refuse_pools(read.problem["cluster"], "`nest report`")
     with naming(plan, "problem"):
         if read.status == "infeasible":
             return _without_plan(read, known, without, time_limit, progress)

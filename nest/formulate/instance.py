@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from math import gcd
 from typing import Any
 
 from attrs import evolve
 
 from nest.catalogue import optimizer, precision, unknown_name
+from nest.deployment import Limits
 from nest.errors import InputError, InputErrors
 from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.partition import branched_regions, inseparable_operators
+from nest.formulate.pools import any_cluster, measured_pools, refuse_chunks
 from nest.formulate.price import Formulation as Formulation
 from nest.formulate.price import Pricing, candidate
 from nest.formulate.priced_models import PricedModels, pricing_key
@@ -30,7 +31,6 @@ from nest.formulate.space import (
 )
 from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block, OperatorGraph
-from nest.hooks.planning import PlannerContext, assessed
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import (
@@ -41,7 +41,7 @@ from nest.instance import (
     LayerGraph,
     Level,
     OnRings,
-    Result,
+    Pools,
     SearchProgress,
 )
 from nest.solve.effort import FEW, Deadline
@@ -94,6 +94,8 @@ def formulate(
     limits = target_limits(problem, registry)
     if limits is not None:
         problem = within(problem, limits, registry)
+    if problem.cluster.pools is not None:
+        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding)
     cluster, device = build_cluster(problem.cluster, registry)
     cluster, device = as_measured(cluster, device, problem)
     cluster = with_memory_risk(cluster, problem)
@@ -137,58 +139,41 @@ def formulate(
     return instance, formulation
 
 
-def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], known: Registry) -> Instance:
-    """`instance` with all that depends on the network priced anew for `levels`; which plans are allowed stays.
-
-    Candidates keep their places; one that the other network, of as many devices, does not admit keeps its price.
-    """
-    strategies = dict(problem.strategies)
-    if problem.model is not None:  # A network of fewer levels may admit degrees that nobody asks for.
-        names = dict.fromkeys(name for each in instance.candidates for name in each.degrees)
-        strategies = {
-            name: tuple(sorted({each.degrees.get(name, 1) for each in instance.candidates})) for name in names
-        }
-    # What a target and `fixed` leave is in the instance's space, which is kept.
-    problem_there = evolve(
-        problem,
-        strategies=strategies,
-        search=evolve(problem.search, target=None),
-        fixed=None,
-        constraints=(),
-    )
-    there = build_instance(problem_there, known, levels=tuple(levels))
-    priced = {each.name: each for each in there.candidates}
-    candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
-    return evolve(instance, cluster=there.cluster, candidates=candidates, collectives=there.collectives, network=None)
-
-
-def planner_context(
+def _on_pools(
     problem: Problem,
-    instance: Instance,
-    known: Registry,
-    search: Callable[[Instance], Result],
-    *,
-    seed: int,
-    evaluations: int,
-) -> PlannerContext:
-    """What a registered planner may use beside the instance of a self-contained problem.
-
-    `search` is the exact dynamic program, `seed` that of random numbers, and `evaluations` the number of plans that a
-    planner which tries plans out may price.
-    """
-    return PlannerContext(
-        seed=seed,
-        evaluations=evaluations,
-        assess=partial(assessed, instance),
-        search=search,
-        on_network=lambda levels: on_network(problem, instance, levels, known),
+    registry: Registry,
+    progress: Callable[[SearchProgress], None] | None,
+    deadline: Deadline,
+    limits: Limits | None,
+    binding: bool,
+) -> tuple[Instance, Formulation]:
+    """The instance of a problem with `cluster.pools`, and what it was made of; arguments as of `formulate`."""
+    pools, devices = measured_pools(problem)
+    cluster = pools.members[0].cluster
+    if problem.profile is not None:
+        formulation = _from_profile(problem, registry, cluster, pools)
+    else:
+        raise InputError("cluster.pools: a model cannot be priced on several kinds of device yet; give a profile.")
+    space = build_space(problem, registry, formulation, devices[0], limits, binding)
+    refuse_chunks(space.schedules)
+    return (
+        Instance(
+            cluster=cluster,
+            graph=formulation.graph,
+            candidates=formulation.candidates,
+            space=space,
+            collectives=chosen(registry.collective_models(), problem.collectives, "collectives", "collective model"),
+            complete=formulation.complete,
+            pools=pools,
+        ),
+        formulation,
     )
 
 
-def _from_profile(problem: Problem, registry: Registry, cluster: Cluster) -> Formulation:
+def _from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: Pools | None = None) -> Formulation:
     profile = problem.profile
     assert isinstance(profile, ProfileSpec)
-    candidates = profile_candidates(profile, cluster, problem.training.global_batch)
+    candidates = profile_candidates(profile, cluster, problem.training.global_batch, pools)
     degrees = {name for each in candidates for name in each.degrees}
     limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
     allowed = tuple(
@@ -376,7 +361,7 @@ def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
 
 def _checks(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
     """Calls that are independent of each other; each raises an error or does nothing."""
-    yield lambda: build_cluster(problem.cluster, registry)
+    yield lambda: any_cluster(problem.cluster, registry)
     yield from _lists(problem, registry)
     yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
     yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")

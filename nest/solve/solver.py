@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from nest.errors import InputError
 from nest.instance import Instance, Result, Solution
 from nest.solve.effort import Deadline
 from nest.solve.search import Progress
@@ -31,6 +32,10 @@ def solve(
         InputError: a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
     """
+    if instance.pools is not None:
+        raise InputError(
+            "cluster.pools: plans on several kinds of device are priced and checked, but not searched yet."
+        )
     if instance.network is not None:
         from nest.solve.placement.search import solve as solve_on_network
 

@@ -11,7 +11,9 @@ from nest.catalogue import unknown_name
 from nest.deployment import LaunchOptions
 from nest.errors import InputError, InternalError
 from nest.formulate.decisions import contributors, on_other_problem
-from nest.formulate.instance import build_instance, planner_context
+from nest.formulate.instance import build_instance
+from nest.formulate.planner_context import planner_context
+from nest.formulate.pools import refuse_pools
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
@@ -168,6 +170,7 @@ def comparison(
     Raises:
         InputError: a file cannot be used.
     """
+    refuse_pools(ours.problem["cluster"], "`nest compare`")
     makers = [(name, partial(task.planned, name)) for name in names]
     makers += [(str(path), partial(task.given, str(path), "a plan file", plan)) for path, plan in plans]
     for framework, files in flags.items():

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from nest.formulate.instance import build_instance, planner_context
+from nest.formulate.instance import build_instance
+from nest.formulate.planner_context import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.io import structure
