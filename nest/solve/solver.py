@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nest.errors import InputError
 from nest.instance import Instance, Result, Solution
 from nest.solve.effort import Deadline
 from nest.solve.search import Progress
@@ -33,9 +32,9 @@ def solve(
         NoPlanYet: the deadline is over, and there is no plan.
     """
     if instance.pools is not None:
-        raise InputError(
-            "cluster.pools: plans on several kinds of device are priced and checked, but not searched yet."
-        )
+        from nest.solve.dp.pool_solver import solve as solve_on_pools
+
+        return solve_on_pools(instance, time_limit, progress, known=known, **options)
     if instance.network is not None:
         from nest.solve.placement.search import solve as solve_on_network
 
