@@ -8,12 +8,13 @@ from attrs import evolve
 
 from nest.catalogue import network_levels
 from nest.errors import InputError
-from nest.formulate.cluster import as_measured, build_cluster, build_pool, with_memory_risk
+from nest.formulate.cluster import as_measured, build_cluster, build_pool, described, with_memory_risk
 from nest.formulate.stack import data_parallel_exposure
 from nest.hooks.registry import Registry
 from nest.instance import Link, Pool, Pools, chunks_of, copies_of
 from nest.instance.schedule import ChunkedSchedule, Schedule
-from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, Problem
+from nest.io import is_file_name
+from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PoolSpec, Problem
 from nest.units import listed
 
 
@@ -51,6 +52,16 @@ def _link(spec: BetweenSpec, place: str) -> Link:
     except InputError as error:
         raise InputError(str(error).replace(f"{place}[0]", place)) from None
     return Link(level.bandwidth, level.latency)
+
+
+def pools_in_place(pools: tuple[PoolSpec, ...], base: Path | None) -> tuple[PoolSpec, ...]:
+    """The pools with what files say of their devices read in."""
+    return tuple(
+        evolve(each, device=described(each.device, base, f"cluster.pools[{index}].device"))
+        if isinstance(each.device, str) and is_file_name(each.device)
+        else each
+        for index, each in enumerate(pools)
+    )
 
 
 def measured_pools(problem: Problem) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:

@@ -110,10 +110,12 @@ def _over(written: Overlap, usual: Overlap) -> Overlap:
 
 
 def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
-    """The device of a cluster in place; None: it has none, or one of a name that is unknown.
+    """The device of a cluster in place, of pools the first one's; None: it has none, or one of a name that is unknown.
 
     That is told with what else is wrong, when the problem is formulated.
     """
+    if cluster.pools is not None:
+        return device_of(cluster.pools[0].cluster)
     named = known_cluster(cluster.name)
     device = cluster.device or (None if named is None else named.device)
     return devices().get(device) if isinstance(device, str) else device

@@ -60,13 +60,14 @@ class ModelFacts:
     Attributes:
         sequence_length: tokens per sample.
         flops_per_token: model FLOP per token of both passes (`nest models` prints the convention).
-        peak: matrix peak of a device at the precision trained in, FLOP per second.
+        peaks: matrix peak of a device at the precision trained in, FLOP per second, by the name of its pool; "" where
+            the cluster has none.
         trained: what is trained, in words (`what`), its `parameters`, and `of` how many; None: all.
     """
 
     sequence_length: int
     flops_per_token: float
-    peak: float
+    peaks: Mapping[str, float]
     trained: Mapping[str, Any] | None = None
 
 
@@ -143,7 +144,10 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
         tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
         summary["tokens_per_second"] = tokens
         summary["tokens_per_second_per_device"] = tokens / used
-        summary["model_flops_utilisation"] = facts.flops_per_token * tokens / (used * facts.peak)
+        pools = [instance.candidates[stage.candidate].pool or "" for stage in solution.stages]
+        widths = [stage.width for stage in priced.stages]
+        peak = solution.replicas * sum(width * facts.peaks[pool] for width, pool in zip(widths, pools, strict=True))
+        summary["model_flops_utilisation"] = facts.flops_per_token * tokens / peak
     return summary
 
 

@@ -202,7 +202,7 @@ class ClusterSpec:
     price: float | None = field(default=None, validator=above(0))
     assumed: tuple[str, ...] | None = None
     pools: tuple[PoolSpec, ...] | None = field(default=None, validator=not_empty)
-    between: tuple[BetweenSpec, ...] | None = field(default=None, validator=not_empty)
+    between: tuple[BetweenSpec, ...] | None = None
 
     def __attrs_post_init__(self) -> None:
         errors = [*self._beside_pools(), *self._pool_errors()]

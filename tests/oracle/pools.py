@@ -219,8 +219,8 @@ class Search:
         profile = self.problem["profile"]
         every = partitions(len(profile["layers"]), profile["edges"])
         allowed = [each for each in every if self.rules.allow_partition(each)]
-        for shared in self.shared():
-            self.known = {}
+        for *shared, used, chosen in self.shared_settings():
+            self.settings, self.chosen, self.known = used, chosen, {}
             for partition in sorted(allowed, key=len, reverse=True):
                 for pools in product(self.settings, repeat=len(partition)):
                     if set(pools) == set(self.settings):
@@ -233,8 +233,8 @@ class Search:
         )
         return Answer(least, plan, None)
 
-    def shared(self):
-        """What all stages share; `settings` is then that of each pool used, all of which must be."""
+    def shared_settings(self):
+        """What all stages share, and the setting and the candidate of each pool used."""
         profile, search = self.problem["profile"], self.problem.get("search")
         orders, degrees = given(search, "rank_order", RANK_ORDERS), zero_degrees_of(self.problem)
         usable = [each for each in profile["candidates"] if self.cluster.networks[each["pool"]].admits(each["width"])]
@@ -252,8 +252,7 @@ class Search:
                     continue
                 own = {each["pool"]: self.cluster.setting(each, replicas, order, pipeline, degree) for each in chosen}
                 if all(own[each["pool"]].shards_evenly(each) for each in chosen):
-                    self.settings, self.chosen = own, {each["pool"]: each for each in chosen}
-                    yield pipeline, replicas, order, degree
+                    yield pipeline, replicas, order, degree, own, {each["pool"]: each for each in chosen}
 
     def remembered(self, key, make):
         if key not in self.known:

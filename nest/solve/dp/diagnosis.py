@@ -69,7 +69,8 @@ def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str
     where = f", one of pool {pool!r}," if pool else ""
     return (
         f"Memory is tightest: the least that any plan needs on its fullest device{where} is "
-        f"{_exactly(needed)}{expected} against a capacity of {_exactly(capacity)}, {needed - capacity:.6g} bytes too many. "
+        f"{_exactly(needed)}{expected} against a capacity of {_exactly(capacity)}, "
+        f"{needed - capacity:.6g} bytes too many. "
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )

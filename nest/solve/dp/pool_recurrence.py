@@ -224,7 +224,7 @@ class PoolRecurrence:
         return future
 
     def _neighbours(self, member: int, number: int) -> Iterator[tuple[int, int, slice]]:
-        """Places of block `number` from the end of a pool, with a row, and the places of the next that are behind it."""
+        """Places of a pool's block `number` from the end, with a row and the places of the block behind over that."""
         spare, steps = self._spare[member], self.members[member].steps
         first = self.counts[member] - number
         if not spare:
