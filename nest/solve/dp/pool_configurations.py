@@ -6,16 +6,19 @@ from math import inf
 
 import numpy
 from attrs import define, field, frozen
+from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, Pools, Schedule, Weights, chunks_of
+from nest.instance import Array, Candidate, Instance, Pools, Schedule, Weights, chunks_of
 from nest.solve.dp.choices import Choice, part_rows
 from nest.solve.dp.configurations import Admitted, Configuration, Tally, stage_counts, zero_degrees
-from nest.solve.dp.placement import replica_size
 from nest.solve.dp.rules import Exclusions, MixedRules, plan_values
 from nest.spec.constraints import Value
 
 Candidates = tuple[int, ...]
 """A candidate of each pool that plans use, in the order of the pools."""
+
+Quick = tuple[int, int, tuple[int, ...], list[int], float]
+"""Replicas, micro-batches, slots of a replica in each pool, numbers of stages, and a step time that no plan beats."""
 
 
 @frozen(eq=False)
@@ -96,6 +99,7 @@ class PoolListing:
     _admitted: Admitted = field(init=False)
     _left: dict[tuple[object, ...], tuple[dict[str, Value], tuple[Choice, ...]]] = field(factory=dict, init=False)
     _weights: dict[tuple[object, ...], tuple[Array, list[Weights]]] = field(factory=dict, init=False)
+    _least_weights: dict[tuple[object, ...], float] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._rules = MixedRules(self.instance, self.exclusions)
@@ -136,35 +140,66 @@ class PoolListing:
         most = min(cluster.size // each.width for cluster, each in zip(clusters, every, strict=True))
         most = min(most, instance.space.global_batch // every[0].samples)
         compute = self.compute[candidates] = Compute.of(instance, candidates)
-        batches = [(replicas, instance.micro_batches(every[0], replicas)) for replicas in range(1, most + 1)]
-        self.exclusions.batch += sum(micro_batches is None for _, micro_batches in batches)
+        batches = self._batches(every[0], most)
+        blocks = numpy.array([own.size // each.width for own, each in zip(clusters, every, strict=True)])
+        kept: dict[tuple[str, int], list[Quick]] = {}
         for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
-            for replicas, micro_batches in batches:
-                if micro_batches is None:
-                    continue
-                sizes = [replica_size(own, each.width, replicas) for own, each in zip(clusters, every, strict=True)]
-                slots = [size // each.width for size, each in zip(sizes, every, strict=True)]
-                counts = [
-                    count
-                    for count in stage_counts(instance, min(sum(slots), self.most_stages))
-                    if count >= len(candidates)
-                ]
-                counts = list(self._admitted.among(schedule, micro_batches, counts))
-                bounds = self._bounds(compute, schedule, micro_batches, slots, counts)
-                within = bounds <= self.limit
-                self.exclusions.slow += len(counts) - int(within.sum())
-                counts = [count for count, fast in zip(counts, within, strict=True) if fast]
-                if not counts:
-                    continue
-                least = float(bounds[within].min())
+            key = (schedule.name, chunks_of(schedule))
+            if key not in kept:
+                kept[key] = list(self._quick(compute, schedule, batches, blocks))
+            for replicas, micro_batches, own_slots, counts, least in kept[key]:
+                size = sum(count * each.width for count, each in zip(own_slots, every, strict=True))
                 for degree in zero_degrees(instance, every, replicas, self.exclusions):
                     shared = (replicas, micro_batches, rank_order, schedule)
-                    for members, tally, allowed in self._allowed(candidates, shared, degree, counts, sum(sizes)):
-                        yield (
-                            least,
-                            Configuration(order, members, *shared, sum(sizes), allowed, degree, tally),
-                        )
+                    for members, tally, allowed in self._allowed(candidates, shared, degree, counts, size):
+                        yield least, Configuration(order, members, *shared, size, allowed, degree, tally)
                         order += 1
+
+    def _batches(self, candidate: Candidate, most: int) -> list[tuple[int, int]]:
+        """Numbers of replicas up to `most` that can share the batch, with their micro-batches."""
+        found = [(replicas, self.instance.micro_batches(candidate, replicas)) for replicas in range(1, most + 1)]
+        self.exclusions.batch += sum(micro_batches is None for _, micro_batches in found)
+        return [(replicas, micro_batches) for replicas, micro_batches in found if micro_batches is not None]
+
+    def _quick(
+        self, compute: Compute, schedule: Schedule, batches: Sequence[tuple[int, int]], blocks: NDArray[numpy.int64]
+    ) -> Iterator[Quick]:
+        """Of these replicas and micro-batches those with plans that may be fast enough, by compute alone.
+
+        Returns: with each the slots of a replica in each pool, numbers of stages, and a step time that no plan beats.
+            `blocks` are all that a pool has room for, shape `(pools,)`.
+        """
+        if not batches:
+            return
+        pools, most = len(blocks), self.most_stages
+        replicas = numpy.array([each for each, _ in batches])
+        slots = blocks // replicas[:, None]
+        stages = numpy.minimum(slots.sum(axis=1), most)
+        together = (slots / numpy.maximum(compute.whole, 1e-300)).sum(axis=1)
+        weights = numpy.array([self._least_weight(schedule, micro_batches) for _, micro_batches in batches])
+        fast = weights * numpy.maximum(compute.share / together, compute.longest) <= self.limit
+        self.exclusions.slow += int(numpy.maximum(stages - pools + 1, 0)[~fast].sum())
+        for place in numpy.flatnonzero(fast).tolist():
+            (own, micro_batches), room = batches[place], tuple(slots[place].tolist())
+            counts: Sequence[int] = [
+                count for count in stage_counts(self.instance, int(stages[place])) if count >= pools
+            ]
+            counts = self._admitted.among(schedule, micro_batches, counts)
+            bounds = self._bounds(compute, schedule, micro_batches, room, counts)
+            within = bounds <= self.limit
+            self.exclusions.slow += len(counts) - int(within.sum())
+            left = [count for count, quick in zip(counts, within.tolist(), strict=True) if quick]
+            if left:
+                yield own, micro_batches, room, left, float(bounds[within].min())
+
+    def _least_weight(self, schedule: Schedule, micro_batches: int) -> float:
+        """The least weight of the slowest stage, whatever the number of stages."""
+        key = (schedule.name, chunks_of(schedule), micro_batches)
+        if key not in self._least_weights:
+            counts = self._admitted.among(schedule, micro_batches, range(1, self.most_stages + 1))
+            weights = (self.instance.space.weights(schedule, micro_batches, count).slowest for count in counts)
+            self._least_weights[key] = min(weights, default=inf)
+        return self._least_weights[key]
 
     def _bounds(
         self, compute: Compute, schedule: Schedule, micro_batches: int, slots: Sequence[int], counts: Sequence[int]

@@ -16,6 +16,7 @@ from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.pool_bounds import least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
 from nest.solve.dp.pool_recurrence import NONE, Counts, Grid, PoolMember, PoolRecurrence, side_by_side
+from nest.solve.dp.pool_shares import Curves, LeanCurves, TableCurves, most_held
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.search import Bounded, Incumbent, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
@@ -25,6 +26,9 @@ TABLE_BYTES = 256 * 2**20
 
 ENTRY_BYTES = 400 * 2**20
 """Most bytes of entries of a recurrence: what needs more is left unsearched, which the answer says."""
+
+STEPS = 16
+"""Parts of a range of times in which the slowest stage's is looked for."""
 
 FEW_PAIRS = 2**16
 """Stages up to which all their least times are kept while bounds are computed."""
@@ -41,6 +45,7 @@ class PoolNode:
         split: stages in each pool; empty while they are open.
         floor: bounds of the three terms once they are decided.
         combinations: as of `Node`: of the splits of a number of stages the last one counts for all.
+        screened: whether its bound knows what of the model stages can have.
     """
 
     search: "PoolSearch"
@@ -49,6 +54,7 @@ class PoolNode:
     split: Counts = ()
     floor: Floor | None = None
     combinations: int = 1
+    screened: bool = False
 
     @property
     def leaf(self) -> bool:
@@ -61,7 +67,9 @@ class PoolNode:
         return all(kind == (candidates, self.configuration.replicas, count) for count in self.counts)
 
     def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
-        """A leaf for each number of stages in each pool that may beat `limit`."""
+        """First a node for each number of stages, then a leaf for each number in each pool that may beat `limit`."""
+        if not self.screened:
+            return self.search.screened(self.configuration, self.counts, limit, pruned)
         return self.search.split(self.configuration, self.counts, limit, pruned)
 
     def quick(self) -> Incumbent | None:
@@ -75,6 +83,15 @@ class PoolNode:
         return self.search.best_plan(self.configuration, self.split, self.floor, limit, pruned)
 
 
+@frozen(eq=False)
+class KnownTables:
+    """Stages of one pool that take at most `limit` seconds per micro-batch, and the bytes that their tables take."""
+
+    limit: float
+    curves: TableCurves
+    bytes: int
+
+
 @define(eq=False)
 class PoolSearch(CutSearch):
     """Plans in two pools or more.
@@ -86,7 +103,7 @@ class PoolSearch(CutSearch):
 
     bounds: Sequence[float] = ()
     compute: dict[Candidates, Compute] = field(factory=dict)
-    _tables: "OrderedDict[Hashable, tuple[float, StageTables]]" = field(factory=OrderedDict, init=False)
+    _tables: OrderedDict[Hashable, KnownTables] = field(factory=OrderedDict, init=False)
     _table_bytes: int = field(default=0, init=False)
 
     def nodes(self) -> list[Bounded]:
@@ -116,6 +133,34 @@ class PoolSearch(CutSearch):
         pool = self.instance.pool_of(index)
         return self.once(("slots", pool, *decided), lambda: slots(self.instance.cluster_of(index), *decided))
 
+    def screened(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """A node for each number of stages that may beat `limit`, by what of the model its stages can have."""
+        compute = self.compute[tuple(index for index, _ in configuration.members)]
+        room = [self._slots(configuration, index).count for index, _ in configuration.members]
+        least = dict(zip(counts, compute.slowest(room, counts).tolist(), strict=True))
+        limits: dict[int, float] = {}
+        for count in counts:
+            objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
+            if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
+                limits[count] = objective.time_limit(limit, total)
+        pruned["bound from compute"] += len(counts) - len(limits)
+        nodes = []
+        longest = max(limits.values(), default=0.0)
+        for count, time_limit in limits.items():
+            lean = [self._lean(configuration, place) for place in range(len(room))]
+            slowest = self._least_slowest(configuration, count, lean, (least[count], time_limit), compute)
+            if slowest < inf:
+                known = [self._known_tables(configuration, place, longest).curves for place in range(len(room))]
+                slowest = self._least_slowest(configuration, count, known, (slowest, time_limit), compute)
+            if slowest < inf:
+                objective = self.objective(configuration, count)
+                bound = objective.slowest * slowest + compute.total(self.weights(configuration, count))
+                nodes.append(self._bounded(bound, PoolNode(self, configuration, (count,), screened=True)))
+        pruned["shares of the model that stages can have"] += len(limits) - len(nodes)
+        return nodes
+
     def split(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
@@ -124,18 +169,16 @@ class PoolSearch(CutSearch):
         room = [self._slots(configuration, index).count for index, _ in configuration.members]
         slowest = compute.slowest(room, counts)
         least = dict(zip(counts, slowest.tolist(), strict=True))
-        quick = []
+        limits: dict[int, float] = {}
         for count in counts:
             objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
             if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
-                quick.append(count)
-        pruned["bound from compute"] += len(counts) - len(quick)
-        if not quick:
+                limits[count] = objective.time_limit(limit, total)
+        pruned["bound from compute"] += len(counts) - len(limits)
+        if not limits:
             return []
-        time_limit = max(
-            self.objective(configuration, each).time_limit(limit, compute.total(self.weights(configuration, each)))
-            for each in quick
-        )
+        quick = list(limits)
+        time_limit = max(limits.values())
         members = self.members(configuration, time_limit)
         leaves, found = [], self._floors(configuration, members, tuple(quick), time_limit)
         widths = self._widths(configuration)
@@ -154,6 +197,29 @@ class PoolSearch(CutSearch):
             ]
             pruned["memory of a stage, or a stage too slow"] += not of_count
         return leaves
+
+    def _least_slowest(
+        self,
+        configuration: Configuration,
+        stages: int,
+        curves: Sequence[Curves],
+        between: tuple[float, float],
+        compute: Compute,
+    ) -> float:
+        """Seconds `between` two that the slowest stage takes at least, so that stages which fit hold the whole model.
+
+        Infinite where those of the longer time cannot. Each number of micro-batches in flight is that of one stage, in
+        whichever pool; which layers are next to each other is left out.
+        """
+        flying, times = self.in_flight(configuration, stages), numpy.linspace(*between, STEPS + 1)
+        held, room = [], []
+        for own, (index, _) in zip(curves, configuration.members, strict=True):
+            each_held = {each: own.largest(each, times) for each in dict.fromkeys(flying)}
+            held.append(numpy.array([each_held[each] for each in flying]))
+            room.append(self._slots(configuration, index).count)
+        covered = most_held(held, room)
+        enough = numpy.flatnonzero(covered >= compute.share * (1 - LIMIT_SLACK))
+        return float(times[max(enough[0] - 1, 0)]) if len(enough) else inf
 
     @staticmethod
     def _allowed(configuration: Configuration, widths: Sequence[int], split: Counts) -> bool:
@@ -296,7 +362,11 @@ class PoolSearch(CutSearch):
         )
 
     def _fitting(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
-        """Tables of the stages of one pool that fit memory and are fast enough; kept for other configurations."""
+        """Tables of the stages of one pool that fit memory and are fast enough."""
+        return self._known_tables(configuration, place, time_limit).curves.tables.within(time_limit)
+
+    def _known_tables(self, configuration: Configuration, place: int, time_limit: float) -> KnownTables:
+        """Tables of at least those stages; kept for other configurations."""
         key = (
             *configuration.members[place],
             configuration.replicas,
@@ -307,19 +377,39 @@ class PoolSearch(CutSearch):
             self.instance.space.hides(configuration.schedule.name),
             configuration.stage_counts[-1] if self.instance.space.even else 0,
         )
-        limit, known = self._tables.get(key, (-inf, None))
-        if known is None or limit < time_limit:
+        known = self._tables.pop(key, None)
+        if known is None or known.limit < time_limit:
+            self._table_bytes -= 0 if known is None else known.bytes
             made = self._every_table(configuration, place, time_limit).within(time_limit)
-            if known is not None:
-                self._table_bytes -= known.bytes
-            self._tables[key] = (time_limit, made)
-            self._table_bytes += made.bytes
-            while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
-                _, (_, oldest) = self._tables.popitem(last=False)
-                self._table_bytes -= oldest.bytes
-            return made
-        self._tables.move_to_end(key)
-        return known.within(time_limit)
+            sums, boundary = self.sums(configuration.members[place][0]), self._cheapest(configuration, place)
+            known = KnownTables(time_limit, TableCurves.of(made, sums, boundary), made.bytes)
+            self._table_bytes += known.bytes
+        self._tables[key] = known
+        while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
+            self._table_bytes -= self._tables.popitem(last=False)[1].bytes
+        return known
+
+    def _lean(self, configuration: Configuration, place: int) -> LeanCurves:
+        """Of one pool's stages where nothing is sent."""
+        index, choices = configuration.members[place]
+        own = evolve(configuration, members=(configuration.members[place],))
+        cluster, pairs = self.instance.cluster_of(index), self.pairs(configuration)
+        room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
+        key = ("lean", index, choices, own.replicas, own.zero_degree, own.copies, id(pairs))
+        return self.once(key, lambda: LeanCurves.of(self.sums(index), own, pairs, room))
+
+    def _cheapest(self, configuration: Configuration, place: int) -> Array:
+        """Least seconds that a cut adds to a stage of one pool, over its own levels and the links to all others."""
+        pools, index = self.instance.pools, configuration.members[place][0]
+        assert pools is not None
+        cluster, pool, cut = self.instance.cluster_of(index), self.instance.pool_of(index), self.sums(index).cut
+        ways = [
+            (cluster.levels[level].latency, cluster.levels[level].bandwidth)
+            for level in self._slots(configuration, index).levels
+        ]
+        links = [pools.link(pool, other) for other in range(len(pools.members))]
+        ways += [(link.latency, link.bandwidth) for link in links if link is not None]
+        return numpy.min([_message(cut, *way) for way in ways], axis=0) if ways else numpy.zeros(len(cut))
 
     def _every_table(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
         """Tables of the stages of one pool that compute for at most `time_limit` seconds."""
