@@ -30,18 +30,13 @@ class Curves(ABC):
     def least(self, in_flight: float) -> Array:
         """Least seconds of each class; infinite where none fits with so many micro-batches in flight."""
 
-    def alike(self, in_flight: float) -> float:
-        """A number of micro-batches in flight, no more, with which as much fits."""
-        return in_flight
-
     def largest(self, in_flight: float, times: Array) -> Array:
         """The largest share of a stage that fits memory with so many micro-batches in flight, and takes such times."""
-        key = self.alike(in_flight)
-        if key not in self._known:
-            time = self.least(key)
+        if in_flight not in self._known:
+            time = self.least(in_flight)
             order = time.argsort(kind="stable")
-            self._known[key] = time[order], numpy.maximum.accumulate(numpy.append(0.0, self.shares[order]))
-        sorted_times, shares = self._known[key]
+            self._known[in_flight] = time[order], numpy.maximum.accumulate(numpy.append(0.0, self.shares[order]))
+        sorted_times, shares = self._known[in_flight]
         largest: Array = shares[sorted_times.searchsorted(times, side="right")]
         return largest
 
@@ -70,10 +65,6 @@ class LeanCurves(Curves):
             modes.append((compute + mode.extra.over(stages), first * (1 - LIMIT_SLACK), mode.more.over(stages)))
         whole = float(sums.compute.whole[-1])
         return cls(compute / (whole if whole > 0 else 1.0), modes, room)
-
-    def alike(self, in_flight: float) -> float:
-        """A power of 2, so that few numbers are worked out."""
-        return float(2 ** int(numpy.log2(in_flight))) if in_flight >= 1 else in_flight
 
     def least(self, in_flight: float) -> Array:
         """As `Curves.least`."""
@@ -108,13 +99,15 @@ class TableCurves(Curves):
             around = least
         return cls(sums.compute.over(pairs.distinct) / (whole if whole > 0 else 1.0), tables, around)
 
-    def alike(self, in_flight: float) -> float:
-        """The same where as many micro-batches fit."""
-        return in_flight
-
     def least(self, in_flight: float) -> Array:
         """As `Curves.least`."""
         return self.tables.least(in_flight)[0] + self.around
+
+
+def powers_of_two(in_flight: Sequence[float]) -> Array:
+    """Numbers of micro-batches in flight, each lowered to a power of 2: with few of them little is worked out."""
+    lowered: Array = 2.0 ** numpy.floor(numpy.log2(numpy.maximum(in_flight, 1.0)))
+    return lowered
 
 
 def most_held(held: Sequence[Array], room: Sequence[int]) -> Array:

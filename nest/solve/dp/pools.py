@@ -1,7 +1,7 @@
 """Plans whose stages lie in several pools: their bounds and their exact solution (PROBLEM.md section 8)."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
 
 import numpy
@@ -16,7 +16,7 @@ from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.pool_bounds import least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
 from nest.solve.dp.pool_recurrence import NONE, Counts, Grid, PoolMember, PoolRecurrence, side_by_side
-from nest.solve.dp.pool_shares import Curves, LeanCurves, TableCurves, most_held
+from nest.solve.dp.pool_shares import Curves, LeanCurves, TableCurves, most_held, powers_of_two
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.search import Bounded, Incumbent, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
@@ -146,19 +146,29 @@ class PoolSearch(CutSearch):
             if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
                 limits[count] = objective.time_limit(limit, total)
         pruned["bound from compute"] += len(counts) - len(limits)
+        if not limits:
+            return []
+        places, longest = range(len(room)), max(limits.values())
+        looks: list[Callable[[int], Curves]] = [
+            lambda place: self._lean(configuration, place),
+            lambda place: self._known_tables(configuration, place, longest).curves,
+        ]
+        for look in looks:
+            curves = [look(place) for place in places] if least else []
+            for count, seconds in list(least.items()):
+                slowest = inf
+                if count in limits:
+                    slowest = self._least_slowest(
+                        configuration, count, curves, room, (seconds, limits[count]), compute.share
+                    )
+                least[count] = slowest
+            least = {count: seconds for count, seconds in least.items() if seconds < inf}
+        pruned["shares of the model that stages can have"] += len(limits) - len(least)
         nodes = []
-        longest = max(limits.values(), default=0.0)
-        for count, time_limit in limits.items():
-            lean = [self._lean(configuration, place) for place in range(len(room))]
-            slowest = self._least_slowest(configuration, count, lean, (least[count], time_limit), compute)
-            if slowest < inf:
-                known = [self._known_tables(configuration, place, longest).curves for place in range(len(room))]
-                slowest = self._least_slowest(configuration, count, known, (slowest, time_limit), compute)
-            if slowest < inf:
-                objective = self.objective(configuration, count)
-                bound = objective.slowest * slowest + compute.total(self.weights(configuration, count))
-                nodes.append(self._bounded(bound, PoolNode(self, configuration, (count,), screened=True)))
-        pruned["shares of the model that stages can have"] += len(limits) - len(nodes)
+        for count, seconds in least.items():
+            bound = self.objective(configuration, count).slowest * seconds
+            bound += compute.total(self.weights(configuration, count))
+            nodes.append(self._bounded(bound, PoolNode(self, configuration, (count,), screened=True)))
         return nodes
 
     def split(
@@ -203,22 +213,22 @@ class PoolSearch(CutSearch):
         configuration: Configuration,
         stages: int,
         curves: Sequence[Curves],
+        room: Sequence[int],
         between: tuple[float, float],
-        compute: Compute,
+        share: float,
     ) -> float:
-        """Seconds `between` two that the slowest stage takes at least, so that stages which fit hold the whole model.
+        """Seconds `between` two that the slowest stage takes at least, so that stages which fit hold so much together.
 
         Infinite where those of the longer time cannot. Each number of micro-batches in flight is that of one stage, in
         whichever pool; which layers are next to each other is left out.
         """
-        flying, times = self.in_flight(configuration, stages), numpy.linspace(*between, STEPS + 1)
-        held, room = [], []
-        for own, (index, _) in zip(curves, configuration.members, strict=True):
-            each_held = {each: own.largest(each, times) for each in dict.fromkeys(flying)}
-            held.append(numpy.array([each_held[each] for each in flying]))
-            room.append(self._slots(configuration, index).count)
-        covered = most_held(held, room)
-        enough = numpy.flatnonzero(covered >= compute.share * (1 - LIMIT_SLACK))
+        flying, places = self.once(
+            ("in flight about", *configuration.scheduled, stages),
+            lambda: numpy.unique(powers_of_two(self.in_flight(configuration, stages)), return_inverse=True),
+        )
+        times = numpy.linspace(*between, STEPS + 1)
+        held = [numpy.array([own.largest(each, times) for each in flying.tolist()])[places] for own in curves]
+        enough = numpy.flatnonzero(most_held(held, room) >= share * (1 - LIMIT_SLACK))
         return float(times[max(enough[0] - 1, 0)]) if len(enough) else inf
 
     @staticmethod
