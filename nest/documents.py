@@ -17,7 +17,6 @@ from nest.formulate.cost_breakdown import collectives_inside
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
-from nest.formulate.pools import refuse_pools
 from nest.formulate.problem import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.guard import Guarded, attribute
@@ -289,8 +288,6 @@ def verdict(
     """
     from nest.solve.cpsat import Price
     from nest.solve.cpsat import verify as prove
-
-    refuse_pools(problem.cluster, "the proof by CP-SAT")
 
     def pricing(solution: Solution) -> Price:
         priced = evaluate(instance, solution)
