@@ -20,7 +20,7 @@ class Links:
 
     Attributes:
         every: the links.
-        own: for each candidate, the numbers of its levels, in order.
+        own: for each candidate that the case may use, the numbers of its levels, in order.
         between: of candidates whose pools are joined, in the order of the case, the number of the link.
     """
 
@@ -51,7 +51,7 @@ def links_of(instance: Instance, case: Case) -> Links:
     """The links of a case."""
     if instance.pools is None:
         levels = instance.cluster.levels
-        return Links(levels, dict.fromkeys(case.candidates, range(len(levels))), {})
+        return Links(levels, dict.fromkeys(range(len(instance.candidates)), range(len(levels))), {})
     every: list[Level | Link] = []
     own, between = {}, {}
     for candidate in case.candidates:

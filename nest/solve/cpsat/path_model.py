@@ -170,7 +170,9 @@ class PathModel:
         ]
         self._placement: SlotPlacement | ListedPlacement | PoolPlacement
         if self._instance.pools is not None:
-            self._placement = PoolPlacement(self.model, self._instance, self._case, offered, self.chosen)
+            self._placement = PoolPlacement(
+                self.model, self._instance, self._case, offered, self.chosen, ordered=ordered
+            )
         else:
             self._placement = place(
                 self.model, self._instance, self._case, offered, ordered=ordered, chosen=self.chosen

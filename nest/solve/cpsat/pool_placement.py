@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PoolPlacement:
-    """Blocks in pipeline order along the slots of each pool.
+    """Blocks along the slots of each pool.
 
     Attributes:
         levels: for each boundary, whether it goes over each link that it can, by number (`Links`).
@@ -38,6 +38,8 @@ class PoolPlacement:
         case: Case,
         offered: Sequence[Sequence[tuple[int, IntVar]]],
         chosen: Term,
+        *,
+        ordered: bool,
     ) -> None:
         """Place the blocks of a case.
 
@@ -47,6 +49,7 @@ class PoolPlacement:
             case: the case.
             offered: for each stage, what it may choose: the candidate, and whether it is chosen.
             chosen: whether the plan is one of the case.
+            ordered: whether blocks of a pool lie in pipeline order (monotone placement).
         """
         self._candidates = case.candidates
         self._widths = [instance.candidates[each].width for each in case.candidates]
@@ -58,7 +61,7 @@ class PoolPlacement:
             for literal, choices in zip(used, offered, strict=True):
                 model.add(sum(taken for each, taken in choices if each == candidate) == literal)
             model.add(sum(used) >= chosen)
-            pool = PoolSlots(model, slots(*seen_by(instance, case, candidate), width), used)
+            pool = PoolSlots(model, slots(*seen_by(instance, case, candidate), width), used, ordered=ordered)
             self._own.append(pool)
             for near, between in zip(self.levels, pool.levels, strict=True):
                 near.update({links.own[candidate][level]: literal for level, literal in between.items()})
@@ -92,20 +95,25 @@ class PoolSlots:
 
     Attributes:
         used: whether each stage lies in the pool.
-        slots: for each stage, the last slot that is taken up to there; -1 before the first.
+        slots: for each stage that lies in the pool, its slot.
         levels: for each boundary, whether it lies in the pool and is of each level that it can be.
     """
 
-    def __init__(self, model: CpModel, places: Slots, used: Sequence[IntVar]) -> None:
-        """Place the blocks of the stages that lie in the pool."""
-        self._model, self.used = model, used
+    def __init__(self, model: CpModel, places: Slots, used: Sequence[IntVar], *, ordered: bool) -> None:
+        """Place the blocks of the stages that lie in the pool, in pipeline order where `ordered`."""
+        self._model, self.used, self._ordered = model, used, ordered
         self.slots = [model.new_int_var(-1, places.count - 1, f"slot {i}") for i in range(len(used))]
         model.add(sum(used) <= places.count)
-        before: Term = -1
-        for slot, here in zip(self.slots, used, strict=True):
-            model.add(slot >= before + here)
-            model.add(slot <= before + places.count * here)
-            before = slot
+        if ordered:
+            # The last slot that is taken up to each stage; -1 before the first.
+            for before, slot, here in zip([-1, *self.slots], self.slots, used, strict=False):
+                model.add(slot >= before + here)
+                model.add(slot <= before + places.count * here)
+        else:
+            for slot, here in zip(self.slots, used, strict=True):
+                model.add(slot >= 0).only_enforce_if(here)
+            for one, two in combinations(range(len(used)), 2):
+                model.add(self.slots[one] != self.slots[two]).only_enforce_if(used[one], used[two])
         inside = [both(model, *each) for each in pairwise(used)]
         within = [self._within(group, inside) for group in places.groups]
         self.levels: list[Literals] = [
@@ -127,7 +135,8 @@ class PoolSlots:
             together = model.new_bool_var("")
             model.add_implication(together, boundary)
             model.add(here == there).only_enforce_if(together)
-            model.add(here < there).only_enforce_if(boundary, ~together)
+            apart = here < there if self._ordered else here != there
+            model.add(apart).only_enforce_if(boundary, ~together)
             terms.append(together)
         # Of all blocks, no more than these in a group; each further group is entered once.
         largest = int(numpy.bincount(group).max())
