@@ -449,7 +449,7 @@ def compare(
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        planners: names of planners, as `nest compare --list` shows them; None: all.
+        planners: names of planners, as `nest compare --list` shows them; None: all that plan such a cluster.
         plans: plan files, whose decisions are priced on the problem.
         flags: files of frameworks by the name of the plan reader that reads them, such as `megatron`.
         nodes: machines that they are launched on; None: as they say.
@@ -472,7 +472,7 @@ def compare(
     from nest.deployment import LaunchOptions
     from nest.io import structure
     from nest.spec import Problem
-    from nest.whatif.compare import Task, chosen_planners, comparison
+    from nest.whatif.compare import Task, chosen_planners, comparison, suited_planners
 
     if evaluations < 1:
         raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
@@ -483,7 +483,9 @@ def compare(
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
     whole = structure(ours.problem, Problem)
     task = Task(whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
-    compared = comparison(ours, task, names, read, flags or {}, launch, step)
+    if planners is None:
+        names = suited_planners(names, plugins, whole.cluster)
+    compared = comparison(ours, task, task.pools if planners is None else (), names, read, flags or {}, launch, step)
     if unbeaten:
         compared.assert_unbeaten()
     return compared

@@ -63,7 +63,7 @@ def test_a_plan_that_beats_ours_is_an_internal_error(
 def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "compare", "--list", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["planners"]
-    assert [row["name"] for row in rows] == ["manual", "phaze", "alpa", "mcmc"]
+    assert [row["name"] for row in rows] == ["manual", "phaze", "alpa", "mcmc", "slowest-device", "proportional"]
     assert call(monkeypatch, "compare", "--list") == 0
     assert "Megatron-LM's rules of thumb" in capsys.readouterr().out
 

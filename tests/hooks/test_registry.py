@@ -49,7 +49,7 @@ def test_built_ins_are_registered_with_their_distribution() -> None:
     assert list(known.collective_models()) == ["alpha-beta"]
     assert list(known.cost_models()) == ["roofline"]
     assert list(known.layer_times()) == ["scheduled", "sequential"]
-    assert list(known.planners()) == ["manual", "phaze", "alpa", "mcmc"]
+    assert list(known.planners()) == ["manual", "phaze", "alpa", "mcmc", "slowest-device", "proportional"]
     assert "llama" in known.model_importers()
     assert "catalogue" in known.topology_importers()
     assert known.origin("schedules", "1f1b") == ("nest-planner", version("nest-planner"))

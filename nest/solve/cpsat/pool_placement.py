@@ -106,9 +106,11 @@ class PoolSlots:
         model.add(sum(used) <= places.count)
         if ordered:
             # The last slot that is taken up to each stage; -1 before the first.
-            for before, slot, here in zip([-1, *self.slots], self.slots, used, strict=False):
+            before: Term = -1
+            for slot, here in zip(self.slots, used, strict=True):
                 model.add(slot >= before + here)
                 model.add(slot <= before + places.count * here)
+                before = slot
         else:
             for slot, here in zip(self.slots, used, strict=True):
                 model.add(slot >= 0).only_enforce_if(here)
