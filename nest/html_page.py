@@ -8,7 +8,6 @@ from nest.catalogue import unknown_name
 from nest.documents import plan_summary
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_formulation
-from nest.formulate.pools import refuse_pools
 from nest.formulate.problem import Source, carried_problem, naming, read_record
 from nest.hooks.registry import Registry
 from nest.io import structure
@@ -47,6 +46,10 @@ Progress = Callable[[str, int, int], None]
 """Called with what is searched, for which part, how many searches were done before, and how many there are at most."""
 
 
+OF_ONE_KIND = ("frontier", "sensitivity")
+"""Parts that vary devices or links of a cluster of one kind of device; pages of plans on pools leave them out."""
+
+
 @define
 class _Searching:
     """Passes on what a solver tells, with the part of the page it searches for."""
@@ -79,7 +82,8 @@ def page_of(
     check_effort(time_limit)
     with naming(plan):
         read = read_record(plan, PlanDocument)[0]
-    refuse_pools(read.problem["cluster"], "`nest report`")
+    if read.problem["cluster"].get("pools"):
+        without = {*without, *OF_ONE_KIND}
     with naming(plan, "problem"):
         if read.status == "infeasible":
             return _without_plan(read, known, without, time_limit, progress)
@@ -133,12 +137,12 @@ def most_searches(problem: Problem, without: Collection[str], known: Registry) -
         without: parts that are left out.
         known: offers topology importers.
     """
-    cluster, _ = build_cluster(problem.cluster, known)
-    most = {
-        "frontier": len(device_counts(cluster)) * len(MEMORIES),
-        "sensitivity": len(parameters(problem, known)) * len(FACTORS),
-    }
-    return sum(count for part, count in most.items() if part not in without)
+    most = 0
+    if "frontier" not in without:
+        most += len(device_counts(build_cluster(problem.cluster, known)[0])) * len(MEMORIES)
+    if "sensitivity" not in without:
+        most += len(parameters(problem, known)) * len(FACTORS)
+    return most
 
 
 def _answers(subject: Subject, solver: Solver, without: Collection[str], searching: _Searching) -> Iterator[Section]:

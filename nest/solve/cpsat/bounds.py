@@ -2,8 +2,7 @@
 
 Every bound forgets something that could only make plans dearer, and so never exceeds the step time of a plan:
 
-* `compute_bound` forgets memory, transfers, gradient reduction and ports. The slowest stage takes no less than the
-  mean, and no less than the slowest layer.
+* `nest.solve.cpsat.compute_bound` forgets memory, transfers, gradient reduction and ports.
 * `Relaxation` sends every tensor over its cheapest level, whatever the places, and lets the sum, the slowest stage and
   the slowest gradient reduction each choose stages and modes for itself. What is left are paths through the cuts. A
   stage takes at least as long as its busiest port is occupied without messages; that gradient reduction waits for
@@ -17,7 +16,7 @@ from typing import Any
 import numpy
 from attrs import define, evolve, field, frozen
 
-from nest.instance import Instance, Weights, copies_of
+from nest.instance import Instance, admits, copies_of
 from nest.solve.cpsat.cases import Case, Mode, seen_by, teams
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
 from nest.solve.cpsat.links import Links, links_of
@@ -34,56 +33,6 @@ ROUNDS = 6
 
 
 @define
-class ComputeBound:
-    """The bound that needs the layers' times only."""
-
-    instance: Instance
-    _known: dict[tuple[int, tuple[str, ...], Weights], tuple[Floats, Floats]] = field(factory=dict)
-
-    def of(self, case: Case) -> float:
-        """Seconds no plan of the case is below."""
-        every = [
-            self._layers(candidate, tuple(dict.fromkeys(mode[0] for mode in modes)), case.weights)
-            for candidate, modes in zip(case.candidates, case.modes, strict=True)
-        ]
-        fastest, weighed = (numpy.minimum.reduce(each) for each in zip(*every, strict=True))
-        slowest = max(float(fastest.sum()) / case.stages, float(fastest.max()), self._shared(case, every))
-        return (case.weights.slowest * slowest + float(weighed.sum())) * (1 - SUM_ERROR)
-
-    def _shared(self, case: Case, every: Sequence[tuple[Floats, Floats]]) -> float:
-        """Seconds of the slowest stage at least, as each pool has room for so many of its own speed.
-
-        A stage of `t` seconds runs `t / whole` of all layers, counted in the seconds that its pool takes for the whole;
-        so counted, each layer is no less than its share where that is least. Each pool has a stage, the quickest the
-        rest.
-        """
-        if len(every) < 2 or self.instance.pools is None:
-            return 0.0
-        times = numpy.array([seconds for seconds, _ in every])
-        whole = times.sum(axis=1)
-        if not whole.all():
-            return 0.0
-        rooms = [room for _, room in teams(self.instance, case)]
-        quickest = sorted(1 / whole, reverse=True)
-        further = [
-            speed for speed, room in sorted(zip(1 / whole, rooms, strict=True), reverse=True) for _ in range(room - 1)
-        ]
-        speed = sum(quickest) + sum(further[: case.stages - len(every)])
-        return float((times / whole[:, None]).min(axis=0).sum() / speed)
-
-    def _layers(self, candidate: int, modes: tuple[str, ...], weights: Weights) -> tuple[Floats, Floats]:
-        """Seconds of each layer at least, and what it adds to the sum."""
-        key = (candidate, modes, weights)
-        if key not in self._known:
-            used = self.instance.candidates[candidate]
-            extra = numpy.minimum.reduce([used.mode(name).extra for name in modes])
-            whole, found = used.forward + used.backward + extra, used.finding_weight_gradients
-            weighed = weights.of_parts(used.forward, used.backward - found + extra, found)
-            self._known[key] = whole, weights.forward * whole if weights.uniform else weighed
-        return self._known[key]
-
-
-@define
 class Relaxation:
     """The bound over paths through the cuts; remembers stages by their micro-batches in flight."""
 
@@ -93,9 +42,13 @@ class Relaxation:
     _fastest: dict[object, tuple[Floats, Floats, Floats]] = field(factory=dict)
     _cheapest: dict[object, Floats] = field(factory=dict)
     _links: dict[object, Links] = field(factory=dict)
+    _terms: dict[object, list[list[float]]] = field(factory=dict)
+    _flying: dict[object, float] = field(factory=dict)
 
     def of(self, case: Case, target: float) -> float:
         """Seconds no plan of the case is below, as far as that matters for `target`; infinite where nothing fits."""
+        if self.instance.pools is not None and (bound := self._of_any_stages(case)) > target:
+            return bound
         stages = [self._stages(case, case.in_flight(stage)) for stage in range(1, case.stages + 1)]
         times, weighed, syncs = ([[team[part] for team in each] for each in stages] for part in range(3))
         paths = self.paths(case)
@@ -117,6 +70,45 @@ class Relaxation:
             limit = time_limit(case, target, added, slowest_sync)
         return bound
 
+    def _of_any_stages(self, case: Case) -> float:
+        """A bound of the case from stages counted from the last, which cases of other numbers of stages share.
+
+        So counted, a stage has no more in flight in this bound than with any number of stages.
+        """
+        key = (case.candidates, case.modes, case.replicas, case.rank_order, case.schedule, case.micro_batches)
+        key_of_all = (*key, case.zero_degree, case.weights, case.hiding)
+        if key_of_all not in self._terms:
+            self._terms[key_of_all] = self._terms_of(case)
+        total, slowest, sync, added = self._terms[key_of_all][case.stages - 1]
+        added = added if case.apart else case.weights.forward * total
+        return value(case, max(slowest, total / case.stages), added, sync)
+
+    def _terms_of(self, case: Case) -> list[list[float]]:
+        """By number of stages, the least `sum t`, `max t`, `max y` and, where it is apart, `sum u`."""
+        paths, terms = self.paths(case), []
+        most = min(self.cuts.longest, sum(paths.rooms))
+        joins = [(0, numpy.add), (0, numpy.maximum), (2, numpy.maximum), *([(1, numpy.add)] if case.apart else [])]
+        behind = [paths.end(self.cuts.count) for _ in joins]
+        for number in range(1, most + 1):
+            tables = self._stages(case, self._least_in_flight(case, number, most))
+            steps = [[team[part] for team in tables] for part, _ in joins]
+            every = zip(behind, steps, joins, strict=True)
+            behind = [paths.in_front(reached, step, join) for reached, step, (_, join) in every]
+            terms.append([*(least(each, 0) for each in behind), 0.0][:4])
+        return terms
+
+    def _least_in_flight(self, case: Case, number: int, most: int) -> float:
+        """Micro-batches in flight on the stage of this number from the last, with the stages that leave fewest."""
+        key = (case.schedule, case.micro_batches, number, most)
+        if key not in self._flying:
+            every = (
+                evolve(case, stages=stages).in_flight(stages - number + 1)
+                for stages in range(number, most + 1)
+                if admits(case.schedule, stages, case.micro_batches)
+            )
+            self._flying[key] = min(every, default=1.0)
+        return self._flying[key]
+
     def paths(self, case: Case) -> Paths:
         """The paths that stages of the case may take."""
         return Paths(tuple(room for _, room in teams(self.instance, case)))
@@ -130,15 +122,19 @@ class Relaxation:
 
     def transfers(self, case: Case, candidate: int) -> Floats:
         """Seconds to bring what crosses each cut over the cheapest link there is. Shape `(cuts,)`."""
-        links = self.links(case)
-        outward = tuple(links.outward(candidate))
-        key = (candidate, case.replicas, case.rank_order, case.widest, outward and case.candidates)
+        key = (candidate, case.replicas, case.rank_order, self._around(case))
         if key not in self._cheapest:
+            links = self.links(case)
+            outward = links.outward(candidate)
             crossing = self.book.costs(case, candidate).bytes
             near = [links.own[candidate][level] for level in levels(*self._seen(case, candidate))]
             every = [links.seconds(crossing, number) for number in (*near, *outward)]
             self._cheapest[key] = numpy.minimum.reduce(every) if every else numpy.zeros(self.cuts.count)
         return self._cheapest[key]
+
+    def _around(self, case: Case) -> object:
+        """What of the other candidates bears on the costs of one: the widest block, or the pools of the case."""
+        return case.widest if self.instance.pools is None else tuple(map(self.instance.pool_of, case.candidates))
 
     def _seen(self, case: Case, candidate: int) -> tuple[Instance, Case]:
         """As blocks of a candidate see them, which on pools have one width."""
@@ -154,9 +150,8 @@ class Relaxation:
     def _of_team(self, case: Case, team: Sequence[int], flying: float) -> tuple[Floats, Floats, Floats]:
         """By the cuts in front and behind, the least `t`, `u` and `y` of a stage that fits; `u` where it is apart."""
         members = tuple((case.candidates[position], case.modes[position]) for position in team)
-        key: tuple[object, ...] = (members, case.replicas, case.rank_order, case.widest, flying)
+        key: tuple[object, ...] = (members, case.replicas, case.rank_order, self._around(case), flying)
         key += (case.zero_degree, copies_of(case.schedule), (case.weights, case.hiding))
-        key += () if self.instance.pools is None else (case.candidates,)
         if key not in self._fastest:
             best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(3)]
             first, last = self.cuts.first, self.cuts.last

@@ -135,10 +135,13 @@ def teams(instance: Instance, case: Case) -> tuple[tuple[tuple[int, ...], int], 
     """Positions of the candidates whose blocks share devices, and how many stages these have at most."""
     if instance.pools is None:
         return ((tuple(range(len(case.candidates))), case.stages),)
-    return tuple(
-        ((position,), replica_devices(*seen_by(instance, case, candidate)) // instance.candidates[candidate].width)
-        for position, candidate in enumerate(case.candidates)
-    )
+    return tuple(((position,), room) for position, room in enumerate(rooms(instance, case.candidates, case.replicas)))
+
+
+def rooms(instance: Instance, candidates: Sequence[int], replicas: int) -> tuple[int, ...]:
+    """For each of some candidates, how many blocks of a replica its pool has room for."""
+    every = ((instance.cluster_of(each).size, instance.candidates[each].width) for each in candidates)
+    return tuple(size // (replicas * width) for size, width in every)
 
 
 def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
@@ -240,9 +243,7 @@ def _room(instance: Instance, candidates: Sequence[int], widest: int, replicas: 
     widths = [instance.candidates[each].width for each in candidates]
     if instance.pools is None:
         return widest * (instance.cluster.size // (replicas * widest)) // min(widths)
-    return sum(
-        instance.cluster_of(each).size // (replicas * width) for each, width in zip(candidates, widths, strict=True)
-    )
+    return sum(rooms(instance, candidates, replicas))
 
 
 def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, ...], int]]:

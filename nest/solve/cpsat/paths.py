@@ -49,12 +49,20 @@ class Paths:
 
     def backward(self, steps: Sequence[Step]) -> list[Reached]:
         """By number of stages in front, the least sum of the stages from each cut on."""
-        start = numpy.full(len(steps[0][0]), inf)
-        start[-1] = 0.0
-        result: list[Reached] = [{(0,) * len(self.rooms): start}]
+        result = [self.end(len(steps[0][0]))]
         for step in reversed(steps):
-            result.append(self._further(result[-1], step, lambda own, table: (table + own[None, :]).min(axis=1)))
+            result.append(self.in_front(result[-1], step))
         return result[::-1]
+
+    def end(self, cuts: int) -> Reached:
+        """What no stage costs: nothing from the last of so many cuts on."""
+        start = numpy.full(cuts, inf)
+        start[-1] = 0.0
+        return {(0,) * len(self.rooms): start}
+
+    def in_front(self, behind: Reached, step: Step, join: Callable[[Floats, Floats], Floats] = numpy.add) -> Reached:
+        """The least cost from each cut on with one stage more, in front of those behind."""
+        return self._further(behind, step, lambda own, table: join(table, own[None, :]).min(axis=1))
 
     def _further(self, reached: Reached, step: Step, through: Callable[[Floats, Floats], Floats]) -> Reached:
         """What is reached with one stage more."""
@@ -89,9 +97,9 @@ class Paths:
         return best
 
 
-def least(reached: Reached) -> float:
-    """The least cost of a path to the last cut on which every team has a stage."""
-    return min((float(values[-1]) for use, values in reached.items() if all(use)), default=inf)
+def least(reached: Reached, cut: int = -1) -> float:
+    """The least cost of a path to a cut, else the last, on which every team has a stage."""
+    return min((float(values[cut]) for use, values in reached.items() if all(use)), default=inf)
 
 
 def kept_only(step: Step, kept: Sequence[Booleans]) -> list[Floats]:

@@ -16,7 +16,7 @@ from nest.instance import Instance, Solution
 from nest.io import structure
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.cpsat import Price, Verification, bounds, search, verify
+from nest.solve.cpsat import Price, Verification, bounds, compute_bound, search, verify
 from nest.spec import Problem
 from tests.agreement.random_pools import random_plan, random_pool_problem
 from tests.oracle.pools import price, solve, violations
@@ -92,7 +92,7 @@ def test_its_models_agree_with_brute_force(seed: int, monkeypatch: pytest.Monkey
     """Bounds settle most cases; here they only narrow what stages can be."""
     monkeypatch.setattr(search, "FEW_CASES", 0)
     monkeypatch.setattr(bounds.Relaxation, "of", lambda *_: 0.0)
-    monkeypatch.setattr(bounds.ComputeBound, "of", lambda *_: 0.0)
+    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
     examine(2000 + seed)
 
 
