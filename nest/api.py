@@ -302,6 +302,7 @@ def simulate(
             replayed; or what is asked for does not fit it.
     """
     from nest.formulate.fixed_plan import decided_instance
+    from nest.formulate.pools import refuse_pools
     from nest.formulate.problem import carried_problem, naming
     from nest.io import check_writable, write_text
     from nest.plan.check import check as check_plan
@@ -314,6 +315,7 @@ def simulate(
         check_writable(Path(trace), plan)
     disturbed = disturbance(jitter, seed, runs, slow_devices or {})
     read = _feasible(plan, "replay")
+    refuse_pools(read.problem["cluster"], "`nest simulate`")
     with naming(source or plan, "problem"):
         instance = decided_instance(carried_problem(read, plugins), read, plugins)
     report = check_plan(instance, read)
@@ -455,7 +457,7 @@ def compare(
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        planners: names of planners, as `nest compare --list` shows them; None: all.
+        planners: names of planners, as `nest compare --list` shows them; None: all that plan such a cluster.
         plans: plan files, whose decisions are priced on the problem.
         flags: files of frameworks by the name of the plan reader that reads them, such as `megatron`.
         nodes: machines that they are launched on; None: as they say.
@@ -479,7 +481,7 @@ def compare(
     from nest.deployment import LaunchOptions
     from nest.io import structure
     from nest.spec import Problem
-    from nest.whatif.compare import Task, chosen_planners, comparison
+    from nest.whatif.compare import Task, chosen_planners, comparison, suited_planners
 
     if evaluations < 1:
         raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
@@ -492,7 +494,10 @@ def compare(
     seconds = time.monotonic() - begun if timings else None
     whole = structure(ours.problem, Problem)
     task = Task(whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
-    compared = comparison(ours, task, names, read, flags or {}, launch, step, seconds)
+    if planners is None:
+        names = suited_planners(names, plugins, whole.cluster)
+    pools = task.pools if planners is None else ()
+    compared = comparison(ours, task, pools, names, read, flags or {}, launch, step, seconds)
     if unbeaten:
         compared.assert_unbeaten()
     return compared

@@ -112,8 +112,8 @@ def other_risks(
     A higher risk must gain `GAIN`, a lower one cost less than `LOSS`: each is a search that ends where no plan does.
     """
     risk, best = accepted_risk(problem), result.solution
-    if instance.network is not None or risk is None or best is None:
-        return ()  # On a network every plan would be placed anew.
+    if instance.network is not None or instance.pools is not None or risk is None or best is None:
+        return ()  # On a network every plan would be placed anew; of pools only the answer is searched.
     if result.status != "optimal" or result.statistics["combinations"] > FEW:
         return ()
     others, batch_time, likely = [], plan.batch_time or 0.0, plan.fit_probability or 0.0

@@ -49,7 +49,8 @@ def plan_summary(
     known_facts = model_facts(problem, known)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
     names = [level.name for level in instance.cluster.levels]
-    summary = {"levels": names, **figures(instance, solution, priced, facts)}
+    levels = {"levels": names} if instance.pools is None else {}
+    summary = {**levels, **figures(instance, solution, priced, facts)}
     if formulation is None:
         return summary
     inside = collectives_inside(formulation, solution, priced)
@@ -244,7 +245,7 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
     if report.ok:
         report = report.with_(contenders_report(plan, instance, formulation, problem, known))
     if report.ok and plan.runs_on is not None:
-        summed = evolve(plan, summary={**plan.summary, "devices": instance.cluster.size})
+        summed = evolve(plan, summary={**plan.summary, "devices": instance.size})
         report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))
     return report
 

@@ -56,6 +56,10 @@ Progress = Callable[[str, int, int], None]
 """Called with what is searched, for which part, how many searches were done before, and how many there are at most."""
 
 
+OF_ONE_KIND = ("frontier", "sensitivity")
+"""Parts that vary devices or links of a cluster of one kind of device; pages of plans on pools leave them out."""
+
+
 @define
 class _Searching:
     """Passes on what a solver tells, with the part of the page it searches for."""
@@ -88,6 +92,8 @@ def page_of(
     check_effort(time_limit)
     with naming(plan):
         read = read_record(plan, PlanDocument)[0]
+    if read.problem["cluster"].get("pools"):
+        without = {*without, *OF_ONE_KIND}
     with naming(plan, "problem"):
         if read.status == "infeasible":
             return _without_plan(read, known, without, time_limit, progress)
@@ -141,12 +147,12 @@ def most_searches(problem: Problem, without: Collection[str], known: Registry) -
         without: parts that are left out.
         known: offers topology importers.
     """
-    cluster, _ = build_cluster(problem.cluster, known)
-    most = {
-        "frontier": len(device_counts(cluster)) * len(MEMORIES),
-        "sensitivity": len(parameters(problem, known)) * len(FACTORS),
-    }
-    return sum(count for part, count in most.items() if part not in without)
+    most = 0
+    if "frontier" not in without:
+        most += len(device_counts(build_cluster(problem.cluster, known)[0])) * len(MEMORIES)
+    if "sensitivity" not in without:
+        most += len(parameters(problem, known)) * len(FACTORS)
+    return most
 
 
 def _answers(subject: Subject, solver: Solver, without: Collection[str], searching: _Searching) -> Iterator[Section]:

@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError
+from nest.formulate.pools import refuse_pools
 from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
@@ -65,6 +66,7 @@ def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, searc
         NothingNear: an exporter's framework can run no feasible plan.
         InputError: there is no such exporter; one refuses the plan; or two exporters give files of one name.
     """
+    refuse_pools(read.problem["cluster"], "`nest export`")
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
     for name in dict.fromkeys(to):

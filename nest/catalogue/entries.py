@@ -8,7 +8,8 @@ from attrs import Factory, evolve, field, frozen, validators
 from nest.errors import InputError
 from nest.graph import Operator, has_axis
 from nest.instance import CollectiveLine, EstimateError
-from nest.spec.cluster import Coefficients, DeviceSpec, LevelSpec
+from nest.spec.cluster import LevelSpec
+from nest.spec.device import Coefficients, DeviceSpec
 from nest.spec.training import Training
 
 SINGLE, HALF = 4.0, 2.0

@@ -21,7 +21,8 @@ from nest.errors import InputError
 from nest.instance import EstimateError
 from nest.io import structure
 from nest.io.names import any_of, meant, near, plain
-from nest.spec.cluster import DeviceSpec, LinkProfile
+from nest.spec.cluster import LinkProfile
+from nest.spec.device import DeviceSpec
 from nest.spec.training import StackSpec
 
 Entry = TypeVar("Entry")

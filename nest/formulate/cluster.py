@@ -14,7 +14,17 @@ from nest.instance import Cluster, EstimateError, Level
 from nest.io import is_file_name, read, there_is
 from nest.network import LinkGraph, pairs, reduce
 from nest.network.imported import Imported, PartOf
-from nest.spec import ClusterCalibration, ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, Problem, TierSpec, ranges
+from nest.spec import (
+    ClusterCalibration,
+    ClusterSpec,
+    DeviceSpec,
+    LevelSpec,
+    MatrixPeaks,
+    PoolSpec,
+    Problem,
+    TierSpec,
+    ranges,
+)
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_bytes, format_decimal
 
 MOST_DEVICES = 2**20
@@ -25,7 +35,13 @@ FASTER = 2
 
 
 def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
-    """The cluster in numbers and its device; None when the section names none."""
+    """The cluster in numbers and its device; None when the section names none.
+
+    Raises:
+        InputError: the section cannot be used, or has several kinds of device (`nest.formulate.pools`).
+    """
+    if spec.pools is not None:
+        raise InputError("cluster.pools: this looks at clusters of one kind of device; give one pool as the cluster.")
     if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
         raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
     spec, imported_network = read_in(spec, registry, base)
@@ -64,38 +80,45 @@ def _first(written: float | None, own: float | None) -> Bytes | None:
     return None if chosen is None else Bytes(chosen)
 
 
-def _assembled(spec: ClusterSpec, levels: tuple[Level, ...], base: Path | None) -> tuple[Cluster, DeviceSpec | None]:
-    chosen = None if spec.device is None else described(spec.device, base)
+def build_pool(spec: PoolSpec, place: str, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
+    """One pool of a cluster in numbers and its device; errors name `place`."""
+    return _assembled(spec.cluster, network_levels(spec.levels, f"{place}.levels"), base, place)
+
+
+def _assembled(
+    spec: ClusterSpec, levels: tuple[Level, ...], base: Path | None, place: str = "cluster"
+) -> tuple[Cluster, DeviceSpec | None]:
+    chosen = None if spec.device is None else described(spec.device, base, f"{place}.device")
     if chosen is not None:
         chosen = evolve(chosen, engines=spec.engines or chosen.engines)
-        _check_device(chosen)
+        _check_device(chosen, place)
     memory = spec.memory
     if memory is None and chosen is not None:
         memory = chosen.memory
     if memory is None:
         raise InputError(
-            "cluster.device is missing; name one that `nest devices` lists, or, with a profile, give the bytes of one "
+            f"{place}.device is missing; name one that `nest devices` lists, or, with a profile, give the bytes of one "
             "device alone (`memory: 80 GB`)."
         )
     if spec.reserve >= memory:
         raise InputError(
-            f"cluster.reserve is {format_bytes(spec.reserve)}, which leaves nothing of the {format_bytes(memory)} of a "
+            f"{place}.reserve is {format_bytes(spec.reserve)}, which leaves nothing of the {format_bytes(memory)} of a "
             "device."
         )
     devices = math.prod(level.fanout for level in levels)
     if devices > MOST_DEVICES:
-        raise InputError(f"cluster.levels: the fan-outs make {devices} devices; at most {MOST_DEVICES} can be planned.")
-    _check_hosts(spec, devices)
+        raise InputError(f"{place}.levels: the fan-outs make {devices} devices; at most {MOST_DEVICES} can be planned.")
+    _check_hosts(spec, devices, place)
     return Cluster(levels, memory, spec.reserve), chosen
 
 
-def _check_hosts(spec: ClusterSpec, devices: int) -> None:
+def _check_hosts(spec: ClusterSpec, devices: int, place: str) -> None:
     """Refuse hosts that cannot have the devices, equally many each."""
     per_host = spec.devices_per_host
     if spec.hosts is None:
         if per_host is not None and devices % per_host:
             raise InputError(
-                f"cluster.devices_per_host is {per_host}, but the {devices} devices of the network do not make whole "
+                f"{place}.devices_per_host is {per_host}, but the {devices} devices of the network do not make whole "
                 "hosts."
             )
         return
@@ -103,15 +126,15 @@ def _check_hosts(spec: ClusterSpec, devices: int) -> None:
     if devices % hosts or (per_host is not None and hosts * per_host != devices):
         each = "" if per_host is None else f" of {per_host} devices (devices_per_host)"
         raise InputError(
-            f"cluster.hosts names {hosts} hosts{each}, but the network has {devices} devices; all "
+            f"{place}.hosts names {hosts} hosts{each}, but the network has {devices} devices; all "
             "hosts have equally many."
         )
 
 
-def _check_device(spec: DeviceSpec) -> None:
+def _check_device(spec: DeviceSpec, place: str) -> None:
     for kind, share in spec.efficiency.items():
         if not 0 < share <= 1:
-            raise InputError(f"cluster.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
+            raise InputError(f"{place}.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
 
 
 def level_order_notice(spec: ClusterSpec) -> str | None:

@@ -100,9 +100,11 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
     """
     if formulation.pricing is None or formulation.classes is None:
         return None
-    pricing, classes = formulation.pricing, formulation.classes
+    classes = formulation.classes
     slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
     stage = solution.stages[slowest]
+    pricing = formulation.pricing_of(stage.candidate)
+    assert pricing is not None
     block = formulation.sharded[stage.candidate]
     counts = Counter(classes.class_of[layer] for layer in stage.layers)
     seconds_by_place: dict[Place, list[float]] = defaultdict(lambda: [0.0, 0.0])

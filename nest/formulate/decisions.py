@@ -15,7 +15,7 @@ from nest.formulate.space import allowed_rank_orders, allowed_zero, allowed_zero
 from nest.formulate.target import beyond_target
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Instance, Solution
+from nest.instance import Instance, Solution
 from nest.plan.document import solution_of
 from nest.plan.legality import structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
@@ -300,7 +300,7 @@ def _untried(
     free = evolve(without_missing_plugins(problem, registry), fixed=None)
     sentences = list(_outside_lists(solution, free))
     for index in dict.fromkeys(stage.candidate for stage in solution.stages):
-        sentences += _outside_candidate(instance, instance.candidates[index], formulation, free, registry)
+        sentences += _outside_candidate(instance, index, formulation, free, registry)
     return tuple(dict.fromkeys(sentences))
 
 
@@ -320,9 +320,10 @@ def _outside_lists(solution: Solution, free: Problem) -> Iterator[str]:
 
 
 def _outside_candidate(
-    instance: Instance, candidate: Candidate, formulation: Formulation, free: Problem, registry: Registry
+    instance: Instance, index: int, formulation: Formulation, free: Problem, registry: Registry
 ) -> Iterator[str]:
     """What the search makes no such candidate for."""
+    candidate = instance.candidates[index]
     if formulation.classes is None:
         limits = allowed_degrees(free, {*registry.strategies(), *candidate.degrees})
         for name, limit in limits.items():
@@ -339,7 +340,7 @@ def _outside_candidate(
         allowed_degrees(free, every),
         size,
         candidate.degrees,
-        StrategyContext(instance.cluster, free.training),
+        StrategyContext(instance.cluster_of(index), free.training),
     )
     unnamed = {name: (1,) for name, degree in candidate.degrees.items() if degree > 1 and name not in searched}
     for name, tried in {**refused, **unnamed}.items():

@@ -103,7 +103,7 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     count = len(instance.space.partition or ()) or decided.get("pp", 1)
     schedule = _schedule(instance, count)
     held = _stages(instance, count, schedule)
-    replicas = _replicas(instance, candidate, decided, count)
+    replicas = _replicas(instance, index, decided, count)
     choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
     stages = tuple(
         StageDecision(
@@ -152,7 +152,7 @@ def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -
     searched = plan.lower_bound is not None or plan.status == "infeasible"
     if not searched:
         return evaluation(problem, known)
-    if plan.candidate is None or problem.model is None or problem.search.mixed:
+    if plan.candidate is None or problem.model is None or problem.search.mixed or problem.cluster.pools is not None:
         return formulate(problem, known)
     narrowed = _narrowed(problem, plan.candidate, known)
     return formulate(problem if narrowed is None else narrowed, known)
@@ -231,8 +231,9 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
     )
 
 
-def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, int], stages: int) -> int:
-    """Replicas as decided, in whichever terms; else as many as the devices hold."""
+def _replicas(instance: Instance, index: int, decided: Mapping[str, int], stages: int) -> int:
+    """Replicas of candidate `index` as decided, in whichever terms; else as many as the devices hold."""
+    candidate = instance.candidates[index]
     width = candidate.width
     if "replicas" in decided:
         return decided["replicas"]
@@ -241,8 +242,9 @@ def _replicas(instance: Instance, candidate: Candidate, decided: Mapping[str, in
     if "micro_batches" in decided:
         share = candidate.samples * decided["micro_batches"]
         return max(instance.space.global_batch // share, 1)
-    devices = decided.get("devices", instance.cluster.size)
-    fitting = min(devices, instance.cluster.size) // (width * stages)
+    size = instance.cluster_of(index).size
+    devices = decided.get("devices", size)
+    fitting = min(devices, size) // (width * stages)
     if fitting < 1:
         raise InputError(
             f"fixed asks for {stages} stages of {width} devices, {stages * width} in all, but there are {devices}."

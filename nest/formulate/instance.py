@@ -1,25 +1,21 @@
 """From a problem as written to the instance solvers see."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from math import gcd
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import evolve
 
-from nest.catalogue import optimizer, precision, unknown_name
+from nest.catalogue import optimizer, precision
+from nest.deployment import Limits
 from nest.errors import InputError, InputErrors
+from nest.formulate.candidates import from_model, from_profile, on_pools
 from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.partition import branched_regions, inseparable_operators
+from nest.formulate.pools import any_cluster, measured_pools, refuse_chunks
 from nest.formulate.price import Formulation as Formulation
-from nest.formulate.price import Pricing, candidate
 from nest.formulate.priced_models import PricedModels, pricing_key
-from nest.formulate.profile import profile_candidates, profile_graph
-from nest.formulate.recompute import host, short_name
-from nest.formulate.shard import allowed_degrees, chosen, micro_batches, profile_degrees, sharded_graphs
+from nest.formulate.shard import allowed_degrees, chosen, profile_degrees, sharded_graphs
 from nest.formulate.space import (
     allowed_rank_orders,
     allowed_schedules,
@@ -29,26 +25,17 @@ from nest.formulate.space import (
     demands,
 )
 from nest.formulate.target import limits_on, target_limits, within
-from nest.graph import Block, OperatorGraph
-from nest.hooks.planning import PlannerContext, assessed
+from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import (
-    Candidate,
-    Cluster,
-    CollectiveModel,
     Instance,
-    LayerGraph,
     Level,
     OnRings,
-    Result,
     SearchProgress,
 )
-from nest.solve.effort import FEW, Deadline
-from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
-
-PRICING = 0.35
-"""Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
+from nest.solve.effort import Deadline
+from nest.spec import Problem
 
 
 def build_instance(
@@ -94,6 +81,8 @@ def formulate(
     limits = target_limits(problem, registry)
     if limits is not None:
         problem = within(problem, limits, registry)
+    if problem.cluster.pools is not None:
+        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding)
     cluster, device = build_cluster(problem.cluster, registry)
     cluster, device = as_measured(cluster, device, problem)
     cluster = with_memory_risk(cluster, problem)
@@ -111,12 +100,12 @@ def formulate(
         cluster = evolve(cluster, levels=(optimistic_level(network),))
         pricing_collectives = OnRings(collectives, network.least_rings)
     if problem.profile is not None:
-        formulation = _from_profile(problem, registry, cluster)
+        formulation = from_profile(problem, registry, cluster)
     else:
 
         def price() -> Formulation:
             due = deadline or Deadline()
-            return _from_model(problem, registry, cluster, device, pricing_collectives, progress, due)
+            return from_model(problem, registry, cluster, device, pricing_collectives, progress, due)
 
         if priced is None or network is not None:
             formulation = price()
@@ -137,175 +126,36 @@ def formulate(
     return instance, formulation
 
 
-def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], known: Registry) -> Instance:
-    """`instance` with all that depends on the network priced anew for `levels`; which plans are allowed stays.
-
-    Candidates keep their places; one that the other network, of as many devices, does not admit keeps its price.
-    """
-    strategies = dict(problem.strategies)
-    if problem.model is not None:  # A network of fewer levels may admit degrees that nobody asks for.
-        names = dict.fromkeys(name for each in instance.candidates for name in each.degrees)
-        strategies = {
-            name: tuple(sorted({each.degrees.get(name, 1) for each in instance.candidates})) for name in names
-        }
-    # What a target and `fixed` leave is in the instance's space, which is kept.
-    problem_there = evolve(
-        problem,
-        strategies=strategies,
-        search=evolve(problem.search, target=None),
-        fixed=None,
-        constraints=(),
-    )
-    there = build_instance(problem_there, known, levels=tuple(levels))
-    priced = {each.name: each for each in there.candidates}
-    candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
-    return evolve(instance, cluster=there.cluster, candidates=candidates, collectives=there.collectives, network=None)
-
-
-def planner_context(
-    problem: Problem,
-    instance: Instance,
-    known: Registry,
-    search: Callable[[Instance], Result],
-    *,
-    seed: int,
-    evaluations: int,
-) -> PlannerContext:
-    """What a registered planner may use beside the instance of a self-contained problem.
-
-    `search` is the exact dynamic program, `seed` that of random numbers, and `evaluations` the number of plans that a
-    planner which tries plans out may price.
-    """
-    return PlannerContext(
-        seed=seed,
-        evaluations=evaluations,
-        assess=partial(assessed, instance),
-        search=search,
-        on_network=lambda levels: on_network(problem, instance, levels, known),
-    )
-
-
-def _from_profile(problem: Problem, registry: Registry, cluster: Cluster) -> Formulation:
-    profile = problem.profile
-    assert isinstance(profile, ProfileSpec)
-    candidates = profile_candidates(profile, cluster, problem.training.global_batch)
-    degrees = {name for each in candidates for name in each.degrees}
-    limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
-    allowed = tuple(
-        each
-        for each in candidates
-        if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
-    )
-    if not allowed:
-        limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
-        raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
-    graph = profile_graph(profile)
-    together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(graph, allowed, experts="etp" in degrees, together=together)
-
-
-def _from_model(
+def _on_pools(
     problem: Problem,
     registry: Registry,
-    cluster: Cluster,
-    device: DeviceSpec | None,
-    collectives: CollectiveModel,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
-) -> Formulation:
-    if device is None:
-        raise InputError(
-            "cluster.device is missing: a model is priced on a device. Name one that `nest devices` lists, "
-            "or give its figures."
-        )
-    assert problem.model is not None
-    training = problem.training
-    pricing = Pricing(
-        cluster=cluster,
-        device=device,
-        training=training,
-        precision=precision(training.precision).trained(training),
-        optimizer=optimizer(training.optimizer),
-        costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
-        collectives=collectives,
-        layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
-        host=host(device, training),
+    limits: Limits | None,
+    binding: bool,
+) -> tuple[Instance, Formulation]:
+    """The instance of a problem with `cluster.pools`, and what it was made of; arguments as of `formulate`."""
+    pools, devices = measured_pools(problem)
+    cluster = pools.members[0].cluster
+    collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
+    if problem.profile is not None:
+        formulation = from_profile(problem, registry, cluster, pools)
+    else:
+        formulation = on_pools(problem, registry, pools, devices, collectives, progress, deadline)
+    space = build_space(problem, registry, formulation, devices[0], limits, binding)
+    refuse_chunks(space.schedules)
+    return (
+        Instance(
+            cluster=cluster,
+            graph=formulation.graph,
+            candidates=formulation.candidates,
+            space=space,
+            collectives=collectives,
+            complete=formulation.complete,
+            pools=pools,
+        ),
+        formulation,
     )
-    samples = micro_batches(problem)
-    whole = load_model(problem.model, training, registry)
-    _check_selective(training, whole)
-    by_operator = problem.search.granularity == "operator"
-    layers = layer_classes(whole, by_operator)
-    context = StrategyContext(cluster, training)
-    blocks = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
-    priced = _priced(blocks, lambda block: candidate(_name(block), block, layers, pricing), progress, deadline)
-    graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
-    together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(
-        graph=graph,
-        candidates=tuple(priced.values()),
-        blocks=whole.blocks,
-        experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
-        operators=_operators(whole) if by_operator else {},
-        together=inseparable_operators(whole, layers, training.selective) if by_operator else together,
-        sharded=tuple(blocks[index] for index in priced),
-        classes=layers,
-        pricing=pricing,
-        complete=len(priced) == len(blocks),
-    )
-
-
-def _priced(
-    blocks: Sequence[Block],
-    price: Callable[[Block], Candidate],
-    progress: Callable[[SearchProgress], None] | None,
-    deadline: Deadline,
-) -> dict[int, Candidate]:
-    """Candidates by the index of their block, ascending: of all blocks, or of those that there is time for.
-
-    A few are priced however late it is, and what is nearly done is done. `progress` is told of the share.
-    """
-    begun, left, candidates = time.monotonic(), deadline.left, dict[int, Candidate]()
-    for index in _scattered(len(blocks)):
-        share = len(candidates) / len(blocks)
-        if len(candidates) >= FEW and deadline.beyond(PRICING + 0.1 * (share > 0.8), left):
-            break
-        deadline.check()
-        if progress is not None:
-            progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, share))
-        candidates[index] = price(blocks[index])
-    return dict(sorted(candidates.items()))
-
-
-def _scattered(count: int) -> Iterator[int]:
-    """The numbers below `count`, of which the first so many are spread evenly: steps of a golden section."""
-    step = max(round(count * 0.618), 1)
-    while gcd(step, count) > 1:
-        step += 1
-    return (place * step % count for place in range(count))
-
-
-def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
-    """The names of each layer's operators."""
-    names = (tuple(operator.name for operator in operators) for operators in graph.by_layer)
-    return {layer: operator_names for layer, operator_names in zip(graph.layers, names, strict=True) if operator_names}
-
-
-def _name(block: Block) -> str:
-    """A candidate's name: the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
-    return "-".join([*(f"{name}{degree}" for name, degree in block.degrees if degree > 1), f"mb{block.micro_batch}"])
-
-
-def _check_selective(training: Training, graph: OperatorGraph) -> None:
-    """`training.selective` must name kinds of operator or operators; the default may find none of its kind."""
-    if training.selective == Training(1).selective:
-        return
-    blocks = frozenset(graph.blocks or graph.layers)
-    known = {operator.kind for operator in graph.operators}
-    known |= {short_name(operator) for operator in graph.operators if operator.layer in blocks}
-    for name in training.selective:
-        if name not in known:
-            raise unknown_name("training.selective", "operator or kind of operator", name, known)
 
 
 def without_missing_plugins(problem: Problem, registry: Registry) -> Problem:
@@ -376,7 +226,7 @@ def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
 
 def _checks(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
     """Calls that are independent of each other; each raises an error or does nothing."""
-    yield lambda: build_cluster(problem.cluster, registry)
+    yield lambda: any_cluster(problem.cluster, registry)
     yield from _lists(problem, registry)
     yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
     yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")

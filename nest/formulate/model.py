@@ -11,6 +11,7 @@ from attrs import frozen
 from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
 from nest.formulate.cluster import build_cluster
+from nest.formulate.pools import build_pools
 from nest.formulate.trainable import backward_share, trained_count, with_trainable
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.guard import attribute
@@ -296,8 +297,10 @@ def _runs(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[dict[str
     return runs
 
 
-def model_facts(problem: Problem, known: Registry) -> tuple[int, float, float, dict[str, Any] | None] | None:
-    """Tokens per sample, model FLOP per token, a device's matrix peak (FLOP/s), what is trained; None for a profile.
+def model_facts(problem: Problem, known: Registry) -> tuple[int, float, dict[str, float], dict[str, Any] | None] | None:
+    """Tokens per sample, model FLOP per token, matrix peaks of devices (FLOP/s), what is trained; None for a profile.
+
+    Peaks are by the name of the pool, "" where the cluster has none.
 
     The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
     is not all: in words (`what`), its `parameters`, and `of` how many.
@@ -315,15 +318,15 @@ def model_facts(problem: Problem, known: Registry) -> tuple[int, float, float, d
             "parameters": trained_count(graph),
             "of": graph.parameter_count,
         }
-    _, device = build_cluster(problem.cluster, known, None)
-    if device is None:
+    if problem.cluster.pools is None:
+        devices = {"": build_cluster(problem.cluster, known, None)[1]}
+    else:
+        pools, every = build_pools(problem.cluster)
+        devices = dict(zip(pools.names, every, strict=True))
+    peaks = {name: matrix_peak(device, training.precision) for name, device in devices.items() if device is not None}
+    if len(peaks) < len(devices):
         return None
-    return (
-        described["sequence_length"],
-        passes * described["flops_per_token"],
-        matrix_peak(device, training.precision),
-        trained,
-    )
+    return described["sequence_length"], passes * described["flops_per_token"], peaks, trained
 
 
 def matrix_peak(device: DeviceSpec, precision_name: str) -> float:

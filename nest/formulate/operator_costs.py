@@ -13,7 +13,7 @@ from nest.graph import Communication, Operator
 from nest.hooks.protocols import LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel, port_seconds
 from nest.spec import Training
-from nest.spec.cluster import COMMUNICATION, MATRIX, VECTOR
+from nest.spec.device import COMMUNICATION, MATRIX, VECTOR
 
 MATRIX_KINDS = frozenset({"matmul", "attention", "router"})
 """Kinds of operator whose FLOP are those of matrix products; everything else that computes is element-wise."""

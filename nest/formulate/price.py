@@ -330,7 +330,8 @@ class Formulation:
         together: groups of layers that no cut may part.
         sharded: of a model, the blocks the candidates were made of.
         classes: of a model, its layers by class.
-        pricing: of a model, what priced it.
+        pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
+        of_pools: of a model on several pools, what priced it on the devices of each, by name.
         complete: whether the candidates are all there are; else there was no time to price the others.
     """
 
@@ -344,6 +345,11 @@ class Formulation:
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
     complete: bool = True
+    of_pools: Mapping[str, Pricing] = field(factory=dict)
+
+    def pricing_of(self, candidate: int) -> Pricing | None:
+        """What priced a candidate, by index; None: a profile says what it costs."""
+        return self.of_pools.get(self.candidates[candidate].pool or "", self.pricing)
 
     def of(self, cluster: Cluster, training: Training) -> "Formulation":
         """The same for a cluster and a training on which nothing of it depends, such as one with more memory."""

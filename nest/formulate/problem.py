@@ -13,6 +13,7 @@ from nest.formulate.cluster import build_cluster, cluster_calibration, described
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model, resolve_model
+from nest.formulate.pools import pools_in_place
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
@@ -127,6 +128,8 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     cluster = in_place(problem.cluster, known, base)
     if isinstance(cluster.device, str) and is_file_name(cluster.device):
         cluster = evolve(cluster, device=described(cluster.device, base))
+    if cluster.pools is not None:
+        cluster = evolve(cluster, pools=pools_in_place(cluster.pools, base))
     cluster = evolve(cluster, calibration=cluster_calibration(cluster, base))
     whole = evolve(problem, cluster=_with_machines(cluster))
     return with_stack(whole, device_of(cluster), known, base)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf
 
 from nest.errors import InputError, InputErrors
-from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, RecomputeMode
+from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, Pools, RecomputeMode
 from nest.spec import ProfileCandidate, ProfileSpec
 
 
@@ -51,8 +51,10 @@ def tensor_slices(profile: ProfileSpec) -> tuple[Tensors, tuple[tuple[float, ...
     return tuple(tensors), bytes_of
 
 
-def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int) -> tuple[Candidate, ...]:
-    """The candidates as given.
+def profile_candidates(
+    profile: ProfileSpec, cluster: Cluster, global_batch: int, pools: Pools | None = None
+) -> tuple[Candidate, ...]:
+    """The candidates as given, each on `cluster` or, where there are `pools`, on its own.
 
     Raises: InputErrors: what is wrong with them, all of it: names that repeat, arrays of the wrong length, a
         width the cluster cannot align, more samples than the batch has, ranks outside the block.
@@ -63,6 +65,8 @@ def profile_candidates(profile: ProfileSpec, cluster: Cluster, global_batch: int
     slices = tensor_slices(profile)[1]
     for index, written in enumerate(profile.candidates):
         place = f"profile.candidates[{index}]"
+        if pools is not None:
+            cluster = pools.members[pools.index(str(written.pool))].cluster
         mistakes = [
             *_lengths(written, place, len(profile.layers), len(profile.edges), len(cluster.levels)),
             *_misfits(written, place, cluster, global_batch),
@@ -110,7 +114,8 @@ def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, lev
 def _misfits(written: ProfileCandidate, place: str, cluster: Cluster, global_batch: int) -> list[str]:
     mistakes = []
     if written.width > cluster.size:
-        mistakes.append(f"{place}.width is {written.width}, but the cluster has {cluster.size} devices.")
+        where = "the cluster" if written.pool is None else f"pool {written.pool!r}"
+        mistakes.append(f"{place}.width is {written.width}, but {where} has {cluster.size} devices.")
     elif not cluster.admits(written.width):
         groups = ", ".join(str(capacity) for capacity in cluster.capacities)
         mistakes.append(
@@ -163,6 +168,7 @@ def _candidate(
             tensor_bytes=tensor_bytes,
             busy=written.busy,
             weight_gradients=written.weight_gradients,
+            pool=written.pool,
         )
     except InputError as error:
         problems.append(f"{place}: {error}")

@@ -9,6 +9,7 @@ from attrs import evolve, fields, fields_dict, frozen
 from nest.catalogue import devices, known_cluster, unknown_name
 from nest.errors import InputError
 from nest.hooks.registry import Registry
+from nest.instance import Exposure as Exposure
 from nest.io import is_file_name, read, there_is
 from nest.spec import (
     NO_STACK,
@@ -109,10 +110,12 @@ def _over(written: Overlap, usual: Overlap) -> Overlap:
 
 
 def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
-    """The device of a cluster in place; None: it has none, or one of a name that is unknown.
+    """The device of a cluster in place, of pools the first one's; None: it has none, or one of a name that is unknown.
 
     That is told with what else is wrong, when the problem is formulated.
     """
+    if cluster.pools is not None:
+        return device_of(cluster.pools[0].cluster)
     named = known_cluster(cluster.name)
     device = cluster.device or (None if named is None else named.device)
     return devices().get(device) if isinstance(device, str) else device
@@ -137,25 +140,6 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
         hidden.append(f"pipeline-parallel ({listed(schedules)})")
     words = listed(hidden) or "no"
     return f"stack: {usual.name}, {usual.why}: {words} communication overlaps with compute."
-
-
-@frozen
-class Exposure:
-    """How much of data-parallel communication is exposed.
-
-    Attributes:
-        exposed: its share that is exposed at least.
-        hiding: whether the rest hides only where it fits.
-        synchronisation: seconds of what is sent once per batch over those of the collective model.
-        sharded_synchronisation: what that is multiplied by with ZeRO 1 and up.
-        exposed_often: that of what ZeRO 2 and 3 send in every micro-batch; None: the same.
-    """
-
-    exposed: float
-    hiding: bool
-    synchronisation: float
-    sharded_synchronisation: float
-    exposed_often: float | None = None
 
 
 def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Exposure:

@@ -42,6 +42,8 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
         raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{able_text}")
     if name not in able:
         raise unknown_name(place, "target", name, able)
+    if problem.cluster.pools is not None:
+        raise InputError(f"{place}: {name} has no plans on clusters of several kinds of device (cluster.pools) yet.")
     limits: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
     if problem.training.trained is not None and not limits.trainable:
         raise InputError(f"{place}: {name} would train all of the model, of which training.trainable freezes a part.")

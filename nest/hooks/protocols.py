@@ -206,7 +206,9 @@ class LayerTimes(Named, Protocol):
 class Planner(Named, Protocol):
     """Plans a problem in a way of its own; `nest compare` puts what it decides beside the fastest plan.
 
-    It says what is decided and nothing of what that costs: all plans are priced by the same code.
+    It says what is decided and nothing of what that costs: all plans are priced by the same code. One that plans
+    clusters of several kinds of device (`Instance.pools`) says so by an attribute `on_pools` that is true; only there
+    it is asked without being named.
     """
 
     @property

@@ -4,6 +4,7 @@ from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup,
 from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Level
 from nest.instance.instance import Instance, LayerGraph, Space
 from nest.instance.network import NetworkModel, OnRings, PlacedNetwork, Ring
+from nest.instance.pools import Exposure, Link, Pool, Pools
 from nest.instance.protocols import CollectiveModel, port_seconds
 from nest.instance.schedule import (
     ChunkedSchedule,
@@ -32,9 +33,11 @@ __all__ = [
     "CollectiveLine",
     "CollectiveModel",
     "EstimateError",
+    "Exposure",
     "Instance",
     "LayerGraph",
     "Level",
+    "Link",
     "NetworkModel",
     "OnRings",
     "OrderedSchedule",
@@ -43,6 +46,8 @@ __all__ = [
     "Pass",
     "PlacedNetwork",
     "Placement",
+    "Pool",
+    "Pools",
     "RecomputeMode",
     "Result",
     "Ring",

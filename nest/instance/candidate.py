@@ -115,6 +115,8 @@ class Candidate:
             2401.10241, table 1, but for the attention core).
         collectives: seconds per micro-batch, of `forward` and `backward` together, that the collectives inside a layer
             add, shape `(layers,)`; for reports only. None: layers were measured whole.
+        pool: name of the pool on whose devices its stages run, and whose numbers these are; None: the cluster has no
+            pools.
 
     Raises:
         InputError: an array has the wrong length, holds a number that is negative, not finite (but for `first`) or
@@ -135,6 +137,7 @@ class Candidate:
     busy: Array | None = field(default=None, converter=optional(read_only), repr=False)
     collectives: Array | None = field(default=None, converter=optional(read_only), repr=False)
     weight_gradients: Array | None = field(default=None, converter=optional(read_only), repr=False)
+    pool: str | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.width < 1 or self.samples < 1:

@@ -3,11 +3,12 @@
 import heapq
 from typing import TYPE_CHECKING
 
-from attrs import field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from nest.errors import InputError
 from nest.instance.candidate import Candidate
 from nest.instance.cluster import Cluster
+from nest.instance.pools import Pools
 from nest.instance.protocols import CollectiveModel
 from nest.instance.schedule import Schedule, Weights, weights_of
 from nest.spec.constraints import Constraint
@@ -181,9 +182,11 @@ class Instance:
         complete: whether the candidates are all that the problem allows; else there was no time to price the others.
         network: the network as it is, where it is no hierarchy. Then `cluster` has a single level, and with it
             candidates and collectives are such that no plan on the network beats what it takes on that level.
+        pools: the cluster's, where it has several kinds of device. Each candidate then names its pool, and `cluster` is
+            the first one's, but for a view from another (`at`): whoever prices a stage takes its candidate's view.
 
     Raises:
-        InputError: a candidate does not fit the layer graph.
+        InputError: a candidate does not fit the layer graph, or names a pool that is not there, or none.
     """
 
     cluster: Cluster
@@ -193,11 +196,14 @@ class Instance:
     collectives: CollectiveModel
     complete: bool = True
     network: "PlacedNetwork | None" = None
+    pools: Pools | None = None
+    _views: "dict[str, Instance]" = field(factory=dict, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not self.candidates:
             raise InputError("there is no candidate to plan with.")
-        for candidate in self.candidates:
+        for index, candidate in enumerate(self.candidates):
+            self._check_pool(candidate)
             if len(candidate.forward) != len(self.graph.layers):
                 raise InputError(
                     f"candidate {candidate.name!r}: forward has {len(candidate.forward)} numbers "
@@ -208,11 +214,57 @@ class Instance:
                     f"candidate {candidate.name!r} has {len(candidate.tensor_bytes)} edge sizes "
                     f"for {len(self.graph.tensors)} edges."
                 )
-            if self.network is None and candidate.busy is not None and len(candidate.busy) != len(self.cluster.levels):
+            levels = len(self.cluster_of(index).levels)
+            if self.network is None and candidate.busy is not None and len(candidate.busy) != levels:
                 raise InputError(
                     f"candidate {candidate.name!r}: busy has {len(candidate.busy)} rows for "
-                    f"{len(self.cluster.levels)} levels of the network."
+                    f"{levels} levels of the network."
                 )
+
+    def _check_pool(self, candidate: Candidate) -> None:
+        if self.pools is None and candidate.pool is not None:
+            raise InputError(
+                f"candidate {candidate.name!r} is of pool {candidate.pool!r}, but the cluster has no pools."
+            )
+        if self.pools is not None and candidate.pool not in self.pools.names:
+            names = ", ".join(self.pools.names)
+            said = "names no pool" if candidate.pool is None else f"is of pool {candidate.pool!r}"
+            raise InputError(f"candidate {candidate.name!r} {said}; the pools are {names}.")
+
+    def pool_of(self, candidate: int) -> int:
+        """Index of the pool of a candidate; 0 where the cluster has no pools."""
+        name = self.candidates[candidate].pool
+        return 0 if self.pools is None or name is None else self.pools.index(name)
+
+    def cluster_of(self, candidate: int) -> Cluster:
+        """The devices on which stages of a candidate run: those of its pool, or of the cluster."""
+        return self.cluster if self.pools is None else self.pools.members[self.pool_of(candidate)].cluster
+
+    @property
+    def size(self) -> int:
+        """Number of devices, of all pools together."""
+        return self.cluster.size if self.pools is None else self.pools.size
+
+    def at(self, candidate: int) -> "Instance":
+        """The instance as stages of a candidate see it, with the cluster and the space of its pool; else itself."""
+        if self.pools is None:
+            return self
+        pool = self.pools.members[self.pool_of(candidate)]
+        if pool.name not in self._views:
+            space = self.space if pool.exposure is None else evolve(self.space, **asdict(pool.exposure))
+            self._views[pool.name] = evolve(self, cluster=pool.cluster, space=space)
+        return self._views[pool.name]
+
+    def alone(self, pool: int) -> "tuple[Instance, tuple[int, ...]] | None":
+        """The instance of one pool as a cluster of its own, and which candidates it has; None: the pool has none."""
+        assert self.pools is not None
+        name = self.pools.members[pool].name
+        own = tuple(index for index, each in enumerate(self.candidates) if each.pool == name)
+        if not own:
+            return None
+        seen = self.at(own[0])
+        candidates = tuple(evolve(self.candidates[index], pool=None) for index in own)
+        return evolve(seen, candidates=candidates, pools=None), own
 
     def micro_batches(self, candidate: Candidate, replicas: int) -> int | None:
         """`M` of PROBLEM.md section 3, or None when so many replicas cannot share the batch."""

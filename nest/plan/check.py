@@ -208,6 +208,7 @@ def _comparisons(plan: PlanDocument, fresh: PlanDocument) -> list[Comparison]:
     fields = ("devices", "time", "sync_time", "memory", "in_flight", "level_in", "level_out")
     for index, (stated, derived) in enumerate(zip(plan.stages, fresh.stages, strict=True)):
         pairs += [(f"stages[{index}].{name}", getattr(stated, name), getattr(derived, name), 0.0) for name in fields]
+        pairs += [(f"stages[{index}].pool", stated.pool, derived.pool, 0.0)] if derived.pool is not None else []
         pairs += _differences(f"stages[{index}]", stated, derived)
     return pairs
 

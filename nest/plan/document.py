@@ -48,6 +48,7 @@ def document(
             memory_breakdown=stage.parts,
             bytes_out=stage.bytes_out,
             chunks=chunks,
+            pool=instance.candidates[decision.candidate].pool,
         )
         for decision, stage, chunks in zip(
             solution.stages, priced.stages, _names_of_chunks(instance, solution), strict=True
@@ -171,6 +172,10 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
         if stage.candidate not in candidates:
             raise InputError(f"{place}.candidate is {stage.candidate!r}, which the problem does not offer.")
         candidate = candidates[stage.candidate]
+        pool = instance.candidates[candidate].pool
+        if stage.pool != pool:
+            there = "on a cluster without pools" if pool is None else f"of pool {pool!r}"
+            raise InputError(f"{place}.pool is {stage.pool!r}, but candidate {stage.candidate!r} is {there}.")
         if stage.recompute not in [mode.name for mode in instance.candidates[candidate].recompute]:
             raise InputError(f"{place}.recompute is {stage.recompute!r}, which candidate {stage.candidate!r} lacks.")
         if stage.zero not in (0, 1, 2, 3):

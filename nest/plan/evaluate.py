@@ -56,6 +56,8 @@ class PricedStage:
         ports: seconds per micro-batch for which a device's port at each level is occupied (`b_i`); None: the candidate
             does not say.
         once_ports: the same once per batch.
+        capacity: bytes per device that it may be estimated to need (`H`): there is room for the margin beside it.
+        device_memory: bytes per device.
     """
 
     compute: float
@@ -83,6 +85,8 @@ class PricedStage:
     bytes_out: float
     ports: tuple[float, ...] | None
     once_ports: tuple[float, ...] | None
+    capacity: float
+    device_memory: float
 
     @property
     def time(self) -> float:
@@ -117,10 +121,11 @@ class PricedPlan:
         micro_batches: micro-batches per replica (`M`).
         weights: of the schedule.
         stages: in pipeline order.
-        capacity: bytes per device that stages may be estimated to need (`H`): there is room for the margin beside it.
-        device_memory: bytes per device.
+        capacity: `H` of the fullest stage's devices.
+        device_memory: bytes of each of these.
         fit_probability: that no stage needs more.
-        time_error: how far the step time may lie from what is predicted; None: it is exact.
+        time_error: how far the step time may lie from what is predicted, on the devices that are least known; None: it
+            is exact.
     """
 
     micro_batches: int
@@ -163,7 +168,7 @@ class PricedPlan:
 
     def exceeding(self, slack: float) -> tuple[bool, ...]:
         """For each stage, whether its memory exceeds the capacity by more than the share `slack`."""
-        return tuple(stage.memory > self.capacity * (1 + slack) for stage in self.stages)
+        return tuple(stage.memory > stage.capacity * (1 + slack) for stage in self.stages)
 
     @property
     def idle_share(self) -> float:
@@ -213,15 +218,17 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         loads = link_loads(instance, solution, groups)
         waits = [max(0.0, loads.least_time(index) - stage.time) for index, stage in enumerate(stages)]
         stages = tuple(evolve(stage, port_wait=wait) for stage, wait in zip(stages, waits, strict=True))
-    cluster = instance.cluster
+    fullest = max(stages, key=lambda stage: stage.memory / stage.capacity)
+    clusters = [instance.cluster_of(stage.candidate) for stage in solution.stages]
+    errors = [cluster.time_error for cluster in clusters if cluster.time_error is not None]
     return PricedPlan(
         micro_batches,
         instance.space.weights(schedule, micro_batches, len(stages)),
         stages,
-        cluster.memory,
-        cluster.device_memory,
-        cluster.fit_probability(max(stage.memory for stage in stages)),
-        cluster.time_error,
+        fullest.capacity,
+        fullest.device_memory,
+        min(cluster.fit_probability(stage.memory) for cluster, stage in zip(clusters, stages, strict=True)),
+        max(errors, key=lambda error: error.spread, default=None),
     )
 
 
@@ -252,6 +259,7 @@ def _price_stage(
     direct: tuple[Sizes, Sizes] | None,
 ) -> PricedStage:
     stage = solution.stages[index]
+    instance = instance.at(stage.candidate)
     candidate = instance.candidates[stage.candidate]
     mode = candidate.mode(stage.recompute)
     layers = list(stage.layers)
@@ -307,16 +315,18 @@ def _price_stage(
         peak=peak,
         reserve=instance.cluster.reserve,
         in_flight=in_flight(moments),
-        level_in=max(chunk.around[0].level for chunk in chunks),
-        level_out=max(chunk.around[1].level for chunk in chunks),
+        level_in=max(chunk.around[0].seen_from(instance.cluster) for chunk in chunks),
+        level_out=max(chunk.around[1].seen_from(instance.cluster) for chunk in chunks),
         first_device=stage.offset * (1 if solution.rank_order == "pp-inner" else solution.replicas),
         width=candidate.width,
         parts=parts,
         upper_memory=upper,
         # Between two chunks of one stage nothing is sent.
-        bytes_out=sum(leaving if direct else [size for behind, size in returned_over if behind.level >= 0], 0.0),
+        bytes_out=sum(leaving if direct else [size for behind, size in returned_over if behind.forward], 0.0),
         ports=ports,
         once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
+        capacity=instance.cluster.memory,
+        device_memory=instance.cluster.device_memory,
     )
 
 

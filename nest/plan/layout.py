@@ -20,6 +20,19 @@ def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
     return widest * (cluster.size // (replicas * widest))
 
 
+def replica_sizes(instance: Instance, solution: Solution) -> list[int]:
+    """For each stage, the devices of one replica where it lies: on the cluster (`K`), or in its pool (`K_q`).
+
+    The stages of a pool are of one width (PROBLEM.md section 8).
+    """
+    wide = widest(instance, solution)
+    sizes = []
+    for stage in solution.stages:
+        width = wide if instance.pools is None else instance.candidates[stage.candidate].width
+        sizes.append(replica_size(instance.cluster_of(stage.candidate), width, solution.replicas))
+    return sizes
+
+
 def first_devices(solution: Solution, size: int, offset: int, width: int) -> NDArray[numpy.int64]:
     """First device of a block of `width` at `offset` in each replica of `size` devices (PROBLEM.md section 3)."""
     replicas = numpy.arange(solution.replicas, dtype=numpy.int64)
@@ -58,12 +71,12 @@ def stages_of_chunks(instance: Instance, solution: Solution) -> tuple[int, ...]:
 
 def _boundary_level(instance: Instance, solution: Solution, first: int, second: int) -> int:
     """Level of the boundary between two stages, by index and in pipeline order: the worst over the replicas."""
-    size = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
+    size = replica_sizes(instance, solution)[first]
     here, there = solution.stages[first], solution.stages[second]
     start = first_devices(solution, size, here.offset, instance.candidates[here.candidate].width)
     width = instance.candidates[there.candidate].width
     end = first_devices(solution, size, there.offset, width) + width - 1
-    for level, capacity in enumerate(instance.cluster.capacities):
+    for level, capacity in enumerate(instance.cluster_of(here.candidate).capacities):
         if (start // capacity == end // capacity).all():
             return level
     raise ValueError(f"the blocks of stages {first + 1} and {second + 1} are not both in the cluster")
@@ -78,14 +91,20 @@ class Boundary:
     """Between two neighbouring stages: the paths of what they send each other, of which the slowest counts.
 
     Attributes:
-        level: of the cluster's levels; -1 where there is no other stage.
+        level: of the cluster's levels, or the pool's; -1 where there is no other stage, or it lies in another pool.
         forward: the paths of activations.
         backward: the paths of gradients.
+        between_pools: whether the stages lie in different pools, so that the link which joins these is their boundary.
     """
 
     level: int = -1
     forward: tuple[Path, ...] = ()
     backward: tuple[Path, ...] = ()
+    between_pools: bool = False
+
+    def seen_from(self, cluster: Cluster) -> int:
+        """The level that documents give: one above the outermost where the other stage lies in another pool."""
+        return len(cluster.levels) if self.between_pools else self.level
 
     def arriving(self, size: float) -> float:
         """Seconds until activations of `size` bytes have arrived (PROBLEM.md section 1, point to point)."""
@@ -118,10 +137,18 @@ def boundaries(instance: Instance, solution: Solution) -> list[Boundary]:
 
 def _boundary(instance: Instance, solution: Solution, here: int, there: int) -> Boundary:
     """What stage `here`, from 0, sends activations to `there` over, and gradients back."""
+    pools = [instance.pool_of(solution.stages[each].candidate) for each in (here, there)]
+    if instance.pools is not None and pools[0] != pools[1]:
+        link = instance.pools.link(*pools)
+        if link is None:
+            raise ValueError(f"nothing joins the pools of stages {here + 1} and {there + 1}")
+        path = (link.latency, link.bandwidth)
+        return Boundary(-1, (path,), (path,), between_pools=True)
     level = _boundary_level(instance, solution, min(here, there), max(here, there))
     if solution.placement is not None:
         return Boundary(level, *_paths(instance, solution, here, there))
-    path = (instance.cluster.levels[level].latency, instance.cluster.levels[level].bandwidth)
+    joining = instance.cluster_of(solution.stages[here].candidate).levels[level]
+    path = (joining.latency, joining.bandwidth)
     return Boundary(level, (path,), (path,))
 
 

@@ -1,13 +1,14 @@
 """Whether decisions are a plan at all: PROBLEM.md section 3 and the declared constraints."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy
 
 from nest.errors import InputError
-from nest.instance import Instance, Schedule, Solution, StageDecision, admits, chunks_of, route
+from nest.instance import Cluster, Instance, Schedule, Solution, StageDecision, admits, chunks_of, route
 from nest.plan.layout import chunk_layers, chunk_units, even_blocks, even_chunks, replica_size, schedule_of
 from nest.spec.constraints import Constraint, Value
 
@@ -175,7 +176,8 @@ def _modes(instance: Instance, solution: Solution) -> list[str]:
 def _devices(instance: Instance, solution: Solution) -> list[str]:
     violations = []
     first = instance.candidates[solution.stages[0].candidate]
-    if len({stage.candidate for stage in solution.stages}) > 1 and not instance.space.mixed:
+    mixed = instance.space.mixed or instance.pools is not None
+    if len({stage.candidate for stage in solution.stages}) > 1 and not mixed:
         violations.append("stages use different candidates, which only search.mixed allows")
     if len({stage.candidate for stage in solution.stages}) > 1 and solution.chunks > 1:
         violations.append("stages use different candidates, which a schedule of several chunks does not allow")
@@ -197,26 +199,54 @@ def _devices(instance: Instance, solution: Solution) -> list[str]:
         count = len(solution.stages)
         violations += [] if admits(schedule, count, micro_batches) else [_not_admitted(schedule, count, micro_batches)]
     widths = [instance.candidates[stage.candidate].width for stage in solution.stages]
-    if solution.replicas * max(widths) > instance.cluster.size:
-        violations.append(
-            f"{solution.replicas} replicas of at least {max(widths)} devices need more than the cluster's "
-            f"{instance.cluster.size}"
-        )
-        return violations
-    size = replica_size(instance.cluster, max(widths), solution.replicas)
-    free = 0
-    for index, (stage, width) in enumerate(zip(solution.stages, widths, strict=True)):
-        place = f"stage {index + 1}"
-        if not instance.cluster.admits(width):
-            violations.append(f"{place}: blocks of {width} devices cannot be aligned with the cluster's levels")
-        if stage.offset % width:
-            violations.append(f"{place}: offset {stage.offset} is not a multiple of its width {width}")
-        if stage.offset < free:
-            violations.append(f"{place}: its block overlaps or precedes the block before it")
-        if stage.offset + width > size:
-            violations.append(f"{place}: its block ends at device {stage.offset + width} of a replica of {size}")
-        free = stage.offset + width
+    if instance.pools is not None:
+        return violations + _on_pools(instance, solution)
+    violations += _blocks(solution, range(len(widths)), widths, instance.cluster, "the cluster")
     return violations + _misplaced(solution, widths)
+
+
+def _on_pools(instance: Instance, solution: Solution) -> list[str]:
+    """What of the pools that stages lie in is no plan (PROBLEM.md section 8)."""
+    assert instance.pools is not None
+    pools, violations = [instance.pool_of(stage.candidate) for stage in solution.stages], []
+    for number, (here, there) in enumerate(pairwise(pools), start=1):
+        if here != there and instance.pools.link(here, there) is None:
+            names = (instance.pools.members[each].name for each in (here, there))
+            violations.append("stages {} and {}: nothing joins pools {!r} and {!r}".format(number, number + 1, *names))
+    if solution.chunks > 1:
+        violations.append("stages on pools have one chunk each")
+    for pool in dict.fromkeys(pools):
+        indices = [index for index, each in enumerate(pools) if each == pool]
+        name = instance.pools.members[pool].name
+        used = {solution.stages[index].candidate for index in indices}
+        if len(used) > 1:
+            violations.append(f"stages of pool {name!r} use different candidates; those of a pool must use the same")
+        widths = [instance.candidates[solution.stages[index].candidate].width for index in indices]
+        cluster = instance.pools.members[pool].cluster
+        violations += _blocks(solution, indices, widths, cluster, f"pool {name!r}")
+    return violations
+
+
+def _blocks(
+    solution: Solution, indices: Iterable[int], widths: Sequence[int], cluster: Cluster, where: str
+) -> list[str]:
+    """What is wrong with the blocks of these stages, of such widths, which are all that lie in a cluster."""
+    if solution.replicas * max(widths) > cluster.size:
+        each = f"{solution.replicas} replicas of at least {max(widths)} devices"
+        return [f"{each} need more than the {cluster.size} of {where}"]
+    size, free, violations = replica_size(cluster, max(widths), solution.replicas), 0, list[str]()
+    for index, width in zip(indices, widths, strict=True):
+        place, offset = f"stage {index + 1}", solution.stages[index].offset
+        if not cluster.admits(width):
+            violations.append(f"{place}: blocks of {width} devices cannot be aligned with the levels of {where}")
+        if offset % width:
+            violations.append(f"{place}: offset {offset} is not a multiple of its width {width}")
+        if offset < free:
+            violations.append(f"{place}: its block overlaps or precedes the block before it")
+        if offset + width > size:
+            violations.append(f"{place}: its block ends at device {offset + width} of a replica of {size}")
+        free = offset + width
+    return violations
 
 
 def _misplaced(solution: Solution, widths: Sequence[int]) -> list[str]:

@@ -46,8 +46,10 @@ def data_parallel_groups(instance: Instance, solution: Solution) -> tuple[tuple[
 
 def _groups_on_levels(instance: Instance, solution: Solution, index: int) -> tuple[DataParallelGroup, ...]:
     """For each parameter group of candidate `index`, the devices of a stage at offset 0, which stands for all."""
-    candidate, cluster = instance.candidates[index], instance.cluster
-    size = replica_size(cluster, widest(instance, solution), solution.replicas)
+    candidate, cluster = instance.candidates[index], instance.cluster_of(index)
+    # Beside stages of other pools, those of this one are all as wide.
+    wide = widest(instance, solution) if instance.pools is None else candidate.width
+    size = replica_size(cluster, wide, solution.replicas)
     first = first_devices(solution, size, 0, candidate.width).tolist()
     return tuple(
         _sharded(cluster, sorted({device + rank for device in first for rank in group.ranks}), solution.zero_degree)

@@ -163,7 +163,9 @@ def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> 
     """What is decided of a plan, as documents state it of another than their own."""
     plan = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
     stages = tuple(
-        StageDecisions(stage.layers, stage.candidate, stage.recompute, stage.zero, stage.devices, stage.chunks)
+        StageDecisions(
+            stage.layers, stage.candidate, stage.recompute, stage.zero, stage.devices, stage.chunks, stage.pool
+        )
         for stage in plan.stages
     )
     assert isinstance(plan.candidate, CandidateSummary)

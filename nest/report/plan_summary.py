@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.instance import Instance, Solution, copies_of
+from nest.instance import Instance, Pool, Solution, copies_of
 from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.plan.layout import schedule_of
@@ -60,13 +60,14 @@ class ModelFacts:
     Attributes:
         sequence_length: tokens per sample.
         flops_per_token: model FLOP per token of both passes (`nest models` prints the convention).
-        peak: matrix peak of a device at the precision trained in, FLOP per second.
+        peaks: matrix peak of a device at the precision trained in, FLOP per second, by the name of its pool; "" where
+            the cluster has none.
         trained: what is trained, in words (`what`), its `parameters`, and `of` how many; None: all.
     """
 
     sequence_length: int
     flops_per_token: float
-    peak: float
+    peaks: Mapping[str, float]
     trained: Mapping[str, Any] | None = None
 
 
@@ -125,12 +126,15 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     """
     used = solution.replicas * sum(stage.width for stage in priced.stages)
     summary: dict[str, Any] = {
-        "devices": instance.cluster.size,
+        "devices": instance.size,
         "devices_used": used,
         "idle_share": priced.idle_share,
         "time_shares": time_shares(priced),
-        "memory_capacity": priced.device_memory,
     }
+    if instance.pools is None:
+        summary["memory_capacity"] = priced.device_memory
+    else:
+        summary["pools"] = [_pool_figures(pool, solution, instance, priced) for pool in instance.pools.members]
     copies = copies_of(schedule_of(instance, solution))
     if copies > 1:
         summary["copies"] = copies
@@ -140,7 +144,10 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
         tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
         summary["tokens_per_second"] = tokens
         summary["tokens_per_second_per_device"] = tokens / used
-        summary["model_flops_utilisation"] = facts.flops_per_token * tokens / (used * facts.peak)
+        pools = [instance.candidates[stage.candidate].pool or "" for stage in solution.stages]
+        widths = [stage.width for stage in priced.stages]
+        peak = solution.replicas * sum(width * facts.peaks[pool] for width, pool in zip(widths, pools, strict=True))
+        summary["model_flops_utilisation"] = facts.flops_per_token * tokens / peak
     return summary
 
 
@@ -150,6 +157,40 @@ def training_steps(problem: Problem) -> int | None:
     if training.tokens is None or training.sequence_length is None:
         return None
     return ceil(training.tokens / (training.global_batch * training.sequence_length))
+
+
+def _pool_figures(pool: Pool, solution: Solution, instance: Instance, priced: PricedPlan) -> dict[str, Any]:
+    """What `summary.pools` says of one."""
+    stages = zip(solution.stages, priced.stages, strict=True)
+    widths = [stage.width for each, stage in stages if instance.candidates[each.candidate].pool == pool.name]
+    return {
+        "name": pool.name,
+        "devices": pool.cluster.size,
+        "devices_used": solution.replicas * sum(widths),
+        "memory_capacity": pool.cluster.device_memory,
+        "levels": [level.name for level in pool.cluster.levels],
+    }
+
+
+def memory_capacity(summary: Mapping[str, Any], pool: str | None) -> float | None:
+    """Bytes of a device, in one of the pools where there are any; None: the summary does not say."""
+    for each in summary.get("pools", ()):
+        if each["name"] == pool:
+            return float(each["memory_capacity"])
+    capacity: float | None = summary.get("memory_capacity")
+    return capacity
+
+
+OTHER_POOL = "other pool"
+"""What tables call the boundary between stages of different pools."""
+
+
+def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
+    """What tables call a boundary of this level."""
+    names = next((each["levels"] for each in summary.get("pools", ()) if each["name"] == pool), summary.get("levels"))
+    if level < 0:
+        return "-"
+    return OTHER_POOL if level == len(names or ()) and pool is not None else str((names or ())[level])
 
 
 def whole_training(problem: Problem, priced: PricedPlan, devices: int) -> dict[str, Any] | None:

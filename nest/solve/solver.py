@@ -31,6 +31,11 @@ def solve(
         InputError: a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
     """
+    if instance.pools is not None:
+        from nest.solve.dp.pool_solver import solve as solve_on_pools
+
+        options.pop("preferred", None)  # Ties are broken the same way whatever is known.
+        return solve_on_pools(instance, time_limit, progress, known=known, **options)
     if instance.network is not None:
         from nest.solve.placement.search import solve as solve_on_network
 

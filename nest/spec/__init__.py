@@ -2,19 +2,16 @@
 
 from nest.spec.architecture import Architecture, MlaSpec, TransformerSpec
 from nest.spec.cluster import (
+    BetweenSpec,
     ClusterCalibration,
     ClusterOfFile,
     ClusterSpec,
-    Coefficients,
-    DeviceSpec,
     LevelSpec,
     LinkProfile,
-    MatrixPeaks,
-    MemoryOverheads,
-    Range,
+    PoolSpec,
     TierSpec,
-    ranges,
 )
+from nest.spec.device import Coefficients, DeviceSpec, MatrixPeaks, MemoryOverheads, Range, ranges
 from nest.spec.measurements import (
     CollectiveMeasurement,
     Measurement,
@@ -58,6 +55,7 @@ from nest.spec.training import NO_STACK, Lora, Overlap, StackDefaults, StackSpec
 __all__ = [
     "NO_STACK",
     "Architecture",
+    "BetweenSpec",
     "CandidateSummary",
     "ClusterCalibration",
     "ClusterOfFile",
@@ -85,6 +83,7 @@ __all__ = [
     "Overlap",
     "PlacementRecord",
     "PlanDocument",
+    "PoolSpec",
     "Problem",
     "ProfileCandidate",
     "ProfileGroup",

@@ -1,97 +1,16 @@
-"""The `cluster` section of a problem, devices and their calibration, and link profiles (FORMATS.md).
+"""The `cluster` section of a problem, its calibration, and link profiles (FORMATS.md)."""
 
-Every coefficient of a calibration has bounds it never leaves, and a prior to which a fit returns where measurements say
-nothing. Left out, each has the value that switches its term off, and the cost model is the plain roofline.
-docs/explanation/cost-model.md has the formulas.
-"""
-
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from attrs import field, frozen
-from attrs import fields as attributes
+from attrs import field, fields, frozen
 
+from nest.errors import FieldError, FieldErrors
+from nest.io.names import hint
+from nest.spec.device import ENGINE_RULE, DeviceSpec
 from nest.spec.topology import DragonflySpec, FatTreeSpec, MatrixSpec, MeshSpec, RailOptimisedSpec, TorusSpec
-from nest.spec.validators import above, all_different, at_least, between, each, every, including, not_empty, one_of
-from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
-
-
-@frozen
-class Range:
-    """What a calibration may make of a number.
-
-    Attributes:
-        low: the least it can physically be.
-        high: the most.
-        prior: what it is taken to be where nothing was measured.
-        spread: how far from the prior it may be expected to lie: the standard deviation of its logarithm.
-    """
-
-    low: float
-    high: float
-    prior: float
-    spread: float
-
-
-def _coefficient(off: float, low: float, high: float, prior: float, spread: float) -> Any:
-    """A coefficient that is `off` when left out."""
-    least, most = min(low, off), max(high, off)
-    return field(default=off, validator=between(least, most), metadata={"range": Range(low, high, prior, spread)})
-
-
-@frozen
-class Coefficients:
-    """Terms of the cost model beside the roofs (docs/explanation/cost-model.md).
-
-    Attributes:
-        sustained: share of the matrix peaks that clocks and power of this very device allow, relative to others of its
-            generation; above 1 for one that runs faster.
-        contracted_half: contracted elements that take as long as filling and draining a tile of a matrix product: a
-            product of that depth takes twice as long as its FLOP alone.
-        rows_half: rows (tokens) at which a matrix product takes twice as long as its FLOP alone.
-        grouped: share of a matrix product's speed that products with one matrix per expert reach.
-        attention_backward: speed of the backward pass of a fused attention kernel over that of the forward pass.
-        head_half: channels per head at which fused attention runs at half its speed.
-        sequence_half: keys at which it does.
-        shared_keys: exponent by which fused attention runs faster where several query heads share a key-value head:
-            speed grows by `(heads / key-value heads) ** shared_keys`.
-        cast: times the operands of a product in 8 or 4 bits pass through memory once more to be converted.
-        host_launch: seconds the host takes to launch an operator's kernels, in each direction: a layer takes no less
-            than its operators together.
-        tensor_exposed: share of a layer's collectives that `training.overlap.tensor` does not hide.
-        experts_exposed: share of what experts exchange that `training.overlap.experts` does not hide.
-        dispatch_exposed: the same with `training.dispatch: per-node`, whose kernels keep fewer multiprocessors busy.
-        ring_exposed: share of what rings under attention send that attention does not hide.
-        data_exposed: share of what data parallelism sends once per batch that `training.overlap.data` does not hide.
-        gathers_exposed: share of what ZeRO 2 and 3 send in every micro-batch that it does not hide.
-        synchronisation: seconds that gradients and weights take once per batch, where `training.overlap.data` hides
-            none, over those of the collective model: ranks out of step, many small buckets, several groups on one link.
-        sharded_synchronisation: what it is multiplied by where the optimizer's state is sharded (ZeRO 1 and up):
-            frameworks then exchange parameters one by one, or gradients in single precision.
-    """
-
-    sustained: float = _coefficient(1.0, 0.7, 1.3, 1.0, 0.08)
-    contracted_half: float = _coefficient(0.0, 1.0, 2000.0, 150.0, 1.2)
-    rows_half: float = _coefficient(0.0, 1.0, 1000.0, 50.0, 1.0)
-    grouped: float = _coefficient(1.0, 0.2, 1.0, 0.75, 0.3)
-    attention_backward: float = _coefficient(1.0, 0.3, 1.5, 0.75, 0.1)
-    head_half: float = _coefficient(0.0, 1.0, 128.0, 10.0, 0.7)
-    sequence_half: float = _coefficient(0.0, 1.0, 2048.0, 100.0, 1.0)
-    shared_keys: float = _coefficient(0.0, 0.01, 0.4, 0.1, 0.1)
-    cast: float = _coefficient(0.0, 0.1, 8.0, 2.0, 0.5)
-    host_launch: float = _coefficient(0.0, 1e-6, 1e-4, 1e-5, 0.5)
-    tensor_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
-    experts_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.55, 0.4)
-    dispatch_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.2, 0.7)
-    ring_exposed: float = _coefficient(0.0, 0.01, 1.0, 0.1, 0.7)
-    data_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
-    gathers_exposed: float = _coefficient(0.0, 0.005, 1.0, 0.1, 0.7)
-    synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.3, 0.6)
-    sharded_synchronisation: float = _coefficient(1.0, 0.5, 6.0, 1.2, 0.6)
-
-
-def ranges() -> dict[str, Range]:
-    """The range of each coefficient, by name, in the order of `Coefficients`."""
-    return {each.name: each.metadata["range"] for each in attributes(Coefficients)}
+from nest.spec.validators import above, all_different, at_least, between, every, not_empty
+from nest.units import Bytes, BytesPerSecond, Seconds
 
 
 @frozen
@@ -139,13 +58,6 @@ class LinkProfile:
     sources: tuple[str, ...] = ()
 
 
-MATRIX, VECTOR, COMMUNICATION = "matrix", "vector", "communication"
-ENGINES = (MATRIX, VECTOR, COMMUNICATION)
-"""Engines a device may have: for matrix products, for what is element by element, for collectives."""
-
-_ENGINES = every(not_empty, each(one_of(ENGINES)), all_different, including(MATRIX))
-
-
 @frozen
 class LevelSpec:
     """One level of the network, as written.
@@ -163,84 +75,6 @@ class LevelSpec:
     latency: Seconds | None = field(default=None, validator=at_least(0))
     name: str | None = None
     link: str | None = None
-
-
-@frozen
-class MatrixPeaks:
-    """Dense matrix peak of a device by precision, FLOP per second; None: the device does not offer it.
-
-    Narrow formats a device lacks run at the peak of the next wider one it has.
-    """
-
-    fp32: FlopPerSecond | None = field(default=None, validator=above(0))
-    fp16: FlopPerSecond | None = field(default=None, validator=above(0))
-    bf16: FlopPerSecond | None = field(default=None, validator=above(0))
-    fp8: FlopPerSecond | None = field(default=None, validator=above(0))
-    mxfp8: FlopPerSecond | None = field(default=None, validator=above(0))
-    nvfp4: FlopPerSecond | None = field(default=None, validator=above(0))
-
-
-@frozen
-class MemoryOverheads:
-    """Device memory that holds no tensor, though tools such as `nvidia-smi` count it as used.
-
-    docs/explanation/cost-model.md ("Memory that holds no tensor") says where the catalogue's figures come from.
-
-    Attributes:
-        context: bytes of the driver's context and of the code that libraries load.
-        communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in.
-        fragmentation: share of the memory held for the activations of micro-batches in flight, beyond the first, in
-            which no tensor lies, because the allocator cannot use it; at most 0.9.
-    """
-
-    context: Bytes = field(default=Bytes(0.0), validator=at_least(0))
-    communicator: Bytes = field(default=Bytes(0.0), validator=at_least(0))
-    fragmentation: float = field(default=0.0, validator=between(0, 0.9))
-
-
-@frozen
-class DeviceSpec:
-    """An accelerator.
-
-    Attributes:
-        name: as `nest devices` lists it.
-        memory: bytes of device memory.
-        memory_bandwidth: bytes per second.
-        peak: dense matrix peaks.
-        efficiency: share of the roofline reached, by kind of operator; `default` serves kinds not named.
-        launch_overhead: seconds per operator, added once per direction.
-        engines: what runs at the same time, each one operator at a time: `matrix`, and where the device has engines of
-            their own for them `vector` and `communication`.
-        sources: where each figure was read.
-        host_bandwidth: nominal bytes per second between the device and its host's memory, in each direction; `host` of
-            `efficiency` is the share reached. None: not known.
-        host_memory_bandwidth: bytes per second of the host's memory, shared out to its devices; None: not known.
-        multiprocessors: units that work on one tile of a matrix product each; None: not known, and products take what
-            their FLOP take however they divide into tiles.
-        generation: devices of one generation are calibrated together; empty: the device alone.
-        calibration: terms of the cost model beside the roofs.
-        memory_overheads: memory that holds no tensor; left out, there is none.
-        devices_per_host: how many are built into one machine, where it comes in machines of one size that are no level
-            of the network; None: it does not say.
-        stack: name of the software stack that usually trains on it (`nest stacks`); None: nobody says.
-    """
-
-    name: str
-    memory: Bytes = field(validator=above(0))
-    memory_bandwidth: BytesPerSecond = field(validator=above(0))
-    peak: MatrixPeaks
-    efficiency: dict[str, float] = field(factory=dict)
-    launch_overhead: Seconds = field(default=Seconds(0.0), validator=at_least(0))
-    sources: tuple[str, ...] = ()
-    engines: tuple[str, ...] = field(default=(MATRIX,), validator=_ENGINES)
-    host_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
-    host_memory_bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
-    multiprocessors: int | None = field(default=None, validator=at_least(1))
-    generation: str = ""
-    calibration: Coefficients = field(factory=Coefficients)
-    memory_overheads: MemoryOverheads = MemoryOverheads()
-    devices_per_host: int | None = field(default=None, validator=at_least(1))
-    stack: str | None = None
 
 
 @frozen
@@ -265,8 +99,60 @@ class ClusterCalibration:
 
 
 @frozen
+class PoolSpec:
+    """One kind of device of a cluster that has several (PROBLEM.md section 8).
+
+    Attributes:
+        name: by which candidates of a profile, plans and `between` name it.
+        levels: of its network, innermost first.
+        device: name in the catalogue, or the figures in place; needed with `model`.
+        memory: bytes per device; None: the device's.
+        reserve: bytes kept free on every device.
+        engines: of one device; None: the device's.
+        hosts: names of its machines along the devices, all with equally many; None: nobody says.
+        devices_per_host: accelerators of one machine, as of a cluster.
+        price: of one device for an hour, in any currency; None: nobody says.
+        zone: where it stands, by any name; None: nobody says.
+    """
+
+    name: str = field(validator=not_empty)
+    levels: tuple[LevelSpec, ...] = field(validator=not_empty)
+    device: str | DeviceSpec | None = None
+    memory: Bytes | None = field(default=None, validator=above(0))
+    reserve: Bytes = field(default=Bytes(0.0), validator=at_least(0))
+    engines: tuple[str, ...] | None = field(default=None, validator=ENGINE_RULE)
+    hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
+    devices_per_host: int | None = field(default=None, validator=at_least(1))
+    price: float | None = field(default=None, validator=above(0))
+    zone: str | None = None
+
+    @property
+    def cluster(self) -> "ClusterSpec":
+        """The pool as a cluster of its own."""
+        same = ("levels", "device", "memory", "reserve", "engines", "hosts", "devices_per_host", "price")
+        return ClusterSpec(**{key: getattr(self, key) for key in same})
+
+
+@frozen
+class BetweenSpec:
+    """What joins two pools: stages of pools that nothing joins are never side by side.
+
+    Attributes:
+        pools: their names.
+        bandwidth: bytes per second, per device and direction; None: the link's.
+        latency: seconds from end to end; None: the link's.
+        link: name of a link in the catalogue, which gives what is left out.
+    """
+
+    pools: tuple[str, str]
+    bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
+    latency: Seconds | None = field(default=None, validator=at_least(0))
+    link: str | None = None
+
+
+@frozen
 class ClusterSpec:
-    """The machines, as written: `levels`, or a named cluster, or a topology.
+    """The machines, as written: `levels`, or a named cluster, or a topology, or pools.
 
     Attributes:
         levels: innermost first; None when `name` or `topology` gives them.
@@ -286,6 +172,8 @@ class ClusterSpec:
             with `model` only, as the times of a profile are measured.
         price: of one device for an hour, in any currency; None: nobody says.
         assumed: what the importer of a file took for granted, for readers: a sentence each; None: nothing.
+        pools: where there are several kinds of device, in place of all other keys; None: there is one.
+        between: what joins the pools; None: nothing.
     """
 
     WRITTEN_SHORT: ClassVar[str] = "name"
@@ -306,13 +194,49 @@ class ClusterSpec:
         | None
     ) = None
     name: str | None = None
-    engines: tuple[str, ...] | None = field(default=None, validator=_ENGINES)
+    engines: tuple[str, ...] | None = field(default=None, validator=ENGINE_RULE)
     hosts: tuple[str, ...] | None = field(default=None, validator=every(not_empty, all_different))
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     link_profile: str | LinkProfile | None = None
     calibration: str | ClusterCalibration | None = None
     price: float | None = field(default=None, validator=above(0))
     assumed: tuple[str, ...] | None = None
+    pools: tuple[PoolSpec, ...] | None = field(default=None, validator=not_empty)
+    between: tuple[BetweenSpec, ...] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        errors = [*self._beside_pools(), *self._pool_errors()]
+        if errors:
+            raise FieldErrors(errors)
+
+    def _beside_pools(self) -> Iterator[FieldError]:
+        if self.pools is None:
+            if self.between:
+                yield FieldError(("between",), "joins pools, but there are none; give pools")
+            return
+        for each in fields(ClusterSpec):
+            if each.name not in ("pools", "between", "assumed") and getattr(self, each.name):
+                yield FieldError((each.name,), "and pools cannot both be given; each pool says its own")
+
+    def _pool_errors(self) -> Iterator[FieldError]:
+        names = [each.name for each in self.pools or ()]
+        for index, name in enumerate(names):
+            if names.index(name) < index:
+                yield FieldError(("pools", index, "name"), f"is {name!r}, as is that of an earlier pool")
+        between = self.between or () if self.pools else ()
+        joined = [frozenset(each.pools) for each in between]
+        for index, pair in enumerate(joined):
+            place = ("between", index, "pools")
+            for end, name in enumerate(between[index].pools):
+                if name not in names:
+                    meaning = hint(name, names)
+                    yield FieldError(
+                        (*place, end), f"is {name!r}, which no pool is called" + f"; {meaning}" * bool(meaning)
+                    )
+            if len(pair) < 2:
+                yield FieldError(place, "must name two different pools")
+            elif joined.index(pair) < index:
+                yield FieldError(place, f"are joined by between[{joined.index(pair)}] already")
 
 
 @frozen

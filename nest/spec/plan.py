@@ -80,6 +80,8 @@ class StageRecord:
             together; None: not told.
         chunks: names of the layers of each of its chunks, in pipeline order; None: it has one chunk, or those of the
             even split.
+        pool: name of the pool whose devices these are; None: the cluster has no pools. Levels are the pool's, and
+            beside a stage of another pool one above its outermost.
     """
 
     layers: tuple[str, ...]
@@ -97,6 +99,7 @@ class StageRecord:
     memory_breakdown: MemoryBreakdown | None = None
     bytes_out: float | None = None
     chunks: tuple[tuple[str, ...], ...] | None = None
+    pool: str | None = None
 
 
 @frozen
@@ -111,6 +114,7 @@ class StageDecisions:
         devices: first device and number of devices in replica 0.
         chunks: names of the layers of each of its chunks, in pipeline order; None: it has one chunk, or those of the
             even split.
+        pool: name of its pool; None: the cluster has no pools.
     """
 
     layers: tuple[str, ...]
@@ -119,6 +123,7 @@ class StageDecisions:
     zero: int
     devices: tuple[int, int]
     chunks: tuple[tuple[str, ...], ...] | None = None
+    pool: str | None = None
 
 
 @frozen

@@ -7,6 +7,7 @@ import attrs
 from attrs import field, frozen
 
 from nest.errors import FieldError, FieldErrors, InputErrors, Steps, dotted
+from nest.io.names import hint
 from nest.spec.architecture import TransformerSpec
 from nest.spec.cluster import ClusterSpec
 from nest.spec.training import Training
@@ -81,6 +82,7 @@ class ProfileCandidate:
             this candidate have no ports.
         weight_gradients: seconds per micro-batch that find the gradients of weights, at most half of `backward`; None:
             half of it.
+        pool: name of the pool whose devices these numbers are of; None: the cluster has no pools.
     """
 
     name: str
@@ -95,6 +97,7 @@ class ProfileCandidate:
     micro_batch: int | None = field(default=None, validator=at_least(1))
     busy: tuple[tuple[Seconds, ...], ...] | None = field(default=None, validator=_ROWS_NON_NEGATIVE)
     weight_gradients: tuple[Seconds, ...] | None = field(default=None, validator=_EACH_NON_NEGATIVE)
+    pool: str | None = None
 
 
 @frozen
@@ -244,7 +247,7 @@ class Problem:
     layer_times: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        errors = [*self._model_errors(), *self._batch_errors()]
+        errors = [*self._model_errors(), *self._batch_errors(), *self._pool_errors()]
         if errors:
             raise FieldErrors(errors)
 
@@ -275,6 +278,23 @@ class Problem:
                 if candidate.samples > batch:
                     sentence = f"is {candidate.samples}, above the global batch of {batch}"
                     yield FieldError(("profile", "candidates", index, "samples"), sentence)
+
+    def _pool_errors(self) -> Iterator[FieldError]:
+        names = None if self.cluster.pools is None else [each.name for each in self.cluster.pools]
+        if names is not None and self.search.mixed:
+            yield FieldError(("search", "mixed"), "has no plans on cluster.pools, where stages of a pool are alike")
+        if names is not None and self.search.tensors == "direct":
+            yield FieldError(("search", "tensors"), "cannot be direct with cluster.pools, where stages relay tensors")
+        for index, candidate in enumerate(self.profile.candidates if isinstance(self.profile, ProfileSpec) else ()):
+            place = ("profile", "candidates", index, "pool")
+            if names is None and candidate.pool is not None:
+                yield FieldError(place, f"is {candidate.pool!r}, but the cluster has no pools; give cluster.pools")
+            elif names is not None and candidate.pool is None:
+                yield FieldError(place, f"is missing; it is one of {', '.join(names)}")
+            elif names is not None and candidate.pool not in names:
+                meaning = hint(str(candidate.pool), names)
+                sentence = f"is {candidate.pool!r}, which no pool is called" + f"; {meaning}" * bool(meaning)
+                yield FieldError(place, sentence)
 
     @property
     def decided(self) -> dict[str, int | float | str | bool]:

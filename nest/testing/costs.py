@@ -16,7 +16,7 @@ from nest.hooks.protocols import CollectiveModel, CostModel, LayerTimes, Operato
 from nest.hooks.results import amount, operator_cost, require_rising
 from nest.instance import Array, Level
 from nest.spec import DeviceSpec, Training
-from nest.spec.cluster import COMMUNICATION, MATRIX, VECTOR
+from nest.spec.device import COMMUNICATION, MATRIX, VECTOR
 from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.testing.samples import SAMPLE_MODELS, SAMPLES, SampleModel, loaded
 from nest.tolerances import AGREEMENT

@@ -8,7 +8,8 @@ from attrs.filters import exclude
 from nest.deployment import Deployment, deployment
 from nest.deployment.limits import degrees_of
 from nest.errors import InputError
-from nest.formulate.instance import build_instance, planner_context
+from nest.formulate.instance import build_instance
+from nest.formulate.planner_context import planner_context
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, chunks_of

@@ -12,9 +12,11 @@ from nest.catalogue import unknown_name
 from nest.deployment import LaunchOptions
 from nest.errors import InputError, InternalError
 from nest.formulate.decisions import contributors, on_other_problem
-from nest.formulate.instance import build_instance, planner_context
+from nest.formulate.instance import build_instance
 from nest.formulate.network import by_levels_notice
+from nest.formulate.planner_context import planner_context
 from nest.hooks.planning import Assessment, assessed
+from nest.hooks.protocols import Planner
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.io import unstructure
@@ -23,7 +25,7 @@ from nest.plan.document import document, solution_of
 from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
 from nest.report.other_plans import apart
-from nest.spec import PlanDocument, Problem
+from nest.spec import ClusterSpec, PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 
 
@@ -160,6 +162,7 @@ class Comparison:
 def comparison(
     ours: PlanDocument,
     task: "Task",
+    pools: Sequence[str],
     names: Sequence[str],
     plans: Sequence[tuple[Path, PlanDocument]],
     flags: Mapping[str, Sequence[str | Path]],
@@ -172,6 +175,7 @@ def comparison(
     Args:
         ours: as `nest solve` finds it.
         task: its problem.
+        pools: names of pools, each of which is planned without the others.
         names: of registered planners.
         plans: with the files they were read from; their decisions are priced on the problem.
         flags: files of frameworks by the name of the plan reader, whose decisions are priced on the problem.
@@ -182,7 +186,8 @@ def comparison(
     Raises:
         InputError: a file cannot be used.
     """
-    makers = [(name, partial(task.planned, name)) for name in names]
+    makers = [(f"{pool} alone", partial(task.alone, pool)) for pool in pools]
+    makers += [(name, partial(task.planned, name)) for name in names]
     makers += [(str(path), partial(task.given, str(path), "a plan file", plan)) for path, plan in plans]
     for framework, files in flags.items():
         makers += [(str(file), partial(task.flags, Path(file), framework, options)) for file in files]
@@ -210,6 +215,16 @@ def planner_rows(*, plugins: Registry | None = None) -> list[dict[str, str]]:
             for name, each in known.planners().items()
         ]
     )
+
+
+def suited_planners(names: Sequence[str], known: Registry, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Those that plan such a cluster: of one kind of device, or of several."""
+    pooled, planners = bool(cluster.pools), known.planners()
+    return tuple(name for name in names if _on_pools(planners[name]) == pooled)
+
+
+def _on_pools(planner: Planner) -> bool:
+    return bool(getattr(planner, "on_pools", False))
 
 
 def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
@@ -264,6 +279,29 @@ class Task:
             return None
         return "The network is no hierarchy: nest's plan is placed on it, the other planners decide by levels."
 
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Names of the cluster's pools that have candidates; none: it has one kind of device."""
+        if self.instance.pools is None:
+            return ()
+        return tuple(dict.fromkeys(each.pool for each in self.instance.candidates if each.pool is not None))
+
+    def alone(self, pool: str) -> Entry:
+        """The fastest plan on one pool, without the others."""
+        from nest.solve.solver import solve
+
+        assert self.instance.pools is not None
+        name, summary = f"{pool} alone", f"the exact search on pool {pool} by itself"
+        by_itself = self.instance.alone(self.instance.pools.index(pool))
+        assert by_itself is not None
+        instance, candidates = by_itself
+        result = solve(instance, self.time_limit)
+        if result.solution is None:
+            return Entry(name, summary, None, (result.diagnosis or "It finds no plan.",))
+        stages = tuple(evolve(each, candidate=candidates[each.candidate]) for each in result.solution.stages)
+        solution = evolve(result.solution, stages=stages)
+        return Entry(name, summary, self._document(self.instance, solution, self.problem, within=True))
+
     def planned(self, name: str) -> Entry:
         """What a registered planner decides."""
         from nest.solve.solver import solve
@@ -272,6 +310,8 @@ class Task:
             return solve(instance, self.time_limit)
 
         chosen = self.known.planners()[name]
+        if self.instance.pools is not None and not _on_pools(chosen):
+            return Entry(name, chosen.summary, None, ("It plans clusters of one kind of device.",))
         context = planner_context(
             self.problem, self.instance, self.known, search, seed=self.seed, evaluations=self.evaluations
         )

@@ -6,6 +6,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
+from nest.formulate.pools import refuse_pools
 from nest.formulate.problem import carried_problem
 from nest.hooks.protocols import Engine
 from nest.report.other_plans import apart
@@ -134,6 +135,7 @@ def explanation(
     Raises:
         InputError: a faster plan shows that this one is wrongly called optimal.
     """
+    refuse_pools(plan.problem["cluster"], "`nest explain`")
     line, known = _Progress(progress), solver.plugins
     solver.progress = line.solving
     problem = carried_problem(plan, known)

@@ -17,7 +17,7 @@ from nest.instance import Cluster
 from nest.network import LinkGraph
 from nest.network.graph import written_graph
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, Problem, ProfileSpec
-from nest.spec.cluster import MatrixPeaks
+from nest.spec.device import MatrixPeaks
 from nest.spec.topology import MatrixSpec
 from nest.tolerances import AGREEMENT
 from nest.units import Bytes, BytesPerSecond

@@ -9,7 +9,9 @@ from types import ModuleType
 
 from tests.oracle.brute_force import TIE, Answer, solve
 from tests.oracle.check import check_document, same
-from tests.oracle.price import candidates_of, setting_of
+from tests.oracle.pools import has_pools
+from tests.oracle.pools import solve as solve_on_pools
+from tests.oracle.price import candidates_of
 
 NUMBER = re.compile(r"\d+\.?\d*(?:e[+-]?\d+)?")
 
@@ -41,9 +43,11 @@ def as_json(document: dict) -> dict:
     return json.loads(json.dumps(document, allow_nan=False))
 
 
-def devices_used(problem: dict, plan: dict) -> tuple[int, int]:
-    """Devices and stages of a plan: what ties are broken by (PROBLEM.md section 5)."""
-    return setting_of(problem, plan).devices(candidates_of(problem, plan)), len(plan["stages"])
+def devices_used(problem: dict, plan: dict) -> tuple[int, ...]:
+    """Devices, stages and pools of a plan: what ties are broken by (PROBLEM.md sections 5 and 8)."""
+    chosen = candidates_of(problem, plan)
+    devices = plan["replicas"] * sum(candidate["width"] for candidate in chosen)
+    return devices, len(plan["stages"]), len({candidate.get("pool") for candidate in chosen})
 
 
 def check_tie(document: dict, answer: Answer) -> list[str]:
@@ -52,15 +56,16 @@ def check_tie(document: dict, answer: Answer) -> list[str]:
     if document["batch_time"] > answer.batch_time * TIE:
         return []
     stages = document["stages"]
-    found = (document["data_parallel"] * sum(stage["devices"][1] for stage in stages), len(stages))
+    devices = document["data_parallel"] * sum(stage["devices"][1] for stage in stages)
+    found = (devices, len(stages), len({stage.get("pool") for stage in stages}))
     expected = devices_used(problem, answer.plan)
     if found == expected:
         return []
-    return [f"uses {found} (devices, stages), but {expected} is as fast"]
+    return [f"uses {found} (devices, stages, pools), but {expected} is as fast"]
 
 
 def check_diagnosis(document: dict, answer: Answer) -> list[str]:
-    """Where memory forbids every plan, the diagnosis names the least memory that would do."""
+    """Where memory forbids every plan, the diagnosis names the least memory that would do; on pools what lacks."""
     numbers = [float(text) for text in NUMBER.findall(document["diagnosis"])]
     if any(same(number, answer.reachable_memory, 1e-5) for number in numbers):
         return []
@@ -83,7 +88,7 @@ def disagreements(
     """
     document = as_json(solved(problem, **({"verify": True} if verify else {})).to_dict())
     answered = {**document, "problem": {**document["problem"], "schedules": problem.get("schedules") or {}}}
-    answer = answer or solve(problem)
+    answer = answer or (solve_on_pools if has_pools(problem) else solve)(problem)
     wrong = []
     if not same(document["batch_time"], answer.batch_time):
         wrong.append(f"batch_time is {document['batch_time']!r}, the oracle finds {answer.batch_time!r}")

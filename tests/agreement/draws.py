@@ -6,11 +6,14 @@ from random import Random
 from tests.agreement.corners import push, settle
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
+from tests.agreement.random_pools import random_pool_problem
 from tests.agreement.random_schedules import random_mixed_schedule_problem, random_schedule_problem
 from tests.agreement.targets import narrowed, random_limits
 from tests.agreement.uneven import random_uneven_problem
 from tests.oracle.brute_force import FITS, Answer, solve
 from tests.oracle.check import same
+from tests.oracle.pools import has_pools
+from tests.oracle.pools import solve as solve_on_pools
 
 SHARES = {
     "schedules": 16,
@@ -24,6 +27,8 @@ SHARES = {
     "target": 9,
 }
 """Kinds of problems and how many in a hundred are of each."""
+APART = ("pools",)
+"""Kinds that are drawn only where they are named."""
 PORTS = 0.25
 """Of all draws, this share has busy ports besides."""
 ROUNDING = (1 + 1e-14, 1 + 1.1e-12)
@@ -47,6 +52,9 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
     random = Random(seed)
     drawn = random.choices(list(SHARES), list(SHARES.values()))[0]
     kind = kind or drawn
+    if kind in APART:
+        problem = random_pool_problem(random)
+        return Draw(seed, kind, (), problem, None, answer_of(problem, None))
     problem = random_of_kind(random, kind)
     if kind not in ("uneven", "schedules") and len(problem["profile"]["layers"]) > 1 and random.random() < 0.3:
         problem["constraints"] = [*problem.get("constraints", []), "pp > 1"]
@@ -83,6 +91,8 @@ def random_of_kind(random: Random, kind: str) -> dict:
 
 def answer_of(problem: dict, limits: dict | None, fits: float = FITS) -> Answer:
     """What the oracle says of a problem, of the plans alone that a framework can run."""
+    if has_pools(problem):
+        return solve_on_pools(problem, fits)
     asked = problem if limits is None else narrowed(problem, limits)
     return solve(asked, fits) if asked["profile"]["candidates"] else Answer(None, None, None)
 

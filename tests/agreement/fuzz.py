@@ -19,7 +19,7 @@ from time import perf_counter, process_time
 
 from tests.agreement.compare import complaint, disagreements
 from tests.agreement.corners import CORNERS
-from tests.agreement.draws import SHARES, Draw, draw, hangs_on_rounding
+from tests.agreement.draws import APART, SHARES, Draw, draw, hangs_on_rounding
 from tests.agreement.targets import target_disagreements
 
 VERIFY_EVERY = 20
@@ -41,7 +41,7 @@ class Tally:
 
 def proved(drawn: Draw) -> bool:
     """Whether CP-SAT has to prove the answer."""
-    return drawn.seed % VERIFY_EVERY == 0
+    return drawn.seed % VERIFY_EVERY == 0 and drawn.kind not in APART
 
 
 def compare(drawn: Draw) -> list[str]:
@@ -65,6 +65,8 @@ def marks(drawn: Draw) -> Iterator[str]:
     if drawn.answer.plan is not None:
         yield "answer: a plan"
         yield f"stages: {len(drawn.answer.plan['stages'])}"
+        if drawn.kind in APART:
+            yield f"pools: {len({stage['candidate'].partition('-')[0] for stage in drawn.answer.plan['stages']})}"
     else:
         yield "answer: no plan fits" if drawn.answer.reachable_memory else "answer: rules leave no plan"
     if drawn.limits is not None and drawn.answer.plan is None:
@@ -108,7 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="problems to compare")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
-    parser.add_argument("--kind", choices=SHARES, help="problems of this kind alone")
+    parser.add_argument("--kind", choices=[*SHARES, *APART], help="problems of this kind alone")
     parser.add_argument("--corner", choices=CORNERS, help="problems in this corner alone")
     parser.add_argument("--chunk", type=int, default=1000, help="problems at a time")
     parser.add_argument("--output", type=Path, help="a folder for the counts of each chunk")

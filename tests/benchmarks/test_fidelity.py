@@ -27,7 +27,7 @@ from nest.calibrate.generations import MeasuredRun
 from nest.costs.roofline import Roofline
 from nest.errors import InputError
 from nest.hooks.registry import registry
-from nest.spec.cluster import ranges
+from nest.spec.device import ranges
 
 SOME = st.lists(st.floats(0.1, 10), min_size=2, max_size=8, unique=True)
 

@@ -16,7 +16,7 @@ from nest.formulate.problem import self_contained
 from nest.hooks.registry import registry
 from nest.plan.evaluate import evaluate
 from nest.spec import DeviceSpec
-from nest.spec.cluster import ENGINES
+from nest.spec.device import ENGINES
 from tests.calibrate.synthetic import SPREAD, drawn, on, problem, read, seconds
 
 

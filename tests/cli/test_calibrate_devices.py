@@ -13,7 +13,7 @@ from nest.catalogue import published_devices
 from nest.cli import app
 from nest.io import read, unstructure
 from nest.spec import DeviceSpec
-from nest.spec.cluster import ENGINES
+from nest.spec.device import ENGINES
 from tests.calibrate.synthetic import MULTI_HEAD, on, problem, run, write
 
 SMALL = problem(MULTI_HEAD, dp=32, zero=1, batch=32, sequence=128)

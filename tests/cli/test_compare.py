@@ -7,7 +7,7 @@ import pytest
 
 from nest.whatif.compare import Comparison
 from tests.command_line import call
-from tests.planners.instances import PLANNERS, problem
+from tests.planners.instances import FOR_POOLS, PLANNERS, problem
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_plan_that_beats_ours_is_an_internal_error(
 def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "compare", "--list", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["planners"]
-    assert [row["name"] for row in rows] == PLANNERS
+    assert [row["name"] for row in rows] == [*PLANNERS, *FOR_POOLS]
     assert call(monkeypatch, "compare", "--list") == 0
     assert "Megatron-LM's rules of thumb" in capsys.readouterr().out
 

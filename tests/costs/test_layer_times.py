@@ -23,7 +23,7 @@ from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level
 from nest.solve.cpsat import makespan as solver
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks, Overlap, Problem, Training, TransformerSpec
-from nest.spec.cluster import ENGINES
+from nest.spec.device import ENGINES
 from tests.bare_devices import unhurried
 
 GPU = ("matrix", "communication")

@@ -1,4 +1,4 @@
-"""Tables of coefficients in the documents, made of `nest/spec/cluster.py` and of `nest/library/calibrations`.
+"""Tables of coefficients in the documents, made of `nest/spec/device.py` and of `nest/library/calibrations`.
 
 `python -m tests.docs.refresh docs/explanation/cost-model.md docs/reference/devices.md` writes them; a test compares.
 """

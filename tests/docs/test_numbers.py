@@ -23,7 +23,7 @@ FIGURES = {
     "nest/report/html/records.py": "units",
     "nest/report/html/study/metrics.py": "units",
     "nest/report/html/svg.py": "units",
-    "nest/spec/cluster.py": "seconds of a launch",
+    "nest/spec/device.py": "seconds of a launch",
     "nest/testing/costs.py": "latencies",
     "nest/testing/planner.py": "latencies",
     "nest/testing/samples.py": "latencies",

@@ -14,7 +14,7 @@ from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.kinds import KINDS
 from nest.hooks.registry import Registry, registry
-from tests.planners.instances import PLANNERS
+from tests.planners.instances import FOR_POOLS, PLANNERS
 
 
 class Toy:
@@ -50,7 +50,7 @@ def test_built_ins_are_registered_with_their_distribution() -> None:
     assert list(known.collective_models()) == ["alpha-beta"]
     assert list(known.cost_models()) == ["roofline"]
     assert list(known.layer_times()) == ["scheduled", "sequential"]
-    assert list(known.planners()) == PLANNERS
+    assert list(known.planners()) == [*PLANNERS, *FOR_POOLS]
     assert "llama" in known.model_importers()
     assert "catalogue" in known.topology_importers()
     assert known.origin("schedules", "1f1b") == ("nest-planner", version("nest-planner"))

@@ -2,7 +2,9 @@
 
 from math import isclose
 
-from tests.oracle.price import price, violations, widest_of
+from tests.oracle import pools
+from tests.oracle import price as alone
+from tests.oracle.price import widest_of
 
 TOLERANCE = 1e-9
 
@@ -64,6 +66,7 @@ def check_document(document: dict, *, searched: bool = True) -> list[str]:
         return check_infeasible(document)
     problem = document["problem"]
     plan = plan_of(document)
+    price, violations = (pools.price, pools.violations) if pools.has_pools(problem) else (alone.price, alone.violations)
     numbers = price(problem, plan)
     candidate = widest_of(problem, plan)
     summary = {key: candidate[key] for key in ("name", "degrees", "width", "samples")}

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from nest.formulate.instance import build_instance, planner_context
+from nest.formulate.instance import build_instance
+from nest.formulate.planner_context import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.io import structure
@@ -14,7 +15,10 @@ LAYERS = 8
 RULES = ["manual", "manual-first", "recipe"]
 PAPERS = ["phaze", "alpa", "alpa-e", "nest-paper", "piper", "galvatron"]
 PLANNERS = [*RULES, *PAPERS, "mcmc", "annealing", "random"]
-"""The built-in planners, in the order of `nest compare --list`."""
+"""The built-in planners that know one kind of device, in the order of `nest compare --list`."""
+
+FOR_POOLS = ["slowest-device", "proportional"]
+"""Those for several kinds, which come last."""
 
 
 def candidate(width: int, samples: int = 1, sent: float = 1e6, **degrees: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nest.spec import (
     Training,
     TransformerSpec,
 )
-from nest.spec.cluster import ENGINES
+from nest.spec.device import ENGINES
 from nest.spec.problem import RANK_ORDERS
 from nest.spec.training import MOST_SAMPLES, PRECISIONS
 

@@ -6,10 +6,19 @@ Nothing is searched here: `nest.html_page` asks what further searches answer, an
 from collections.abc import Sequence
 
 from nest.formulate.cluster import build_cluster
+from nest.formulate.pools import build_pools
 from nest.hooks.registry import Registry
-from nest.instance import Cluster
-from nest.report.html.cluster import cluster_figure
-from nest.report.html.headline import batch_size, cluster_size, headline, model_size, plan_status, title
+from nest.instance import Cluster, Instance
+from nest.report.html.cluster import cluster_figure, pool_figures
+from nest.report.html.headline import (
+    batch_size,
+    cluster_size,
+    headline,
+    levels_in_words,
+    model_size,
+    plan_status,
+    title,
+)
 from nest.report.html.network import network_figure
 from nest.report.html.records import Figure, Heading, Section, Subject
 from nest.report.html.rendering import rendered
@@ -25,7 +34,7 @@ def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequ
         headline(subject),
         *why,
         launch(subject, export),
-        _drawn("cluster", "Cluster", network_figure(subject) or cluster_figure(subject)),
+        Section("cluster", "Cluster", figures=_cluster_figures(subject)),
         timeline(subject),
         _drawn("memory", "Memory", memory_figure(subject)),
         _drawn("time", "Time", time_figure(subject)),
@@ -33,8 +42,17 @@ def page(subject: Subject, export: Export, why: Sequence[Section], answers: Sequ
         stage_table(subject),
         reproduce(subject.plan),
     )
-    heading = _heading(subject.problem, subject.instance.cluster, subject.known)
+    heading = _heading(subject.problem, _clusters(subject.instance), subject.known)
     return rendered(heading, plan_status(subject.plan), sections)
+
+
+def _cluster_figures(subject: Subject) -> tuple[Figure, ...]:
+    return pool_figures(subject) or (network_figure(subject) or cluster_figure(subject),)
+
+
+def _clusters(instance: Instance) -> tuple[Cluster, ...]:
+    """The cluster, or its pools."""
+    return (instance.cluster,) if instance.pools is None else tuple(each.cluster for each in instance.pools.members)
 
 
 def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, freeing: Sequence[Section]) -> str:
@@ -46,7 +64,13 @@ def page_without_plan(plan: PlanDocument, problem: Problem, known: Registry, fre
         known: registered importers and the like.
         freeing: what would let a plan fit.
     """
-    heading = _heading(problem, build_cluster(problem.cluster, known, None)[0], known)
+    pooled = problem.cluster.pools is not None
+    clusters = (
+        tuple(each.cluster for each in build_pools(problem.cluster)[0].members)
+        if pooled
+        else (build_cluster(problem.cluster, known, None)[0],)
+    )
+    heading = _heading(problem, clusters, known)
     diagnosis = Section("headline", "Why there is no plan", lead=plan.diagnosis or "No reason is given.")
     return rendered(heading, plan_status(plan), (diagnosis, *freeing, reproduce(plan)))
 
@@ -55,7 +79,12 @@ def _drawn(name: str, title: str, figure: Figure) -> Section:
     return Section(name, title, figures=(figure,))
 
 
-def _heading(problem: Problem, cluster: Cluster, known: Registry) -> Heading:
-    """Of a page: model and cluster."""
-    sizes = (model_size(problem, known), cluster_size(problem, cluster), batch_size(problem))
-    return Heading(title(problem, cluster.size), tuple(each for each in sizes if each))
+def _heading(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> Heading:
+    """Of a page: model and cluster, which is several where it has pools."""
+    if problem.cluster.pools is None:
+        where = cluster_size(problem, clusters[0])
+    else:
+        named = zip(problem.cluster.pools, clusters, strict=True)
+        where = ", and ".join(f"{pool.name}: {levels_in_words(cluster)}" for pool, cluster in named)
+    sizes = (model_size(problem, known), where, batch_size(problem))
+    return Heading(title(problem, [each.size for each in clusters]), tuple(each for each in sizes if each))

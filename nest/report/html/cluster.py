@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from attrs import frozen
+from attrs import evolve, frozen
 from markupsafe import Markup
 
 from nest.deployment.ranks import named_seats, seats
 from nest.errors import InputError
-from nest.plan.layout import first_devices, replica_size, widest
+from nest.instance import Cluster
+from nest.plan.layout import first_devices, replica_sizes
 from nest.report.decisions import counted
 from nest.report.html.nested_boxes import LABEL, PAD, Layout, fanouts_of_cells, gathered
 from nest.report.html.palette import STAGES, stage_style
@@ -30,13 +31,17 @@ class Devices:
 
     Attributes:
         places: of each device; None: the plan does not use it.
+        cluster: their levels.
         names: of each device, as its network calls them; empty: they have but numbers.
         hosts: of each device, the name of its machine; empty: nobody named the machines.
+        pool: name of the pool that they are; None: the cluster has one kind of device.
     """
 
     places: tuple[Place | None, ...]
+    cluster: Cluster
     names: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    pool: str | None = None
 
     def blocks(self, stage: int) -> tuple[tuple[int, ...], ...]:
         """For each replica, the devices of a stage in ascending order."""
@@ -59,14 +64,33 @@ def devices(subject: Subject) -> Devices:
                     places[device] = Place(replica, stage)
         named = named_seats(network.model.names)
         hosts = tuple(seat.node for seat in named) if named is not None and named[0].named else ()
-        return Devices(tuple(places), network.model.names, hosts)
+        return Devices(tuple(places), subject.instance.cluster, network.model.names, hosts)
+    _lay(places, subject, None)
+    return Devices(tuple(places), subject.instance.cluster, (), _hosts(subject, size))
+
+
+def _lay(places: list[Place | None], subject: Subject, pool: str | None) -> None:
+    """Write down which devices the blocks of the stages in a pool, or in the cluster, cover."""
     solution, instance = subject.solution, subject.instance
-    room = replica_size(instance.cluster, widest(instance, solution), solution.replicas)
-    for stage, decided in enumerate(solution.stages):
-        width = instance.candidates[decided.candidate].width
-        for replica, first in enumerate(first_devices(solution, room, decided.offset, width).tolist()):
-            places[first : first + width] = [Place(replica, stage)] * width
-    return Devices(tuple(places), (), _hosts(subject, size))
+    rooms = replica_sizes(instance, solution)
+    for stage, (decided, room) in enumerate(zip(solution.stages, rooms, strict=True)):
+        candidate = instance.candidates[decided.candidate]
+        if candidate.pool != pool:
+            continue
+        for replica, first in enumerate(first_devices(solution, room, decided.offset, candidate.width).tolist()):
+            places[first : first + candidate.width] = [Place(replica, stage)] * candidate.width
+
+
+def pool_figures(subject: Subject) -> tuple[Figure, ...]:
+    """A figure as `cluster_figure` for each pool; none: the cluster has one kind of device."""
+    pools = () if subject.instance.pools is None else subject.instance.pools.members
+    figures = []
+    for index, pool in enumerate(pools):
+        places: list[Place | None] = [None] * pool.cluster.size
+        _lay(places, subject, pool.name)
+        drawn = _figure(subject, Devices(tuple(places), pool.cluster, pool=pool.name))
+        figures.append(evolve(drawn, name=f"pool-{index + 1}", title=f"{TITLE}: pool {pool.name}"))
+    return tuple(figures)
 
 
 def _hosts(subject: Subject, size: int) -> tuple[str, ...]:
@@ -118,14 +142,18 @@ class _Picture:
 
 def cluster_figure(subject: Subject) -> Figure:
     """Nested boxes with a numbered cell for each device, and the devices of each stage as a table."""
-    drawn_devices = devices(subject)
-    caption = _caption(subject, _picture(subject, drawn_devices, WIDTH))
+    return _figure(subject, devices(subject))
+
+
+def _figure(subject: Subject, drawn_devices: Devices) -> Figure:
+    where = "the cluster" if drawn_devices.pool is None else f"pool {drawn_devices.pool}"
+    caption = _caption(subject, _picture(drawn_devices, WIDTH))
 
     def drawn(room: float) -> tuple[Drawing, ...]:
-        picture = _picture(subject, drawn_devices, room)
+        picture = _picture(drawn_devices, room)
         width, height = picture.layout.size(len(picture.layout.fanouts) - 1)
         body = joined([*_frames(picture), *_cells(picture)])
-        title = f"The {len(drawn_devices.places):,} devices of the cluster by stage"
+        title = f"The {len(drawn_devices.places):,} devices of {where} by stage"
         return (Drawing(max(width, 1.0), height + 1, body, title, caption),)
 
     return Figure("cluster", TITLE, caption, tuple(map(drawn, WIDTHS)), stage_devices(subject, drawn_devices))
@@ -135,13 +163,14 @@ TITLE = "Where the stages lie"
 
 
 def stage_devices(subject: Subject, drawn_devices: Devices) -> Table:
-    """The devices of each stage."""
-    rows = tuple(_row(index, drawn_devices) for index in range(len(subject.plan.stages)))
+    """The devices of each stage that lies there."""
+    present = {place.stage for place in drawn_devices.places if place is not None}
+    rows = tuple(_row(index, drawn_devices) for index in range(len(subject.plan.stages)) if index in present)
     return Table("Devices by stage", ("stage", "devices in a replica", "devices", "which"), rows, (0, 3))
 
 
-def _picture(subject: Subject, drawn_devices: Devices, room: float) -> _Picture:
-    cluster = subject.instance.cluster
+def _picture(drawn_devices: Devices, room: float) -> _Picture:
+    cluster = drawn_devices.cluster
     many = gathered(drawn_devices.places, cluster.capacities, MOST_CELLS)
     fanouts = fanouts_of_cells(cluster.capacities, many, MOST_CELLS)
     cells = prod(fanouts)

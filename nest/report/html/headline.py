@@ -14,7 +14,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.report.decisions import counted, decisions_text, is_simplest
 from nest.report.html.records import Cell, Fact, PlanStatus, Section, Subject
-from nest.spec import PlanDocument, Problem
+from nest.spec import DeviceSpec, PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds, listed
 
@@ -160,8 +160,8 @@ def _inside(subject: Subject) -> str:
     if not degrees:
         width = plan.candidate.width
         return "one device for each stage" if width == 1 else f"{width} devices for each stage"
-    levels = subject.instance.cluster.capacities
-    names = [level.name for level in subject.instance.cluster.levels]
+    cluster = subject.instance.cluster_of(subject.solution.stages[0].candidate)
+    levels, names = cluster.capacities, [level.name for level in cluster.levels]
     around = next((name for name, size in zip(names, levels, strict=True) if size >= plan.candidate.width), None)
     near = f" inside a {around}" if around and plan.placement is None else ""
     return listed(degrees) + near
@@ -200,11 +200,18 @@ SAYS_NOTHING = frozenset({*CONTEXT_KEYS, "architectures", "tie_word_embeddings"}
 """Keys of a configuration by which models are not told apart: they may be left out, or differ for one shape."""
 
 
-def title(problem: Problem, devices: int) -> str:
-    """Model and cluster of a problem."""
-    cluster = problem.cluster
-    device = cluster.device if isinstance(cluster.device, str) else getattr(cluster.device, "name", None)
-    return f"{model_name(problem)} on {devices:,} {device or ('device' if devices == 1 else 'devices')}"
+def title(problem: Problem, devices: Sequence[int]) -> str:
+    """Model and cluster of a problem, which has so many devices, or has them in each of its pools."""
+    pools = problem.cluster.pools
+    named = (problem.cluster.device,) if pools is None else tuple(each.device for each in pools)
+    kinds = [_of_kind(count, device) for count, device in zip(devices, named, strict=True)]
+    return f"{model_name(problem)} on {listed(kinds)}"
+
+
+def _of_kind(count: int, device: DeviceSpec | str | None) -> str:
+    """So many devices of a kind."""
+    name = device if isinstance(device, str) else getattr(device, "name", None)
+    return f"{count:,} {name or ('device' if count == 1 else 'devices')}"
 
 
 def model_size(problem: Problem, known: Registry) -> str:
@@ -216,12 +223,17 @@ def cluster_size(problem: Problem, cluster: Cluster) -> str:
     """The cluster level by level, `4 racks of 4 nodes of 8 devices`; empty: its network has no levels of its own."""
     if problem.cluster.topology is not None:
         return ""
+    named = f"{problem.cluster.name}: " if problem.cluster.name else ""
+    return named + levels_in_words(cluster)
+
+
+def levels_in_words(cluster: Cluster) -> str:
+    """`4 racks of 4 nodes of 8 devices`."""
     sizes = ["1 device" if cluster.levels[0].fanout == 1 else f"{cluster.levels[0].fanout} devices"]
     for inside, level in pairwise(cluster.levels):
         what = "group" if inside.name.startswith("level ") else inside.name
         sizes.insert(0, f"{level.fanout:,} {what}{'s' * (level.fanout != 1)}")
-    named = f"{problem.cluster.name}: " if problem.cluster.name else ""
-    return named + " of ".join(sizes)
+    return " of ".join(sizes)
 
 
 def batch_size(problem: Problem) -> str:

@@ -22,7 +22,7 @@ from nest.report.other_plans import (
     slower_by,
     without_alternative,
 )
-from nest.report.plan_summary import COPIES
+from nest.report.plan_summary import COPIES, level_name
 from nest.spec import PlanDocument
 from nest.units import format_bytes, listed
 
@@ -200,10 +200,11 @@ def stage_table(subject: Subject) -> Section:
     """A row for each stage."""
     plan = subject.plan
     mixed = is_mixed(plan)
-    levels = tuple(plan.summary.get("levels", ()))
+    pooled = subject.instance.pools is not None
     header = [
-        "stage", "layers", *(["candidate"] if mixed else []), "recompute", "ZeRO", "time per micro-batch",
-        "once per batch", "memory", "taken to need", "in flight", "link behind", "sent per micro-batch",
+        "stage", "layers", *(["pool"] if pooled else []), *(["candidate"] if mixed else []), "recompute", "ZeRO",
+        "time per micro-batch", "once per batch", "memory", "taken to need", "in flight", "link behind",
+        "sent per micro-batch",
     ]  # fmt: skip
     rows = []
     every = zip(plan.stages, subject.priced.stages, chunks_of_stages(plan), strict=True)
@@ -214,6 +215,7 @@ def stage_table(subject: Subject) -> Section:
             (
                 Cell(str(index + 1)),
                 Cell(chunk_ranges([chunks])),
+                *((Cell(stage.pool or ""),) if pooled else ()),
                 *((Cell(stage.candidate),) if mixed else ()),
                 Cell(stage.recompute),
                 Cell(str(stage.zero), float(stage.zero)),
@@ -222,11 +224,11 @@ def stage_table(subject: Subject) -> Section:
                 Cell.size(stage.memory),
                 Cell.size(upper),
                 Cell(f"{stage.in_flight:.4g}", float(stage.in_flight)),
-                Cell(levels[stage.level_out] if stage.level_out >= 0 else "–"),
+                Cell(level_name(plan.summary, stage.pool, stage.level_out) if stage.level_out >= 0 else "–"),
                 Cell.size(sent),
             )
         )
-    words = (0, 1, 2, 3, len(header) - 2) if mixed else (0, 1, 2, len(header) - 2)
+    words = (*range(3 + mixed + pooled), len(header) - 2)
     table = Table("Decisions and figures of every stage", tuple(header), tuple(rows), words)
     notes = (COPIES,) if plan.summary.get("copies", 1) > 1 else ()
     return Section("stages", "Stages", paragraphs=notes, tables=(table,))

@@ -9,7 +9,15 @@ from attrs import asdict, frozen
 from nest.deployment.deployment import chunks_of_stages
 from nest.report.decisions import chunk_ranges, decisions_text, is_mixed, is_simplest
 from nest.report.other_plans import ON_NETWORK, other_risk_text, runner_up_text
-from nest.report.plan_summary import COPIES, SHARE_NAMES, collectives_text, trained_text, upper_memory
+from nest.report.plan_summary import (
+    COPIES,
+    SHARE_NAMES,
+    collectives_text,
+    level_name,
+    memory_capacity,
+    trained_text,
+    upper_memory,
+)
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
 from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import SIMPLER
@@ -29,7 +37,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
     batch_time = plan.batch_time or 0.0
     lines = [_headline(plan, screen), "", _figures(plan, screen), "", _stages(plan, screen)]
     if plan.lower_bound is None:  # What the memory of a plan is made of is asked of plans that are decided.
-        parts = _memory(plan.stages, plan.summary.get("memory_capacity"), screen)
+        parts = _memory(plan, screen)
         lines += ["", parts] if parts else []
     if shares := plan.summary.get("time_shares"):
         lines += ["", paragraph(_shares(shares, batch_time), screen)]
@@ -80,8 +88,7 @@ def _headline(plan: PlanDocument, screen: Screen) -> str:
 
 def _overfull(plan: PlanDocument) -> tuple[str, str]:
     """That the plan does not fit, and by which of the two estimates of memory."""
-    capacity = plan.summary.get("memory_capacity", 0.0)
-    if any(stage.memory > capacity for stage in plan.stages):
+    if any(stage.memory > (_capacity(plan, stage) or 0.0) for stage in plan.stages):
         return "This plan does not fit:", " a stage needs more memory than a device has."
     if plan.fit_probability is None or plan.problem["training"].get("memory_margin") is not None:
         return "This plan may not fit:", " with training.memory_margin a stage needs more memory than a device has."
@@ -118,16 +125,25 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
         rows.append(("idle share", f"{plan_figures['idle_share']:.1%}"))
     if "devices_used" in plan_figures:
         rows.append(("devices used", f"{plan_figures['devices_used']} of {plan_figures['devices']}"))
-    if capacity := plan_figures.get("memory_capacity"):
-        rows.append(("memory", _fullest(plan, capacity)))
+    for pool in plan_figures.get("pools", ()):
+        rows.append((f"devices used of {pool['name']}", f"{pool['devices_used']} of {pool['devices']}"))
+    if plan.stages and _capacity(plan, plan.stages[0]):
+        rows.append(("memory", _fullest(plan)))
     if training := plan_figures.get("training"):
         rows += _training(training)
     return figures(rows, screen)
 
 
-def _fullest(plan: PlanDocument, capacity: float) -> str:
+def _capacity(plan: PlanDocument, stage: StageRecord) -> float | None:
+    """Bytes of a device of a stage; None: the document does not say."""
+    return memory_capacity(plan.summary, stage.pool)
+
+
+def _fullest(plan: PlanDocument) -> str:
     """What the fullest stage is estimated to need, and how likely it is that it has it."""
-    fullest = max(range(len(plan.stages)), key=lambda index: plan.stages[index].memory)
+    shares = [stage.memory / (_capacity(plan, stage) or 1.0) for stage in plan.stages]
+    fullest = shares.index(max(shares))
+    capacity = _capacity(plan, plan.stages[fullest]) or 0.0
     where = f" on stage {fullest + 1}" if len(plan.stages) > 1 else ""
     text = f"{format_bytes(plan.stages[fullest].memory)} of {format_bytes(capacity)}{where}"
     likely = plan.fit_probability
@@ -159,25 +175,28 @@ def format_tokens(count: int) -> str:
 
 
 def _stages(plan: PlanDocument, screen: Screen) -> str:
-    capacity, levels = plan.summary.get("memory_capacity"), tuple(plan.summary.get("levels", ()))
     runs = _runs(plan) if len(plan.stages) > MOST_ROWS else [[index] for index in range(len(plan.stages))]
     held = chunks_of_stages(plan)
-    rows = [_row([plan.stages[index] for index in run], _devices(plan, run), capacity, levels) for run in runs]
+    rows = [_row(plan, [plan.stages[index] for index in run], _devices(plan, run)) for run in runs]
     for run, row in zip(runs, rows, strict=True):
         row[:0] = [_numbers(run), chunk_ranges([held[index] for index in run])]
     header = [
         "stage", "layers", "devices", "recompute", "ZeRO", "time", "sync", "memory", "of capacity", "link behind",
     ]  # fmt: skip
-    if is_mixed(plan):
-        header.insert(2, "candidate")
+    pooled = any(stage.pool is not None for stage in plan.stages)
+    for column in ("candidate",) * is_mixed(plan) + ("pool",) * pooled:
+        header.insert(2, column)
         for run, row in zip(runs, rows, strict=True):
-            row.insert(2, plan.stages[run[0]].candidate)
+            row.insert(2, str(getattr(plan.stages[run[0]], column)))
     first, memory = header.index("ZeRO"), header.index("memory")
-    full = [
-        index for index, run in enumerate(runs) if capacity and any(plan.stages[each].memory > capacity for each in run)
-    ]
+    full = [index for index, run in enumerate(runs) if any(_is_overfull(plan, plan.stages[each]) for each in run)]
     tones = {(index, column): Tone.BAD for index in full for column in (memory, memory + 1)}
     return table(header, rows, range(first, first + 5), screen, tones)
+
+
+def _is_overfull(plan: PlanDocument, stage: StageRecord) -> bool:
+    capacity = _capacity(plan, stage)
+    return bool(capacity) and stage.memory > (capacity or 0.0)
 
 
 def _runs(plan: PlanDocument) -> list[list[int]]:
@@ -205,9 +224,10 @@ def _devices(plan: PlanDocument, run: list[int]) -> str:
     return f"{first}-{last}" if last > first else str(first)
 
 
-def _row(stages: list[StageRecord], devices: str, capacity: float | None, levels: tuple[str, ...]) -> list[str]:
+def _row(plan: PlanDocument, stages: list[StageRecord], devices: str) -> list[str]:
     """The cells behind numbers and layers."""
-    links = dict.fromkeys(levels[stage.level_out] if stage.level_out >= 0 else "-" for stage in stages)
+    links = dict.fromkeys(level_name(plan.summary, stage.pool, stage.level_out) for stage in stages)
+    shares = [stage.memory / (_capacity(plan, stage) or 1.0) for stage in stages]
     return [
         devices,
         stages[0].recompute,
@@ -215,7 +235,7 @@ def _row(stages: list[StageRecord], devices: str, capacity: float | None, levels
         _span([stage.time for stage in stages], format_seconds),
         _span([stage.sync_time for stage in stages], format_seconds),
         _span([stage.memory for stage in stages], format_bytes),
-        _span([stage.memory / capacity for stage in stages], lambda share: f"{share:.1%}") if capacity else "",
+        _span(shares, lambda share: f"{share:.1%}") if _capacity(plan, stages[0]) else "",
         ", ".join(links),
     ]
 
@@ -231,11 +251,12 @@ def _span(values: list[float], formatted: Callable[[float], str]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _memory(stages: Sequence[StageRecord], capacity: float | None, screen: Screen) -> str:
+def _memory(plan: PlanDocument, screen: Screen) -> str:
     """What memory is made of: a row for each stage, of many one for neighbours with the same memory.
 
     Parts that no stage has are left out. "": plans of older versions do not say.
     """
+    stages = plan.stages
     parts = {index: asdict(stage.memory_breakdown) for index, stage in enumerate(stages) if stage.memory_breakdown}
     if not parts:
         return ""
@@ -249,7 +270,7 @@ def _memory(stages: Sequence[StageRecord], capacity: float | None, screen: Scree
         stage = stages[run[0]]
         sizes = [*(parts[run[0]][name] for name in names), stage.memory, upper_memory(stage)]
         for column in (len(sizes) - 1, len(sizes)):
-            if capacity is not None and sizes[column - 1] > capacity:
+            if (capacity := _capacity(plan, stage)) is not None and sizes[column - 1] > capacity:
                 tones[len(rows), column] = Tone.BAD
         rows.append([_numbers(run), *map(format_bytes, sizes)])
     header = ["stage", *(MEMORY_NAMES.get(name, name) for name in names), "memory", "taken to need"]

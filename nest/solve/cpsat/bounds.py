@@ -2,25 +2,26 @@
 
 Every bound forgets something that could only make plans dearer, and so never exceeds the step time of a plan:
 
-* `compute_bound` forgets memory, transfers, gradient reduction and ports. The slowest stage takes no less than the
-  mean, and no less than the slowest layer.
+* `nest.solve.cpsat.compute_bound` forgets memory, transfers, gradient reduction and ports.
 * `Relaxation` sends every tensor over its cheapest level, whatever the places, and lets the sum, the slowest stage and
   the slowest gradient reduction each choose stages and modes for itself. What is left are paths through the cuts. A
   stage takes at least as long as its busiest port is occupied without messages; that gradient reduction waits for
   ports is forgotten.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from nest.instance import Instance, Weights, copies_of
-from nest.solve.cpsat.cases import Case, Mode
+from nest.instance import Instance, admits, copies_of
+from nest.solve.cpsat.cases import Case, Mode, seen_by, teams
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
-from nest.solve.cpsat.placement import point_to_point, slots
+from nest.solve.cpsat.links import Links, links_of
+from nest.solve.cpsat.paths import Paths, kept_only, least
+from nest.solve.cpsat.placement import slots
 from nest.solve.cpsat.stages import StageBook, StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -32,35 +33,6 @@ ROUNDS = 6
 
 
 @define
-class ComputeBound:
-    """The bound that needs the layers' times only."""
-
-    instance: Instance
-    _known: dict[tuple[int, tuple[str, ...], Weights], tuple[Floats, Floats]] = field(factory=dict)
-
-    def of(self, case: Case) -> float:
-        """Seconds no plan of the case is below."""
-        every = [
-            self._layers(candidate, tuple(dict.fromkeys(mode[0] for mode in modes)), case.weights)
-            for candidate, modes in zip(case.candidates, case.modes, strict=True)
-        ]
-        fastest, weighed = (numpy.minimum.reduce(each) for each in zip(*every, strict=True))
-        slowest = max(float(fastest.sum()) / case.stages, float(fastest.max()))
-        return (case.weights.slowest * slowest + float(weighed.sum())) * (1 - SUM_ERROR)
-
-    def _layers(self, candidate: int, modes: tuple[str, ...], weights: Weights) -> tuple[Floats, Floats]:
-        """Seconds of each layer at least, and what it adds to the sum."""
-        key = (candidate, modes, weights)
-        if key not in self._known:
-            used = self.instance.candidates[candidate]
-            extra = numpy.minimum.reduce([used.mode(name).extra for name in modes])
-            whole, found = used.forward + used.backward + extra, used.finding_weight_gradients
-            weighed = weights.of_parts(used.forward, used.backward - found + extra, found)
-            self._known[key] = whole, weights.forward * whole if weights.uniform else weighed
-        return self._known[key]
-
-
-@define
 class Relaxation:
     """The bound over paths through the cuts; remembers stages by their micro-batches in flight."""
 
@@ -69,20 +41,26 @@ class Relaxation:
     book: StageBook
     _fastest: dict[object, tuple[Floats, Floats, Floats]] = field(factory=dict)
     _cheapest: dict[object, Floats] = field(factory=dict)
+    _links: dict[object, Links] = field(factory=dict)
+    _terms: dict[object, list[list[float]]] = field(factory=dict)
+    _flying: dict[object, float] = field(factory=dict)
 
     def of(self, case: Case, target: float) -> float:
         """Seconds no plan of the case is below, as far as that matters for `target`; infinite where nothing fits."""
+        if self.instance.pools is not None and (bound := self._of_any_stages(case)) > target:
+            return bound
         stages = [self._stages(case, case.in_flight(stage)) for stage in range(1, case.stages + 1)]
-        times, weighed, syncs = ([each[part] for each in stages] for part in range(3))
-        slowest_sync, slowest = least_largest(syncs), least_largest(times)
+        times, weighed, syncs = ([[team[part] for team in each] for each in stages] for part in range(3))
+        paths = self.paths(case)
+        slowest_sync, slowest = (paths.least(each, numpy.maximum) for each in (syncs, times))
         if inf in (slowest_sync, slowest):
             return inf
         # No stage of a plan below the target is above the limit; without those the sum may grow, and the limit shrink.
         bound, limit = 0.0, inf
         for _ in range(ROUNDS):
-            kept = [time <= limit for time in times]
-            total = least_sum(times, kept)
-            added = least_sum(weighed, kept) if case.apart else case.weights.forward * total
+            kept = [[time <= limit for time in each] for each in times]
+            total = paths.least(list(map(kept_only, times, kept)))
+            added = paths.least(list(map(kept_only, weighed, kept))) if case.apart else case.weights.forward * total
             if total == inf:
                 return target
             better = value(case, max(slowest, total / case.stages), added, slowest_sync)
@@ -92,24 +70,93 @@ class Relaxation:
             limit = time_limit(case, target, added, slowest_sync)
         return bound
 
+    def _of_any_stages(self, case: Case) -> float:
+        """A bound of the case from stages counted from the last, which cases of other numbers of stages share.
+
+        So counted, a stage has no more in flight in this bound than with any number of stages.
+        """
+        key = (case.candidates, case.modes, case.replicas, case.rank_order, case.schedule, case.micro_batches)
+        key_of_all = (*key, case.zero_degree, case.weights, case.hiding)
+        if key_of_all not in self._terms:
+            self._terms[key_of_all] = self._terms_of(case)
+        total, slowest, sync, added = self._terms[key_of_all][case.stages - 1]
+        added = added if case.apart else case.weights.forward * total
+        return value(case, max(slowest, total / case.stages), added, sync)
+
+    def _terms_of(self, case: Case) -> list[list[float]]:
+        """By number of stages, the least `sum t`, `max t`, `max y` and, where it is apart, `sum u`."""
+        paths, terms = self.paths(case), []
+        most = min(self.cuts.longest, sum(paths.rooms))
+        joins = [(0, numpy.add), (0, numpy.maximum), (2, numpy.maximum), *([(1, numpy.add)] if case.apart else [])]
+        behind = [paths.end(self.cuts.count) for _ in joins]
+        for number in range(1, most + 1):
+            tables = self._stages(case, self._least_in_flight(case, number, most))
+            steps = [[team[part] for team in tables] for part, _ in joins]
+            every = zip(behind, steps, joins, strict=True)
+            behind = [paths.in_front(reached, step, join) for reached, step, (_, join) in every]
+            terms.append([*(least(each, 0) for each in behind), 0.0][:4])
+        return terms
+
+    def _least_in_flight(self, case: Case, number: int, most: int) -> float:
+        """Micro-batches in flight on the stage of this number from the last, with the stages that leave fewest."""
+        key = (case.schedule, case.micro_batches, number, most)
+        if key not in self._flying:
+            every = (
+                evolve(case, stages=stages).in_flight(stages - number + 1)
+                for stages in range(number, most + 1)
+                if admits(case.schedule, stages, case.micro_batches)
+            )
+            self._flying[key] = min(every, default=1.0)
+        return self._flying[key]
+
+    def paths(self, case: Case) -> Paths:
+        """The paths that stages of the case may take."""
+        return Paths(tuple(room for _, room in teams(self.instance, case)))
+
+    def links(self, case: Case) -> Links:
+        """What boundaries of the case may go over."""
+        key = None if self.instance.pools is None else case.candidates
+        if key not in self._links:
+            self._links[key] = links_of(self.instance, case)
+        return self._links[key]
+
     def transfers(self, case: Case, candidate: int) -> Floats:
-        """Seconds to bring what crosses each cut over the cheapest level there is. Shape `(cuts,)`."""
-        key = (candidate, case.replicas, case.rank_order, case.widest)
+        """Seconds to bring what crosses each cut over the cheapest link there is. Shape `(cuts,)`."""
+        key = (candidate, case.replicas, case.rank_order, self._around(case))
         if key not in self._cheapest:
+            links = self.links(case)
+            outward = links.outward(candidate)
             crossing = self.book.costs(case, candidate).bytes
-            every = [point_to_point(self.instance.cluster, crossing, level) for level in levels(self.instance, case)]
+            near = [links.own[candidate][level] for level in levels(*self._seen(case, candidate))]
+            every = [links.seconds(crossing, number) for number in (*near, *outward)]
             self._cheapest[key] = numpy.minimum.reduce(every) if every else numpy.zeros(self.cuts.count)
         return self._cheapest[key]
 
-    def _stages(self, case: Case, flying: float) -> tuple[Floats, Floats, Floats]:
+    def _around(self, case: Case) -> object:
+        """What of the other candidates bears on the costs of one: the widest block, or the pools of the case."""
+        return case.widest if self.instance.pools is None else tuple(map(self.instance.pool_of, case.candidates))
+
+    def _seen(self, case: Case, candidate: int) -> tuple[Instance, Case]:
+        """As blocks of a candidate see them, which on pools have one width."""
+        if self.instance.pools is None:
+            return self.instance, case
+        instance, own = seen_by(self.instance, case, candidate)
+        return instance, evolve(own, candidates=(candidate,))
+
+    def _stages(self, case: Case, flying: float) -> list[tuple[Floats, Floats, Floats]]:
+        """By team and by the cuts in front and behind, the least `t`, `u` and `y` of a stage that fits."""
+        return [self._of_team(case, team, flying) for team, _ in teams(self.instance, case)]
+
+    def _of_team(self, case: Case, team: Sequence[int], flying: float) -> tuple[Floats, Floats, Floats]:
         """By the cuts in front and behind, the least `t`, `u` and `y` of a stage that fits; `u` where it is apart."""
-        key: tuple[object, ...] = (case.candidates, case.modes, case.replicas, case.rank_order, case.widest, flying)
+        members = tuple((case.candidates[position], case.modes[position]) for position in team)
+        key: tuple[object, ...] = (members, case.replicas, case.rank_order, self._around(case), flying)
         key += (case.zero_degree, copies_of(case.schedule), (case.weights, case.hiding))
         if key not in self._fastest:
-            capacity = self.instance.cluster.memory * (1 + LIMIT_SLACK)
             best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(3)]
             first, last = self.cuts.first, self.cuts.last
-            for candidate, modes in zip(case.candidates, case.modes, strict=True):
+            for candidate, modes in members:
+                capacity = self.instance.cluster_of(candidate).memory * (1 + LIMIT_SLACK)
                 costs = self.book.costs(case, candidate)
                 rows = costs.rows(modes)
                 fits = costs.one[rows] + (flying - 1) * costs.more[rows] <= capacity
@@ -153,11 +200,6 @@ def least_times(
     return time, costs.weighed(weights)[rows] + weights.of_messages(arriving, returning)
 
 
-def least_sum(tables: Sequence[Floats], kept: Sequence[Booleans]) -> float:
-    """The least that stages add up to, of those that are kept."""
-    return float(forward([numpy.where(own, table, inf) for table, own in zip(tables, kept, strict=True)])[-1][-1])
-
-
 def value(case: Case, slowest: float, added: float, sync: float) -> float:
     """`A * max t + sum u + max y`, rounded down as floating point may have rounded it up."""
     return (case.weights.slowest * slowest + added + sync) * (1 - SUM_ERROR)
@@ -168,36 +210,6 @@ def time_limit(case: Case, target: float, added: float, sync: float) -> float:
     if case.weights.slowest <= 0:
         return inf
     return (target - added - sync) / case.weights.slowest * (1 + SUM_ERROR)
-
-
-def forward(steps: Sequence[Floats], join: Callable[[Floats, Floats], Floats] = numpy.add) -> list[Floats]:
-    """By number of stages and cut, the least cost of the stages up to that cut; the last entry is that of all.
-
-    Args:
-        steps: for each stage, its cost by the cuts in front and behind.
-        join: how the costs of stages come together.
-    """
-    reached = numpy.full(len(steps[0]), inf)
-    reached[0] = 0.0
-    result = [reached]
-    for step in steps:
-        result.append(join(result[-1][:, None], step).min(axis=0))
-    return result
-
-
-def backward(steps: Sequence[Floats]) -> list[Floats]:
-    """By number of stages in front and cut, the least cost of the stages from that cut on."""
-    left = numpy.full(len(steps[0]), inf)
-    left[-1] = 0.0
-    result = [left]
-    for step in reversed(steps):
-        result.append((step + result[-1][None, :]).min(axis=1))
-    return result[::-1]
-
-
-def least_largest(steps: Sequence[Floats]) -> float:
-    """The least that the largest cost of a stage can be."""
-    return float(forward(steps, numpy.maximum)[-1][-1])
 
 
 @frozen(eq=False)
@@ -246,30 +258,39 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
     the fastest stages around it, whatever their places, still make the plan too slow.
     """
     choices = [_fitting(relaxation, case, index, overfull) for index in range(case.stages)]
-    fewest, bound = sum(map(len, choices)) + 1, 0.0
+    fewest, bound, paths = sum(map(len, choices)) + 1, 0.0, relaxation.paths(case)
     while sum(map(len, choices)) < fewest:
         fewest = sum(map(len, choices))
         own = [_with_transfers(relaxation, case, each) for each in choices]
-        times = [_table(relaxation, each, time) for each, (time, _) in zip(choices, own, strict=True)]
-        added = [_table(relaxation, each, add) for each, (_, add) in zip(choices, own, strict=True)]
-        syncs = [_table(relaxation, each, each.sync) for each in choices]
-        before, after = forward(added), backward(added)
-        total, sync = float(before[-1][-1]), least_largest(syncs)
+        times = [_tables(relaxation, case, each, time) for each, (time, _) in zip(choices, own, strict=True)]
+        added = [_tables(relaxation, case, each, add) for each, (_, add) in zip(choices, own, strict=True)]
+        syncs = [_tables(relaxation, case, each, each.sync) for each in choices]
+        before, after = paths.forward(added), paths.backward(added)
+        total, sync = least(before[-1]), paths.least(syncs, numpy.maximum)
         if total == inf:
             return None
-        slowest = max(least_largest(times), float(forward(times)[-1][-1]) / case.stages)
+        slowest = max(paths.least(times, numpy.maximum), paths.least(times) / case.stages)
         bound = max(value(case, slowest, total, sync), bound)
         if bound > target:
             return None
         limit = time_limit(case, target, total, sync)
         for index, (each, (time, add)) in enumerate(zip(choices, own, strict=True)):
-            first, last = relaxation.cuts.first[each.stage], relaxation.cuts.last[each.stage]
-            through = before[index][first] + add + after[index + 1][last]
+            first, last, through = relaxation.cuts.first[each.stage], relaxation.cuts.last[each.stage], add.copy()
+            for team, rows in enumerate(_of_teams(relaxation, case, each)):
+                through[rows] += paths.around(before[index], after[index + 1], team, first[rows], last[rows])
             reached = numpy.isfinite(through)
-            least = case.weights.slowest * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
-            least += numpy.where(reached, through, 0.0)
-            choices[index] = each.only(reached & (time <= limit) & (least * (1 - SUM_ERROR) <= target))
+            batch = case.weights.slowest * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
+            batch += numpy.where(reached, through, 0.0)
+            choices[index] = each.only(reached & (time <= limit) & (batch * (1 - SUM_ERROR) <= target))
     return Narrowed(tuple(choices), bound)
+
+
+def _of_teams(relaxation: Relaxation, case: Case, choices: Choices) -> list[Booleans]:
+    """Which choices are of each team."""
+    return [
+        numpy.isin(choices.candidate, [case.candidates[position] for position in team])
+        for team, _ in teams(relaxation.instance, case)
+    ]
 
 
 def _with_transfers(relaxation: Relaxation, case: Case, choices: Choices) -> tuple[Floats, Floats]:
@@ -284,20 +305,21 @@ def _with_transfers(relaxation: Relaxation, case: Case, choices: Choices) -> tup
     return time, added
 
 
-def _table(relaxation: Relaxation, choices: Choices, values: Floats) -> Floats:
-    """The least value by the cuts in front and behind; infinite where no choice is left."""
-    count = relaxation.cuts.count
-    table = numpy.full((count, count), inf)
-    order = numpy.argsort(-values, kind="stable")
-    stage = choices.stage[order]
-    # Of several values for one place the last one written stays: the least.
-    table[relaxation.cuts.first[stage], relaxation.cuts.last[stage]] = values[order]
-    return table
+def _tables(relaxation: Relaxation, case: Case, choices: Choices, values: Floats) -> list[Floats]:
+    """By team, the least value by the cuts in front and behind; infinite where no choice is left."""
+    count, tables = relaxation.cuts.count, []
+    for own in _of_teams(relaxation, case, choices):
+        table = numpy.full((count, count), inf)
+        order = numpy.argsort(-values[own], kind="stable")
+        stage = choices.stage[own][order]
+        # Of several values for one place the last one written stays: the least.
+        table[relaxation.cuts.first[stage], relaxation.cuts.last[stage]] = values[own][order]
+        tables.append(table)
+    return tables
 
 
 def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull) -> Choices:
     """The choices of a stage that fit its memory, without those that another makes needless."""
-    capacity = relaxation.instance.cluster.memory * (1 + LIMIT_SLACK)
     flying = case.in_flight(index + 1)
     first, last = relaxation.cuts.first, relaxation.cuts.last
     ends = (first == 0) if index == 0 else (first != 0)
@@ -308,6 +330,7 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
     fitting = []
     for candidate, modes in zip(case.candidates, case.modes, strict=True):
         costs = relaxation.book.costs(case, candidate)
+        capacity = relaxation.instance.cluster_of(candidate).memory * (1 + LIMIT_SLACK)
         fits = (costs.one + (flying - 1) * costs.more <= capacity) & ends
         rows = costs.rows(modes)
         for stage, mode in ((stage, mode) for at, who, mode, stage in overfull if (at, who) == (index, candidate)):

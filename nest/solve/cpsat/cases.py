@@ -6,7 +6,7 @@ Each case is a question of its own: is there a plan of this case that is better 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 
 from attrs import define, evolve, field, frozen
 
@@ -35,9 +35,9 @@ class Case:
     """One choice of everything stages share.
 
     Attributes:
-        candidates: indices of the candidates its stages choose from.
+        candidates: indices of the candidates its stages choose from; on pools one of each pool that the plan uses.
         modes: for each of them, the modes a stage may use.
-        widest: width of the widest block, which at least one stage has (`g`).
+        widest: width of the widest block, which at least one stage has (`g`); on pools each candidate has a stage.
         replicas: `d`.
         rank_order: `pp-inner` or `dp-inner`.
         schedule: the pipeline schedule.
@@ -120,8 +120,28 @@ def has_ports(instance: Instance, case: Case) -> bool:
 
 
 def replica_devices(instance: Instance, case: Case) -> int:
-    """Devices of one replica (`K` of PROBLEM.md section 3)."""
+    """Devices of one replica (`K` of PROBLEM.md section 3); on pools of one that a candidate sees (`seen_by`)."""
     return case.widest * (instance.cluster.size // (case.replicas * case.widest))
+
+
+def seen_by(instance: Instance, case: Case, candidate: int) -> tuple[Instance, Case]:
+    """An instance and a case as blocks of a candidate see them: on pools its own pool is a cluster by itself."""
+    if instance.pools is None:
+        return instance, case
+    return instance.at(candidate), evolve(case, widest=instance.candidates[candidate].width)
+
+
+def teams(instance: Instance, case: Case) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Positions of the candidates whose blocks share devices, and how many stages these have at most."""
+    if instance.pools is None:
+        return ((tuple(range(len(case.candidates))), case.stages),)
+    return tuple(((position,), room) for position, room in enumerate(rooms(instance, case.candidates, case.replicas)))
+
+
+def rooms(instance: Instance, candidates: Sequence[int], replicas: int) -> tuple[int, ...]:
+    """For each of some candidates, how many blocks of a replica its pool has room for."""
+    every = ((instance.cluster_of(each).size, instance.candidates[each].width) for each in candidates)
+    return tuple(size // (replicas * width) for size, width in every)
 
 
 def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
@@ -162,21 +182,21 @@ def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
     plain = [schedule for schedule in space.schedules if chunks_of(schedule) == 1]
     interleaved = [schedule for schedule in space.schedules if chunks_of(schedule) > 1]
     for candidates, widest in _together(instance, mixed=space.mixed):
-        narrowest = min(instance.candidates[each].width for each in candidates)
-        for replicas, count in _replica_numbers(instance, candidates[0], widest):
-            room = widest * (size // (replicas * widest)) // narrowest
-            numbers: Iterable[int] = range(1, min(most_stages, room) + 1)
+        fewest = 1 if instance.pools is None else len(candidates)
+        for replicas, count in _replica_numbers(instance, candidates, widest):
+            room = _room(instance, candidates, widest, replicas)
+            numbers: Iterable[int] = range(fewest, min(most_stages, room) + 1)
             if space.even:
                 numbers = [stages for stages in numbers if len(space.blocks) % stages == 0]
             if space.partition is not None:
-                numbers = range(len(space.partition), min(len(space.partition), room) + 1)
+                numbers = [stages for stages in numbers if len(space.partition) == stages]
             for order, schedule, stages in product(orders, plain, numbers):
                 if admits(schedule, stages, count):
                     yield setting(candidates, widest, replicas, order, schedule, stages, count)
     # Plans of several chunks have one candidate.
     split = cache(lambda parts: chunk_units(instance, parts) is not None)
     for candidates, widest in _together(instance, mixed=False) if interleaved else ():
-        for replicas, count in _replica_numbers(instance, candidates[0], widest):
+        for replicas, count in _replica_numbers(instance, candidates, widest):
             for order, schedule in product(orders, interleaved):
                 for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
                     given = space.partition is None or len(space.partition) == stages
@@ -200,21 +220,37 @@ def _shard_degrees(
             if degree is None or all(count <= degree or count % degree == 0 for count in counts):
                 sizes[each] = tuple(counts if degree is None else (min(count, degree) for count in counts))
         cut = tuple(sizes.items())
+        if instance.pools is not None and len(cut) < len(candidates):
+            continue  # Each of them has a stage.
         if cut and (read or cut not in seen):
             seen.add(cut)
             yield degree, tuple(sizes)
 
 
-def _replica_numbers(instance: Instance, candidate: int, widest: int) -> Iterator[tuple[int, int]]:
+def _replica_numbers(instance: Instance, candidates: Sequence[int], widest: int) -> Iterator[tuple[int, int]]:
     """Numbers of replicas, with the micro-batches of each."""
-    for replicas in range(1, instance.cluster.size // widest + 1):
-        count = instance.micro_batches(instance.candidates[candidate], replicas)
+    most = instance.cluster.size // widest
+    if instance.pools is not None:
+        most = min(instance.cluster_of(each).size // instance.candidates[each].width for each in candidates)
+    for replicas in range(1, most + 1):
+        count = instance.micro_batches(instance.candidates[candidates[0]], replicas)
         if count is not None:
             yield replicas, count
 
 
+def _room(instance: Instance, candidates: Sequence[int], widest: int, replicas: int) -> int:
+    """How many blocks of these candidates a replica has room for at most."""
+    widths = [instance.candidates[each].width for each in candidates]
+    if instance.pools is None:
+        return widest * (instance.cluster.size // (replicas * widest)) // min(widths)
+    return sum(rooms(instance, candidates, replicas))
+
+
 def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, ...], int]]:
     """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
+    if instance.pools is not None:
+        yield from _across_pools(instance)
+        return
     usable = [(index, each) for index, each in enumerate(instance.candidates) if instance.cluster.admits(each.width)]
     if not mixed:
         for index, each in usable:
@@ -225,6 +261,31 @@ def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, .
         yield tuple(indices), width
 
 
+def _across_pools(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Candidates of the same samples, one of each of some pools, with the width of the widest."""
+    by_samples: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, each in enumerate(instance.candidates):
+        if instance.cluster_of(index).admits(each.width):
+            by_samples[each.samples][instance.pool_of(index)].append(index)
+    for _, of_pool in sorted(by_samples.items()):
+        for count in range(1, len(of_pool) + 1):
+            for pools in combinations(sorted(of_pool), count):
+                for candidates in product(*(of_pool[pool] for pool in pools)) if _joined(instance, pools) else ():
+                    yield candidates, max(instance.candidates[each].width for each in candidates)
+
+
+def _joined(instance: Instance, pools: Sequence[int]) -> bool:
+    """Whether links lead from each of these pools to all the others, by way of some of them."""
+    assert instance.pools is not None
+    reached, waiting = {pools[0]}, [pools[0]]
+    while waiting:
+        here = waiting.pop()
+        near = {each for each in pools if each not in reached and instance.pools.link(here, each) is not None}
+        reached |= near
+        waiting += near
+    return len(reached) == len(pools)
+
+
 def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:
     """Every sum of the stages' widths there is, where a constraint reads `devices`; else it need not be known."""
     widths = {instance.candidates[each].width for each in setting.candidates}
@@ -232,9 +293,12 @@ def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:
         return (setting.stages * widths.pop(),)
     if not any("devices" in constraint.names() for constraint in instance.space.constraints):
         return (None,)
-    room = replica_devices(instance, setting)
-    sums = {setting.widest}
-    for _ in range(setting.stages - 1):
+    needed, room = [setting.widest], replica_devices(instance, setting)
+    if instance.pools is not None:
+        needed = [instance.candidates[each].width for each in setting.candidates]
+        room = sum(replica_devices(*seen_by(instance, setting, each)) for each in setting.candidates)
+    sums = {sum(needed)}
+    for _ in range(setting.stages - len(needed)):
         sums = {total + width for total in sums for width in widths if total + width <= room}
     return tuple(sorted(sums))
 
@@ -283,6 +347,8 @@ def _fits(instance: Instance, setting: Case, candidates: Sequence[int], devices:
     only, `devices` must be what these have.
     """
     widths = [instance.candidates[each].width for each in candidates]
+    if instance.pools is not None:
+        return len(candidates) == len(setting.candidates)
     room = replica_devices(instance, setting)
     if setting.widest not in widths or setting.widest + (setting.stages - 1) * min(widths) > room:
         return False

@@ -17,10 +17,11 @@ from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments, route
 from nest.instance.schedule import Moment
-from nest.solve.cpsat.bounds import backward, forward, least_largest, least_times, levels, time_limit, value
+from nest.solve.cpsat.bounds import least_times, levels, time_limit, value
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units, chunk_units
 from nest.solve.cpsat.path_model import TooManyChoicesError
+from nest.solve.cpsat.paths import Paths, least
 from nest.solve.cpsat.placement import point_to_point
 from nest.solve.cpsat.stages import Parts, StageCosts, data_parallel_groups, priced
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
@@ -301,30 +302,31 @@ class ChunkCase:
         between = self.contents.between
         if between is None:
             return self._narrowed_alone(choices, target)
-        fewest = sum(map(len, choices)) + 1
+        fewest, paths = sum(map(len, choices)) + 1, Paths((self.case.stages,))
         while sum(map(len, choices)) < fewest:
             fewest = sum(map(len, choices))
             times, added, syncs = (
-                [self._table(each, getattr(each, name)) for each in choices] for name in ("time", "added", "sync")
+                [(self._table(each, getattr(each, name)),) for each in choices] for name in ("time", "added", "sync")
             )
-            before, after = forward(added), backward(added)
-            total, sync = float(before[-1][-1]), least_largest(syncs)
+            before, after = paths.forward(added), paths.backward(added)
+            total, sync = least(before[-1]), paths.least(syncs, numpy.maximum)
             if total == inf:
                 return None
-            slowest = max(least_largest(times), float(forward(times)[-1][-1]) / self.case.stages)
+            slowest = max(paths.least(times, numpy.maximum), paths.least(times) / self.case.stages)
             bound = max(bound, value(self.case, slowest, total, sync))
             if bound > target:
                 return None
             limit = time_limit(self.case, target, total, sync)
             for stage, each in enumerate(choices):
-                through = (before[stage][:, None] + after[stage + 1][None, :]).ravel()
+                (front,), (rear,) = before[stage].values(), after[stage + 1].values()
+                through = (front[:, None] + rear[None, :]).ravel()
                 around = numpy.full(len(self.contents.counts) + 1, inf)
                 numpy.minimum.at(around, between.ravel(), through)
-                least = around[each.content] + each.added
-                reached = numpy.isfinite(least)
-                least = numpy.where(reached, least, 0.0) + numpy.maximum(sync, each.sync)
-                least += self.case.weights.slowest * numpy.maximum(slowest, each.time)
-                choices[stage] = each.only(reached & (each.time <= limit) & (least * (1 - SUM_ERROR) <= target))
+                batch = around[each.content] + each.added
+                reached = numpy.isfinite(batch)
+                batch = numpy.where(reached, batch, 0.0) + numpy.maximum(sync, each.sync)
+                batch += self.case.weights.slowest * numpy.maximum(slowest, each.time)
+                choices[stage] = each.only(reached & (each.time <= limit) & (batch * (1 - SUM_ERROR) <= target))
         return choices, bound
 
     def _table(self, choices: ChunkChoices, values: Floats) -> Floats:

@@ -23,8 +23,8 @@ from attrs import define, field
 
 from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.solve.cpsat.boundaries import Boundaries, Limits, restrict
-from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
+from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.least_costs import LeastCostsBook

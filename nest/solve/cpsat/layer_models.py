@@ -11,6 +11,7 @@ from nest.instance import Instance
 from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
 from nest.solve.cpsat.direct_model import DirectModel
 from nest.solve.cpsat.layer_model import LayerModel
+from nest.solve.cpsat.placement import TooManyPlacesError
 
 
 @frozen(eq=False)
@@ -34,8 +35,10 @@ class LayerModels:
         """The model of a case without stages that are `overfull`.
 
         Raises:
-            TooManyPlacesError: blocks of several widths have too many places.
+            TooManyPlacesError: blocks of several widths have too many places, or lie on pools.
         """
+        if self.instance.pools is not None:
+            raise TooManyPlacesError("the layer graph has too many cuts to list, which plans on pools need")
         kind = DirectModel if self.instance.space.direct else LayerModel
         model = kind(self.instance, each.case, limit_of(each.case, self._terms(each.case)), ordered=ordered)
         for choice in overfull:

@@ -17,7 +17,8 @@ from nest.instance import Instance, Solution, StageDecision
 from nest.solve.cpsat.bounds import Choices, Narrowed, Relaxation, narrow
 from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
 from nest.solve.cpsat.cuts import Cuts, Integers
-from nest.solve.cpsat.placement import TooManyPlacesError, place, point_to_point
+from nest.solve.cpsat.placement import ListedPlacement, SlotPlacement, TooManyPlacesError, place
+from nest.solve.cpsat.pool_placement import PoolPlacement
 from nest.solve.cpsat.ports import StagePorts, together
 from nest.solve.cpsat.scaling import TERMS, Limit, Scale, largest_slowest
 from nest.solve.cpsat.stages import StageBook
@@ -164,9 +165,18 @@ class PathModel:
     def _place(self, *, ordered: bool) -> None:
         """Every block gets a place."""
         offered = [
-            zip(each.candidate.tolist(), row, strict=True) for each, row in zip(self._choices, self._taken, strict=True)
+            list(zip(each.candidate.tolist(), row, strict=True))
+            for each, row in zip(self._choices, self._taken, strict=True)
         ]
-        self._placement = place(self.model, self._instance, self._case, offered, ordered=ordered, chosen=self.chosen)
+        self._placement: SlotPlacement | ListedPlacement | PoolPlacement
+        if self._instance.pools is not None:
+            self._placement = PoolPlacement(
+                self.model, self._instance, self._case, offered, self.chosen, ordered=ordered
+            )
+        else:
+            self._placement = place(
+                self.model, self._instance, self._case, offered, ordered=ordered, chosen=self.chosen
+            )
 
     def _every_stage_takes_one_choice(self) -> None:
         for row in self._taken:
@@ -284,6 +294,7 @@ class PathModel:
 
     def _stage_ports(self, index: int, scale: Scale) -> StagePorts:
         choices, case, cuts = self._choices[index], self._case, self._relaxation.cuts
+        links = self._relaxation.links(case)
         around = [(each, ends) for each, ends in ((index - 1, cuts.first), (index, cuts.last)) if each >= 0]
         around = [(each, ends) for each, ends in around if each < len(self._choices) - 1]
         sizes = [numpy.zeros(len(choices)) for _ in around]
@@ -296,9 +307,9 @@ class PathModel:
         boundaries = []
         for size, (boundary, _) in zip(sizes, around, strict=True):
             near = self._placement.levels[boundary]
-            messages = {level: (level, point_to_point(self._instance.cluster, size, level)) for level in near}
+            messages = {number: (self._port(number), links.seconds(size, number)) for number in near}
             boundaries.append((near, messages))
-        ports = together(parts, len(self._instance.cluster.levels))
+        ports = together(parts, self._port_levels + 1)
         shared = self._of_choices(index, lambda costs: costs.shared) if case.hiding else None
         return StagePorts(
             self.model,
@@ -312,6 +323,17 @@ class PathModel:
             shared,
         )
 
+    @property
+    def _port_levels(self) -> int:
+        """Levels of ports; beyond them is that of messages between pools, which occupy none."""
+        return max(len(own) for own in self._relaxation.links(self._case).own.values())
+
+    def _port(self, number: int) -> int:
+        """The level of the port that messages over a link occupy."""
+        links = self._relaxation.links(self._case)
+        levels = (links.level(candidate, number) for candidate in self._case.candidates)
+        return next((level for level in levels if level is not None), self._port_levels)
+
     def _weighed(self, index: int, values: list[int]) -> Term:
         from ortools.sat.python.cp_model import LinearExpr
 
@@ -322,32 +344,34 @@ class PathModel:
 
         `count` makes ticks of seconds.
         """
-        levels = self._placement.levels[boundary]
-        groups: dict[tuple[int, ...], list[IntVar]] = defaultdict(list)
+        levels, links = self._placement.levels[boundary], self._relaxation.links(self._case)
+        near = {each: [number for number in levels if number in links.numbers(each)] for each in self._case.candidates}
+        groups: dict[tuple[tuple[int, int], ...], list[IntVar]] = defaultdict(list)
         choices = self._choices[index]
         for literal, candidate, stage in zip(
             self._taken[index], choices.candidate.tolist(), choices.stage.tolist(), strict=True
         ):
             size = float(self._relaxation.book.costs(self._case, candidate).bytes[ends[stage]])
-            times = (point_to_point(self._instance.cluster, size, level) for level in levels)
-            groups[tuple(count(float(time)) for time in times)].append(literal)
+            spending = ((number, count(float(links.seconds(size, number)))) for number in near[candidate])
+            groups[tuple(spending)].append(literal)
         spent: Term = 0
-        at_level: dict[int, list[IntVar]] = defaultdict(list)
-        for ticks, literals in sorted(groups.items(), key=lambda item: item[0]):
-            if len(set(ticks)) == 1:
-                spent = spent + ticks[0] * sum(literals)
+        at_link: dict[int, list[IntVar]] = defaultdict(list)
+        alike = [len({ticks for _, ticks in times}) == 1 for times in groups]
+        for (times, literals), same in sorted(zip(groups.items(), alike, strict=True), key=lambda item: item[0][0]):
+            if same:
+                spent = spent + times[0][1] * sum(literals)
                 continue
             if len(groups) == 1 and self._alone:
-                return sum(tick * level for tick, level in zip(ticks, levels.values(), strict=True))
-            both = [self.model.new_bool_var("") for _ in levels]
+                return sum(ticks * levels[number] for number, ticks in times)
+            both = [self.model.new_bool_var("") for _ in times]
             self.model.add(sum(both) == sum(literals))
-            spent = spent + sum(tick * literal for tick, literal in zip(ticks, both, strict=True))
-            for level, literal in zip(levels, both, strict=True):
-                at_level[level].append(literal)
-        plain = not self._alone or any(len(set(ticks)) == 1 for ticks in groups)
-        for level, literals in at_level.items():
-            # Cuts that cost alike over all levels have no literals here, and cases that are not chosen use none.
-            self.model.add(sum(literals) <= levels[level] if plain else sum(literals) == levels[level])
+            spent = spent + sum(ticks * literal for (_, ticks), literal in zip(times, both, strict=True))
+            for (number, _), literal in zip(times, both, strict=True):
+                at_link[number].append(literal)
+        for number, literals in at_link.items():
+            # Cuts that cost alike over all links have no literals here, and cases that are not chosen use none.
+            some = not self._alone or any(alike)
+            self.model.add(sum(literals) <= levels[number] if some else sum(literals) == levels[number])
         return spent
 
     def solution(

@@ -212,7 +212,7 @@ class SlotPlacement:
         self._pairs = list(dict.fromkeys((*pairwise(range(stages)), *pairs)))
         near = [self._within(level, group, ordered=ordered) for level, group in enumerate(slots.groups)]
         self.apart: dict[tuple[int, int], Literals] = {
-            pair: _exactly([within[boundary] for within in near]) for boundary, pair in enumerate(self._pairs)
+            pair: exactly([within[boundary] for within in near]) for boundary, pair in enumerate(self._pairs)
         }
 
     @property
@@ -304,7 +304,7 @@ class ListedPlacement:
         return offsets_chosen
 
 
-def _exactly(within: Sequence[Term]) -> Literals:
+def exactly(within: Sequence[Term]) -> Literals:
     """From "at most this level", for each level, to "exactly this level"; levels that cannot be are left out."""
     terms: dict[int, Term] = {}
     below: Term = 0

@@ -71,13 +71,15 @@ def together(parts: Sequence[tuple[Booleans, Ports | None]], levels: int) -> Por
 
     Args:
         parts: for each candidate, which choices are its own, and their ports.
-        levels: of the cluster.
+        levels: as many as that of any has, or more.
     """
-    count = len(parts[0][0])
-    total = Ports(numpy.zeros((count, levels)), numpy.zeros(count), numpy.zeros((count, levels), dtype=bool))
+    shape = len(parts[0][0]), levels
+    total = Ports(numpy.zeros(shape), numpy.zeros(shape[0]), numpy.zeros(shape, dtype=bool))
     for own, ports in parts:
         if ports is not None:
-            total.busy[own], total.once[own], total.used[own] = ports.busy, ports.once, ports.used
+            own_levels = ports.busy.shape[1]
+            total.once[own] = ports.once
+            total.busy[own, :own_levels], total.used[own, :own_levels] = ports.busy, ports.used
     return total
 
 

@@ -15,9 +15,9 @@ from attrs import define, evolve, field
 
 from nest.errors import InternalError
 from nest.instance import Instance, SearchProgress, Solution, chunks_of
-from nest.solve.cpsat.bounds import ComputeBound
 from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
 from nest.solve.cpsat.chunk_model import ChunkModel, ChunkModels
+from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels

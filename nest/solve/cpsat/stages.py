@@ -9,7 +9,7 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Cluster, Instance, Level, ParameterGroup, Weights, copies_of, port_seconds
-from nest.solve.cpsat.cases import Case, Mode
+from nest.solve.cpsat.cases import Case, Mode, seen_by
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
 from nest.solve.cpsat.placement import block_starts
 from nest.solve.cpsat.ports import Ports
@@ -210,10 +210,10 @@ class StageBook:
         """The costs of stages that use `candidate` in `case`."""
         place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
         if place not in self._groups:
-            self._groups[place] = data_parallel_groups(self.instance, case, candidate)
+            self._groups[place] = data_parallel_groups(*seen_by(self.instance, case, candidate), candidate)
         key = (candidate, copies_of(case.schedule), self._groups[place])
         if key not in self._costs:
-            self._costs[key] = priced(self.instance, self.parts(candidate), key[2], key[1])
+            self._costs[key] = priced(self.instance.at(candidate), self.parts(candidate), key[2], key[1])
         return self._costs[key]
 
     def parts(self, candidate: int) -> Parts:

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy
 
-from nest.instance import Array, Instance, chunks_of
+from nest.instance import Array, Cluster, Instance, chunks_of
 from nest.solve.dp.bounds import least_peak_memory, packable
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.mixed import MixedSearch
@@ -44,17 +44,21 @@ def diagnose(
         return _memory(search.instance, LeastMemory.least((least, other)))
     if configurations:
         return _too_few_stages(most, min(configuration.stage_counts[0] for configuration in configurations))
-    return _refused(search.instance, exclusions)
+    return refused(search.instance, exclusions)
 
 
 def _memory(instance: Instance, least: LeastMemory | None) -> str:
     """That memory is tightest, and by how much."""
     if least is None:
         return (
-            _unable(instance)
+            unable(instance)
             or "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
         )
-    cluster = instance.cluster
+    return memory_exceeded(instance.cluster, least)
+
+
+def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str:
+    """That memory is tightest, of the plan that exceeds that of its devices least, in the pool of this name if any."""
     needed, capacity = cluster.upper(least.bytes), cluster.device_memory
     expected = (
         f" (an upper estimate: {format_bytes(least.bytes)} expected, and a margin of {cluster.margin:.3g})"
@@ -62,15 +66,17 @@ def _memory(instance: Instance, least: LeastMemory | None) -> str:
         else ""
     )
     candidate = f" of candidate {least.candidate!r}" if least.candidate else ""
+    where = f", one of pool {pool!r}," if pool else ""
     return (
-        f"Memory is tightest: the least that any plan needs on its fullest device is {_exactly(needed)}{expected} "
-        f"against a capacity of {_exactly(capacity)}, {needed - capacity:.6g} bytes too many. "
+        f"Memory is tightest: the least that any plan needs on its fullest device{where} is "
+        f"{_exactly(needed)}{expected} against a capacity of {_exactly(capacity)}, "
+        f"{needed - capacity:.6g} bytes too many. "
         f"That plan has {least.stages} stage{'s' if least.stages != 1 else ''}{candidate} "
         f"in {least.replicas} replica{'s' if least.replicas != 1 else ''}."
     )
 
 
-def _unable(instance: Instance) -> str | None:
+def unable(instance: Instance) -> str | None:
     """That some layers run in none of the recompute modes allowed, or not beside others; None: each runs in all."""
     allowed = instance.space.recompute
     rows = [
@@ -101,7 +107,7 @@ def _too_few_stages(most: int, fewest: int) -> str:
     )
 
 
-def _refused(instance: Instance, exclusions: Exclusions) -> str:
+def refused(instance: Instance, exclusions: Exclusions) -> str:
     """What leaves no configuration at all."""
     if exclusions.combinations == 0 and exclusions.uneven:
         return _not_interleaved(instance)
@@ -158,7 +164,7 @@ def _batch(instance: Instance, exclusions: Exclusions) -> str:
     narrowest = min(candidate.width for candidate in instance.candidates)
     return (
         f"Devices are tightest: {stages} stages of at least {narrowest} devices each do not fit on "
-        f"{instance.cluster.size} devices."
+        f"{instance.size} devices."
     )
 
 

@@ -232,9 +232,24 @@ class MixedRules:
     ) -> list[tuple[Members, frozenset[int] | None, tuple[int, ...]]]:
         """What stages may draw from, with the devices a replica may use in all (None: any), and for how many stages."""
         self.exclusions.combinations += len(counts)
-        left = {index: self._holding(self.plain, known, self.choices[index]) for index, known in values.items()}
+        left = {index: self.left(index, known) for index, known in values.items()}
         if not any(left.values()) or not counts:
             return []
+        return self.counted_among(left, values, replicas, counts, size)
+
+    def left(self, index: int, values: dict[str, Value]) -> tuple[Choice, ...]:
+        """What stages of a candidate may choose, however many there are."""
+        return self._holding(self.plain, values, self.choices[index])
+
+    def counted_among(
+        self,
+        left: Mapping[int, tuple[Choice, ...]],
+        values: Mapping[int, dict[str, Value]],
+        replicas: int,
+        counts: Sequence[int],
+        size: int,
+    ) -> list[tuple[Members, frozenset[int] | None, tuple[int, ...]]]:
+        """As `allowed`, of what `left` says of each candidate."""
         every = uniform_sets(left, self.uniform)
         if not self.counted and not self.counted_by_stage:
             return [(members, None, tuple(counts)) for members in every]

@@ -25,7 +25,7 @@ from nest.instance import (
 from nest.plan.evaluate import evaluate
 from nest.plan.layout import replica_size
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.cpsat import Price, bounds, chunk_model, graph_search, search, verify
+from nest.solve.cpsat import Price, chunk_model, compute_bound, graph_search, search, verify
 from nest.solve.effort import Deadline
 from nest.tolerances import AGREEMENT
 from tests.seeds import blocks, seeds
@@ -218,7 +218,7 @@ def test_it_agrees_with_every_plan_priced(seed: int) -> None:
 def test_its_models_agree_with_every_plan_priced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here they leave them to the models."""
     monkeypatch.setattr(chunk_model.ChunkModels, "bound", lambda *_: 0.0)
-    monkeypatch.setattr(bounds.ComputeBound, "of", lambda *_: 0.0)
+    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
     examine(draw(seed))
 
 

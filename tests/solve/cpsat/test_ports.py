@@ -13,7 +13,7 @@ from nest.hooks.registry import registry
 from nest.instance import Candidate, ParameterGroup, RecomputeMode, Solution, StageDecision
 from nest.io import structure
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import bounds, chunk_model, search, verify
+from nest.solve.cpsat import chunk_model, compute_bound, search, verify
 from nest.spec import Problem
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
@@ -72,7 +72,7 @@ def test_its_models_agree_with_brute_force(seed: int, kind: str, monkeypatch: py
     """Bounds settle most cases; here each has a model."""
     monkeypatch.setattr(search, "FEW_CASES", 0)
     monkeypatch.setattr(chunk_model.ChunkModels, "bound", lambda *_: 0.0)
-    monkeypatch.setattr(bounds.ComputeBound, "of", lambda *_: 0.0)
+    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
     examine(seed, kind)
 
 

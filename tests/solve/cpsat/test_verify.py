@@ -20,7 +20,7 @@ from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, Solution, StageDecision
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.cpsat import Price, Verification, bounds, chunk_model, search, verify
+from nest.solve.cpsat import Price, Verification, chunk_model, compute_bound, search, verify
 from nest.solve.dp import solve as dynamic_program
 from nest.solve.dp.recurrence import Recurrence
 from nest.spec.constraints import parse
@@ -111,7 +111,7 @@ def test_it_agrees_with_brute_force_where_chunks_are_dealt(seed: int) -> None:
 def test_its_model_agrees_with_brute_force_where_chunks_are_dealt(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here none takes part."""
     monkeypatch.setattr(chunk_model.ChunkModels, "bound", lambda *_: 0.0)
-    monkeypatch.setattr(bounds.ComputeBound, "of", lambda *_: 0.0)
+    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
     examine(random_problem(Random(seed), "chunked"))
 
 

@@ -1,0 +1,222 @@
+"""The candidates of a problem: of its profile as given, or of its model as sharded and priced on one kind of device."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from math import gcd
+
+from attrs import evolve
+
+from nest.catalogue import optimizer, precision, unknown_name
+from nest.errors import InputError
+from nest.formulate.layer_classes import layer_classes
+from nest.formulate.model import load_model
+from nest.formulate.partition import branched_regions, inseparable_operators
+from nest.formulate.price import Formulation, Pricing, candidate
+from nest.formulate.profile import profile_candidates, profile_graph
+from nest.formulate.recompute import host, short_name
+from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded_graphs
+from nest.graph import Block, OperatorGraph
+from nest.hooks.protocols import StrategyContext
+from nest.hooks.registry import Registry
+from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pools, SearchProgress
+from nest.solve.effort import FEW, Deadline
+from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
+
+PRICING = 0.35
+"""Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
+
+
+def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: Pools | None = None) -> Formulation:
+    """The candidates of a profile, on `cluster` or each on its own of `pools`, and its layers.
+
+    Raises:
+        InputErrors: what is wrong with them.
+    """
+    profile = problem.profile
+    assert isinstance(profile, ProfileSpec)
+    candidates = profile_candidates(profile, cluster, problem.training.global_batch, pools)
+    degrees = {name for each in candidates for name in each.degrees}
+    limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
+    allowed = tuple(
+        each
+        for each in candidates
+        if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
+    )
+    if not allowed:
+        limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
+        raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
+    graph = profile_graph(profile)
+    together = branched_regions(graph) if problem.search.granularity == "block" else ()
+    return Formulation(graph, allowed, experts="etp" in degrees, together=together)
+
+
+def from_model(
+    problem: Problem,
+    registry: Registry,
+    cluster: Cluster,
+    device: DeviceSpec | None,
+    collectives: CollectiveModel,
+    progress: Callable[[SearchProgress], None] | None,
+    deadline: Deadline,
+    pool: str | None = None,
+    place: str = "cluster",
+) -> Formulation:
+    """A model as sharded and priced on one kind of device.
+
+    Args:
+        problem: as written.
+        registry: offers importers, strategies and models of cost.
+        cluster: devices and network.
+        device: the accelerator; None: the problem names none, which is an error.
+        collectives: prices collectives.
+        progress: told now and then which share of the candidates is priced.
+        deadline: until when candidates are priced.
+        pool: name of the pool whose devices these are, which candidates and their names then have.
+        place: of the devices in the problem, for errors.
+
+    Raises:
+        InputError: something in the problem cannot be used.
+        NoPlanYet: the time is up before anything could be priced.
+    """
+    if device is None:
+        raise InputError(
+            f"{place}.device is missing: a model is priced on a device. Name one that `nest devices` lists, "
+            "or give its figures."
+        )
+    assert problem.model is not None
+    training = problem.training
+    pricing = Pricing(
+        cluster=cluster,
+        device=device,
+        training=training,
+        precision=precision(training.precision).trained(training),
+        optimizer=optimizer(training.optimizer),
+        costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
+        collectives=collectives,
+        layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
+        host=host(device, training),
+    )
+    samples = micro_batches(problem)
+    whole = load_model(problem.model, training, registry)
+    _check_selective(training, whole)
+    by_operator = problem.search.granularity == "operator"
+    layers = layer_classes(whole, by_operator)
+    context = StrategyContext(cluster, training)
+    blocks = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
+
+    def price(block: Block) -> Candidate:
+        priced = candidate(_name(block), block, layers, pricing)
+        return priced if pool is None else evolve(priced, name=f"{pool}-{priced.name}", pool=pool)
+
+    priced = _priced(blocks, price, progress, deadline)
+    graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
+    together = branched_regions(graph) if problem.search.granularity == "block" else ()
+    return Formulation(
+        graph=graph,
+        candidates=tuple(priced.values()),
+        blocks=whole.blocks,
+        experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
+        operators=_operators(whole) if by_operator else {},
+        together=inseparable_operators(whole, layers, training.selective) if by_operator else together,
+        sharded=tuple(blocks[index] for index in priced),
+        classes=layers,
+        pricing=pricing,
+        complete=len(priced) == len(blocks),
+    )
+
+
+def on_pools(
+    problem: Problem,
+    registry: Registry,
+    pools: Pools,
+    devices: Sequence[DeviceSpec | None],
+    collectives: CollectiveModel,
+    progress: Callable[[SearchProgress], None] | None,
+    deadline: Deadline,
+) -> Formulation:
+    """A model as sharded and priced on each kind of device; arguments as of `from_model`.
+
+    Raises:
+        InputError: something in the problem cannot be used, or no pool has a candidate.
+    """
+    made: list[Formulation] = []
+    refused: list[InputError] = []
+    for index, (pool, device) in enumerate(zip(pools.members, devices, strict=True)):
+        try:
+            made.append(
+                from_model(
+                    problem,
+                    registry,
+                    pool.cluster,
+                    device,
+                    collectives,
+                    progress,
+                    deadline,
+                    pool.name,
+                    f"cluster.pools[{index}]",
+                )
+            )
+        except InputError as error:  # Its devices may be too few for the degrees that others can have.
+            refused.append(error)
+    if not made or any(device is None for device in devices):
+        raise refused[0]
+    return evolve(
+        made[0],
+        candidates=tuple(each for part in made for each in part.candidates),
+        sharded=tuple(each for part in made for each in part.sharded),
+        of_pools={str(part.candidates[0].pool): part.pricing for part in made if part.pricing is not None},
+        complete=all(part.complete for part in made),
+    )
+
+
+def _priced(
+    blocks: Sequence[Block],
+    price: Callable[[Block], Candidate],
+    progress: Callable[[SearchProgress], None] | None,
+    deadline: Deadline,
+) -> dict[int, Candidate]:
+    """Candidates by the index of their block, ascending: of all blocks, or of those that there is time for.
+
+    A few are priced however late it is, and what is nearly done is done. `progress` is told of the share.
+    """
+    begun, left, candidates = time.monotonic(), deadline.left, dict[int, Candidate]()
+    for index in _scattered(len(blocks)):
+        share = len(candidates) / len(blocks)
+        if len(candidates) >= FEW and deadline.beyond(PRICING + 0.1 * (share > 0.8), left):
+            break
+        deadline.check()
+        if progress is not None:
+            progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, share))
+        candidates[index] = price(blocks[index])
+    return dict(sorted(candidates.items()))
+
+
+def _scattered(count: int) -> Iterator[int]:
+    """The numbers below `count`, of which the first so many are spread evenly: steps of a golden section."""
+    step = max(round(count * 0.618), 1)
+    while gcd(step, count) > 1:
+        step += 1
+    return (place * step % count for place in range(count))
+
+
+def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
+    """The names of each layer's operators."""
+    names = (tuple(operator.name for operator in operators) for operators in graph.by_layer)
+    return {layer: operator_names for layer, operator_names in zip(graph.layers, names, strict=True) if operator_names}
+
+
+def _name(block: Block) -> str:
+    """A candidate's name: the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
+    return "-".join([*(f"{name}{degree}" for name, degree in block.degrees if degree > 1), f"mb{block.micro_batch}"])
+
+
+def _check_selective(training: Training, graph: OperatorGraph) -> None:
+    """`training.selective` must name kinds of operator or operators; the default may find none of its kind."""
+    if training.selective == Training(1).selective:
+        return
+    blocks = frozenset(graph.blocks or graph.layers)
+    known = {operator.kind for operator in graph.operators}
+    known |= {short_name(operator) for operator in graph.operators if operator.layer in blocks}
+    for name in training.selective:
+        if name not in known:
+            raise unknown_name("training.selective", "operator or kind of operator", name, known)

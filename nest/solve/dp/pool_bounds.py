@@ -1,0 +1,104 @@
+"""Lower bounds on plans in several pools, for each number of stages of each pool."""
+
+from collections.abc import Callable, Sequence
+
+import numpy
+from numpy.typing import NDArray
+
+from nest.instance import Array
+from nest.solve.dp.bounds import LeastTimes
+from nest.solve.dp.pairs import Rows
+from nest.solve.dp.pool_recurrence import NONE, Counts, Grid, PoolMember
+from nest.solve.search import Meter
+
+Combine = Callable[[Array, Array], Array]
+"""What a stage and those behind it come to: the larger of both, or their sum."""
+
+
+def term_bounds(
+    members: Sequence[LeastTimes], grid: Grid, in_flight: Sequence[float], time_limit: float, meter: Meter
+) -> dict[Counts, tuple[float, ...]]:
+    """What `nest.solve.dp.bounds.partition_bounds` has, for each number of stages in each pool, 1 or more in all.
+
+    Args:
+        members: least times of the stages of each pool.
+        grid: numbers of stages.
+        in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
+        time_limit: most seconds a stage may take per micro-batch.
+        meter: counts the work.
+    """
+    terms = 6 if members[0].tables.parted else 3
+    combines: list[Combine] = [numpy.maximum, *[numpy.add] * (terms - 2), numpy.maximum]
+
+    def values(member: int, stage: int) -> tuple[Rows, list[Array]]:
+        used = members[member]
+        rows = used.tables.window(stage - 1, len(in_flight) - stage, time_limit)
+        return rows, [each[rows.pairs] for each in used.of(in_flight[stage - 1])] if len(rows) else []
+
+    smaller = [member.tables.pairs.smaller for member in members]
+    return _least(grid, len(in_flight), smaller, members[0].tables.pairs.count, combines, values, meter)
+
+
+def least_excess(
+    members: Sequence[PoolMember], capacity: Sequence[float], grid: Grid, in_flight: Sequence[float], meter: Meter
+) -> dict[Counts, tuple[float, ...]]:
+    """By how many bytes the stage that exceeds its device most does so at least; below 0 where all fit.
+
+    Args:
+        members: tables of every stage, whether memory allows it or not.
+        capacity: bytes of a device of each pool.
+        grid: numbers of stages.
+        in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
+        meter: counts the work.
+    """
+
+    def values(member: int, stage: int) -> tuple[Rows, list[Array]]:
+        pairs = members[member].tables.pairs
+        rows = pairs.rows(0, pairs.count - 1)
+        needed = pairs.spread(members[member].tables.least_memory(in_flight[stage - 1]))
+        return rows, [needed[rows.pairs] - capacity[member]]
+
+    smaller = [member.tables.pairs.smaller for member in members]
+    count = members[0].tables.pairs.count
+    return _least(grid, len(in_flight), smaller, count, [numpy.maximum], values, meter, start=-numpy.inf)
+
+
+def _least(
+    grid: Grid,
+    stages: int,
+    smaller: Sequence[NDArray[numpy.int32]],
+    downsets: int,
+    combines: Sequence[Combine],
+    values: Callable[[int, int], tuple[Rows, list[Array]]],
+    meter: Meter,
+    start: float = 0.0,
+) -> dict[Counts, tuple[float, ...]]:
+    """The least of some terms over all partitions, each on its own: what is least of one need not be of another.
+
+    `values` has the rows of stages of a member that may be so many stages from the end, and what each takes of each
+    term; `start` is what no stages take.
+    """
+    before = numpy.full((len(combines), 1, downsets), numpy.inf)
+    before[:, 0, 0] = start
+    found: dict[Counts, tuple[float, ...]] = {}
+    for stage in range(1, stages + 1):
+        counts = grid.rows[stage]
+        after = numpy.full((len(combines), len(counts), downsets), numpy.inf)
+        for member, below in enumerate(smaller):
+            places = grid.before(stage, member)
+            some = numpy.flatnonzero(places != NONE)
+            some = some[numpy.isfinite(before[-1, places[some]]).any(axis=1) | (before[-1, places[some], 0] == start)]
+            rows, taken = values(member, stage) if len(some) else (None, [])
+            if rows is None or not len(rows):
+                continue
+            for term, (combine, own) in enumerate(zip(combines, taken, strict=True)):
+                rest = before[term][places[some]][:, below[rows.pairs]]
+                least = numpy.minimum.reduceat(combine(own, rest), rows.starts, axis=1)
+                where = numpy.ix_(some, rows.heads)
+                after[term][where] = numpy.minimum(after[term][where], least)
+            meter.count(len(some) * len(rows))
+        for place, each in enumerate(counts):
+            if all(each) and numpy.isfinite(after[:, place, -1]).all():
+                found[each] = tuple(after[:, place, -1].tolist())
+        before = after
+    return found

@@ -1,0 +1,168 @@
+"""The fastest plan on several pools: each pool alone by the searches of plain clusters, then what uses several."""
+
+import time
+from collections import Counter
+from math import inf
+from typing import Any
+
+from attrs import evolve
+
+from nest.errors import NoPlanYet
+from nest.instance import Instance, Result, Solution
+from nest.solve.dp.attempt import inseparable_layers
+from nest.solve.dp.downsets import Downsets, allowed_cuts, lattice, membership
+from nest.solve.dp.pool_configurations import PoolListing
+from nest.solve.dp.pool_diagnosis import diagnose
+from nest.solve.dp.pools import PoolSearch
+from nest.solve.dp.rules import Exclusions
+from nest.solve.dp.solver import solve as solve_alone
+from nest.solve.dp.ties import simplest
+from nest.solve.effort import Deadline
+from nest.solve.search import LAST, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
+from nest.tolerances import TIE
+
+
+def solve(
+    instance: Instance,
+    time_limit: float | Deadline | None = None,
+    progress: Progress | None = None,
+    *,
+    known: tuple[Solution, float] | None = None,
+    simpler_within: float | None = None,
+    runner_up: bool = True,
+) -> Result:
+    """The plan of least step time, proved optimal, or the best found with its bound; or why there is none.
+
+    Ties are broken as in PROBLEM.md section 8. There is no runner-up.
+
+    Args:
+        instance: the problem, with pools.
+        time_limit: seconds after which the best plan so far is returned with its proven bound; or a deadline.
+        progress: called now and then with how far the search is.
+        known: a plan that fits, with its step time in seconds; None: no plan is known.
+        simpler_within: as `nest.solve.dp.solve`.
+        runner_up: unused.
+
+    Raises:
+        InputError: the layer graph has too many cuts, or a constraint cannot be computed.
+        NoPlanYet: the deadline is over, and there is no plan.
+    """
+    deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
+    result = _Solver(instance, deadline, progress).solve(known)
+    if simpler_within is None or result.solution is None:
+        return result
+
+    def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
+        return solve(narrowed, deadline, known=best)
+
+    return simplest(instance, result, search, simpler_within)
+
+
+class _Solver:
+    """One call of `solve`."""
+
+    def __init__(self, instance: Instance, deadline: Deadline, progress: Progress | None) -> None:
+        assert instance.pools is not None
+        self.instance, self.deadline, self.progress = instance, deadline, progress
+        self.pools = instance.pools
+        self.started = time.monotonic()
+        self.bound = inf
+        self.statistics: Counter[str] = Counter()
+        self.exclusions = Exclusions()
+
+    def solve(self, known: tuple[Solution, float] | None) -> Result:
+        """The answer."""
+        best = None if known is None else Incumbent(known[1], LAST, known[0])
+        for pool in range(len(self.pools.members)):
+            found = self._alone(pool)
+            if found is not None and _comes_first(found, best):
+                best = found
+        members = membership(
+            allowed_cuts(self.instance, inseparable_layers(self.instance)), len(self.instance.graph.layers)
+        )
+        downsets = lattice(members)
+        try:
+            search, bound = self._together(downsets, best)
+        except OutOfTime:
+            if best is None:
+                raise self.deadline.no_plan_yet() from None
+            return Result("feasible", best.solution, best.value, 0.0)
+        bound = min(bound, self.bound)
+        if search.best is None:
+            if bound < inf:
+                raise self.deadline.no_plan_yet()
+            return Result("infeasible", diagnosis=diagnose(self.instance, downsets))
+        value = search.best.value
+        proved = bound >= value * (1 - TIE)
+        if not self.instance.complete:
+            proved, bound = False, 0.0
+        return Result(
+            "optimal" if proved else "feasible",
+            search.best.solution,
+            value,
+            value if proved else bound,
+            statistics=self._statistics(search, downsets),
+        )
+
+    def _alone(self, pool: int) -> Incumbent | None:
+        """The best plan that uses one pool only, with where it stands among ties; None: there is none."""
+        alone = self.instance.alone(pool)
+        if alone is None:
+            return None
+        instance, candidates = alone
+        try:
+            result = solve_alone(instance, self.deadline, self.progress, runner_up=False)
+        except NoPlanYet:
+            self.bound = 0.0
+            return None
+        self._count(result.statistics)
+        if result.solution is None or result.batch_time is None:
+            return None
+        self.bound = min(self.bound, inf if result.status == "optimal" else result.lower_bound or 0.0)
+        stages = tuple(evolve(stage, candidate=candidates[stage.candidate]) for stage in result.solution.stages)
+        solution = evolve(result.solution, stages=stages)
+        devices = solution.replicas * sum(self.instance.candidates[stage.candidate].width for stage in stages)
+        return Incumbent(result.batch_time, (devices, len(stages), 1, pool), solution)
+
+    def _together(self, downsets: Downsets, best: Incumbent | None) -> tuple[BestFirst, float]:
+        """A search of the plans that use two pools or more, and the lower bound it reached."""
+        search = PoolSearch(self.instance, [], downsets)
+        first = BestFirst([search], self.started, self.deadline, None, self.progress, best)
+        limit = inf if best is None else best.value * (1 + TIE)
+        listing = PoolListing(self.instance, downsets.most_stages, self.exclusions, first.prepare, limit)
+        listed = listing.listed()
+        search.configurations = [configuration for _, configuration in listed]
+        search.bounds, search.compute = [bound for bound, _ in listed], listing.compute
+        bound = first.find_best()
+        return first, bound
+
+    def _count(self, statistics: dict[str, Any]) -> None:
+        """Add what the search of one pool did."""
+        for name in ("combinations", "states"):
+            self.statistics[name] += statistics.get(name, 0)
+        for name, count in statistics.get("settled_by", {}).items():
+            self.statistics[f"settled_by/{name}"] += count
+
+    def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
+        """What the searches did, by name."""
+        settled = Counter({PRUNED_BY_BOUND[False]: self.exclusions.slow}) + search.pruned
+        for name, count in self.statistics.items():
+            if name.startswith("settled_by/"):
+                settled[name.removeprefix("settled_by/")] += count
+        return {
+            "downsets": downsets.count,
+            "candidates": len(self.instance.candidates),
+            "pools": len(self.pools.members),
+            "combinations": search.total + self.exclusions.slow + self.statistics["combinations"],
+            "settled_by": {name: count for name, count in sorted(settled.items()) if count},
+            "states": search.meter.states + self.statistics["states"],
+        }
+
+
+def _comes_first(plan: Incumbent, best: Incumbent | None) -> bool:
+    """Whether a plan is faster than the best so far, or as fast and ahead by tie-break."""
+    if best is None:
+        return True
+    if abs(plan.value - best.value) <= TIE * best.value:
+        return plan.tie_break < best.tie_break
+    return plan.value < best.value

@@ -1,0 +1,490 @@
+"""Plans whose stages lie in several pools: their bounds and their exact solution (PROBLEM.md section 8)."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from math import inf
+
+import numpy
+from attrs import define, evolve, field, frozen
+
+from nest.instance import Array
+from nest.solve.dp.bounds import LeastTimes
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.nodes import CutSearch
+from nest.solve.dp.pareto import Floor, Partition, least_batch_time
+from nest.solve.dp.placement import Slots, replica_size, slots
+from nest.solve.dp.pool_bounds import least_excess, term_bounds
+from nest.solve.dp.pool_configurations import Candidates, Compute
+from nest.solve.dp.pool_recurrence import NONE, Counts, Grid, PoolMember, PoolRecurrence, side_by_side
+from nest.solve.dp.pool_shares import Curves, LeanCurves, TableCurves, most_held, powers_of_two
+from nest.solve.dp.stages import StageTables, stage_tables
+from nest.solve.search import Bounded, Incumbent, PlanKind, TieBreak
+from nest.tolerances import LIMIT_SLACK
+
+TABLE_BYTES = 256 * 2**20
+"""Most bytes of tables kept."""
+
+ENTRY_BYTES = 400 * 2**20
+"""Most bytes of entries of a recurrence: what needs more is left unsearched, which the answer says."""
+
+STEPS = 16
+"""Parts of a range of times in which the slowest stage's is looked for."""
+
+FEW_PAIRS = 2**16
+"""Stages up to which all their least times are kept while bounds are computed."""
+
+
+@frozen(order=False)
+class PoolNode:
+    """A configuration with some numbers of stages, or with those of each pool: a `nest.solve.search.Node`.
+
+    Attributes:
+        search: whose node it is.
+        configuration: what is decided.
+        counts: numbers of stages still open, ascending.
+        split: stages in each pool; empty while they are open.
+        floor: bounds of the three terms once they are decided.
+        combinations: as of `Node`: of the splits of a number of stages the last one counts for all.
+        screened: whether its bound knows what of the model stages can have.
+    """
+
+    search: "PoolSearch"
+    configuration: Configuration
+    counts: tuple[int, ...]
+    split: Counts = ()
+    floor: Floor | None = None
+    combinations: int = 1
+    screened: bool = False
+
+    @property
+    def leaf(self) -> bool:
+        """Whether it is solved next."""
+        return self.floor is not None
+
+    def only(self, kind: PlanKind) -> bool:
+        """Whether all its plans are of that kind."""
+        candidates = tuple(sorted(index for index, _ in self.configuration.members))
+        return all(kind == (candidates, self.configuration.replicas, count) for count in self.counts)
+
+    def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
+        """First a node for each number of stages, then a leaf for each number in each pool that may beat `limit`."""
+        if not self.screened:
+            return self.search.screened(self.configuration, self.counts, limit, pruned)
+        return self.search.split(self.configuration, self.counts, limit, pruned)
+
+    def quick(self) -> Incumbent | None:
+        """Some plan, its blocks side by side."""
+        assert self.floor is not None
+        return self.search.quick_plan(self.configuration, self.split, self.floor)
+
+    def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
+        """The best plan when it beats `limit`."""
+        assert self.floor is not None
+        return self.search.best_plan(self.configuration, self.split, self.floor, limit, pruned)
+
+
+@frozen(eq=False)
+class KnownTables:
+    """Stages of one pool that take at most `limit` seconds per micro-batch, and the bytes that their tables take."""
+
+    limit: float
+    curves: TableCurves
+    bytes: int
+
+
+@define(eq=False)
+class PoolSearch(CutSearch):
+    """Plans in two pools or more.
+
+    Attributes:
+        bounds: a step time that no plan beats, for each configuration.
+        compute: what compute alone says of plans with the candidates of configurations.
+    """
+
+    bounds: Sequence[float] = ()
+    compute: dict[Candidates, Compute] = field(factory=dict)
+    _tables: OrderedDict[Hashable, KnownTables] = field(factory=OrderedDict, init=False)
+    _table_bytes: int = field(default=0, init=False)
+
+    def nodes(self, limit: float) -> list[Bounded]:
+        """Every configuration, by its bound from compute."""
+        return [
+            self._bounded(bound, PoolNode(self, each, each.stage_counts, combinations=len(each.stage_counts)))
+            for bound, each in zip(self.bounds, self.configurations, strict=True)
+        ]
+
+    def _bounded(self, bound: float, node: PoolNode) -> Bounded:
+        """A node, with where its best could stand among ties: devices, stages, pools, then the order listed."""
+        configuration, widths = node.configuration, self._widths(node.configuration)
+        if node.split:
+            devices = sum(width * count for width, count in zip(widths, node.split, strict=True))
+        else:
+            devices = sum(widths) + min(widths) * (node.counts[0] - len(widths))
+            devices = configuration.tally.least(devices)
+        tie_break: TieBreak = (configuration.replicas * devices, node.counts[0], len(widths), configuration.order)
+        return Bounded(bound, (*tie_break, *node.split), node)
+
+    def _widths(self, configuration: Configuration) -> list[int]:
+        return [self.instance.candidates[index].width for index, _ in configuration.members]
+
+    def _slots(self, configuration: Configuration, index: int) -> Slots:
+        """Where blocks of a candidate may sit in its pool."""
+        decided = (self.instance.candidates[index].width, configuration.replicas, configuration.rank_order)
+        pool = self.instance.pool_of(index)
+        return self.once(("slots", pool, *decided), lambda: slots(self.instance.cluster_of(index), *decided))
+
+    def screened(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """A node for each number of stages that may beat `limit`, by what of the model its stages can have."""
+        compute = self.compute[tuple(index for index, _ in configuration.members)]
+        room = [self._slots(configuration, index).count for index, _ in configuration.members]
+        least = dict(zip(counts, compute.slowest(room, counts).tolist(), strict=True))
+        limits: dict[int, float] = {}
+        for count in counts:
+            objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
+            if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
+                limits[count] = objective.time_limit(limit, total)
+        pruned["bound from compute"] += len(counts) - len(limits)
+        if not limits:
+            return []
+        places, longest = range(len(room)), max(limits.values())
+        looks: list[Callable[[int], Curves]] = [
+            lambda place: self._lean(configuration, place),
+            lambda place: self._known_tables(configuration, place, longest).curves,
+        ]
+        for look in looks:
+            curves = [look(place) for place in places] if least else []
+            for count, seconds in list(least.items()):
+                slowest = inf
+                if count in limits:
+                    slowest = self._least_slowest(
+                        configuration, count, curves, room, (seconds, limits[count]), compute.share
+                    )
+                least[count] = slowest
+            least = {count: seconds for count, seconds in least.items() if seconds < inf}
+        pruned["shares of the model that stages can have"] += len(limits) - len(least)
+        nodes = []
+        for count, seconds in least.items():
+            bound = self.objective(configuration, count).slowest * seconds
+            bound += compute.total(self.weights(configuration, count))
+            nodes.append(self._bounded(bound, PoolNode(self, configuration, (count,), screened=True)))
+        return nodes
+
+    def split(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """One leaf for each number of stages in each pool, with bounds from partitions."""
+        compute = self.compute[tuple(index for index, _ in configuration.members)]
+        room = [self._slots(configuration, index).count for index, _ in configuration.members]
+        slowest = compute.slowest(room, counts)
+        least = dict(zip(counts, slowest.tolist(), strict=True))
+        limits: dict[int, float] = {}
+        for count in counts:
+            objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
+            if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
+                limits[count] = objective.time_limit(limit, total)
+        pruned["bound from compute"] += len(counts) - len(limits)
+        if not limits:
+            return []
+        quick = list(limits)
+        time_limit = max(limits.values())
+        members = self.members(configuration, time_limit)
+        leaves, found = [], self._floors(configuration, members, tuple(quick), time_limit)
+        widths = self._widths(configuration)
+        for count in quick:
+            of_count = [
+                (self.objective(configuration, count).of(floor), split, floor)
+                for split, floor in found.items()
+                if sum(split) == count and self._allowed(configuration, widths, split)
+            ]
+            of_count.sort(key=lambda each: each[:2])
+            leaves += [
+                self._bounded(
+                    bound, PoolNode(self, configuration, (count,), split, floor, int(place == len(of_count) - 1))
+                )
+                for place, (bound, split, floor) in enumerate(of_count)
+            ]
+            pruned["memory of a stage, or a stage too slow"] += not of_count
+        return leaves
+
+    def _least_slowest(
+        self,
+        configuration: Configuration,
+        stages: int,
+        curves: Sequence[Curves],
+        room: Sequence[int],
+        between: tuple[float, float],
+        share: float,
+    ) -> float:
+        """Seconds `between` two that the slowest stage takes at least, so that stages which fit hold so much together.
+
+        Infinite where those of the longer time cannot. Each number of micro-batches in flight is that of one stage, in
+        whichever pool; which layers are next to each other is left out.
+        """
+        flying, places = self.once(
+            ("in flight about", *configuration.scheduled, stages),
+            lambda: numpy.unique(powers_of_two(self.in_flight(configuration, stages)), return_inverse=True),
+        )
+        times = numpy.linspace(*between, STEPS + 1)
+        held = [numpy.array([own.largest(each, times) for each in flying.tolist()])[places] for own in curves]
+        enough = numpy.flatnonzero(most_held(held, room) >= share * (1 - LIMIT_SLACK))
+        return float(times[max(enough[0] - 1, 0)]) if len(enough) else inf
+
+    @staticmethod
+    def _allowed(configuration: Configuration, widths: Sequence[int], split: Counts) -> bool:
+        """Whether constraints allow the devices that these stages use."""
+        totals = configuration.tally.totals
+        return totals is None or sum(w * n for w, n in zip(widths, split, strict=True)) in totals
+
+    def _floors(
+        self, configuration: Configuration, members: Sequence[PoolMember], counts: tuple[int, ...], time_limit: float
+    ) -> dict[Counts, Floor]:
+        """Lower bounds of the three terms for each number of stages in each pool, boundaries at their cheapest."""
+        few = sum(len(member.tables.pairs) for member in members) <= FEW_PAIRS
+        least = [LeastTimes(member.tables, member.times.min(axis=0), few) for member in members]
+        most = tuple(min(member.slots, counts[-1] - len(members) + 1) for member in members)
+
+        def bounds(in_flight: tuple[float, ...]) -> dict[Counts, tuple[float, ...]]:
+            return term_bounds(least, Grid(most, len(in_flight)), in_flight, time_limit, self.meter)
+
+        floors: dict[Counts, Floor] = {}
+        for count, terms in zip(counts, self.for_counts(configuration, counts, bounds), strict=True):
+            for split, values in terms.items():
+                if sum(split) == count:
+                    floors[split] = self.floor(configuration, count, values)
+        return floors
+
+    def quick_plan(self, configuration: Configuration, split: Counts, floor: Floor) -> Incumbent | None:
+        """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
+        time_limit, stages = floor.largest_time * (1 + LIMIT_SLACK), sum(split)
+        members = self.members(configuration, time_limit)
+        relaxed = self._recurrence(configuration, split, [member.without_levels() for member in members])
+        partition = relaxed.run(time_limit, inf)
+        if partition is None:
+            return None
+        placed = side_by_side(members, partition, self.apart(configuration, stages))
+        value = self.objective(configuration, stages).of(placed)
+        return self._plan(configuration, split, value, placed, members)
+
+    def best_plan(
+        self, configuration: Configuration, split: Counts, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """The best plan with so many stages in each pool if it beats `limit`, exactly."""
+        objective = self.objective(configuration, sum(split))
+        time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
+        members = self.members(configuration, time_limit)
+        exact = self._recurrence(configuration, split, members)
+        value, partition = limit, None
+        if all(member.alike for member in members):
+            value, partition = least_batch_time(exact.run, objective, floor, limit)
+        else:
+            relaxed = self._recurrence(configuration, split, [member.without_levels() for member in members])
+            if least_batch_time(relaxed.run, objective, floor, limit, first_will_do=True)[1] is None:
+                pruned["recurrence without places"] += 1
+                return None
+            if exact.bytes > ENTRY_BYTES:
+                pruned["places that do not fit into memory"] += 1
+                self.left = min(self.left, objective.of(floor))
+                return self._relaxed_plan(configuration, split, members, relaxed, floor, limit)
+            value, partition = least_batch_time(exact.run, objective, floor, limit)
+        pruned["recurrence"] += 1
+        return None if partition is None else self._plan(configuration, split, value, partition, members)
+
+    def _relaxed_plan(
+        self,
+        configuration: Configuration,
+        split: Counts,
+        members: Sequence[PoolMember],
+        relaxed: PoolRecurrence,
+        floor: Floor,
+        limit: float,
+    ) -> Incumbent | None:
+        """The best plan where boundaries cost what they do at their cheapest, as it is with blocks side by side."""
+        objective = self.objective(configuration, sum(split))
+        _, partition = least_batch_time(relaxed.run, objective, floor, limit)
+        if partition is None:
+            return None
+        placed = side_by_side(members, partition, self.apart(configuration, sum(split)))
+        return self._plan(configuration, split, objective.of(placed), placed, members)
+
+    def _recurrence(self, configuration: Configuration, split: Counts, members: Sequence[PoolMember]) -> PoolRecurrence:
+        stages = sum(split)
+        flying = self.in_flight(configuration, stages)
+        return PoolRecurrence(members, split, flying, self.meter, self.apart(configuration, stages))
+
+    def _plan(
+        self,
+        configuration: Configuration,
+        split: Counts,
+        value: float,
+        partition: Partition,
+        members: Sequence[PoolMember],
+    ) -> Incumbent:
+        decided = []
+        for stage in partition.stages:
+            used = members[stage.member]
+            layers = self.downsets.between(stage.larger, stage.smaller)
+            decided.append((layers, used.candidate, used.tables.choices[stage.choice], stage.slot * used.width, ()))
+        plan = self.incumbent(configuration, value, decided)
+        devices, stages, order = plan.tie_break
+        return evolve(plan, tie_break=(devices, stages, len(members), order, *split))
+
+    def members(self, configuration: Configuration, time_limit: float) -> tuple[PoolMember, ...]:
+        """The stages of each pool that fit memory and take at most `time_limit` seconds per micro-batch."""
+        tables = [self._fitting(configuration, place, time_limit) for place in range(len(configuration.members))]
+        return self._made(configuration, tables)
+
+    def all_members(self, configuration: Configuration) -> tuple[PoolMember, ...]:
+        """Every stage of each pool, whether memory allows it or not."""
+        places = range(len(configuration.members))
+        return self._made(configuration, [self._every_table(configuration, place, inf) for place in places])
+
+    def _made(self, configuration: Configuration, tables: Sequence[StageTables]) -> tuple[PoolMember, ...]:
+        """The stages with the boundaries that they may have."""
+        # Whatever the other stages use, each downset takes so long at least.
+        every = [self.instance.candidates[index] for index, _ in configuration.members]
+        quickest = self.downsets.sums(numpy.min([each.forward + each.backward for each in every], axis=0))
+        return tuple(
+            self._member(configuration, place, evolve(table, compute=quickest)) for place, table in enumerate(tables)
+        )
+
+    def _member(self, configuration: Configuration, place: int, tables: StageTables) -> PoolMember:
+        pools, index = self.instance.pools, configuration.members[place][0]
+        assert pools is not None
+        own, cut = self._slots(configuration, index), self.sums(index).cut
+        cluster, pool = self.instance.cluster_of(index), self.instance.pool_of(index)
+        levels = own.levels or (0,)
+        times = [_message(cut, cluster.levels[level].latency, cluster.levels[level].bandwidth) for level in levels]
+        links = []
+        for other, _ in configuration.members:
+            link = None if other == index else pools.link(pool, self.instance.pool_of(other))
+            links.append(NONE if link is None else len(times))
+            times += [] if link is None else [_message(cut, link.latency, link.bandwidth)]
+        return PoolMember(
+            index,
+            self.instance.candidates[index].width,
+            tables,
+            numpy.array(times),
+            (*levels, *[len(cluster.levels)] * (len(times) - len(levels))),
+            tuple(links),
+            numpy.searchsorted(levels, own.steps),
+        )
+
+    def _fitting(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
+        """Tables of the stages of one pool that fit memory and are fast enough."""
+        return self._known_tables(configuration, place, time_limit).curves.tables.within(time_limit)
+
+    def _known_tables(self, configuration: Configuration, place: int, time_limit: float) -> KnownTables:
+        """Tables of at least those stages; kept for other configurations."""
+        key = (
+            *configuration.members[place],
+            configuration.replicas,
+            configuration.rank_order,
+            configuration.zero_degree,
+            configuration.copies,
+            self.parted(configuration),
+            self.instance.space.hides(configuration.schedule.name),
+            configuration.stage_counts[-1] if self.instance.space.even else 0,
+        )
+        known = self._tables.pop(key, None)
+        if known is None or known.limit < time_limit:
+            self._table_bytes -= 0 if known is None else known.bytes
+            made = self._every_table(configuration, place, time_limit).within(time_limit)
+            sums, boundary = self.sums(configuration.members[place][0]), self._cheapest(configuration, place)
+            known = KnownTables(time_limit, TableCurves.of(made, sums, boundary), made.bytes)
+            self._table_bytes += known.bytes
+        self._tables[key] = known
+        while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
+            self._table_bytes -= self._tables.popitem(last=False)[1].bytes
+        return known
+
+    def _lean(self, configuration: Configuration, place: int) -> LeanCurves:
+        """Of one pool's stages where nothing is sent."""
+        index, choices = configuration.members[place]
+        own = evolve(configuration, members=(configuration.members[place],))
+        cluster, pairs = self.instance.cluster_of(index), self.pairs(configuration)
+        room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
+        key = ("lean", index, choices, own.replicas, own.zero_degree, own.copies, id(pairs))
+        return self.once(key, lambda: LeanCurves.of(self.sums(index), own, pairs, room))
+
+    def _cheapest(self, configuration: Configuration, place: int) -> Array:
+        """Least seconds that a cut adds to a stage of one pool, over its own levels and the links to all others."""
+        pools, index = self.instance.pools, configuration.members[place][0]
+        assert pools is not None
+        cluster, pool, cut = self.instance.cluster_of(index), self.instance.pool_of(index), self.sums(index).cut
+        ways = [
+            (cluster.levels[level].latency, cluster.levels[level].bandwidth)
+            for level in self._slots(configuration, index).levels
+        ]
+        links = [pools.link(pool, other) for other in range(len(pools.members))]
+        ways += [(link.latency, link.bandwidth) for link in links if link is not None]
+        return numpy.min([_message(cut, *way) for way in ways], axis=0) if ways else numpy.zeros(len(cut))
+
+    def _every_table(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
+        """Tables of the stages of one pool that compute for at most `time_limit` seconds."""
+        index, choices = configuration.members[place]
+        sums, seen = self.sums(index), self.instance.at(index)
+        size = replica_size(seen.cluster, sums.candidate.width, configuration.replicas)
+        pairs = self.pairs(configuration)
+        if time_limit < inf:
+            pairs = pairs.only_classes(sums.compute.over(pairs.distinct) <= time_limit)
+        # The choices of the pool alone decide how far ZeRO may shard, and its devices where replicas lie.
+        own = evolve(configuration, members=(configuration.members[place],), size=size)
+        return stage_tables(
+            seen, own, sums, pairs, choices, held_up=self.held_up, part_sums=self.part_sums(configuration, index)
+        )
+
+    def excess(self, configuration: Configuration) -> dict[Counts, float]:
+        """By how many bytes the fullest stage exceeds its device at least, for each number of stages in each pool."""
+        members = self.all_members(configuration)
+        capacity = [self.instance.cluster_of(index).memory for index, _ in configuration.members]
+        counts = [count for count in configuration.stage_counts if count <= self.downsets.most_stages]
+        found: dict[Counts, float] = {}
+        if not counts:
+            return found
+        most = tuple(min(member.slots, counts[-1] - len(members) + 1) for member in members)
+        widths = self._widths(configuration)
+
+        def least(in_flight: tuple[float, ...]) -> dict[Counts, tuple[float, ...]]:
+            return least_excess(members, capacity, Grid(most, len(in_flight)), in_flight, self.meter)
+
+        for count, terms in zip(counts, self.for_counts(configuration, counts, least), strict=True):
+            for split, (excess,) in terms.items():
+                if sum(split) == count and self._allowed(configuration, widths, split):
+                    found[split] = excess
+        return found
+
+    def fullest(self, configuration: Configuration, stages: int, excess: float) -> int:
+        """The candidate of a stage that exceeds its device by so many bytes, among plans of so many stages."""
+        for member in self.all_members(configuration):
+            capacity = self.instance.cluster_of(member.candidate).memory
+            for flying in dict.fromkeys(self.in_flight(configuration, stages)):
+                if (member.tables.least_memory(flying) - capacity == excess).any():
+                    return member.candidate
+        raise ValueError(f"no stage exceeds its device by {excess} bytes")
+
+    def compute_bounds(self, configuration: Configuration) -> Array:
+        """Unused: configurations come with their bounds."""
+        raise NotImplementedError
+
+    def branch(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """As `split`."""
+        return self.split(configuration, counts, limit, pruned)
+
+    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
+        """Unused: leaves say how many stages each pool has."""
+        raise NotImplementedError
+
+    def solve(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """Unused: leaves say how many stages each pool has."""
+        raise NotImplementedError
+
+
+def _message(cut: Array, latency: float, bandwidth: float) -> Array:
+    """Seconds of each cut over a level or a link (PROBLEM.md section 1)."""
+    return numpy.where(cut > 0, latency + cut / bandwidth, 0.0)
