@@ -93,6 +93,8 @@ class TableCurves(Curves):
         """Of these tables; `boundary` has the least seconds that a cut adds to either side, shape `(downsets,)`."""
         pairs, whole = tables.pairs, float(sums.compute.whole[-1])
         around = boundary[pairs.smaller] + boundary[pairs.larger]
+        if any(table.parts is not None and table.parts.hides for table in tables.tables):
+            around = numpy.zeros(len(pairs))
         if pairs.classes is not None:
             least = numpy.full(tables.classes, numpy.inf)
             numpy.minimum.at(least, pairs.classes, around)

@@ -226,7 +226,8 @@ class PoolSearch(CutSearch):
             ("in flight about", *configuration.scheduled, stages),
             lambda: numpy.unique(powers_of_two(self.in_flight(configuration, stages)), return_inverse=True),
         )
-        times = numpy.linspace(*between, STEPS + 1)
+        # Where any time will do, it is only asked whether memory does.
+        times = numpy.linspace(*between, STEPS + 1) if between[1] < inf else numpy.array(between)
         held = [numpy.array([own.largest(each, times) for each in flying.tolist()])[places] for own in curves]
         enough = numpy.flatnonzero(most_held(held, room) >= share * (1 - LIMIT_SLACK))
         return float(times[max(enough[0] - 1, 0)]) if len(enough) else inf
