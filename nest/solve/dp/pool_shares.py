@@ -93,6 +93,8 @@ class TableCurves(Curves):
         """Of these tables; `boundary` has the least seconds that a cut adds to either side, shape `(downsets,)`."""
         pairs, whole = tables.pairs, float(sums.compute.whole[-1])
         around = boundary[pairs.smaller] + boundary[pairs.larger]
+        if any(table.parts is not None and table.parts.hides for table in tables.tables):
+            around = numpy.zeros(len(pairs))
         if pairs.classes is not None:
             least = numpy.full(tables.classes, numpy.inf)
             numpy.minimum.at(least, pairs.classes, around)
@@ -110,22 +112,25 @@ def powers_of_two(in_flight: Sequence[float]) -> Array:
     return lowered
 
 
-def most_held(held: Sequence[Array], room: Sequence[int]) -> Array:
-    """The most that stages hold together where each lies in one of the pools, each of which has some.
+def most_covered(held: Sequence[Array], room: Sequence[int]) -> Array:
+    """The most of the model that so many stages hold together, each pool with one or more.
 
-    With three pools or more they are taken to have room for any number.
+    As stages with few micro-batches in flight hold most, each pool is taken to have those with fewest.
 
     Args:
-        held: what each stage holds at most in each pool, shape `(stages, times)`.
+        held: what a stage of each pool holds at most, by its place among those with fewest micro-batches in flight and
+            by how long it may take, shape `(stages, times)`.
         room: stages that each pool has room for.
+
+    Returns: for 0 to as many stages, minus infinity where the pools cannot have so many. Shape `(stages + 1, times)`.
     """
-    stages = len(held[0])
-    if len(held) > 2:
-        every: Array = numpy.max(held, axis=0).sum(axis=0)
-        return every
-    gains = -numpy.sort(held[1] - held[0], axis=0)
-    added = numpy.concatenate([numpy.zeros((1, gains.shape[1])), gains.cumsum(axis=0)])
-    # With `n` stages in the first pool, those that gain most by it.
-    fewest, most = max(stages - room[1], 1), min(room[0], stages - 1)
-    both: Array = held[1].sum(axis=0) + added[fewest : most + 1].max(axis=0)
-    return both
+    stages, times = held[0].shape
+    covered = numpy.full((stages + 1, times), -numpy.inf)
+    covered[0] = 0.0
+    for each, most in zip(held, room, strict=True):
+        together = numpy.full_like(covered, -numpy.inf)
+        own = each.cumsum(axis=0)
+        for count in range(1, min(most, stages) + 1):
+            numpy.maximum(together[count:], covered[:-count] + own[count - 1], out=together[count:])
+        covered = together
+    return covered

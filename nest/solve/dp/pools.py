@@ -16,7 +16,7 @@ from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.pool_bounds import least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
 from nest.solve.dp.pool_recurrence import NONE, Counts, Grid, PoolMember, PoolRecurrence, side_by_side
-from nest.solve.dp.pool_shares import Curves, LeanCurves, TableCurves, most_held, powers_of_two
+from nest.solve.dp.pool_shares import Curves, LeanCurves, TableCurves, most_covered, powers_of_two
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.search import Bounded, Incumbent, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
@@ -27,7 +27,7 @@ TABLE_BYTES = 256 * 2**20
 ENTRY_BYTES = 400 * 2**20
 """Most bytes of entries of a recurrence: what needs more is left unsearched, which the answer says."""
 
-STEPS = 16
+STEPS = 32
 """Parts of a range of times in which the slowest stage's is looked for."""
 
 FEW_PAIRS = 2**16
@@ -154,15 +154,14 @@ class PoolSearch(CutSearch):
             lambda place: self._known_tables(configuration, place, longest).curves,
         ]
         for look in looks:
-            curves = [look(place) for place in places] if least else []
-            for count, seconds in list(least.items()):
-                slowest = inf
-                if count in limits:
-                    slowest = self._least_slowest(
-                        configuration, count, curves, room, (seconds, limits[count]), compute.share
-                    )
-                least[count] = slowest
-            least = {count: seconds for count, seconds in least.items() if seconds < inf}
+            asked = tuple(count for count in limits if least[count] < inf)
+            if asked:
+                curves = [look(place) for place in places]
+                between = min(least[count] for count in asked), longest
+                found = self._least_slowest(configuration, asked, curves, room, between, compute.share)
+                for count, seconds in zip(asked, found, strict=True):
+                    least[count] = max(least[count], seconds) if seconds <= limits[count] else inf
+        least = {count: least[count] for count in limits if least[count] < inf}
         pruned["shares of the model that stages can have"] += len(limits) - len(least)
         nodes = []
         for count, seconds in least.items():
@@ -211,25 +210,29 @@ class PoolSearch(CutSearch):
     def _least_slowest(
         self,
         configuration: Configuration,
-        stages: int,
+        counts: tuple[int, ...],
         curves: Sequence[Curves],
         room: Sequence[int],
         between: tuple[float, float],
         share: float,
-    ) -> float:
-        """Seconds `between` two that the slowest stage takes at least, so that stages which fit hold so much together.
+    ) -> list[float]:
+        """For each of `counts` stages seconds that the slowest takes at least, so that all that fit hold so much.
 
-        Infinite where those of the longer time cannot. Each number of micro-batches in flight is that of one stage, in
-        whichever pool; which layers are next to each other is left out.
+        Of seconds `between` two; infinite where stages of the longer time hold less.
         """
-        flying, places = self.once(
-            ("in flight about", *configuration.scheduled, stages),
-            lambda: numpy.unique(powers_of_two(self.in_flight(configuration, stages)), return_inverse=True),
-        )
-        times = numpy.linspace(*between, STEPS + 1)
-        held = [numpy.array([own.largest(each, times) for each in flying.tolist()])[places] for own in curves]
-        enough = numpy.flatnonzero(most_held(held, room) >= share * (1 - LIMIT_SLACK))
-        return float(times[max(enough[0] - 1, 0)]) if len(enough) else inf
+        # Where any time will do, it is only asked whether memory does.
+        times = numpy.linspace(*between, STEPS + 1) if between[1] < inf else numpy.array(between)
+
+        def covered(in_flight: tuple[float, ...]) -> Array:
+            flying, places = numpy.unique(powers_of_two(sorted(in_flight)), return_inverse=True)
+            held = [numpy.array([own.largest(each, times) for each in flying.tolist()])[places] for own in curves]
+            return most_covered(held, room)
+
+        seconds = []
+        for count, rows in zip(counts, self.for_counts(configuration, counts, covered), strict=True):
+            enough = numpy.flatnonzero(rows[count] >= share * (1 - LIMIT_SLACK))
+            seconds.append(float(times[max(enough[0] - 1, 0)]) if len(enough) else inf)
+        return seconds
 
     @staticmethod
     def _allowed(configuration: Configuration, widths: Sequence[int], split: Counts) -> bool:
