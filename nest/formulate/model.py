@@ -10,8 +10,6 @@ from attrs import frozen
 
 from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
-from nest.formulate.cluster import build_cluster
-from nest.formulate.pools import build_pools
 from nest.formulate.trainable import backward_share, trained_count, with_trainable
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.guard import attribute
@@ -305,6 +303,9 @@ def model_facts(problem: Problem, known: Registry) -> tuple[int, float, dict[str
     The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
     is not all: in words (`what`), its `parameters`, and `of` how many.
     """
+    from nest.formulate.cluster import build_cluster
+    from nest.formulate.pools import build_pools
+
     if problem.model is None:
         return None
     training = problem.training
