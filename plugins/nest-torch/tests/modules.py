@@ -236,3 +236,16 @@ class Unused(nn.Module):
 
 def broken():
     raise RuntimeError("no such thing\nand more")
+
+
+class FaultyGpt(Gpt):
+    """The second of several ranks has another second block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[1].register_forward_hook(_changed_on_second_rank)
+
+
+def _changed_on_second_rank(module, inputs, made):
+    there = torch.distributed
+    return made * 1.01 if there.is_initialized() and there.get_rank() == 1 else made

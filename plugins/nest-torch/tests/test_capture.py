@@ -197,6 +197,25 @@ def test_captured_graphs_are_planned(fixed: dict[str, Any]) -> None:
     assert nest.check(plan).ok
 
 
+def test_a_graph_is_the_model_of_a_problem_as_it_is() -> None:
+    graph = capture(on_meta(modules.Llama).bfloat16(), (tokens(),))
+    problem = {
+        "nest": 1,
+        "training": {"global_batch": 8, "sequence_length": SEQUENCE},
+        "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 4, "link": "nvlink4"}]},
+    }
+    plan = nest.solve({**problem, "model": graph})
+    assert plan == nest.solve({**problem, "model": unstructure(graph)})
+    assert nest.check(plan).ok
+
+
+def test_a_width_that_is_the_vocabularys_is_no_vocabulary() -> None:
+    graph = capture(on_meta(modules.Llama, vocabulary=176), (tokens(),))
+    widths = {axis for o in graph.operators if o.layer == "layers.0" for p in o.parameters for axis, _ in p.shape}
+    assert "ffn" in widths
+    assert "vocab" not in widths
+
+
 def test_a_convolutional_network_is_planned() -> None:
     problem = {
         "nest": 1,

@@ -46,6 +46,12 @@ def test_the_precision_is_that_of_weights_and_activations(tmp_path: Path) -> Non
     assert products[0] == [2 * each for each in products[1]]
 
 
+def test_inputs_by_keyword_are_those_in_order(tmp_path: Path) -> None:
+    by_name = written(tmp_path / "name.json", f"{MODULES}:Llama", "-i", f"labels={TOKENS}", "-i", f"tokens={TOKENS}")
+    in_order = written(tmp_path / "order.json", f"{MODULES}:Llama", "-i", TOKENS, "-i", TOKENS)
+    assert by_name == in_order
+
+
 def test_what_takes_no_part_is_said(tmp_path: Path) -> None:
     result = called(f"{MODULES}:Unused", "-i", "float[batch,8]", "--output", str(tmp_path / "graph.json"))
     assert "72 parameters take no part" in result.stderr
@@ -64,6 +70,7 @@ def test_what_takes_no_part_is_said(tmp_path: Path) -> None:
         (f"{MODULES}:Gpt", "int65[batch,sequence=16]", "the type must be one of"),
         (f"{MODULES}:Gpt", "int64[batch,sequence]", "needs a size"),
         (f"{MODULES}:Gpt", "int64[batch,=3]", "an axis is a size"),
+        (f"{MODULES}:Gpt", f"words={TOKENS}", "cannot be traced"),
         (f"{MODULES}:Gpt", "int64[1,sequence=16]", "one axis must be called batch"),
         (f"{MODULES}:Gpt", "int64[batch,sequence=99999]", "cannot be traced"),
     ],

@@ -26,6 +26,18 @@ def test_blocks_are_the_list_that_holds_most_in_members_that_repeat() -> None:
     assert layering(operators).blocks == ("stages.0", "stages.1", "stages.2")
 
 
+def test_a_series_of_names_is_a_list() -> None:
+    paths = [
+        "conv",
+        *(f"encoder.layers.encoder_layer_{index}.mlp.{part}" for index in range(3) for part in (0, 3)),
+        "ln_1",
+    ]
+    found = layering([operator(path, 1) for path in paths])
+    blocks = tuple(f"encoder.layers.encoder_layer_{index}" for index in range(3))
+    assert found.layers == ("embedding", *blocks, "head")
+    assert found.blocks == blocks
+
+
 def test_without_lists_modules_below_the_top_are_layers() -> None:
     assert layering([operator("first.a"), operator("first.b"), operator("second")]).layers == ("first", "second")
     assert layering([operator(""), operator("")]).layers == ("model",)

@@ -1,0 +1,132 @@
+"""Plans applied to small modules on two local ranks, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import nest
+from nest.errors import InputError
+from nest.hooks.pipelines import deployed
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
+
+import modules  # noqa: E402
+
+import nest_torch  # noqa: E402
+from nest_torch.commands import register  # noqa: E402
+from nest_torch.parallel.scaling import scaled  # noqa: E402
+from nest_torch.parallel.splits import Cut, rank_by_rank, splits  # noqa: E402
+from nest_torch.parallel.stages import Stage, blocks_of, copy_sharing, recorded  # noqa: E402
+
+TOKENS = {"tokens": torch.zeros(1, 16, dtype=torch.long)}
+
+
+def cluster(devices: int) -> dict[str, Any]:
+    return {"device": "h100-sxm", "levels": [{"name": "node", "fanout": devices, "link": "nvlink4"}]}
+
+
+def on_meta(make: Any) -> Any:
+    with torch.device("meta"):
+        return make()
+
+
+def planned(make: Any, devices: int, fixed: dict[str, Any], **more: Any) -> Any:
+    training = {"global_batch": 8, "micro_batch": [1]}
+    return nest_torch.plan(on_meta(make), TOKENS, cluster(devices), training=training, fixed=fixed, **more)
+
+
+@pytest.mark.parametrize(("make", "fixed"), [(modules.Gpt, {"pp": 2}), (modules.Llama, {"tp": 2}), (modules.Gpt, {})])
+def test_a_plan_trains_as_one_process_does(make: Any, fixed: dict[str, Any]) -> None:
+    plan = planned(make, 2, fixed)
+    assert nest.check(plan).ok
+    found = nest_torch.check(make, plan, TOKENS, steps=2)
+    assert found.ok, "\n".join(map(str, found.differences))
+    assert found.ranks == 2
+    assert found.losses[0] != found.losses[1]
+
+
+def test_a_rank_that_differs_is_named_with_its_module(tmp_path: Path) -> None:
+    plan = planned(modules.Gpt, 2, {})
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_dict()))
+    app = typer.Typer(pretty_exceptions_enable=False)
+    register(app)
+    given = ["--input", "tokens=int64[batch,sequence=16]", "--steps", "1"]
+    place = f"{modules.__file__}:FaultyGpt"
+    result = CliRunner().invoke(app, ["torch", "check", str(tmp_path / "plan.json"), place, *given])
+    assert result.exit_code == 1, result.exception
+    assert "of blocks.1 on rank 1" in result.stdout
+    assert "does not train as one process does" in result.stdout
+
+
+def test_fused_pieces_are_stored_rank_by_rank() -> None:
+    rows = torch.arange(12).unsqueeze(1)
+    stored = rank_by_rank(rows, Cut(0, "heads", 4, 3), 2)
+    assert stored.flatten().tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+
+
+def test_splits_are_those_of_the_graph() -> None:
+    module = on_meta(modules.Gpt)
+    found = splits(nest_torch.capture(module, (TOKENS["tokens"].to("meta"),)), module)
+    assert found["blocks.0.qkv"].cuts["weight"] == (Cut(0, "heads", 4, 3),)
+    assert not found["blocks.0.qkv"].contracted
+    assert found["blocks.0.out"].cuts["weight"] == (Cut(1, "heads", 4, 1),)
+    assert found["blocks.0.out"].contracted
+    assert found["words"].cuts["weight"] == (Cut(0, "vocab", 100, 1),)
+    assert not found["blocks.0.norm"].cuts
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_stages_in_a_row_compute_what_the_module_does(cut: int) -> None:
+    torch.manual_seed(0)
+    module = modules.Llama()
+    layers = ["embedding", *(f"layers.{index}" for index in range(4)), "head"]
+    parts = recorded(module, TOKENS, blocks_of(module, layers))
+    tokens = torch.randint(0, 100, (1, 16))
+    expected = module(tokens)
+    first, second = (
+        Stage(copy_sharing(module), parts, names, torch.device("cpu")) for names in (layers[:cut], layers[cut:])
+    )
+    assert torch.equal(second(first(tokens=tokens), tokens=tokens), expected)
+    names = [{name for name, _ in stage.module.named_parameters()} for stage in (first, second)]
+    assert names[0] | names[1] == {name for name, _ in module.named_parameters()}
+    assert not names[0] & names[1]
+
+
+@pytest.mark.parametrize(
+    "fixed",
+    [
+        {"pp": 4, "tp": 4, "sp": True, "dp": 4, "zero": 1},
+        {"pp": 4, "dp": 16, "schedule": "interleaved", "chunks": 2},
+        {"cp": 4, "dp": 16, "zero": 3},
+    ],
+)
+def test_plans_of_many_ranks_keep_their_shape_on_fewer(fixed: dict[str, Any]) -> None:
+    model = {"transformer": {"layers": 8, "hidden": 64, "ffn": 176, "heads": 8, "kv_heads": 4, "vocab": 100}}
+    training = {"global_batch": 128, "sequence_length": 64, "schedule": fixed.get("schedule", "1f1b")}
+    decided = {key: value for key, value in fixed.items() if key != "schedule"}
+    problem = {"nest": 1, "model": model, "training": training, "cluster": cluster(64), "fixed": decided}
+    plan = nest.evaluate(problem, changes={"training": {"micro_batch": [1]}})
+    fewer = scaled(plan, 16)
+    before, after = deployed(plan), deployed(fewer)
+    assert after.world_size <= 16 < before.world_size
+    assert [name for run in after.runs for name in run.layers] == [name for run in before.runs for name in run.layers]
+    for name in ("tp", "cp", "stages", "replicas"):
+        assert (getattr(before, name) > 1) == (getattr(after, name) > 1)
+    assert after.global_batch == after.micro_batch * after.micro_batches * after.data_parallel
+    assert (after.zero[0], after.schedule, after.chunks) == (before.zero[0], before.schedule, before.chunks)
+
+
+def test_what_cannot_be_planned_or_applied_is_refused_in_plain_words() -> None:
+    module = on_meta(modules.Gpt)
+    with pytest.raises(InputError, match="no section of a problem"):
+        nest_torch.plan(module, TOKENS, cluster(2), trainings={})
+    with pytest.raises(InputError, match="cannot be called with these inputs"):
+        nest_torch.plan(module, (1, 2, 3), cluster(2))
+    with pytest.raises(InputError, match="at the top of a module"):
+        nest_torch.check(lambda: modules.Gpt(), planned(modules.Gpt, 2, {}), TOKENS)
+    with pytest.raises(InputError, match=r"has no part 'blocks\.7'"):
+        blocks_of(module, ["embedding", "blocks.7"])
