@@ -136,6 +136,12 @@ def test_a_search_that_is_stopped_gives_its_bound() -> None:
     assert plan.lower_bound <= whole.batch_time * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("seed", [134, 197, 208])
+def test_blocks_leave_slots_free_where_that_pays(seed: int) -> None:
+    problem = random_pool_problem(Random(seed))
+    assert same(nest.solve(problem).batch_time, oracle(problem).batch_time)
+
+
 def test_what_does_not_fit_into_memory_is_left_with_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("nest.solve.dp.pools"), "ENTRY_BYTES", 0)
     left = 0

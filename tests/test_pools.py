@@ -1,0 +1,43 @@
+"""What does not take clusters of several kinds of device yet says so, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import nest
+from nest import api
+from nest.errors import InputError
+from nest.spec import PlanDocument
+from tests.pooled_problems import two_pools
+
+
+@pytest.fixture(scope="module")
+def problem() -> dict[str, Any]:
+    return two_pools(search={"zero": [0], "rank_order": ["pp-inner"]})
+
+
+@pytest.fixture(scope="module")
+def plan(problem: dict[str, Any]) -> PlanDocument:
+    return nest.solve(problem)
+
+
+ASKED: dict[str, Callable[[dict[str, Any], PlanDocument], Any]] = {
+    "solve --verify": lambda problem, _: nest.solve(problem, verify=True),
+    "verify": lambda _, plan: nest.verify(plan),
+    "simulate": lambda _, plan: nest.simulate(plan),
+    "explain": lambda _, plan: nest.explain(plan),
+    "frontier": lambda _, plan: nest.frontier(plan),
+    "sensitivity": lambda _, plan: nest.sensitivity(plan),
+    "export": lambda _, plan: nest.export(plan, "dot"),
+    "report": lambda _, plan: nest.report_page(plan),
+    "shortlist": lambda problem, _: api.shortlist(problem, 2),
+    "compare": lambda problem, _: nest.compare(problem),
+    "target": lambda problem, _: nest.solve(problem, changes={"search": {"target": "megatron"}}),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_it_is_refused_in_a_sentence(asked: str, problem: dict[str, Any], plan: PlanDocument) -> None:
+    with pytest.raises(InputError, match=r"cluster\.pools"):
+        ASKED[asked](problem, plan)
