@@ -57,7 +57,7 @@ Progress = Callable[[str, int, int], None]
 
 
 OF_ONE_KIND = ("frontier", "sensitivity")
-"""Parts that vary devices or links of a cluster of one kind of device; pages of plans on pools leave them out."""
+"""Parts that take clusters of one kind of device; pages of plans on pools leave them out."""
 
 
 @define

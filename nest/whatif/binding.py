@@ -8,7 +8,7 @@ from nest.deployment import deployment
 from nest.hooks.pipelines import schedule_of
 from nest.hooks.registry import Registry
 from nest.instance import weights_of
-from nest.report.plan_summary import upper_memory
+from nest.report.plan_summary import level_name, memory_capacity, upper_memory
 from nest.spec import PlanDocument
 
 ALIKE = 0.01
@@ -40,12 +40,15 @@ def binding(plan: PlanDocument, known: Registry) -> tuple[Binding, ...]:
 
 def _memory(plan: PlanDocument) -> Binding:
     needs = [upper_memory(stage) for stage in plan.stages]
-    fullest = max(range(len(needs)), key=needs.__getitem__)
-    stage, capacity = plan.stages[fullest], float(plan.summary["memory_capacity"])
+    capacities = [
+        memory_capacity(plan.summary, stage.pool) or need for stage, need in zip(plan.stages, needs, strict=True)
+    ]
+    fullest = max(range(len(needs)), key=lambda index: needs[index] / capacities[index])
+    stage, capacity = plan.stages[fullest], capacities[fullest]
     parts = {} if stage.memory_breakdown is None else asdict(stage.memory_breakdown)
     figures = {
         "stage": fullest + 1,
-        "stages": _alike(needs),
+        "stages": _alike([need / capacity for need, capacity in zip(needs, capacities, strict=True)]),
         "upper": needs[fullest],
         "expected": stage.memory,
         "capacity": capacity,
@@ -91,11 +94,10 @@ def _idle(plan: PlanDocument) -> Binding:
 
 
 def _boundaries(plan: PlanDocument, batch_time: float) -> Binding:
-    level = max(stage.level_out for stage in plan.stages)
-    names = plan.summary.get("levels", ())
+    outermost = max(plan.stages, key=lambda stage: stage.level_out)
     figures = {
         "share": plan.summary["time_shares"]["pipeline"] / batch_time,
-        "level": names[level] if 0 <= level < len(names) else None,
+        "level": None if outermost.level_out < 0 else level_name(plan.summary, outermost.pool, outermost.level_out),
         "bytes": max((stage.bytes_out or 0.0) for stage in plan.stages),
     }
     return Binding("boundaries", figures)

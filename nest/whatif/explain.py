@@ -6,7 +6,6 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
-from nest.formulate.pools import refuse_pools
 from nest.formulate.problem import carried_problem
 from nest.hooks.protocols import Engine
 from nest.report.other_plans import apart
@@ -16,11 +15,12 @@ from nest.whatif.alternatives import Alternative
 from nest.whatif.binding import Binding, binding
 from nest.whatif.breakpoints import Breakpoint
 from nest.whatif.outcome import decided_values, plan_label, with_summary
+from nest.whatif.pools import PoolWorth
 from nest.whatif.questions import Question, Questions, answers
 from nest.whatif.shadow_prices import ShadowPrice
 from nest.whatif.solver import Solver
 
-PARTS = ("binding", "constraints", "alternatives", "flips")
+PARTS = ("binding", "constraints", "pools", "alternatives", "flips")
 """What an explanation consists of, in the order in which it is told."""
 
 SOLVES_OF_A_BREAKPOINT = 3
@@ -43,6 +43,7 @@ class Explanation:
         parts: which of `PARTS` were asked for.
         binding: what the plan runs into.
         prices: what each restriction of the problem costs the best plan.
+        pools: what each pool of the cluster is worth.
         alternatives: for each decision of the plan, the best plan in which it differs.
         flips: values at which another plan becomes the best.
         solves: searches it took.
@@ -55,6 +56,7 @@ class Explanation:
     parts: tuple[str, ...]
     binding: tuple[Binding, ...] = ()
     prices: tuple[ShadowPrice, ...] = ()
+    pools: tuple[PoolWorth, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     flips: tuple[Breakpoint, ...] = ()
     solves: int = 0
@@ -79,6 +81,7 @@ class Explanation:
             "parts": list(self.parts),
             "binding": [{"name": each.name, **each.figures} for each in self.binding],
             "constraints": [each.to_dict() for each in self.prices],
+            "pools": [each.to_dict() for each in self.pools],
             "alternatives": [each.to_dict() for each in self.alternatives],
             "flips": [each.to_dict() for each in self.flips],
             "solves": self.solves,
@@ -135,10 +138,11 @@ def explanation(
     Raises:
         InputError: a faster plan shows that this one is wrongly called optimal.
     """
-    refuse_pools(plan.problem["cluster"], "`nest explain`")
     line, known = _Progress(progress), solver.plugins
     solver.progress = line.solving
     problem = carried_problem(plan, known)
+    # Breakpoints are those of one memory and one network.
+    parts = tuple(part for part in parts if part != "flips" or problem.cluster.pools is None)
     plan = with_summary(plan, problem, known)
     if plan.status in ("optimal", "infeasible"):
         solver.know(problem, plan)
@@ -146,7 +150,7 @@ def explanation(
     ready("plan", answer)
     answer = evolve(answer, binding=binding(plan, known) if "binding" in parts else ())
     ready("binding", answer)
-    asks_for_best = any(part in parts for part in ("constraints", "flips"))
+    asks_for_best = any(part in parts for part in ("constraints", "pools", "flips"))
     best = (solver.plan(problem, "the best plan", plan) if asks_for_best else None) or plan
     answer = evolve(answer, best=best, best_decided=decided_values(best, known))
     ready("best", answer)
@@ -169,6 +173,8 @@ def explanation(
     coming = answers(asked, engine)
     answer = evolve(answer, prices=take("constraints"))
     ready("constraints", answer)
+    answer = evolve(answer, pools=take("pools"))
+    ready("pools", answer)
     answer = evolve(answer, alternatives=take("alternatives"))
     ready("alternatives", answer)
     flips = take("flips")

@@ -1,6 +1,7 @@
 """What can be varied in a problem: bandwidths, memory, peak compute, devices, the global batch."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import isclose, isfinite, prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.network import LinkGraph
 from nest.network.graph import written_graph
-from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, Problem, ProfileSpec
+from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, PoolSpec, Problem, ProfileSpec
 from nest.spec.device import MatrixPeaks
 from nest.spec.topology import MatrixSpec
 from nest.tolerances import AGREEMENT
@@ -283,16 +284,65 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     Raises:
         InputError: its cluster cannot be used.
     """
+    if problem.cluster.pools is not None:
+        return tuple(_of_pools(problem, known))
     cluster, device = build_cluster(problem.cluster, known)
     varied = [*bandwidths(problem.cluster, known)]
     varied.append(Parameter("memory", cluster.device_memory, "bytes", with_memory, at_least=cluster.reserve))
     if problem.model is not None and device is not None:
         peak = matrix_peak(device, problem.training.precision)
         varied.append(Parameter("peak compute", peak, "FLOP/s", _with_peak))
-    varied += _devices(problem.cluster)
-    batch = problem.training.global_batch
-    varied.append(Parameter("global batch", batch, "samples", _with_batch, multiple_of=1))
+    varied += [*_devices(problem.cluster), _global_batch(problem)]
     return tuple(varied)
+
+
+def _global_batch(problem: Problem) -> Parameter:
+    return Parameter("global batch", problem.training.global_batch, "samples", _with_batch, multiple_of=1)
+
+
+def _of_pools(problem: Problem, known: Registry) -> Iterator[Parameter]:
+    """What can be varied of each pool as of a cluster, the bandwidths of what joins them, and the global batch."""
+    for index, pool in enumerate(problem.cluster.pools or ()):
+        for each in parameters(_on_pool(problem, pool), known):
+            if each.unit != "samples":
+                changed = partial(_in_pool, index, each.change)
+                yield evolve(each, name=f"{each.name} of pool {pool.name}", change=changed)
+    for index, joint in enumerate(problem.cluster.between or ()):
+        nominal = joint.bandwidth if joint.bandwidth is not None else link(str(joint.link)).bandwidth
+        if nominal is not None:
+            yield Parameter(f"bandwidth between {' and '.join(joint.pools)}", nominal, UNIT, partial(_between, index))
+    yield _global_batch(problem)
+
+
+def _on_pool(problem: Problem, pool: PoolSpec) -> Problem:
+    """The problem with a pool as its cluster, to be changed and not to be solved."""
+    profile = problem.profile
+    if isinstance(profile, ProfileSpec):
+        profile = evolve(profile, candidates=tuple(evolve(each, pool=None) for each in profile.candidates))
+    return evolve(problem, cluster=pool.cluster, profile=profile)
+
+
+def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: Problem, value: float) -> Problem:
+    """The problem with a pool changed as a cluster is."""
+    pools = problem.cluster.pools or ()
+    changed = change(_on_pool(problem, pools[index]), value).cluster
+    assert changed.levels is not None
+    pool = evolve(
+        pools[index],
+        levels=changed.levels,
+        memory=changed.memory,
+        device=changed.device,
+        hosts=changed.hosts,
+        devices_per_host=changed.devices_per_host,
+    )
+    return evolve(problem, cluster=evolve(problem.cluster, pools=(*pools[:index], pool, *pools[index + 1 :])))
+
+
+def _between(index: int, problem: Problem, value: float) -> Problem:
+    """The problem with another bandwidth of what joins two pools."""
+    between = problem.cluster.between or ()
+    joint = evolve(between[index], bandwidth=BytesPerSecond(value))
+    return evolve(problem, cluster=evolve(problem.cluster, between=(*between[:index], joint, *between[index + 1 :])))
 
 
 PLENTY = 1024.0

@@ -84,13 +84,16 @@ class Questions:
         from nest.formulate.problem import carried_problem
         from nest.whatif.alternatives import questions, unrefuted
         from nest.whatif.breakpoints import breakpoint_of, sweeps
+        from nest.whatif.pools import pool_changes, worth
         from nest.whatif.shadow_prices import relaxations, shadow_price
 
         plan, best, known = self.plan, self.best, self._base.plugins
         problem = carried_problem(plan, known)
-        asked: dict[str, list[Any]] = {"constraints": [], "alternatives": [], "flips": []}
+        asked: dict[str, list[Any]] = {"constraints": [], "pools": [], "alternatives": [], "flips": []}
         if "constraints" in self.parts:
             asked["constraints"] = [partial(shadow_price, best, each) for each in relaxations(problem, known)]
+        if "pools" in self.parts:
+            asked["pools"] = [partial(worth, best, each) for each in pool_changes(problem)]
         if "alternatives" in self.parts and plan.batch_time is not None:
             asked["alternatives"] = [partial(unrefuted, plan, each) for each in questions(plan, problem, known)]
         if "flips" in self.parts:

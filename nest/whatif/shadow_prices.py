@@ -5,9 +5,12 @@ from collections.abc import Iterable, Iterator
 from attrs import asdict, evolve, frozen
 from attrs.filters import exclude
 
+from nest.errors import InputError
 from nest.formulate.cluster import RISK
+from nest.formulate.pools import refuse_chunks
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
 from nest.hooks.registry import Registry
+from nest.instance import Schedule
 from nest.spec import PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import ALL_RANKS, NO_TARGET, RANK_ORDERS, ZERO_STAGES
 from nest.units import format_bytes
@@ -95,7 +98,8 @@ def _taking_part(problem: Problem, name: str, known: Registry) -> Problem:
         return problem
     from nest.formulate.cluster import build_cluster
 
-    size = build_cluster(problem.cluster, known)[0].size
+    parts = [each.cluster for each in problem.cluster.pools or ()] or [problem.cluster]
+    size = max(build_cluster(each, known)[0].size for each in parts)
     return evolve(problem, strategies={**problem.strategies, name: tuple(range(1, size + 1))})
 
 
@@ -125,7 +129,9 @@ def _search(problem: Problem) -> Iterator[Relaxation]:
 
 def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
     training, decided = problem.training, problem.decided
-    missing = [name for name in known.schedules() if name not in training.schedule]
+    missing = [
+        name for name, each in known.schedules().items() if name not in training.schedule and _runs(problem, each)
+    ]
     if missing and "schedule" not in decided:
         relaxed = evolve(problem, training=evolve(training, schedule=(*training.schedule, *missing)))
         yield Relaxation("training.schedule", _listed(training.schedule), "any schedule", relaxed)
@@ -140,6 +146,17 @@ def _training(problem: Problem, known: Registry) -> Iterator[Relaxation]:
         yield Relaxation("training.uneven_batch", "false", "micro-batches with a remainder too", relaxed)
 
 
+def _runs(problem: Problem, schedule: Schedule) -> bool:
+    """Whether a schedule is one for the problem's cluster."""
+    if problem.cluster.pools is None:
+        return True
+    try:
+        refuse_chunks((schedule,))
+    except InputError:
+        return False
+    return True
+
+
 def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
     training = problem.training
     risk = RISK if training.memory_risk is None else training.memory_risk
@@ -149,7 +166,8 @@ def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
     for parameter in parameters(problem, known):
         if parameter.unit == "bytes":
             relaxed = parameter.changed(problem, parameter.value * PLENTY)
-            yield Relaxation("cluster.memory", format_bytes(parameter.value), "any amount of memory", relaxed)
+            place = "cluster.memory" if problem.cluster.pools is None else parameter.name
+            yield Relaxation(place, format_bytes(parameter.value), "any amount of memory", relaxed)
 
 
 def _listed(values: Iterable[object]) -> str:

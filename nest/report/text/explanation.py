@@ -24,7 +24,7 @@ from nest.report.text.summary import MEMORY_NAMES
 from nest.tolerances import AGREEMENT, HARDLY_FASTER
 from nest.units import format_bytes, format_seconds
 
-STEPS = ("plan", "binding", "best", "constraints", "alternatives", "flips", "loses")
+STEPS = ("plan", "binding", "best", "constraints", "pools", "alternatives", "flips", "loses")
 """In what steps an explanation is found and shown: what the plan is, what binds, the best plan, and so on."""
 
 _UNITS = {"bytes/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
@@ -56,6 +56,8 @@ def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str
     if step == "constraints" and step in answer["parts"]:
         lines = _prices(answer["constraints"], answer["best_decided"], screen)
         return _section("What restrictions cost", lines, screen)
+    if step == "pools" and answer["pools"]:
+        return _section("What pools are worth", _pools(answer["pools"], answer["best_decided"], screen), screen)
     if step == "alternatives" and answer["alternatives"]:
         lines = _alternatives(answer["alternatives"], answer["decided"], answer["apart"], screen)
         return _section("The best plan that decides one thing otherwise", lines, screen)
@@ -145,6 +147,31 @@ def _prices(prices: Sequence[Answer], best: Decided, screen: Screen) -> list[str
         notes += [f"Without {entries}, no plan was found. {why}" for why, entries in by_refusal(none, restriction)]
     elif none:
         notes.append(f"Without any one of these there is no plan either: {'; '.join(map(restriction, none))}")
+    return _with_notes(lines, notes, screen)
+
+
+def _pools(changes: Sequence[Answer], best: Decided, screen: Screen) -> list[str]:
+    """The best plan without each pool, and with more of it."""
+    found = [each for each in changes if each["plan"] is not None]
+    rows = [
+        [
+            each["pool"],
+            each["change"],
+            ""
+            if each["batch_time"] is None
+            else format_seconds(each["batch_time"]) + ("" if each["proved"] else _MARK),
+            "" if each["relative"] is None else f"{each['relative']:+.2%}",
+            difference(best, each["decided"]) if best else whole(each["decided"]),
+        ]
+        for each in found
+    ]
+    lines = (
+        [table(("pool", "changed", "a step then", "longer by", "the plan then"), rows, (2, 3), screen)] if rows else []
+    )
+    notes = [f"{_MARK} {UNPROVED}"] if any(not each["proved"] for each in found) else []
+    notes += [
+        f"Pool {each['pool']}, {each['change']}: no plan. {each['refusal']}" for each in changes if each["plan"] is None
+    ]
     return _with_notes(lines, notes, screen)
 
 

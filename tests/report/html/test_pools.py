@@ -1,0 +1,22 @@
+"""The page of a plan on pools: a map of each pool, and the pool of every stage."""
+
+import re
+
+import nest
+from tests.pooled_problems import two_pools
+
+
+def test_each_pool_has_a_map_and_every_stage_its_pool() -> None:
+    plan = nest.solve(two_pools())
+    page = nest.report_page(plan, without=["alternatives"])
+    for pool, size in (("fast", 4), ("slow", 6)):
+        assert f"Where the stages lie: pool {pool}" in page
+        assert f"The {size} devices of pool {pool} by stage" in page
+    assert page == nest.report_page(plan, without=["alternatives"])
+    assert "on 4 devices and 6 devices" in page
+    assert "fast: 2 groups of 2 devices, and slow: 3 groups of 2 devices" in page
+    stages = page[page.index("Decisions and figures of every stage") :]
+    assert re.search(r">pool<", stages)
+    used = {stage.pool for stage in plan.stages}
+    assert used == {"fast", "slow"}
+    assert all(re.search(rf">{pool}<", stages) for pool in used)
