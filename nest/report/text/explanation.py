@@ -56,7 +56,7 @@ def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str
     if step == "constraints" and step in answer["parts"]:
         lines = _prices(answer["constraints"], answer["best_decided"], screen)
         return _section("What restrictions cost", lines, screen)
-    if step == "pools" and answer["pools"]:
+    if step == "pools" and answer.get("pools"):
         return _section("What pools are worth", _pools(answer["pools"], answer["best_decided"], screen), screen)
     if step == "alternatives" and answer["alternatives"]:
         lines = _alternatives(answer["alternatives"], answer["decided"], answer["apart"], screen)
