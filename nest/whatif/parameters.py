@@ -292,8 +292,7 @@ def parameters(problem: Problem, known: Registry) -> tuple[Parameter, ...]:
     if problem.model is not None and device is not None:
         peak = matrix_peak(device, problem.training.precision)
         varied.append(Parameter("peak compute", peak, "FLOP/s", _with_peak))
-    varied += [*_devices(problem.cluster), _global_batch(problem)]
-    return tuple(varied)
+    return (*varied, *_devices(problem.cluster), _global_batch(problem))
 
 
 def _global_batch(problem: Problem) -> Parameter:
@@ -326,15 +325,8 @@ def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: P
     """The problem with a pool changed as a cluster is."""
     pools = problem.cluster.pools or ()
     changed = change(_on_pool(problem, pools[index]), value).cluster
-    assert changed.levels is not None
-    pool = evolve(
-        pools[index],
-        levels=changed.levels,
-        memory=changed.memory,
-        device=changed.device,
-        hosts=changed.hosts,
-        devices_per_host=changed.devices_per_host,
-    )
+    same = ("levels", "memory", "device", "hosts", "devices_per_host")
+    pool = evolve(pools[index], **{key: getattr(changed, key) for key in same})
     return evolve(problem, cluster=evolve(problem.cluster, pools=(*pools[:index], pool, *pools[index + 1 :])))
 
 

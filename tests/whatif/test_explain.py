@@ -56,7 +56,7 @@ def test_all_parts_are_told_and_are_the_same_each_time() -> None:
             assert f"{other.outcome.relative:.2%}" in text
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", [each for each in PARTS if each != "pools"])
 def test_one_part_alone(part: str) -> None:
     told = explain(nest.solve(PROBLEM), only=[part]).to_dict()
     assert told["parts"] == [part]
