@@ -21,7 +21,7 @@ def fastest_within(instance: Instance, limit: float) -> Result | None:
         InputError: a constraint cannot be computed.
     """
     result: Result | None = None
-    if instance.network is None and not instance.space.direct:
+    if instance.network is None and instance.pools is None and not instance.space.direct:
         try:
             result = dp.solve(instance, known=(NONE, limit * (1 + AGREEMENT)), runner_up=False)
         except dp.TooManyCuts:
@@ -46,7 +46,7 @@ def simplified(
     Raises:
         NoPlanYet: the deadline is over.
     """
-    if instance.network is not None or instance.space.direct:
+    if instance.network is not None or instance.pools is not None or instance.space.direct:
         return result
 
     def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
@@ -76,7 +76,7 @@ def solve_beside(
         InputError: a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
     """
-    if instance.network is None and not instance.space.direct:
+    if instance.network is None and instance.pools is None and not instance.space.direct:
         try:
             first = dp.solve(instance, deadline, known=known, preferred=False, runner_up=False)
         except dp.TooManyCuts:
