@@ -147,23 +147,26 @@ class Parallel:
 
 @define
 class _Tied:
-    """A parameter that the first and the last stage hold both: their gradients are added up.
+    """A parameter of which several stages have copies: their gradients are added up.
 
     Attributes:
-        parameter: this rank's copy.
-        group: the ranks that hold copies; None: this rank holds both, as one.
-        repeated: its names on this rank, where another stage has it first.
+        copies: of this rank.
+        group: the ranks that have copies; None: this rank alone.
+        repeated: names of copies on this rank beside the first of all.
     """
 
-    parameter: Any
+    copies: list[Any]
     group: Any
     repeated: tuple[str, ...]
 
     def add_up(self) -> None:
-        """Add up the gradients of the copies."""
-        gradient = self.parameter.grad
-        local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-        dist.all_reduce(local, group=self.group)
+        """Give every copy the sum of all their gradients."""
+        local = [each.grad.to_local() if hasattr(each.grad, "to_local") else each.grad for each in self.copies]
+        total = torch.stack(local).sum(0)
+        if self.group is not None:
+            dist.all_reduce(total, group=self.group)
+        for each in local:
+            each.copy_(total)
 
 
 def apply(
@@ -256,7 +259,16 @@ def _cut(
     given = _of_micro_batch(stages.named_inputs(model, inputs), shape, "position_ids" in _parameters_of(model))
     parts = stages.recorded(model, given, blocks)
     copies = [stages.copy_sharing(model) if len(runs) > 1 else model for _ in runs]
-    return [stages.Stage(each, parts, run.layers, device) for each, run in zip(copies, runs, strict=True)]
+    made = [stages.Stage(each, parts, run.layers, device) for each, run in zip(copies, runs, strict=True)]
+    taken: set[int] = set()
+    for stage in made:  # A stage scales and reduces the gradients of its own parameters only.
+        for path, parameter in list(stage.named_parameters()):
+            if id(parameter) in taken:
+                parent, _, name = path.rpartition(".")
+                copy = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+                setattr(stage.get_submodule(parent), name, copy)
+        taken.update(id(parameter) for parameter in stage.parameters())
+    return made
 
 
 def _of_micro_batch(given: Mapping[str, Any], shape: Deployment, positions: bool) -> dict[str, Any]:
@@ -372,24 +384,23 @@ def _between_stages(
     if shape.stages == 1 or not tied:
         return []
     dense, found = meshes.dense, []
-    here = {
-        name.removeprefix("module."): parameter
-        for stage in made
-        for name, parameter in stage.named_parameters(remove_duplicate=False)
-    }
+    here: list[tuple[str, Any]] = [
+        (name.removeprefix("module."), parameter) for stage in made for name, parameter in stage.named_parameters()
+    ]
     every: list[Any] = [None] * shape.stages
-    dist.all_gather_object(every, list(here), group=dense["pp"].get_group())
-    ranks = dense.mesh.reshape(shape.stages, -1)
+    dist.all_gather_object(every, [name for name, _ in here], group=dense["pp"].get_group())
     place = dense["pp"].get_local_rank()
     for names in tied:
         holders = [index for index, held in enumerate(every) if any(name in held for name in names)]
-        if len(holders) < 2:
-            continue
-        for column in ranks.T.tolist():
-            group = dist.new_group([column[index] for index in holders])
-            if dist.get_rank() in column and place in holders:
-                own = [name for name in names if name in here]
-                found.append(_Tied(here[own[0]], group, tuple(own) if place != holders[0] else ()))
+        own = [(name, parameter) for name, parameter in here if name in names]
+        repeated = tuple(name for name, _ in own[0 if holders and place != holders[0] else 1 :])
+        group = None
+        for column in dense.mesh.reshape(shape.stages, -1).T.tolist() if len(holders) > 1 else ():
+            made_group = dist.new_group([column[index] for index in holders])
+            if dist.get_rank() in column:
+                group = made_group
+        if own and (len(holders) > 1 or len(own) > 1):
+            found.append(_Tied([parameter for _, parameter in own], group, repeated))
     return found
 
 

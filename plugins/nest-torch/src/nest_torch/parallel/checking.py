@@ -277,7 +277,8 @@ def _made(task: _Task) -> tuple[nn.Module, dict[str, Any], Any]:
             if precision == torch.float32:
                 raise
         else:
-            return model, named, precision
+            floats = {n: e for n, e in named.items() if isinstance(e, torch.Tensor) and e.is_floating_point()}
+            return model, named | {name: each.to(precision) for name, each in floats.items()}, precision
     raise AssertionError
 
 
@@ -375,12 +376,15 @@ def _alone(task: _Task, model: nn.Module, batches: Any) -> dict[str, Any]:
     return {"losses": losses, "norms": norms, "gradients": gradients, "outputs": outputs, "parts": parts}
 
 
-def _noted(model: nn.Module, names: Sequence[str], found: dict[str, Any]) -> list[Any]:
-    """Note the first output of each part that this process has; the hooks that do."""
+def _noted(model: nn.Module, names: Sequence[str], found: dict[str, Any], ignored: int = 0) -> list[Any]:
+    """Note the first output, behind some that are ignored, of each part that this process has; the hooks that do."""
+    calls: dict[str, int] = {}
 
     def hook(name: str) -> Any:
         def note(_: Any, __: Any, made: Any) -> None:
-            found.setdefault(name, stages.first_tensor(made).detach().clone())
+            calls[name] = calls.get(name, 0) + 1
+            if calls[name] > ignored:
+                found.setdefault(name, stages.first_tensor(made).detach().clone())
 
         return note
 
@@ -407,7 +411,14 @@ def _together(
     gradients: dict[str, float] = {}
     outputs: dict[str, Any] = {}
     handles = [
-        handle for stage in parallel.stages for handle in _noted(getattr(stage, "module", stage), parts, outputs)
+        handle
+        for stage in parallel.stages
+        for handle in _noted(
+            getattr(stage, "module", stage),
+            parts,
+            outputs,
+            int(parallel.meshes.shape.stages > 1),  # PyTorch's stages run once to see sizes.
+        )
     ]
     for given, targets in batches:
         rows = slice(parallel.data_rank * parallel.batch, (parallel.data_rank + 1) * parallel.batch)
