@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nest.hooks.protocols import ModelImporter
     from nest.spec import PlanDocument
     from nest_torch.parallel.applying import Parallel
-    from nest_torch.parallel.checking import Execution
+    from nest_torch.parallel.execution import Execution
 
 __all__ = ["apply", "capture", "check", "mesh", "plan"]
 

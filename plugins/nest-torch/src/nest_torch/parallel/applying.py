@@ -14,12 +14,12 @@ from nest.deployment.deployment import Run
 from nest.errors import InputError
 from nest.formulate.model import load_model
 from nest.graph import OperatorGraph
-from nest.hooks.pipelines import orders
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest_torch.capturing import capture
 from nest_torch.parallel import contexts, experts, layout, sharding, stages
+from nest_torch.parallel.pipelines import pipeline_schedule
 from nest_torch.parallel.splits import Split, splits
 from nest_torch.parallel.tensors import TensorParallel
 
@@ -213,7 +213,7 @@ def apply(
     for stage, run in zip(made, runs, strict=True):
         _split_run(stage, run, found, split, blocks, policy)
     accepts = "position_ids" in _parameters_of(model)
-    schedule = _schedule(made, document, shape, found, loss, place) if shape.stages > 1 else None
+    schedule = pipeline_schedule(made, document, shape, found, loss, place) if shape.stages > 1 else None
     data = found.dense.get_local_rank("dp_replicate") * found.dense["dp_shard"].size()
     return Parallel(
         made,
@@ -313,61 +313,6 @@ def _split_run(
     routed = [path for path, each in split.items() if each.expert]
     inside = [path for path in routed if any(path.startswith(f"{blocks[n]}.") for n in run.layers if n in blocks)]
     sharding.shard(stage, own, [model.get_submodule(path) for path in inside], meshes, policy)
-
-
-def _schedule(
-    made: Sequence[nn.Module], plan: PlanDocument, shape: Deployment, meshes: layout.Meshes, loss: Loss, device: Any
-) -> Any:
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.pipelining.schedules import get_schedule_class
-
-    mine = [index for index, run in enumerate(shape.runs) if run.stage == meshes.dense["pp"].get_local_rank()]
-    group = meshes.dense["pp"].get_group()
-    parts = [
-        PipelineStage(each, index, len(shape.runs), device, group=group) for each, index in zip(made, mine, strict=True)
-    ]
-    name = CLASSES.get(shape.schedule)
-    passes = orders(plan)
-    if name is None:
-        if passes is None:
-            raise InputError(f"the pipeline schedule {shape.schedule!r} does not say in which order stages work.")
-        return _from_order(parts, shape, passes, loss)
-    several = shape.chunks > 1
-    return get_schedule_class(name)(parts if several else parts[0], shape.micro_batches, loss_fn=loss)
-
-
-CLASSES = {
-    "1f1b": "1F1B",
-    "gpipe": "GPipe",
-    "interleaved": "Interleaved1F1B",
-    "interleaved-zero-bubble": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble",
-    "dualpipe-v": "DualPipeV",
-}
-"""PyTorch's names of the schedules it has classes of (`torch.distributed.pipelining.schedules.get_schedule_class`)."""
-
-LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
-"""PyTorch's letter of each kind of pass (`_Action.from_str` of that file)."""
-
-
-def _from_order(parts: Any, shape: Deployment, passes: Any, loss: Loss) -> Any:
-    """A schedule that PyTorch has no class of, by every rank's actions."""
-    import tempfile
-    from pathlib import Path
-
-    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
-
-    numbers = {(run.stage, run.chunk): number for number, run in enumerate(shape.runs)}
-    rows = [
-        ",".join(f"{numbers[rank, step.chunk]}{LETTERS[step.kind]}{step.micro_batch}" for step in row)
-        for rank, row in enumerate(passes)
-    ]
-    made = _PipelineScheduleRuntime(parts, n_microbatches=shape.micro_batches, loss_fn=loss)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "order.csv"
-        path.write_text("".join(f"{row}\n" for row in rows))
-        made._load_csv(str(path))
-    return made
 
 
 def _tied_names(model: nn.Module) -> list[list[str]]:

@@ -1,0 +1,72 @@
+"""The pipeline schedules of PyTorch, by the plan's names of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from nest.deployment import Deployment
+from nest.errors import InputError
+from nest.hooks.pipelines import orders
+from nest.spec import PlanDocument
+from nest_torch.parallel import layout
+
+
+def pipeline_schedule(
+    made: Sequence[nn.Module], plan: PlanDocument, shape: Deployment, meshes: layout.Meshes, loss: Any, device: Any
+) -> Any:
+    """The schedule of PyTorch that runs this rank's stages in the order of the plan.
+
+    Raises:
+        InputError: neither PyTorch nor the plan's schedule says that order.
+    """
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import get_schedule_class
+
+    mine = [index for index, run in enumerate(shape.runs) if run.stage == meshes.dense["pp"].get_local_rank()]
+    group = meshes.dense["pp"].get_group()
+    parts = [
+        PipelineStage(each, index, len(shape.runs), device, group=group) for each, index in zip(made, mine, strict=True)
+    ]
+    name = CLASSES.get(shape.schedule)
+    passes = orders(plan)
+    if name is None:
+        if passes is None:
+            raise InputError(f"the pipeline schedule {shape.schedule!r} does not say in which order stages work.")
+        return _from_order(parts, shape, passes, loss)
+    several = shape.chunks > 1
+    return get_schedule_class(name)(parts if several else parts[0], shape.micro_batches, loss_fn=loss)
+
+
+CLASSES = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "Interleaved1F1B",
+    "interleaved-zero-bubble": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+"""PyTorch's names of the schedules it has classes of (`torch.distributed.pipelining.schedules.get_schedule_class`)."""
+
+LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
+"""PyTorch's letter of each kind of pass (`_Action.from_str` of that file)."""
+
+
+def _from_order(parts: Any, shape: Deployment, passes: Any, loss: Any) -> Any:
+    """A schedule that PyTorch has no class of, by every rank's actions."""
+    import tempfile
+    from pathlib import Path
+
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    numbers = {(run.stage, run.chunk): number for number, run in enumerate(shape.runs)}
+    rows = [
+        ",".join(f"{numbers[rank, step.chunk]}{LETTERS[step.kind]}{step.micro_batch}" for step in row)
+        for rank, row in enumerate(passes)
+    ]
+    made = _PipelineScheduleRuntime(parts, n_microbatches=shape.micro_batches, loss_fn=loss)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "order.csv"
+        path.write_text("".join(f"{row}\n" for row in rows))
+        made._load_csv(str(path))
+    return made
