@@ -54,7 +54,7 @@ def plan_summary(
     if formulation is None:
         return summary
     inside = collectives_inside(formulation, solution, priced)
-    whole = whole_training(problem, priced, summary["devices_used"])
+    whole = whole_training(problem, priced, summary)
     further = {"collectives": inside, "training": whole}
     return {**summary, **{name: each for name, each in further.items() if each is not None}}
 

@@ -10,7 +10,7 @@ from nest.instance import Instance, Pool, Solution, copies_of
 from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.plan.layout import schedule_of
-from nest.spec import PlanDocument, Problem, StageRecord
+from nest.spec import ClusterSpec, PlanDocument, Problem, StageRecord
 from nest.units import format_seconds
 
 SHARE_NAMES = {
@@ -193,17 +193,35 @@ def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
     return OTHER_POOL if level == len(names or ()) and pool is not None else str((names or ())[level])
 
 
-def whole_training(problem: Problem, priced: PricedPlan, devices: int) -> dict[str, Any] | None:
+def price_of_an_hour(cluster: ClusterSpec, summary: Mapping[str, Any]) -> float | None:
+    """What an hour of the devices that a plan uses costs; None: nobody says of all of them.
+
+    Args:
+        cluster: as written.
+        summary: of the plan.
+    """
+    if cluster.pools is None:
+        return None if cluster.price is None else cluster.price * float(summary["devices_used"])
+    prices, total = {each.name: each.price for each in cluster.pools}, 0.0
+    for each in summary["pools"]:
+        price, used = prices[each["name"]], each["devices_used"]
+        if price is None and used:
+            return None
+        total += (price or 0.0) * used
+    return total
+
+
+def whole_training(problem: Problem, priced: PricedPlan, summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """The `summary.training` of a plan, all steps alike; None: the problem does not say how many tokens there are.
 
     Args:
         problem: self-contained.
         priced: the plan.
-        devices: that it uses, which alone are paid for.
+        summary: has the devices that it uses, which alone are paid for.
 
     Returns:
-        `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price`, `cost`; `low` and `high` of
-        time and cost as of the step time's range, where it has one.
+        `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price` or that of each pool used,
+        `cost`; `low` and `high` of time and cost as of the step time's range, where it has one.
     """
     tokens, steps = problem.training.tokens, training_steps(problem)
     if tokens is None or steps is None:
@@ -213,9 +231,9 @@ def whole_training(problem: Problem, priced: PricedPlan, devices: int) -> dict[s
         {"time": priced.batch_time} if span is None else {"time": priced.batch_time, "low": span.low, "high": span.high}
     )
     whole: dict[str, Any] = {"tokens": tokens, "steps": steps, **{key: steps * each for key, each in times.items()}}
-    whole["device_hours"] = whole["time"] * devices / SECONDS_AN_HOUR
-    if (price := problem.cluster.price) is not None:
+    whole["device_hours"] = whole["time"] * summary["devices_used"] / SECONDS_AN_HOUR
+    if (price := price_of_an_hour(problem.cluster, summary)) is not None:
         for key in times:
             name = "cost" if key == "time" else f"cost_{key}"
-            whole[name] = whole[key] * devices / SECONDS_AN_HOUR * price
+            whole[name] = whole[key] / SECONDS_AN_HOUR * price
     return whole

@@ -5,7 +5,8 @@ import pytest
 from nest.instance import Solution, StageDecision
 from nest.plan.evaluate import evaluate
 from nest.report.other_plans import describe_runner_up
-from nest.report.plan_summary import ModelFacts, figures, time_shares
+from nest.report.plan_summary import ModelFacts, figures, price_of_an_hour, time_shares
+from nest.spec import ClusterSpec, LevelSpec, PoolSpec
 from tests.small_instances import candidate, cluster, instance
 
 
@@ -58,3 +59,15 @@ def test_the_runner_up_names_the_part_that_grew() -> None:
     assert "% slower" in told["reason"]
     assert told["wins_if"] == [{"level": "level1", "bandwidth": 0.9, "batch_time": 2.5, "plan_batch_time": 3.0}]
     assert told["label"] == "pp 2, replicas 2, micro-batch 1"
+
+
+def test_devices_of_pools_cost_what_their_pool_says() -> None:
+    """Eight devices of 2.5 an hour and four of 1.25; a pool that nobody uses needs no price."""
+    level = LevelSpec(8, 100.0, 0.0)
+    pools = tuple(
+        PoolSpec(name, (level,), price=price) for name, price in (("new", 2.5), ("old", 1.25), ("idle", None))
+    )
+    used = [{"name": name, "devices_used": count} for name, count in (("new", 8), ("old", 4), ("idle", 0))]
+    assert price_of_an_hour(ClusterSpec(pools=pools), {"pools": used}) == 25.0
+    used[2]["devices_used"] = 1
+    assert price_of_an_hour(ClusterSpec(pools=pools), {"pools": used}) is None
