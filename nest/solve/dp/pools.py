@@ -1,7 +1,7 @@
 """Plans whose stages lie in several pools: their bounds and their exact solution (PROBLEM.md section 8)."""
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import inf
 
 import numpy
@@ -10,19 +10,14 @@ from attrs import define, evolve, field, frozen
 from nest.instance import Array
 from nest.solve.dp.bounds import LeastTimes
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pareto import Floor, Partition, least_batch_time
-from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.pool_bounds import least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
-from nest.solve.dp.pool_recurrence import NONE, Counts, Grid, PoolMember, PoolRecurrence, side_by_side
-from nest.solve.dp.pool_shares import Curves, LeanCurves, TableCurves, most_covered, powers_of_two
-from nest.solve.dp.stages import StageTables, stage_tables
+from nest.solve.dp.pool_recurrence import Counts, Grid, PoolMember, PoolRecurrence, side_by_side
+from nest.solve.dp.pool_shares import Curves, most_covered, powers_of_two
+from nest.solve.dp.pool_tables import PoolTables
 from nest.solve.search import Bounded, Incumbent, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
-
-TABLE_BYTES = 256 * 2**20
-"""Most bytes of tables kept."""
 
 ENTRY_BYTES = 400 * 2**20
 """Most bytes of entries of a recurrence: what needs more is left unsearched, which the answer says."""
@@ -83,17 +78,8 @@ class PoolNode:
         return self.search.best_plan(self.configuration, self.split, self.floor, limit, pruned)
 
 
-@frozen(eq=False)
-class KnownTables:
-    """Stages of one pool that take at most `limit` seconds per micro-batch, and the bytes that their tables take."""
-
-    limit: float
-    curves: TableCurves
-    bytes: int
-
-
 @define(eq=False)
-class PoolSearch(CutSearch):
+class PoolSearch(PoolTables):
     """Plans in two pools or more.
 
     Attributes:
@@ -103,8 +89,6 @@ class PoolSearch(CutSearch):
 
     bounds: Sequence[float] = ()
     compute: dict[Candidates, Compute] = field(factory=dict)
-    _tables: OrderedDict[Hashable, KnownTables] = field(factory=OrderedDict, init=False)
-    _table_bytes: int = field(default=0, init=False)
 
     def nodes(self, limit: float) -> list[Bounded]:
         """Every configuration, by its bound from compute."""
@@ -123,15 +107,6 @@ class PoolSearch(CutSearch):
             devices = configuration.tally.least(devices)
         tie_break: TieBreak = (configuration.replicas * devices, node.counts[0], len(widths), configuration.order)
         return Bounded(bound, (*tie_break, *node.split), node)
-
-    def _widths(self, configuration: Configuration) -> list[int]:
-        return [self.instance.candidates[index].width for index, _ in configuration.members]
-
-    def _slots(self, configuration: Configuration, index: int) -> Slots:
-        """Where blocks of a candidate may sit in its pool."""
-        decided = (self.instance.candidates[index].width, configuration.replicas, configuration.rank_order)
-        pool = self.instance.pool_of(index)
-        return self.once(("slots", pool, *decided), lambda: slots(self.instance.cluster_of(index), *decided))
 
     def screened(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
@@ -333,111 +308,6 @@ class PoolSearch(CutSearch):
         devices, stages, order = plan.tie_break
         return evolve(plan, tie_break=(devices, stages, len(members), order, *split))
 
-    def members(self, configuration: Configuration, time_limit: float) -> tuple[PoolMember, ...]:
-        """The stages of each pool that fit memory and take at most `time_limit` seconds per micro-batch."""
-        tables = [self._fitting(configuration, place, time_limit) for place in range(len(configuration.members))]
-        return self._made(configuration, tables)
-
-    def all_members(self, configuration: Configuration) -> tuple[PoolMember, ...]:
-        """Every stage of each pool, whether memory allows it or not."""
-        places = range(len(configuration.members))
-        return self._made(configuration, [self._every_table(configuration, place, inf) for place in places])
-
-    def _made(self, configuration: Configuration, tables: Sequence[StageTables]) -> tuple[PoolMember, ...]:
-        """The stages with the boundaries that they may have."""
-        # Whatever the other stages use, each downset takes so long at least.
-        every = [self.instance.candidates[index] for index, _ in configuration.members]
-        quickest = self.downsets.sums(numpy.min([each.forward + each.backward for each in every], axis=0))
-        return tuple(
-            self._member(configuration, place, evolve(table, compute=quickest)) for place, table in enumerate(tables)
-        )
-
-    def _member(self, configuration: Configuration, place: int, tables: StageTables) -> PoolMember:
-        pools, index = self.instance.pools, configuration.members[place][0]
-        assert pools is not None
-        own, cut = self._slots(configuration, index), self.sums(index).cut
-        cluster, pool = self.instance.cluster_of(index), self.instance.pool_of(index)
-        levels = own.levels or (0,)
-        times = [_message(cut, cluster.levels[level].latency, cluster.levels[level].bandwidth) for level in levels]
-        links = []
-        for other, _ in configuration.members:
-            link = None if other == index else pools.link(pool, self.instance.pool_of(other))
-            links.append(NONE if link is None else len(times))
-            times += [] if link is None else [_message(cut, link.latency, link.bandwidth)]
-        return PoolMember(
-            index,
-            self.instance.candidates[index].width,
-            tables,
-            numpy.array(times),
-            (*levels, *[len(cluster.levels)] * (len(times) - len(levels))),
-            tuple(links),
-            numpy.searchsorted(levels, own.steps),
-        )
-
-    def _fitting(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
-        """Tables of the stages of one pool that fit memory and are fast enough."""
-        return self._known_tables(configuration, place, time_limit).curves.tables.within(time_limit)
-
-    def _known_tables(self, configuration: Configuration, place: int, time_limit: float) -> KnownTables:
-        """Tables of at least those stages; kept for other configurations."""
-        key = (
-            *configuration.members[place],
-            configuration.replicas,
-            configuration.rank_order,
-            configuration.zero_degree,
-            configuration.copies,
-            self.parted(configuration),
-            self.instance.space.hides(configuration.schedule.name),
-            configuration.stage_counts[-1] if self.instance.space.even else 0,
-        )
-        known = self._tables.pop(key, None)
-        if known is None or known.limit < time_limit:
-            self._table_bytes -= 0 if known is None else known.bytes
-            made = self._every_table(configuration, place, time_limit).within(time_limit)
-            sums, boundary = self.sums(configuration.members[place][0]), self._cheapest(configuration, place)
-            known = KnownTables(time_limit, TableCurves.of(made, sums, boundary), made.bytes)
-            self._table_bytes += known.bytes
-        self._tables[key] = known
-        while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
-            self._table_bytes -= self._tables.popitem(last=False)[1].bytes
-        return known
-
-    def _lean(self, configuration: Configuration, place: int) -> LeanCurves:
-        """Of one pool's stages where nothing is sent."""
-        index, choices = configuration.members[place]
-        own = evolve(configuration, members=(configuration.members[place],))
-        cluster, pairs = self.instance.cluster_of(index), self.pairs(configuration)
-        room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
-        key = ("lean", index, choices, own.replicas, own.zero_degree, own.copies, id(pairs))
-        return self.once(key, lambda: LeanCurves.of(self.sums(index), own, pairs, room))
-
-    def _cheapest(self, configuration: Configuration, place: int) -> Array:
-        """Least seconds that a cut adds to a stage of one pool, over its own levels and the links to all others."""
-        pools, index = self.instance.pools, configuration.members[place][0]
-        assert pools is not None
-        cluster, pool, cut = self.instance.cluster_of(index), self.instance.pool_of(index), self.sums(index).cut
-        ways = [
-            (cluster.levels[level].latency, cluster.levels[level].bandwidth)
-            for level in self._slots(configuration, index).levels
-        ]
-        links = [pools.link(pool, other) for other in range(len(pools.members))]
-        ways += [(link.latency, link.bandwidth) for link in links if link is not None]
-        return numpy.min([_message(cut, *way) for way in ways], axis=0) if ways else numpy.zeros(len(cut))
-
-    def _every_table(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
-        """Tables of the stages of one pool that compute for at most `time_limit` seconds."""
-        index, choices = configuration.members[place]
-        sums, seen = self.sums(index), self.instance.at(index)
-        size = replica_size(seen.cluster, sums.candidate.width, configuration.replicas)
-        pairs = self.pairs(configuration)
-        if time_limit < inf:
-            pairs = pairs.only_classes(sums.compute.over(pairs.distinct) <= time_limit)
-        # The choices of the pool alone decide how far ZeRO may shard, and its devices where replicas lie.
-        own = evolve(configuration, members=(configuration.members[place],), size=size)
-        return stage_tables(
-            seen, own, sums, pairs, choices, held_up=self.held_up, part_sums=self.part_sums(configuration, index)
-        )
-
     def excess(self, configuration: Configuration) -> dict[Counts, float]:
         """By how many bytes the fullest stage exceeds its device at least, for each number of stages in each pool."""
         members = self.all_members(configuration)
@@ -486,8 +356,3 @@ class PoolSearch(CutSearch):
     ) -> Incumbent | None:
         """Unused: leaves say how many stages each pool has."""
         raise NotImplementedError
-
-
-def _message(cut: Array, latency: float, bandwidth: float) -> Array:
-    """Seconds of each cut over a level or a link (PROBLEM.md section 1)."""
-    return numpy.where(cut > 0, latency + cut / bandwidth, 0.0)
