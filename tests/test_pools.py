@@ -23,16 +23,12 @@ def plan(problem: dict[str, Any]) -> PlanDocument:
 
 
 ASKED: dict[str, Callable[[dict[str, Any], PlanDocument], Any]] = {
-    "solve --verify": lambda problem, _: nest.solve(problem, verify=True),
-    "verify": lambda _, plan: nest.verify(plan),
     "simulate": lambda _, plan: nest.simulate(plan),
     "explain": lambda _, plan: nest.explain(plan),
     "frontier": lambda _, plan: nest.frontier(plan),
     "sensitivity": lambda _, plan: nest.sensitivity(plan),
     "export": lambda _, plan: nest.export(plan, "dot"),
-    "report": lambda _, plan: nest.report_page(plan),
     "shortlist": lambda problem, _: api.shortlist(problem, 2),
-    "compare": lambda problem, _: nest.compare(problem),
     "target": lambda problem, _: nest.solve(problem, changes={"search": {"target": "megatron"}}),
 }
 

@@ -105,7 +105,7 @@ def test_bounds_of_nodes_are_below_every_plan_in_them(seed: int) -> None:
         sum(stage.candidate == index for stage in solution.stages) for index in sorted(used, key=instance.pool_of)
     )
     held = []
-    for node in search.nodes():
+    for node in search.nodes(float("inf")):
         decided = node.node
         assert isinstance(decided, PoolNode)
         configuration = decided.configuration
