@@ -302,7 +302,6 @@ def simulate(
             replayed; or what is asked for does not fit it.
     """
     from nest.formulate.fixed_plan import decided_instance
-    from nest.formulate.pools import refuse_pools
     from nest.formulate.problem import carried_problem, naming
     from nest.io import check_writable, write_text
     from nest.plan.check import check as check_plan
@@ -315,7 +314,6 @@ def simulate(
         check_writable(Path(trace), plan)
     disturbed = disturbance(jitter, seed, runs, slow_devices or {})
     read = _feasible(plan, "replay")
-    refuse_pools(read.problem["cluster"], "`nest simulate`")
     with naming(source or plan, "problem"):
         instance = decided_instance(carried_problem(read, plugins), read, plugins)
     report = check_plan(instance, read)

@@ -23,8 +23,6 @@ def plan(problem: dict[str, Any]) -> PlanDocument:
 
 
 ASKED: dict[str, Callable[[dict[str, Any], PlanDocument], Any]] = {
-    "simulate": lambda _, plan: nest.simulate(plan),
-    "explain": lambda _, plan: nest.explain(plan),
     "frontier": lambda _, plan: nest.frontier(plan),
     "sensitivity": lambda _, plan: nest.sensitivity(plan),
     "export": lambda _, plan: nest.export(plan, "dot"),

@@ -159,13 +159,14 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
     links = link_loads(instance, solution, groups) if solution.placement is not None else None
     micro_batches = instance.micro_batches(instance.candidates[solution.stages[0].candidate], solution.replicas)
     assert micro_batches is not None  # It is a plan of the problem.
-    works, hides = [], instance.space.hides(solution.schedule)
+    works: list[StageWork] = []
     copies = copies_of(schedule_of(instance, solution))
     for index, stage in enumerate(solution.stages):
-        candidate = instance.candidates[stage.candidate]
+        candidate, seen = instance.candidates[stage.candidate], instance.at(stage.candidate)
+        hides = seen.space.hides(solution.schedule)
         mode, layers = candidate.mode(stage.recompute), list(stage.layers)
         compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
-        shared = data_parallelism(instance, groups[index], stage, compute)
+        shared = data_parallelism(seen, groups[index], stage, compute)
         own = [(list(chunk), cuts, sides) for home, chunk, cuts, sides in runs if home == index]
         chunks = [chunk for chunk, *_ in own]
         entering, messages, received = [], [], []
@@ -192,9 +193,9 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
             ports = Ports((links.least_time(index),), (0.0,))
         if ports is not None:
             passes = _waiting(passes, ports)
-            shared = evolve(shared, exposed=_exposed_once(instance, shared, ports, time_of(passes), micro_batches))
+            shared = evolve(shared, exposed=_exposed_once(seen, shared, ports, time_of(passes), micro_batches))
         shared = evolve(shared, state=copies * shared.state)
-        works.append(_work(instance, candidate, mode, stage.zero, passes, travel, shared, ports, chunks, entering))
+        works.append(_work(seen, candidate, mode, stage.zero, passes, travel, shared, ports, chunks, entering))
     return tuple(works)
 
 

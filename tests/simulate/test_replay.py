@@ -17,6 +17,7 @@ from nest.simulate.timeline import batch_time, orders_of, run
 from nest.simulate.work import stage_works
 from nest.spec import PlanDocument
 from tests.agreement.problems import random_chunked_problem, random_problem
+from tests.agreement.random_pools import random_pool_problem
 from tests.exporters.random_plans import plans
 from tests.plan.mixed_plans import mixed_plans
 from tests.seeds import seeds
@@ -54,6 +55,14 @@ def test_replays_of_planned_models_hold_together(plan: PlanDocument) -> None:
 def test_replays_of_best_plans_hold_together(seed: int) -> None:
     make = random_chunked_problem if seed % 3 == 0 else random_problem
     plan = nest.solve(make(Random(seed)))
+    if plan.status != "infeasible":
+        check(nest.simulate(plan), plan)
+
+
+@pytest.mark.parametrize("seed", seeds(15, 60))
+def test_replays_on_pools_hold_together(seed: int) -> None:
+    """Each stage with the capacity, the levels and the exposed shares of its own pool."""
+    plan = nest.solve(random_pool_problem(Random(seed)))
     if plan.status != "infeasible":
         check(nest.simulate(plan), plan)
 
