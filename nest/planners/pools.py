@@ -140,7 +140,9 @@ def _split(
     if len(homes) > len(pieces):
         return None
     weights = _relative_work(instance, pieces, along)
-    speeds = numpy.array([1 / max(_seconds(instance.candidates[candidate]), 1e-30) for candidate, _ in homes])
+    speeds = numpy.array(
+        [1 / max(_seconds(instance.candidates[candidate]), numpy.finfo(float).tiny) for candidate, _ in homes]
+    )
     ends = _ends(weights, speeds / speeds.sum())
     starts = [0, *ends[:-1]]
     return [

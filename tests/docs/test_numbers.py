@@ -25,6 +25,7 @@ FIGURES = {
     "nest/report/html/svg.py": "units",
     "nest/spec/device.py": "seconds of a launch",
     "nest/testing/costs.py": "latencies",
+    "plugins/nest-torch/src/nest_torch/parallel/checking.py": "differences of training that a check accepts",
     "nest/testing/planner.py": "latencies",
     "nest/testing/samples.py": "latencies",
     "nest/topologies/infragraph.py": "units",

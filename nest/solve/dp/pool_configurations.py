@@ -175,7 +175,7 @@ class PoolListing:
         replicas = numpy.array([each for each, _ in batches])
         slots = blocks // replicas[:, None]
         stages = numpy.minimum(slots.sum(axis=1), most)
-        together = (slots / numpy.maximum(compute.whole, 1e-300)).sum(axis=1)
+        together = (slots / numpy.maximum(compute.whole, numpy.finfo(float).tiny)).sum(axis=1)
         weights = numpy.array([self._least_weight(schedule, micro_batches) for _, micro_batches in batches])
         fast = weights * numpy.maximum(compute.share / together, compute.longest) <= self.limit
         self.exclusions.slow += int(numpy.maximum(stages - pools + 1, 0)[~fast].sum())

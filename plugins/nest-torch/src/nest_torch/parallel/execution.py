@@ -1,6 +1,7 @@
 """What a check saw: losses and gradients of a plan and of one process, and where they differ."""
 
 from collections.abc import Mapping, Sequence
+from sys import float_info
 from typing import Any
 
 from attrs import frozen
@@ -125,8 +126,8 @@ def _gradients_apart(expected: dict[str, Any], ranks: Sequence[dict[str, Any]], 
 
 
 def _apart(one: float, other: float) -> float:
-    return abs(one - other) / max(abs(other), 1e-30) if one == one else float("inf")
+    return abs(one - other) / max(abs(other), float_info.min) if one == one else float("inf")
 
 
 def _apart_tensors(one: Any, other: Any) -> float:
-    return float((one.double() - other.double()).norm() / other.double().norm().clamp_min(1e-30))
+    return float((one.double() - other.double()).norm() / other.double().norm().clamp_min(float_info.min))
