@@ -9,7 +9,8 @@ from typing import Any
 from attrs import frozen
 
 from benchmarks.scale import piper
-from nest.formulate.instance import build_instance, planner_context
+from nest.formulate.instance import build_instance
+from nest.formulate.planner_context import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.io import structure

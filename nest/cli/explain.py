@@ -22,7 +22,7 @@ def explain(
         [],
         "--only",
         metavar="PART",
-        help="One part: binding, constraints, alternatives or flips; may be repeated. Left out, all of them.",
+        help="One part: binding, constraints, pools, alternatives or flips; may be repeated. Left out, all of them.",
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
     jobs: int | None = typer.Option(

@@ -2,8 +2,8 @@
 
 from random import Random
 
-LARGEST = 1e30
-"""No number of a profile is larger."""
+LARGEST, LEAST = 1e30, 1e-30
+"""Of the numbers of a profile that are not 0."""
 
 
 def occupy(random: Random, problem: dict) -> None:
@@ -35,4 +35,5 @@ def busy_row(random: Random, times: list[float], scale: float) -> list[float]:
         times = [sum(times) / len(times)] * len(times)
     if kind < 0.5:
         return [min(time * scale, LARGEST) for time in times]
-    return [min(time * scale * random.choice([0.0, 1.0, random.random()]), LARGEST) for time in times]
+    rows = [min(time * scale * random.choice([0.0, 1.0, random.random()]), LARGEST) for time in times]
+    return [each if each >= LEAST else 0.0 for each in rows]

@@ -56,7 +56,10 @@ def test_an_infeasible_plan_is_explained_with_exit_code_1(
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(["--only", "costs"], "binding, constraints, alternatives, flips"), (["--time-limit", "0"], "positive number")],
+    [
+        (["--only", "costs"], "binding, constraints, pools, alternatives, flips"),
+        (["--time-limit", "0"], "positive number"),
+    ],
 )
 def test_what_cannot_be_asked_is_told(
     plan: str,

@@ -19,7 +19,7 @@ FOLDERS = sorted(path.parent for path in (REPOSITORY / "plugins").glob("*/pyproj
 ULYSSES = REPOSITORY / "plugins" / "nest-ulysses"
 LONG = ULYSSES / "examples" / "llama-2-7b-on-32-single-gpu-nodes" / "problem.yaml"
 
-ALLOWED = {"hooks", "catalogue", "instance", "graph", "spec", "io", "units", "errors"}
+ALLOWED = {"hooks", "catalogue", "deployment", "instance", "graph", "spec", "io", "units", "errors"}
 """Rooms of nest that a plug-in may import: hooks and below, and no solver."""
 
 CONDUCTOR = {"api"}

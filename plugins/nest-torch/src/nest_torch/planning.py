@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-import nest
+from nest.api import solve
 from nest.errors import InputError
 from nest.graph import OperatorGraph, axis_size
 from nest.spec import PlanDocument
@@ -46,7 +46,7 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
     graph = capture(model, (), keywords=inputs)
     lengths = {axis_size(operator.space, "sequence") for operator in graph.operators}
     training = {"sequence_length": max(lengths), "precision": _precision(model), **problem.get("training", {})}
-    return nest.solve(
+    return solve(
         {
             **problem,
             "nest": 1,
