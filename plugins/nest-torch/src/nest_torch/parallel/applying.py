@@ -12,7 +12,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from nest.deployment import Deployment
 from nest.deployment.deployment import Run
 from nest.errors import InputError
-from nest.formulate.model import load_model
 from nest.graph import OperatorGraph
 from nest.hooks.registry import registry
 from nest.io import structure
@@ -245,7 +244,8 @@ def _graph(model: nn.Module, plan: PlanDocument, blocks: Mapping[str, str], inpu
     """The plan's graph where it was captured of this module; else the module is captured here."""
     problem = structure(plan.problem, Problem)
     if problem.model is not None and all(layer == path for layer, path in blocks.items()):
-        return load_model(problem.model, problem.training, registry())
+        importers = registry().model_importers().values()
+        return next(each for each in importers if each.accepts(problem.model)).load(problem.model, problem.training)
     if inputs is None:
         raise InputError("the plan is not of a captured module, so apply needs example_inputs to see how it is built.")
     return capture(model, (), keywords=stages.named_inputs(model, inputs))
