@@ -1,7 +1,7 @@
 """Plans whose stages lie in several pools: their bounds and their exact solution (PROBLEM.md section 8)."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 import numpy
@@ -112,15 +112,9 @@ class PoolSearch(PoolTables):
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """A node for each number of stages that may beat `limit`, by what of the model its stages can have."""
-        compute = self.compute[tuple(index for index, _ in configuration.members)]
-        room = [self._slots(configuration, index).count for index, _ in configuration.members]
-        least = dict(zip(counts, compute.slowest(room, counts).tolist(), strict=True))
-        limits: dict[int, float] = {}
-        for count in counts:
-            objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
-            if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
-                limits[count] = objective.time_limit(limit, total)
-        pruned["bound from compute"] += len(counts) - len(limits)
+        compute, room = self._compute_of(configuration), self._room(configuration)
+        least = self._least_compute(configuration, counts)
+        limits = self._limits(configuration, counts, least, limit, pruned)
         if not limits:
             return []
         places, longest = range(len(room)), max(limits.values())
@@ -149,24 +143,14 @@ class PoolSearch(PoolTables):
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """One leaf for each number of stages in each pool, with bounds from partitions."""
-        compute = self.compute[tuple(index for index, _ in configuration.members)]
-        room = [self._slots(configuration, index).count for index, _ in configuration.members]
-        slowest = compute.slowest(room, counts)
-        least = dict(zip(counts, slowest.tolist(), strict=True))
-        limits: dict[int, float] = {}
-        for count in counts:
-            objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
-            if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
-                limits[count] = objective.time_limit(limit, total)
-        pruned["bound from compute"] += len(counts) - len(limits)
+        limits = self._limits(configuration, counts, self._least_compute(configuration, counts), limit, pruned)
         if not limits:
             return []
-        quick = list(limits)
         time_limit = max(limits.values())
         members = self.members(configuration, time_limit)
-        leaves, found = [], self._floors(configuration, members, tuple(quick), time_limit)
+        leaves, found = [], self._floors(configuration, members, tuple(limits), time_limit)
         widths = self._widths(configuration)
-        for count in quick:
+        for count in limits:
             of_count = [
                 (self.objective(configuration, count).of(floor), split, floor)
                 for split, floor in found.items()
@@ -181,6 +165,36 @@ class PoolSearch(PoolTables):
             ]
             pruned["memory of a stage, or a stage too slow"] += not of_count
         return leaves
+
+    def _compute_of(self, configuration: Configuration) -> Compute:
+        """What its candidates compute."""
+        return self.compute[tuple(index for index, _ in configuration.members)]
+
+    def _room(self, configuration: Configuration) -> list[int]:
+        """Slots of a replica, by candidate."""
+        return [self._slots(configuration, index).count for index, _ in configuration.members]
+
+    def _least_compute(self, configuration: Configuration, counts: Sequence[int]) -> dict[int, float]:
+        """Seconds that the slowest of so many stages computes at least."""
+        slowest = self._compute_of(configuration).slowest(self._room(configuration), counts)
+        return dict(zip(counts, slowest.tolist(), strict=True))
+
+    def _limits(
+        self,
+        configuration: Configuration,
+        counts: Sequence[int],
+        least: Mapping[int, float],
+        limit: float,
+        pruned: Counter[str],
+    ) -> dict[int, float]:
+        """Most seconds of a stage, for the numbers of stages with which compute lets a plan beat `limit`."""
+        compute, limits = self._compute_of(configuration), dict[int, float]()
+        for count in counts:
+            objective, total = self.objective(configuration, count), compute.total(self.weights(configuration, count))
+            if objective.slowest * least[count] + total <= limit and count <= self.downsets.most_stages:
+                limits[count] = objective.time_limit(limit, total)
+        pruned["bound from compute"] += len(counts) - len(limits)
+        return limits
 
     def _least_slowest(
         self,
