@@ -1,0 +1,1 @@
+"""What a thousand points take by engine, and whether engines and kills leave a trace."""
