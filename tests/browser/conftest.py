@@ -51,5 +51,5 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
 
 @pytest.fixture(scope="session")
 def report_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The report of a plan of `PLANS`, by its name."""
+    """One of `PAGES`, by its name."""
     return partial(written, folder=tmp_path_factory.mktemp("reports"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.plans import PLANS
+from tests.browser.pages import PAGES
 from tests.browser.visit import Visit
 
 _RUN = "() => axe.run(document, {resultTypes: ['violations', 'incomplete']})"
@@ -40,7 +40,7 @@ def violations(shown: Any, axe: str) -> list[str]:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", PAGES)
 def test_breaks_no_rule(
     name: str, dark: bool, axe: str, report_of: Callable[[str], Path], visit: Callable[..., Visit]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.browser.layout import cut_off, faint, overlapping, sticking_out
-from tests.browser.plans import PLANS
+from tests.browser.pages import PAGES
 from tests.browser.visit import Visit
 
 Open = Callable[..., Visit]
@@ -19,7 +19,7 @@ PAPER = 718
 """Width of A4 between margins of 1 cm, in CSS pixels (1/96 inch)."""
 
 
-@pytest.fixture(params=PLANS)
+@pytest.fixture(params=PAGES)
 def page(request: pytest.FixtureRequest, report_of: Callable[[str], Path]) -> Path:
     return report_of(request.param)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.plans import PLANS
+from tests.browser.pages import PAGES
 
 PACKAGED = Path("vnu-jar", "build", "dist", "vnu.jar")
 SECONDS = 240
@@ -54,7 +54,7 @@ def _told(message: dict[str, Any]) -> str:
 
 
 def test_pages_are_valid(checker: Callable[[Sequence[Path]], list[str]], report_of: Callable[[str], Path]) -> None:
-    assert checker([report_of(name) for name in PLANS]) == []
+    assert checker([report_of(name) for name in PAGES]) == []
 
 
 def test_checker_complains(checker: Callable[[Sequence[Path]], list[str]], tmp_path: Path) -> None:

@@ -128,10 +128,11 @@ class _Along:
 
 def _bottom(view: View, along: _Along, bottom: float) -> Iterator[Markup]:
     """What values are called below a panel, those that have room, and the key."""
-    reached = -math.inf
+    reached, edge = -math.inf, along(view.columns[-1]) + 8 + RIGHT
     for column in view.columns:
-        x, label = along(column), view.across_axis.values[column]
+        label = view.across_axis.values[column]
         half = len(label) * 3.4
+        x = min(along(column), edge - half)
         if x - half > reached + 6:
             yield text(x, bottom + 16, label, "tick", "middle")
             reached = x + half
