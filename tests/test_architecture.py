@@ -12,6 +12,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
+MOST_LOADED = {"llama-2-7b-on-64-h100": 220, "measured-layers": 215}
+"""Files of nest that `nest solve` of an example loads at most."""
 LONGEST_OF_VERBS = {"nest/api.py": 820}  # Every verb once, with its docstring.
 
 
@@ -70,6 +72,22 @@ def test_chains_of_imports_stay_short() -> None:
 
 def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize(("example", "most"), MOST_LOADED.items())
+def test_a_solve_loads_what_it_uses(example: str, most: int) -> None:
+    script = (
+        "import sys\n"
+        f"sys.argv = ['nest', 'solve', 'examples/{example}/problem.yaml']\n"
+        "from nest.cli import app\n"
+        "try:\n    app.main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "own = {name: module for name, module in sys.modules.items() if name.partition('.')[0] == 'nest'}\n"
+        "loaded = sorted(name for name, module in own.items() if getattr(module, '__file__', None))\n"
+        f"assert len(loaded) <= {most}, (len(loaded), loaded)\n"
+        "absent = {'networkx', 'ortools', 'pandas', 'jinja2', 'rich'} & set(sys.modules)\n"
+        "assert not absent, absent\n"
+    )
+    _passes(sys.executable, "-c", script)
 
 
 @pytest.mark.parametrize("command", [["--help"], ["solve", "--help"]])

@@ -19,7 +19,7 @@ from nest.exporters.commands import SCRIPT, command
 from nest.exporters.kubernetes_jobs import jobset, pytorchjob
 from nest.exporters.megatron.flags import flag_groups
 from nest.exporters.megatron.notation import given_words
-from nest.exporters.megatron.reading import read_megatron
+from nest.exporters.megatron.reading.read import read_megatron
 from nest.exporters.slurm_job import sbatch
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument

@@ -15,7 +15,7 @@ import nest
 from nest.exporters.megatron.flags import export, transformer_of
 from nest.exporters.megatron.model_flags import feed_forwards
 from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, order_of
-from nest.exporters.megatron.reading import read_megatron
+from nest.exporters.megatron.reading.read import read_megatron
 from nest.formulate.from_flags import start
 from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture_of
