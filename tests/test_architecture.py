@@ -1,6 +1,7 @@
 """The house rules: import law, types, lint, sizes, and what a bare `nest --help` loads."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -101,3 +102,27 @@ def test_help_loads_nothing_heavy(command: list[str]) -> None:
         "assert not heavy, heavy\n"
     )
     _passes(sys.executable, "-c", script)
+
+
+def test_nothing_is_planned_while_tests_are_collected() -> None:
+    """Every process that collects tests runs what modules of tests do when they are imported."""
+    verb = re.compile(r"(nest|api)\.(solve|evaluate|explain|frontier|compare|recommend|sweep)\(")
+    planned = []
+    for path in [*(REPOSITORY / "tests").rglob("*.py"), *(REPOSITORY / "plugins").glob("*/tests/**/*.py")]:
+        text = path.read_text()
+        if any(line[:1].strip() and verb.search(line) for line in text.splitlines()):
+            statements = [each for each in ast.parse(text).body if isinstance(each, (ast.Assign, ast.AnnAssign))]
+            planned += [f"{path}: {ast.unparse(each)}" for each in statements if _called(each, verb)]
+    assert not planned
+
+
+def _called(statement: ast.stmt, verb: re.Pattern[str]) -> bool:
+    """Whether a statement calls what `verb` matches, but in functions that it makes."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Call) and verb.match(ast.unparse(node)):
+            return True
+        if not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return False

@@ -100,7 +100,7 @@ def test_printed_arguments_say_what_flags_say(problem: dict[str, Any]) -> None:
     assert logged.notes == ()
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(problems(), st.sampled_from(["megatron_flags.sh", "megatron_args.yaml"]))
 def test_flags_say_the_plan(tmp_path_factory: pytest.TempPathFactory, problem: dict[str, Any], name: str) -> None:
     plan = nest.evaluate(problem)
