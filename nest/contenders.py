@@ -97,7 +97,7 @@ def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level,
     """The instance on another network; only the candidates that the plan uses are priced anew."""
     cluster, candidates = evolve(instance.cluster, levels=levels), list(instance.candidates)
     if formulation.pricing is not None and formulation.classes is not None:
-        pricing = evolve(formulation.pricing, cluster=cluster)
+        pricing = formulation.pricing.on(cluster, formulation.pricing.device)
         for index in {stage.candidate for stage in solution.stages}:
             block = formulation.sharded[index]
             candidates[index] = candidate(candidates[index].name, block, formulation.classes, pricing)

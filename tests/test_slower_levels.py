@@ -18,7 +18,7 @@ from nest.report.text.summary import summary
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL
 from nest.whatif.parameters import bandwidths
-from nest.whatif.solver import time_on
+from nest.whatif.solver import Solver
 from tests.agreement.problems import random_problem
 from tests.oracle.check import plan_of
 from tests.oracle.price import price
@@ -176,7 +176,8 @@ def test_all_of_a_model_that_depends_on_the_network_is_priced_anew(name: str) ->
     instance, formulation = formulate(problem, known)
     found = slower_times(instance, formulation, solution_of(instance, plan))
     changed = [
-        time_on(each.changed(problem, each.value * LEFT), plan, known) for each in bandwidths(problem.cluster, known)
+        Solver(known).time_on(each.changed(problem, each.value * LEFT), plan)
+        for each in bandwidths(problem.cluster, known)
     ]
     assert list(found) == pytest.approx(changed, rel=AGREEMENT)
     assert max(found) > (plan.batch_time or 0.0) * (1 + AGREEMENT)
@@ -207,7 +208,7 @@ def test_a_model_whose_plan_needs_the_last_per_cents_of_a_level_says_so() -> Non
     problem = structure(plan.problem, Problem)
     rack = bandwidths(problem.cluster, registry())[1]
     changed = rack.changed(problem, rack.value * LEFT)
-    assert time_on(changed, plan, registry()) == pytest.approx(found["plan_batch_time"], rel=AGREEMENT)
+    assert Solver().time_on(changed, plan) == pytest.approx(found["plan_batch_time"], rel=AGREEMENT)
     best = nest.solve(changed)
     assert best.batch_time is not None
     assert best.batch_time <= found["batch_time"] * (1 + AGREEMENT)

@@ -11,7 +11,8 @@ from nest.errors import InputError
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.partition import branched_regions, inseparable_operators
-from nest.formulate.price import Formulation, Pricing, candidate
+from nest.formulate.price import Formulation, candidate
+from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded_graphs
 from nest.graph import Block, OperatorGraph
@@ -123,6 +124,48 @@ def from_model(
         classes=layers,
         pricing=pricing,
         complete=len(priced) == len(blocks),
+    )
+
+
+def repriced(
+    known: Formulation,
+    cluster: Cluster,
+    device: DeviceSpec,
+    progress: Callable[[SearchProgress], None] | None,
+    deadline: Deadline,
+) -> Formulation:
+    """A model that is priced on another network of the same shape, or another device: its graphs stay as they are.
+
+    Args:
+        known: the model, whole, as it is priced with strategies and models of cost that read no more of the cluster
+            than its shape.
+        cluster: devices and network.
+        device: the accelerator.
+        progress: told now and then which share of the candidates is priced.
+        deadline: until when candidates are priced.
+
+    Raises:
+        NoPlanYet: the time is up before anything could be priced.
+    """
+    before, layers = known.pricing, known.classes
+    assert before is not None
+    assert layers is not None
+    pricing, network_alone = before.on(cluster, device), device == before.device
+    every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
+
+    def price(block: Block) -> Candidate:
+        its = every[id(block)]
+        if network_alone and pricing.knows(block, layers, before):
+            return its
+        return candidate(its.name, block, layers, pricing, its if network_alone else None)
+
+    priced = _priced(known.sharded, price, progress, deadline)
+    return evolve(
+        known,
+        candidates=tuple(priced.values()),
+        sharded=tuple(known.sharded[index] for index in priced),
+        pricing=pricing,
+        complete=len(priced) == len(known.sharded),
     )
 
 

@@ -8,7 +8,8 @@ from attrs import frozen
 
 from nest.errors import InputError
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing
-from nest.formulate.price import Formulation, Pricing, priced_layers
+from nest.formulate.price import Formulation
+from nest.formulate.pricing import Pricing, priced_layers
 from nest.formulate.recompute import recompute_modes
 from nest.graph import Block
 from nest.hooks.registry import Registry

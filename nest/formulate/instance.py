@@ -10,7 +10,7 @@ from attrs import evolve
 from nest.catalogue import optimizer, precision
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors
-from nest.formulate.candidates import from_model, from_profile, on_pools
+from nest.formulate.candidates import from_model, from_profile, on_pools, repriced
 from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
@@ -116,7 +116,11 @@ def formulate(
         else:
             from nest.formulate.priced_models import pricing_key
 
-            formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price)
+            def again(known: Formulation) -> Formulation:
+                assert device is not None  # A key without one is like no other.
+                return repriced(known, cluster, device, progress, deadline or Deadline())
+
+            formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price, again)
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
     limits = limits if limits is None else limits_on(limits, cluster)
     instance = Instance(

@@ -15,7 +15,7 @@ from nest.instance import Array, Overheads, RecomputeMode
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
 if TYPE_CHECKING:
-    from nest.formulate.price import Pricing
+    from nest.formulate.pricing import Pricing
 
 IN_PLACE = "all_reduce"
 """The kind of call that leaves its result where its operand was."""
@@ -104,12 +104,14 @@ class ExtraMemory:
         framework: bytes of the driver and of libraries.
         buffers: bytes that communication between blocks fills and empties.
         gathered: bytes of weights and gradients that a stage with ZeRO 3 holds whole.
+        data: names of the tensors that come with the data.
     """
 
     fragmentation: float
     framework: float
     buffers: float
     gathered: float
+    data: frozenset[str] = frozenset()
 
 
 def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing") -> ExtraMemory:
@@ -139,7 +141,8 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing"
     # Fewer than four blocks are stages or replicas, but not both.
     groups = len(_axes(block)) + several + (blocks >= 4)
     framework = overheads.context + groups * overheads.communicator
-    return ExtraMemory(overheads.fragmentation, framework, buffers, gathered)
+    data = external_inputs([row.operator for layer in layers for row in layer.rows])
+    return ExtraMemory(overheads.fragmentation, framework, buffers, gathered, data)
 
 
 def _axes(block: Block) -> set[str]:
@@ -209,9 +212,9 @@ def modes(
             front is kept too; it counts as inputs of the stage, whether it lies inside a block or not.
         extra: what the layers need beside what their operators save and work on.
     """
-    data = external_inputs([row.operator for layer in layers for row in layer.rows])
     entering = max((layer.passing for layer in layers), default=0.0)
-    key = ("costs", entering, frozenset(data))
+    data = extra.data
+    key = ("costs", entering, data)
     costs = [
         dict(layer.once(key, partial(_layer_costs, layer, again, pricing, data, entering)))
         for layer, again in zip(layers, repeated, strict=True)
@@ -275,38 +278,71 @@ def _mode(
     )
 
 
+@frozen
+class _Held:
+    """What the parts of a layer hold in a recompute mode, and what is recomputed; the network decides none of it.
+
+    Attributes:
+        again: names of the operators that run again.
+        first: of each part, as `PartCosts` has it.
+        more: of each part.
+        peak: of each part.
+        buffers: of each part.
+    """
+
+    again: frozenset[str]
+    first: Sequence[float]
+    more: Sequence[float]
+    peak: Sequence[float]
+    buffers: Sequence[float]
+
+
 def _layer_costs(
-    layer: PricedLayer, repeated: bool, pricing: "Pricing", data: Collection[str], entering: float
+    layer: PricedLayer, repeated: bool, pricing: "Pricing", data: frozenset[str], entering: float
 ) -> LayerCosts:
     """For each mode what the parts of a layer, perhaps a `repeated` transformer block, take and save.
 
-    Transient are the largest working set of an operator and, when operators are recomputed, all they save.
     `data` are names of the tensors that come with the data, and at most `entering` bytes enter a stage which begins
     inside a layer.
+    """
+    selective = pricing.training.selective
+    every = layer.once_everywhere(("held", entering, data), partial(_held, layer, repeated, selective, data, entering))
+    costs: LayerCosts = {}
+    for mode, held in every.items():
+        extra = layer.seconds(Direction.FORWARD, pricing.timing, held.again)
+        busy = layer.ports(Direction.FORWARD, len(pricing.cluster.levels), held.again)
+        rows = zip(extra, held.first, held.more, held.peak, held.buffers, busy, strict=True)
+        costs[mode] = [PartCosts(*row) for row in rows]
+    return costs
+
+
+def _held(
+    layer: PricedLayer, repeated: bool, selective: Sequence[str], data: Collection[str], entering: float
+) -> dict[str, _Held]:
+    """By mode, what the parts of a layer hold.
+
+    Transient are the largest working set of an operator and, when operators are recomputed, all they save.
     """
     operators = [row.kept for row in layer.rows]
     sizes = tensor_bytes(operators)
     working = working_sets(layer.rows)
-    costs: LayerCosts = {}
-    for mode, saved in recompute_modes(operators, pricing.training.selective, repeated, data).items():
+    largest = [
+        max((working[row.operator.name] for row in part), key=lambda each: each.bytes, default=NO_WORK)
+        for part in layer.parts
+    ]
+    every: dict[str, _Held] = {}
+    for mode, saved in recompute_modes(operators, selective, repeated, data).items():
         names = frozenset(operator.name for operator in saved.again)
-        extra = layer.seconds(Direction.FORWARD, pricing.timing, names)
         transient = saved.restored_bytes(sizes)
         if mode != STAGE:
             transient += sum(row.cost.saved for row in layer.rows if row.operator.name in names)
         # One micro-batch's inputs of a stage that begins inside a layer, whichever of its layers is at work; the
         # others' are stashed inputs.
         transient += entering if mode in {WHOLE, STAGE} else 0.0
-        largest = [
-            max((working[row.operator.name] for row in part), key=lambda each: each.bytes, default=NO_WORK)
-            for part in layer.parts
-        ]
         first, more = (_saved(layer, saved, sizes, one) for one in (True, False))
         peaks = [transient + each.bytes for each in largest]
-        buffers = [each.buffers for each in largest]
-        busy = layer.ports(Direction.FORWARD, len(pricing.cluster.levels), names)
-        costs[mode] = [PartCosts(*row) for row in zip(extra, first, more, peaks, buffers, busy, strict=True)]
-    return costs
+        every[mode] = _Held(names, first, more, peaks, [each.buffers for each in largest])
+    return every
 
 
 def _saved(layer: PricedLayer, saved: SavedTensors, sizes: dict[str, float], one: bool) -> list[float]:

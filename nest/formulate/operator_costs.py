@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
-from functools import cached_property
 from math import prod
 from typing import Any, TypeVar
 
@@ -184,18 +183,26 @@ class PricedLayer:
     rows: tuple[PricedOperator, ...]
     parts: tuple[tuple[PricedOperator, ...], ...]
     passing: float = 0.0
+    _everywhere: dict[Hashable, Any] = field(factory=dict, repr=False, eq=False)
     _known: dict[Hashable, Any] = field(factory=dict, init=False, repr=False, eq=False)
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` finds of this layer, computed once: candidates share layers."""
-        if key not in self._known:
-            self._known[key] = compute()
-        value: T = self._known[key]
-        return value
+        return _once(self._known, key, compute)
 
-    @cached_property
+    def once_everywhere(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` finds of this layer whatever the network is, computed once."""
+        return _once(self._everywhere, key, compute)
+
+    def on_another_network(self, rows: Sequence[PricedOperator]) -> "PricedLayer":
+        """The layer with the times of its operators on another network."""
+        now = {id(before): row for before, row in zip(self.rows, rows, strict=True)}
+        parts = tuple(tuple(now[id(row)] for row in part) for part in self.parts)
+        return PricedLayer(tuple(rows), parts, self.passing, self._everywhere)
+
+    @property
     def _precedence(self) -> tuple[tuple[int, int], ...]:
-        return precedence([row.operator for row in self.rows])
+        return self.once_everywhere("precedence", lambda: precedence([row.operator for row in self.rows]))
 
     def seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None = None) -> list[float]:
         """Seconds of each part; they add up to the layer's, and share it in proportion to their operators' times.
@@ -241,9 +248,12 @@ class PricedLayer:
             result = [seconds + own for seconds, own in zip(result, shares(added, sent), strict=True)]
         return result
 
-    @cached_property
+    @property
     def alone(self) -> "PricedLayer":
         """The layer if its collectives took no time."""
+        return self.once_everywhere("alone", self._alone)
+
+    def _alone(self) -> "PricedLayer":
         rows = {id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0)) for row in self.rows}
         parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
         return PricedLayer(tuple(rows.values()), parts)
@@ -264,6 +274,13 @@ class PricedLayer:
             )
             for part in self.parts
         ]
+
+
+def _once(known: dict[Hashable, Any], key: Hashable, compute: Callable[[], T]) -> T:
+    if key not in known:
+        known[key] = compute()
+    value: T = known[key]
+    return value
 
 
 def shares(whole: float, weights: Sequence[float]) -> list[float]:

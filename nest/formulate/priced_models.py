@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from attrs import asdict, define, evolve, field
+from attrs import asdict, define, evolve, field, frozen
 
 from nest.formulate.price import Formulation
 from nest.formulate.shard import micro_batches
 from nest.hooks.guard import Guarded
 from nest.hooks.registry import Registry
-from nest.instance import Cluster, CollectiveModel
+from nest.instance import Cluster, CollectiveModel, Level
 from nest.spec import DeviceSpec, Problem
 
 MOST = 4
@@ -18,17 +18,55 @@ UNPRICED = ("global_batch", "memory_margin", "memory_risk", "schedule", "tokens"
 """What `training` says of plans and not of layers: sizes of micro-batches follow from some of it, and are compared."""
 
 
+@frozen
+class PricingKey:
+    """All that decides what the layers of a problem with a model cost, to be compared with `==`.
+
+    Attributes:
+        model: the model and how it is trained, sharded and priced.
+        cluster: devices and network.
+        device: the accelerator; None: the problem names none.
+        builtin: whether none but strategies and models of cost of nest read any of it.
+    """
+
+    model: tuple[object, ...]
+    cluster: Cluster
+    device: DeviceSpec | None
+    builtin: bool
+
+    def is_repriced(self, other: "PricingKey") -> bool:
+        """Whether graphs of `other` serve this one: built-in strategies read no more of a cluster than its shape."""
+        if not self.builtin or self.device is None or other.device is None or self.model != other.model:
+            return False
+        return _shape(self.cluster) == _shape(other.cluster)
+
+
+def _shape(cluster: Cluster) -> Cluster:
+    """The cluster but for what its network can do."""
+    bare = (Level(level.name, level.fanout, 1.0, 0.0) for level in cluster.levels)
+    return evolve(cluster, levels=tuple(bare))
+
+
 @define(eq=False)
 class PricedModels:
     """Models as they were priced with one registry, those used last."""
 
-    _known: list[tuple[tuple[object, ...], Formulation]] = field(factory=list, init=False)
+    _known: list[tuple[PricingKey, Formulation]] = field(factory=list, init=False)
 
-    def of(self, key: tuple[object, ...], price: Callable[[], Formulation]) -> Formulation:
-        """What was priced with this key before, or else `price()`, kept where it is complete."""
+    def of(
+        self, key: PricingKey, price: Callable[[], Formulation], again: Callable[[Formulation], Formulation]
+    ) -> Formulation:
+        """What was priced with this key before, or else is priced now and kept where it is complete.
+
+        Args:
+            key: of what is wanted.
+            price: prices it from the beginning.
+            again: prices it from what differs by the network or the device alone.
+        """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:
-            found = key, price()
+            alike = next((each for each in reversed(self._known) if key.is_repriced(each[0])), None)
+            found = key, price() if alike is None else again(alike[1])
         else:
             self._known.remove(found)
         if found[1].complete:
@@ -39,7 +77,7 @@ class PricedModels:
 
 def pricing_key(
     problem: Problem, registry: Registry, cluster: Cluster, device: DeviceSpec | None, collectives: CollectiveModel
-) -> tuple[object, ...]:
+) -> PricingKey:
     """All that decides what the layers of a problem with a model cost, to be compared with `==`.
 
     Raises:
@@ -50,10 +88,11 @@ def pricing_key(
     read = (registry.model_importers(), registry.strategies(), *models)
     pricing = (each for registered in read for each in registered.values())
     # Built-ins read nothing of it, nor how much memory there is; plug-ins, which are guarded, may.
-    if not any(isinstance(each, Guarded) for each in pricing):
+    builtin = not any(isinstance(each, Guarded) for each in pricing)
+    if builtin:
         training = {name: value for name, value in training.items() if name not in UNPRICED}
         cluster = evolve(cluster, memory=1.0, reserve=0.0, margin=0.0, error=None, time_error=None, device_memory=1.0)
-    return (
+    model = (
         problem.model,
         training,
         micro_batches(problem),
@@ -61,7 +100,6 @@ def pricing_key(
         problem.decided,
         (problem.search.granularity, problem.search.mixed),
         (problem.costs, problem.layer_times),
-        cluster,
-        device,
         id(collectives),
     )
+    return PricingKey(model, cluster, device, builtin)

@@ -10,7 +10,7 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Schedule, Solution, chunks_of
 from nest.solve import dp
-from nest.solve.dp import TooManyCuts
+from nest.solve.dp import SearchCache, TooManyCuts
 from nest.solve.effort import Deadline
 from nest.solve.search import Progress
 
@@ -25,6 +25,7 @@ def solve(
     runner_up: bool = True,
     besides: Sequence[Solution] = (),
     simpler_within: float | None = None,
+    cache: SearchCache | None = None,
 ) -> Result:
     """The plan of least step time, proved optimal; or the best found with its bound; or why there is none.
 
@@ -49,6 +50,7 @@ def solve(
             runner_up=runner_up,
             besides=besides,
             simpler_within=simpler_within,
+            cache=cache,
         )
     except TooManyCuts as refused:
         met = refused.answer

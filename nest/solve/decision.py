@@ -59,7 +59,11 @@ def simplified(
 
 
 def solve_beside(
-    instance: Instance, deadline: Deadline, known: tuple[Solution, float] | None, simpler_within: float | None
+    instance: Instance,
+    deadline: Deadline,
+    known: tuple[Solution, float] | None,
+    simpler_within: float | None,
+    cache: dp.SearchCache | None = None,
 ) -> tuple[Result, bool]:
     """What `nest.solve.solver.solve` answers, but for a runner-up, and whether it is the first of the fastest plans.
 
@@ -71,6 +75,7 @@ def solve_beside(
         deadline: when the search ends.
         known: a plan of the instance, with its step time in seconds; None: no plan is known.
         simpler_within: as `nest.solve.dp.solve` has it.
+        cache: of problems searched before; None: none is kept.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -78,7 +83,7 @@ def solve_beside(
     """
     if instance.network is None and instance.pools is None and not instance.space.direct:
         try:
-            first = dp.solve(instance, deadline, known=known, preferred=False, runner_up=False)
+            first = dp.solve(instance, deadline, known=known, preferred=False, runner_up=False, cache=cache)
         except dp.TooManyCuts:
             pass
         else:

@@ -35,6 +35,7 @@ def solve(
         from nest.solve.dp.pool_solver import solve as solve_on_pools
 
         options.pop("preferred", None)  # Ties are broken the same way whatever is known.
+        options.pop("cache", None)
         return solve_on_pools(instance, time_limit, progress, known=known, **options)
     if instance.network is not None:
         from nest.solve.placement.search import solve as solve_on_network

@@ -12,7 +12,7 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
 from nest.whatif.outcome import EACH_STAGE, Outcome, decided, outcome
 from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
-from nest.whatif.solver import Solver, time_on
+from nest.whatif.solver import Solver
 
 PRECISION = 0.01
 """A breakpoint lies between two values that differ by at most this share."""
@@ -251,7 +251,7 @@ class _Search:
         if plan.status == "infeasible":
             return None
         try:
-            return time_on(self.sweep.parameter.changed(self.problem, value), plan, self.solver.plugins)
+            return self.solver.time_on(self.sweep.parameter.changed(self.problem, value), plan)
         except InputError:
             return None
 

@@ -246,8 +246,10 @@ class _Alike:
     cluster: Cluster | None = None
     _kept: dict[object, Formulation] = field(factory=dict)
 
-    def of(self, key: object, price: Callable[[], Formulation]) -> Formulation:
-        """What was priced of a cluster alike (`nest.formulate.priced_models.PricedModels`), or else `price()`."""
+    def of(
+        self, key: object, price: Callable[[], Formulation], again: Callable[[Formulation], Formulation]
+    ) -> Formulation:
+        """What was priced of a cluster alike, or else `price()`; arguments as of `PricedModels.of`."""
         assert self.cluster is not None
         alike = self._key(self.cluster) if self.widths else self.cluster
         if alike not in self._kept:

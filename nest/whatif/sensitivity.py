@@ -12,7 +12,7 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.outcome import plan_label
 from nest.whatif.parameters import Parameter, parameters
-from nest.whatif.solver import Solver, problem_of, time_on
+from nest.whatif.solver import Solver, problem_of
 
 FACTORS = (0.5, 0.8, 1.25, 2.0)
 """What each number is multiplied by: a fifth less and its inverse, half and twice."""
@@ -93,7 +93,7 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
         changed = parameter.changed(problem, value)
     except InputError:  # Such as a batch below the smallest micro-batch: no plan has it.
         return Response(parameter.name, parameter.unit, value, factor, None, None, None, changed=False)
-    same_plan_time = time_on(changed, plan, solver.plugins)
+    same_plan_time = solver.time_on(changed, plan)
     best = _best(plan, changed, parameter, factor, same_plan_time, solver)
     time = None if best is None else best.batch_time
     stays = time is None or (same_plan_time is not None and same_plan_time <= time * (1 + AGREEMENT))

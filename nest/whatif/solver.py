@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import copy
 from json import dumps
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -22,21 +23,17 @@ from nest.whatif.parameters import with_memory
 from nest.whatif.starts import Starts, decided_on
 
 
-def time_on(problem: Problem, plan: PlanDocument, known: Registry) -> float | None:
-    """Batch time, seconds, of a plan's decisions on another problem; None: they do not fit, or are none of its plans.
-
-    Args:
-        problem: self-contained: the plan's own with something else in it.
-        plan: any plan with decisions.
-        known: registered strategies and the like.
-    """
-    try:
-        instance = decided_instance(problem, plan, known)
-    except InputError:
-        return None
+def _time_of(instance: Instance, plan: PlanDocument) -> float | None:
+    """Step time, seconds, of a plan's decisions on an instance; None: they do not fit, or are none of its plans."""
     decided = decided_on(instance, plan, permitted=plan.lower_bound is not None)
     return None if decided is None else decided[1].batch_time
 
+
+if TYPE_CHECKING:
+    from nest.solve.dp import SearchCache
+
+MOST_INSTANCES = 4
+"""Instances kept: both ends of a stretch, and what lies between."""
 
 Progress = Callable[[str, int], None]
 """Called with what is being asked and how many solves were done before."""
@@ -75,6 +72,8 @@ class Solver:
         self._within: dict[str, list[_Limits]] = {}
         self._starts = Starts()
         self._priced = PricedModels()
+        self._instances: dict[str, Instance] = {}
+        self._searched: list[SearchCache] = []  # One, made by the first search.
 
     def afresh(self) -> "Solver":
         """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices."""
@@ -103,6 +102,20 @@ class Solver:
         self._known.setdefault(canonical(problem), plan)
         if plan.batch_time is not None:
             self._starts.keep(plan)
+
+    def time_on(self, problem: Problem, plan: PlanDocument) -> float | None:
+        """Step time, seconds, of a plan's decisions on another problem; None: they do not fit, or are none of its.
+
+        Args:
+            problem: self-contained: the plan's own with something else in it.
+            plan: any plan with decisions.
+        """
+        try:
+            if plan.lower_bound is None:  # What nobody searched need not be among what is searched.
+                return _time_of(decided_instance(problem, plan, self.plugins), plan)
+            return _time_of(self._instance(problem), plan)
+        except InputError:
+            return None
 
     def within(
         self,
@@ -138,12 +151,17 @@ class Solver:
         return plan
 
     def _solved(self, problem: Problem, start: PlanDocument | None) -> PlanDocument | None:
+        from nest.solve.dp import SearchCache
         from nest.solve.solver import solve
 
+        if not self._searched:
+            self._searched.append(SearchCache())
         try:
-            instance = build_instance(problem, self.plugins, priced=self._priced)
+            instance = self._instance(problem)
             known, preferred = self._begun(instance, start)
-            result = solve(instance, self.time_limit, known=known, preferred=preferred, runner_up=False)
+            result = solve(
+                instance, self.time_limit, known=known, preferred=preferred, runner_up=False, cache=self._searched[0]
+            )
         except InputError:  # No list of choices allows it, or the cluster cannot be: an answer, too.
             return None
         if result.solution is None:
@@ -151,6 +169,21 @@ class Solver:
         plan = solved_document(instance, None, result, problem, self.plugins)
         self._starts.keep(plan)
         return plan
+
+    def _instance(self, problem: Problem) -> Instance:
+        """The instance of a problem; the latest are kept, as plans are priced on what is searched next.
+
+        Raises:
+            InputError: as `build_instance`.
+        """
+        key = canonical(problem)
+        found = self._instances.pop(key, None)
+        if found is None:
+            found = self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced))
+        self._instances[key] = found
+        if len(self._instances) > MOST_INSTANCES:
+            del self._instances[next(iter(self._instances))]
+        return found
 
     def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
         """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.

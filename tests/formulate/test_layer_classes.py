@@ -9,7 +9,8 @@ from attrs import evolve
 
 from nest.catalogue import device, optimizer, precision
 from nest.formulate.layer_classes import LayerClasses, layer_classes
-from nest.formulate.price import Pricing, candidate
+from nest.formulate.price import candidate
+from nest.formulate.pricing import Pricing
 from nest.formulate.shard import compose
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import StrategyContext

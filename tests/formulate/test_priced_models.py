@@ -12,8 +12,10 @@ from nest.formulate.priced_models import PricedModels, pricing_key
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.instance import Candidate, Instance
-from nest.spec import LevelSpec, Problem
+from nest.spec import LevelSpec, Overlap, Problem, Search
 from nest.strategies.tp import TensorParallelism
+from tests.bare_devices import bare
+from tests.formulate.conftest import EXPERTS, NODES
 
 Build = Callable[..., Problem]
 
@@ -31,7 +33,7 @@ SAME: list[Mapping[str, Any]] = [
     {"constraints": ("tp <= 2",)},
 ]
 OTHER: list[Mapping[str, Any]] = [
-    {"cluster": {"levels": SLOWER}},
+    {"cluster": {"levels": (SLOWER[0], evolve(SLOWER[1], fanout=4))}},
     {"training": {"precision": "fp16"}},
     {"training": {"micro_batch": (2,)}},
     {"training": {"trainable": ("head",)}},
@@ -56,6 +58,46 @@ def test_instances_are_as_if_priced_alone(problem: Build, changed: Mapping[str, 
     assert same(found, build_instance(asked, known))
     shared = all(mine is its for mine, its in zip(first.candidates, found.candidates, strict=False))
     assert shared == (changed in SAME)
+
+
+PAIRS = (evolve(NODES[0], fanout=2), evolve(NODES[1], fanout=4))
+
+NETWORKS: list[tuple[Mapping[str, Any], int]] = [
+    ({"levels": (PAIRS[0], evolve(PAIRS[1], bandwidth=20e9))}, 1),
+    ({"levels": (evolve(PAIRS[0], bandwidth=100e9), PAIRS[1])}, 0),
+    ({"levels": (evolve(PAIRS[0], latency=1e-5), evolve(PAIRS[1], bandwidth=20e9))}, 0),
+    ({"device": evolve(bare("a100-sxm-80g"), memory_bandwidth=1e12)}, -1),
+]
+"""What is otherwise of the cluster, and the innermost level that costs something else; -1: nothing costs the same."""
+
+
+@pytest.mark.parametrize(("changed", "level"), NETWORKS, ids=str)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {},
+        {"search": Search(granularity="operator")},
+        {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2)}},
+        {"training": {"selective": ("attention",), "overlap": Overlap(tensor=True, experts=True)}},
+    ],
+    ids=["layers", "operators", "experts", "overlap"],
+)
+def test_another_network_prices_what_its_levels_change(
+    problem: Build, changed: Mapping[str, Any], level: int, rest: Mapping[str, Any]
+) -> None:
+    """As if priced alone; and blocks that no changed level joins are not priced again."""
+    known, priced = registry(), PricedModels()
+    first = build_instance(problem(cluster={"levels": PAIRS}, **rest), known, priced=priced)
+    asked = problem(cluster={"levels": PAIRS, **changed}, **rest)
+    found = build_instance(asked, known, priced=priced)
+    assert same(found, build_instance(asked, known))
+    capacities = (1, *first.cluster.capacities)
+    for mine, its in zip(first.candidates, found.candidates, strict=True):
+        assert mine is its or level == -1 or mine.width > capacities[level]
+        assert mine is not its or level >= 0
+    kept = [mine is its for mine, its in zip(first.candidates, found.candidates, strict=True)]
+    assert any(kept) == (level >= 0)
+    assert not all(kept)
 
 
 def test_what_plug_ins_read_is_not_guessed(problem: Build) -> None:

@@ -1,5 +1,6 @@
 """Plans of several chunks a stage, of any sizes and wherever they lie: the search against every plan there is."""
 
+from itertools import islice
 from random import Random
 
 import numpy
@@ -10,15 +11,16 @@ from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
+from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.chunk_bounds import LeanUnits
+from nest.solve.dp.chunk_bounds import LeanUnits, lean_units
 from nest.solve.dp.chunks import ChunkSearch
-from nest.solve.dp.configurations import configurations
+from nest.solve.dp.listing import configurations
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
 from tests.seeds import seeds
 from tests.small_instances import cluster, instance
-from tests.solve.every_plan import Odd, fastest, fits
+from tests.solve.every_plan import Odd, fastest, fits, plans
 from tests.solve.test_parts import tightened, weights
 
 
@@ -91,6 +93,8 @@ def chunked_problem(random: Random) -> Instance:
         rank_orders=("pp-inner",),
         global_batch=random.choice([4, 8]),
         exposed=random.choice([1.0, 0.3]),
+        exposed_often=random.choice([None, 0.05, 0.7]),
+        hiding=random.choice([False, True]),
         hidden_messages=random.choice([(), ("odd",)]),
         constraints=random.choice([(), ("pp == 2",), ("pp == 3",)]),
         blocks=tuple(joined if ends else blocks),
@@ -134,6 +138,35 @@ def test_bounds_ahead_of_patterns_leave_the_fastest_plan(seed: int) -> None:
     for configuration in held:
         assert search.before_patterns(configuration, count).bound <= least * (1 + 1e-9)
         assert search.holds_units(configuration, count, least * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("seed", seeds(20, of=300, first=5000))
+def test_stages_take_what_their_units_do_at_least(seed: int) -> None:
+    problem = chunked_problem(Random(seed))
+    splits, bounds = Splits(problem), FirstBounds(problem)
+    possible, _ = configurations(problem, len(problem.graph.layers), splits.counts)
+    lean = {
+        (each.replicas, choice): lean_units(bounds, splits, evolve(each, members=((0, (choice,)),)))
+        for each in possible
+        for choice in each.choices
+    }
+    if not lean or len(splits.units) <= 2:
+        return
+    inner = [[unit for unit in run.units if unit not in (splits.units[0], splits.units[-1])] for run in splits.runs]
+    column = {unit: index for index, run in enumerate(filter(None, inner)) for unit in run}
+    for plan in islice(plans(problem), 500):
+        for stage, priced in zip(plan.stages, evaluate(problem, plan).stages, strict=True):
+            units = lean.get((plan.replicas, Choice(stage.recompute, stage.zero)))
+            if units is None:
+                continue
+            least = sum(
+                units.ends[0, 0, 0 if unit == splits.units[0] else 1]
+                if unit in (splits.units[0], splits.units[-1])
+                else units.seconds[0, column[unit]]
+                for unit in splits.units
+                if set(unit) <= set(stage.layers)
+            )
+            assert least <= (priced.compute + priced.recompute + priced.sharding) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", seeds(3, of=100, first=1200))

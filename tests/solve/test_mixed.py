@@ -13,7 +13,8 @@ from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
-from nest.solve.dp.configurations import Tally, mixed_configurations
+from nest.solve.dp.configurations import Tally
+from nest.solve.dp.listing import mixed_configurations
 from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.placement import offsets
 from nest.solve.dp.rules import Exclusions

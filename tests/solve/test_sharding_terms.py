@@ -19,7 +19,8 @@ from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.configurations import configurations
+from nest.solve.dp.listing import configurations
+from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
 from tests.seeds import seeds
@@ -145,9 +146,10 @@ def test_the_screen_leaves_every_plan_that_is_worth_it(seed: int, constraints: t
     plans = [(each, evaluate(problem, each)) for each in every_plan(problem)]
     plans = [(each, priced) for each, priced in plans if priced.fits]
     limit = median([priced.batch_time for _, priced in plans]) if plans else 1.0
-    possible, _ = configurations(problem, LAYERS, Splits(problem).counts, limit=limit, bounds=FirstBounds(problem))
+    tables = ScreenTables(problem, FirstBounds(problem))
+    possible, _ = configurations(problem, LAYERS, Splits(problem).counts, limit=limit, tables=tables)
     listed = {
-        (each.rank_order, each.replicas, count, choice)
+        (each.rank_order, each.replicas, count, choice): each.bound
         for each in possible
         for count in each.stage_counts
         for choice in each.choices
@@ -157,4 +159,6 @@ def test_the_screen_leaves_every_plan_that_is_worth_it(seed: int, constraints: t
         if priced.batch_time <= limit and (not constraints or len(zeros) == 1):
             for stage in plan.stages:
                 choice = Choice(stage.recompute, stage.zero)
-                assert (plan.rank_order, plan.replicas, len(plan.stages), choice) in listed
+                bound = listed[plan.rank_order, plan.replicas, len(plan.stages), choice]
+                assert bound is not None
+                assert bound <= priced.batch_time * (1 + 1e-9)

@@ -8,7 +8,8 @@ import pytest
 
 from nest.catalogue import library_models, optimizer, precision
 from nest.formulate.layer_classes import layer_classes
-from nest.formulate.price import Pricing, candidate
+from nest.formulate.price import candidate
+from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import recompute_modes, tensor_bytes
 from nest.graph import Block, Communication, Operator, OperatorGraph, Routing
 from nest.hooks.protocols import OperatorCost, StrategyContext

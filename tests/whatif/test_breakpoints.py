@@ -10,7 +10,7 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
 from nest.whatif.breakpoints import LESS, MORE, PRECISION, Sweep, breakpoint_of, signature, sweeps
 from nest.whatif.parameters import with_memory
-from nest.whatif.solver import Solver, time_on
+from nest.whatif.solver import Solver
 from tests.oracle.brute_force import solve
 from tests.oracle.check import plan_of, same
 from tests.oracle.price import price, violations
@@ -144,7 +144,7 @@ def test_a_tie_is_no_change() -> None:
         """Says that another order of ranks is the best, which takes the same time."""
 
         def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
-            time = time_on(problem, plan_asked, registry())
+            time = Solver().time_on(problem, plan_asked)
             return evolve(plan_asked, rank_order=other, batch_time=time)
 
     plan_asked = plan

@@ -11,7 +11,7 @@ from nest.io import structure
 from nest.report.plan_summary import needed_memory
 from nest.spec import Problem
 from nest.whatif.parameters import with_memory
-from nest.whatif.solver import Solver, at_most, canonical, devices_used, time_on
+from nest.whatif.solver import Solver, at_most, canonical, devices_used
 from tests.agreement.problems import random_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.check import check_document, plan_of, same
@@ -75,7 +75,7 @@ def test_to_begin_with_a_plan_changes_nothing_but_ties(kind: str) -> None:
                 assert plain is begun
                 continue
             assert same(begun.batch_time, plain.batch_time, 1e-12)
-            kept = time_on(changed, plan, Solver().plugins)
+            kept = Solver().time_on(changed, plan)
             if kept is not None and same(kept, plain.batch_time, 1e-12):
                 stayed += 1
                 assert begun.stages == plan.stages
@@ -113,7 +113,7 @@ def test_a_plan_kept_takes_what_the_oracle_says() -> None:
                 continue
             changed = with_memory(problem, memory)
             priced = price(changed.to_dict(), plan_of(plan.to_dict()))
-            found = time_on(changed, plan, solver.plugins)
+            found = solver.time_on(changed, plan)
             assert same(found, priced["batch_time"] if priced["fits"] else None)
             refused += found is None
     assert refused

@@ -1,8 +1,9 @@
 """The exact dynamic program (PROBLEM.md section 6); docs/explanation/proofs.md says why no step loses the best plan."""
 
 from nest.solve.dp.attempt import inseparable_layers
+from nest.solve.dp.cache import SearchCache
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.solver import feasible, solve
 
-__all__ = ["PlanSignature", "TooManyCuts", "feasible", "inseparable_layers", "solve"]
+__all__ = ["PlanSignature", "SearchCache", "TooManyCuts", "feasible", "inseparable_layers", "solve"]

@@ -12,9 +12,9 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
-from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.cache import SharedTables
 from nest.solve.dp.chunks import ChunkSearch
-from nest.solve.dp.configurations import Configuration, configurations, mixed_configurations
+from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import (
     Downsets,
     StageRange,
@@ -25,12 +25,12 @@ from nest.solve.dp.downsets import (
     lattice,
     membership,
 )
+from nest.solve.dp.listing import configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.shortlist import PlanSignature, without
 from nest.solve.dp.sums import grid_parts
 from nest.solve.dp.ties import first_of_ties
-from nest.solve.dp.units import Splits
 from nest.solve.effort import Deadline
 from nest.solve.search import (
     FIRST,
@@ -70,7 +70,7 @@ class Attempt:
     deadline: Deadline
     progress: Progress | None
     listed: tuple[PlanSignature, ...]
-    bounds: FirstBounds
+    tables: SharedTables
     placed: Callable[[Incumbent], Incumbent | None] | None
     among: Sequence[int] | None
     share: float | None
@@ -82,7 +82,6 @@ class Attempt:
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
     plain: list[Configuration] = field(init=False)
-    splits: Splits = field(init=False)
     chunked: list[Configuration] = field(init=False)
     mixed: list[Configuration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
@@ -90,12 +89,13 @@ class Attempt:
 
     def __attrs_post_init__(self) -> None:
         instance, space = self.instance, self.instance.space
-        self.together, self.splits = inseparable_layers(instance), Splits(instance)
+        self.together = inseparable_layers(instance)
         layers, watch = len(instance.graph.layers), self._search((), self.known).prepare
         limit = inf if self.known is None else self.known.value * (SLOWER if self.second else 1 + TIE)
         # Where there may be no plan, the diagnosis reads why each configuration is none.
-        bounds = self.bounds if self.scouts or limit < inf else None
-        every, self.exclusions = configurations(instance, layers, self.splits.counts, self.among, watch, limit, bounds)
+        screen = self.tables.screen if self.scouts or limit < inf else None
+        counts = self.tables.splits.counts
+        every, self.exclusions = configurations(instance, layers, counts, self.among, watch, limit, screen)
         every = without(every, self.listed, instance) if self.listed else every
         self.plain = [each for each in every if chunks_of(each.schedule) == 1]
         # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
@@ -190,11 +190,18 @@ class Attempt:
         return self._best_of(self._plain(self.instance, coarsening(members, self.instance)), self.known)
 
     def _plain(self, instance: Instance, downsets: Downsets, held_up: bool = True) -> PlainSearch:
-        bounds = self.bounds if instance is self.instance else FirstBounds(instance)
-        return PlainSearch(instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter)
+        # Of many cuts not all stages between them are looked at.
+        whole = instance is self.instance and downsets.count <= MANY_CUTS
+        tables = self.tables if whole else SharedTables(instance)
+        key = ("plain", held_up, downsets.members.tobytes())
+        bounds, shared = tables.bounds, tables.of(key)
+        return PlainSearch(
+            instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter, shared=shared
+        )
 
     def _chunks(self, meter: Meter) -> ChunkSearch:
-        return ChunkSearch(self.instance, self.chunked, self.splits, first_bounds=self.bounds, meter=meter)
+        bounds, splits, shared = self.tables.bounds, self.tables.splits, self.tables.of("chunks")
+        return ChunkSearch(self.instance, self.chunked, splits, first_bounds=bounds, meter=meter, shared=shared)
 
     def _find_best(
         self,
@@ -293,5 +300,5 @@ class Attempt:
             "combinations": search.total + self.exclusions.slow + self.exclusions.large,
             "settled_by": {name: count for name, count in sorted(pruned.items()) if count},
             "states": self.meter.states,
-            **self.splits.statistics,
+            **self.tables.splits.statistics,
         }

@@ -18,6 +18,7 @@ from nest.solve.dp.zero import Shape, sharding
 from nest.tolerances import SUM_ERROR
 
 if TYPE_CHECKING:
+    from nest.solve.dp.choices import Choice
     from nest.solve.dp.configurations import Configuration
 
 
@@ -89,41 +90,43 @@ class FirstBounds(ComputeBounds):
         total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
         return (total + self.beside(configuration).seconds) / stages
 
-    def beside(self, configuration: Configuration) -> BesideCompute:
-        """What plans of one candidate take beside compute."""
+    def beside(self, configuration: Configuration, choices: tuple[Choice, ...] | None = None) -> BesideCompute:
+        """What plans of one candidate take beside compute; `choices`: of those of their stages, None: of all."""
         candidate = self.instance.candidates[configuration.candidate]
-        stride = configuration.size if configuration.rank_order == "pp-inner" else candidate.width
-        decided = (configuration.choices, configuration.replicas, configuration.zero_degree)
-        key = (configuration.candidate, stride, *decided)
+        stride = self._stride(configuration)
+        among = configuration.choices if choices is None else choices
+        key = (configuration.candidate, stride, among, configuration.replicas, configuration.zero_degree)
         if key not in self._beside:
-            self._beside[key] = self._made(configuration, candidate, stride)
+            self._beside[key] = self._made(configuration, candidate, stride, among)
         return self._beside[key]
 
-    def _made(self, configuration: Configuration, candidate: Candidate, stride: int) -> BesideCompute:
+    def _made(
+        self, configuration: Configuration, candidate: Candidate, stride: int, choices: tuple[Choice, ...]
+    ) -> BesideCompute:
         """Of what hides under the compute of each stage, at least what all of it is longer than all compute shows."""
         space = self.instance.space
-        extra, most = self._recomputed(configuration, candidate)
-        once, often, update = self._sent(configuration, stride)
+        extra, most = self._recomputed(configuration.candidate, candidate, choices)
+        once, often, update = self._sent(configuration, stride, sorted({each.zero for each in choices}))
         shown, often_shown = space.exposed * once, space.often_exposed * often
         if space.hiding:
             work = float((candidate.forward + candidate.backward).sum()) + most
             shown, often_shown = max(shown, once - work), max(often_shown, often - work)
         return BesideCompute((extra + often_shown) * (1 - SUM_ERROR), (shown + update) * (1 - SUM_ERROR))
 
-    def _recomputed(self, configuration: Configuration, candidate: Candidate) -> tuple[float, float]:
+    def _recomputed(self, index: int, candidate: Candidate, choices: tuple[Choice, ...]) -> tuple[float, float]:
         """Seconds per micro-batch for which all layers are recomputed, at least and at most."""
-        key = (configuration.candidate, configuration.modes)
+        modes = tuple(dict.fromkeys(each.recompute for each in choices))
+        key = (index, modes)
         if key not in self._extra:
-            rows = numpy.array([candidate.mode(name).extra for name in configuration.modes])
+            rows = numpy.array([candidate.mode(name).extra for name in modes])
             self._extra[key] = float(rows.min(axis=0).sum()), float(rows.max(axis=0).sum())
         return self._extra[key]
 
-    def _sent(self, configuration: Configuration, stride: int) -> tuple[float, float, float]:
+    def _sent(self, configuration: Configuration, stride: int, zeros: list[int]) -> tuple[float, float, float]:
         """Seconds of communication once per batch and per micro-batch, and of the optimizer step."""
         if configuration.candidate not in self._groups:
             state = self.instance.candidates[configuration.candidate].state
             self._groups[configuration.candidate] = tuple(map(_Group.of, state))
-        zeros = sorted({choice.zero for choice in configuration.choices})
         total = numpy.zeros(3)
         for group in self._groups[configuration.candidate]:
             rows = [self._of_group(group, configuration, stride, zero, alone=len(zeros) == 1) for zero in zeros]
@@ -147,11 +150,38 @@ class FirstBounds(ComputeBounds):
             return numpy.array([waiting * reduce, 0.0, group.update])
         gather = weights * self._slope("all_gather", shared.shards, shared.count)
         scatter = gradients * self._slope("reduce_scatter", shared.shards, shared.count)
-        once, often = {1: (scatter + gather, 0.0), 2: (gather, scatter)}.get(effective, (0.0, scatter + 2 * gather))
+        once = {1: scatter + gather, 2: gather}.get(effective, 0.0)
+        often = {1: 0.0, 2: scatter}.get(effective, scatter + 2 * gather)
         if shared.replicates:
             across = shared.members // shared.count
             once += gradients / shared.count * self._slope("all_reduce", shared.replicates, across)
         return numpy.array([waiting * once, often, group.update / shared.count])
+
+    def often(self, configuration: Configuration, zero: int) -> Array:
+        """Seconds per micro-batch of ZeRO's communication at least, for each layer of its one candidate, in the open.
+
+        Args:
+            configuration: what is decided.
+            zero: the ZeRO stage of all stages.
+        """
+        candidate, effective = (
+            self.instance.candidates[configuration.candidate],
+            self.instance.space.effective_zero(zero),
+        )
+        seconds = numpy.zeros(len(candidate.forward))
+        for group in candidate.state if effective >= 2 else ():
+            stride = self._stride(configuration)
+            decided = (stride, configuration.replicas, group.ranks, configuration.zero_degree)
+            shared = sharding(self.instance.cluster, *decided)
+            seconds += group.gradients * self._slope("reduce_scatter", shared.shards, shared.count)
+            if effective == 3:
+                seconds += 2 * group.weights * self._slope("all_gather", shared.shards, shared.count)
+        return seconds
+
+    def _stride(self, configuration: Configuration) -> int:
+        """How far apart the ranks of one stage are in neighbouring replicas."""
+        inner = configuration.rank_order == "pp-inner"
+        return configuration.size if inner else self.instance.candidates[configuration.candidate].width
 
     def _slope(self, kind: str, shapes: tuple[Shape, ...], members: int) -> float:
         """Seconds per byte that a collective takes at least; 0.0 where the model says nothing."""

@@ -9,13 +9,15 @@ import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, Schedule, fullest_moments
+from nest.instance import Array, Schedule, fullest_moments
 from nest.instance.schedule import Moment
+from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.chunk_stages import StagePrices, corners
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.units import Splits, border_bytes, mask_of
-from nest.tolerances import LIMIT_SLACK
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 
 @frozen(eq=False)
@@ -24,10 +26,10 @@ class LeanUnits:
 
     Attributes:
         count: how many there are. Shape `(runs + 1,)`, as that of runs below.
-        seconds: of one that computes and recomputes, per micro-batch. Shape `(modes, runs)`.
-        first: bytes of its state, sharded as far as it may be, and of one micro-batch. Shape `(modes, runs)`.
-        more: bytes of each further one. Shape `(modes, runs)`.
-        ends: the same three of the first unit of all and of the last. Shape `(3, modes, 2)`.
+        seconds: of one that computes, recomputes and communicates for ZeRO, per micro-batch. Shape `(choices, runs)`.
+        first: bytes of its state and of one micro-batch. Shape `(choices, runs)`.
+        more: bytes of each further one. Shape `(choices, runs)`.
+        ends: the same three of the first unit of all and of the last. Shape `(3, choices, 2)`.
         peak: transient bytes, at least.
     """
 
@@ -39,9 +41,9 @@ class LeanUnits:
     peak: float
 
     def room(self, held: Array, spread: Array, room: float, homes: tuple[int, int]) -> Array:
-        """How many units there is memory for, by mode, run and stage; infinite where none takes memory.
+        """How many units there is memory for, by choice, run and stage; infinite where none takes memory.
 
-        Shape `(modes, runs, stages)`. They are in the chunk that holds the fewest micro-batches, but for one in each
+        Shape `(choices, runs, stages)`. They are in the chunk that holds the fewest micro-batches, but for one in each
         other.
 
         Args:
@@ -121,7 +123,7 @@ class ChunkBounds(PlanSearch):
             received = ends.astype(numpy.float64) * (0.0 if self.instance.space.hides(schedule.name) else message)
             return weights.of_messages(message, message) * len(crossed), received, float(received.sum())
 
-        return self.once(("messages", *configuration.scheduled, count, used, levels), made)
+        return self.once_shared(("messages", *configuration.scheduled, count, used, levels), made)
 
     def _least_message(self, candidate: int, levels: tuple[int, ...]) -> float:
         """Seconds that any border between two chunks takes at least, one way."""
@@ -132,7 +134,7 @@ class ChunkBounds(PlanSearch):
             least: Array = border_bytes(self.instance, behind).min(axis=1, initial=inf)
             return least
 
-        size = float(self.once("least crossing", made)[candidate])
+        size = float(self.once_shared("least crossing", made)[candidate])
         links = [self.instance.cluster.levels[level] for level in levels] if 0 < size < inf else []
         return min((link.latency + size / link.bandwidth for link in links), default=0.0)
 
@@ -160,7 +162,7 @@ class ChunkBounds(PlanSearch):
             return counts
         units = self._lean_units(configuration)
         key = ("least held", *configuration.scheduled, counts)
-        every = self.once(key, lambda: [self._alike(configuration, each) for each in counts])
+        every = self.once_shared(key, lambda: [self._alike(configuration, each) for each in counts])
         with_room = []
         for count, alike in zip(counts, every, strict=True):
             known = self._with_room.get((id(units), id(alike)))
@@ -180,7 +182,7 @@ class ChunkBounds(PlanSearch):
         """
         held = _least_held(configuration.schedule, count, configuration.micro_batches)
         homes = self._end_homes(configuration, count)
-        return self.once(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
+        return self.once_shared(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
 
     def room_for_units(self, configuration: Configuration, count: int, most: float) -> bool:
         """Whether stages of less than `most` bytes may hold the whole model."""
@@ -199,7 +201,7 @@ class ChunkBounds(PlanSearch):
             homes = self._end_homes(configuration, count)
             return self._lean_units(configuration).room(held, spread, self.room * (1 + LIMIT_SLACK), homes)
 
-        return self.once(("room", *_lean_key(configuration), *configuration.scheduled, count), made)
+        return self.once(("room", *self._lean_key(configuration), *configuration.scheduled, count), made)
 
     def _held_apart(self, configuration: Configuration, count: int) -> tuple[Array, Array]:
         """What every chunk of a stage holds at each moment at least, and the others beyond that.
@@ -222,7 +224,7 @@ class ChunkBounds(PlanSearch):
             return held, spread
 
         key = ("held apart", *configuration.scheduled, count)
-        return self.once(key, made)
+        return self.once_shared(key, made)
 
     def _end_homes(self, configuration: Configuration, count: int) -> tuple[int, int]:
         """The stages of the first chunk and of the last."""
@@ -230,40 +232,59 @@ class ChunkBounds(PlanSearch):
         return homes[0], homes[-1]
 
     def _lean_units(self, configuration: Configuration) -> LeanUnits:
-        key = ("lean", *_lean_key(configuration))
-        return self.once(key, lambda: lean_units(self.instance, self.splits, configuration))
+        key = ("lean", *self._lean_key(configuration))
+        return self.once_shared(key, lambda: lean_units(self.first_bounds, self.splits, configuration))
+
+    def _lean_key(self, configuration: Configuration) -> tuple[Hashable, ...]:
+        """What decides the lean units of a configuration."""
+        decided = (configuration.choices, configuration.zero_degree, configuration.copies, configuration.replicas)
+        placed = configuration.rank_order if any(each.zero >= 2 for each in configuration.choices) else ""
+        return configuration.candidate, *decided, placed
 
     def moments(self, configuration: Configuration, count: int, stage: int) -> tuple[Moment, ...]:
         """Micro-batches in flight of a stage, from 0, at the moments that may be the fullest."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("moments", *configuration.scheduled, count, stage)
-        return self.once(key, lambda: corners(fullest_moments(schedule, stage + 1, count, micro_batches)))
+        return self.once_shared(key, lambda: corners(fullest_moments(schedule, stage + 1, count, micro_batches)))
 
 
-def _lean_key(configuration: Configuration) -> tuple[Hashable, ...]:
-    """What decides the lean units of a configuration."""
-    decided = (configuration.choices, configuration.zero_degree, configuration.copies, configuration.replicas)
-    return configuration.candidate, *decided
-
-
-def lean_units(instance: Instance, splits: Splits, configuration: Configuration) -> LeanUnits:
-    """The lean units of a configuration's candidate."""
-    candidate, units = instance.candidates[configuration.candidate], splits.units
+def lean_units(bounds: FirstBounds, splits: Splits, configuration: Configuration) -> LeanUnits:
+    """The lean units of a configuration's candidate, for each of its choices; `bounds` of its instance."""
+    instance, units = bounds.instance, splits.units
+    candidate, space = instance.candidates[configuration.candidate], instance.space
     inner = [[unit for unit in run.units if unit not in (units[0], units[-1])] for run in splits.runs]
     runs = [each for each in inner if each]
+    shown = [*(each[0] for each in runs), units[0], units[-1]]
 
     def of_units(row: Array) -> Array:
         return numpy.array([row[list(each)].sum() for each in shown])
 
-    shown = [*(each[0] for each in runs), units[0], units[-1]]
-    groups = (
+    groups = [
         (group, of_units(group.weights), of_units(group.gradients), of_units(group.optimizer))
         for group in candidate.state
-    )
-    state = configuration.least_state(groups, len(shown))
-    modes = [candidate.mode(name) for name in configuration.modes]
-    seconds = of_units(candidate.forward + candidate.backward)
-    figures = [(seconds + of_units(each.extra), state + of_units(each.first), of_units(each.more)) for each in modes]
+    ]
+    zeros = {each.zero for each in configuration.choices}
+    state = {zero: configuration.state(groups, len(shown), zero) for zero in zeros}
+    often = {zero: of_units(bounds.often(configuration, zero)) * (1 - SUM_ERROR) for zero in zeros}
+    modes = {name: candidate.mode(name) for name in configuration.modes}
+    alone = of_units(candidate.forward + candidate.backward)
+    working = {name: alone + of_units(mode.extra) for name, mode in modes.items()}
+    first = {name: of_units(mode.first) for name, mode in modes.items()}
+    more = {name: of_units(mode.more) for name, mode in modes.items()}
+
+    def seconds(choice: Choice) -> Array:
+        """What hides under work shows at least a share, and what is longer than all work.
+
+        Of the two one is taken for all units: both add up over those of a stage.
+        """
+        work, sent = working[choice.recompute], often[choice.zero]
+        shown_seconds = work + space.often_exposed * sent
+        return sent if space.hiding and sent.sum() > shown_seconds.sum() else shown_seconds
+
+    figures = [
+        (seconds(each), state[each.zero] + first[each.recompute], more[each.recompute])
+        for each in configuration.choices
+    ]
     every = numpy.array(figures).swapaxes(0, 1)
     between, ends = every[..., :-2], every[..., -2:]
     with_any = numpy.concatenate([between, between.min(axis=2, keepdims=True)], axis=2)
@@ -273,7 +294,7 @@ def lean_units(instance: Instance, splits: Splits, configuration: Configuration)
         first=with_any[1],
         more=with_any[2],
         ends=ends,
-        peak=min(float(mode.peak[list(each[0])].max()) for mode in modes for each in runs),
+        peak=min(float(mode.peak[list(each[0])].max()) for mode in modes.values() for each in runs),
     )
 
 

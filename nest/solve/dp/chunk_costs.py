@@ -119,7 +119,7 @@ class ChunkCosts(ChunkBounds):
                     row[home] += sum(n * each for n, each in zip(pattern.fixed(chunk), seconds, strict=True) if n)
             return found
 
-        return self.once(("fixed", homes, candidate), made)
+        return self.once_shared(("fixed", homes, candidate), made)
 
     def _filled_pattern(
         self, configuration: Configuration, count: int, pattern: Pattern, longest: float, limit: float, *, exactly: bool
@@ -131,7 +131,7 @@ class ChunkCosts(ChunkBounds):
         crossing = self.crossing(pattern, candidate)
         self.meter.count(PATTERN_STATES)
         received, chunks = messages(homes, crossing), chunks_of_stages(homes)
-        shares = self.once(("shares", pattern, homes), lambda: [Share.of(pattern, mine) for mine in chunks])
+        shares = self.once_shared(("shares", pattern, homes), lambda: [Share.of(pattern, mine) for mine in chunks])
         keys: list[Hashable] = list(zip(shares, received, strict=True))
         priced = {
             key: self._prices(configuration, count, pattern, share, each, longest)
@@ -193,7 +193,7 @@ class ChunkCosts(ChunkBounds):
 
     def _heads(self, run: Run) -> tuple[int, ...]:
         """The first none, one, two, ... units of a run as bitmasks."""
-        return self.once(("heads", run), lambda: tuple(accumulate(map(mask_of, run.units), initial=0)))
+        return self.once_shared(("heads", run), lambda: tuple(accumulate(map(mask_of, run.units), initial=0)))
 
     def _memory(
         self,
@@ -240,13 +240,13 @@ class ChunkCosts(ChunkBounds):
 
     def _of_units(self, pattern: Pattern, key: tuple[object, ...], row: Array) -> tuple[float, ...]:
         """What one of the numbers of layers is for a unit of each run."""
-        return self.once(
+        return self.once_shared(
             (*key, pattern.runs), lambda: tuple(float(row[list(run.units[0])].sum()) for run in pattern.runs)
         )
 
     def crossing(self, pattern: Pattern, candidate: int) -> tuple[float, ...]:
         """Bytes that cross each border between two chunks."""
-        every = self.once(("borders", pattern), lambda: border_bytes(self.instance, pattern.borders))
+        every = self.once_shared(("borders", pattern), lambda: border_bytes(self.instance, pattern.borders))
         return tuple(every[candidate].tolist())
 
     def _contents(self, configuration: Configuration, count: int) -> Contents:
@@ -254,10 +254,10 @@ class ChunkCosts(ChunkBounds):
         runs = self.splits.runs
         if prod(len(run.units) + 1 for run in runs) <= MOST_CONTENTS and not self.instance.space.even:
             heads = [self._heads(run) for run in runs]
-            return self.once("contents", lambda: self._contents_of(map(sum, product(*heads))))
+            return self.once_shared("contents", lambda: self._contents_of(map(sum, product(*heads))))
         homes = self.splits.homes(configuration.schedule, count)
         patterns = self.splits.of(configuration.schedule, count)
-        return self.once(("contents", homes), lambda: self._contents_of(self._held_by(patterns, homes)))
+        return self.once_shared(("contents", homes), lambda: self._contents_of(self._held_by(patterns, homes)))
 
     def _contents_of(self, masks: Iterator[int]) -> Contents:
         layers = len(self.instance.graph.layers)
@@ -314,7 +314,7 @@ class ChunkCosts(ChunkBounds):
         candidate = self.instance.candidates[configuration.candidate]
         shared = (id(contents), configuration.candidate)
         # What is kept of inputs depends on the chunks that a stage has.
-        sums = self.once(
+        sums = self.once_shared(
             ("sums", *shared),
             lambda: evolve(
                 candidate_sums(self.instance, candidate, contents.sets), cut=numpy.zeros(contents.sets.count)
@@ -322,7 +322,7 @@ class ChunkCosts(ChunkBounds):
         )
         if not self.parted(configuration):
             return sums, None
-        return sums, self.once(("parts", *shared), lambda: part_sums(candidate, contents.sets))
+        return sums, self.once_shared(("parts", *shared), lambda: part_sums(candidate, contents.sets))
 
     def _floor(
         self,

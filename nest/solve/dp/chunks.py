@@ -36,15 +36,15 @@ class ChunkSearch(ChunkCosts):
         """But for those that there is no memory for, as far as it is worth a look."""
         for configuration in self.configurations:
             self.meter.watch()
-            bound, left = float(self.compute_bounds(configuration).min()), configuration
-            if bound <= limit:
+            left = configuration
+            if self.first_bound(configuration) <= limit:
                 counts = self.counts_with_room(configuration)
                 self.refused["memory in total"] += len(configuration.stage_counts) - len(counts)
                 if not counts:
                     continue
                 if len(counts) < len(configuration.stage_counts):
                     left = evolve(configuration, stage_counts=counts)
-            yield self.bounded(bound, left, left.stage_counts, rough=True)
+            yield self.first_node(left)
 
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]

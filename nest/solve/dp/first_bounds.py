@@ -78,13 +78,13 @@ class ComputeBounds:
         return numpy.array([_row(each) for each in weights], dtype=numpy.float64).reshape(-1, 6)
 
     def least(
-        self, candidate: int, rows: Array, stages: NDArray[Any], beside: tuple[float, float] = (0.0, 0.0)
+        self, candidate: int, rows: Array, stages: NDArray[Any], beside: tuple[float, float] | tuple[Array, Array]
     ) -> Array:
-        """As `of`, for the weights of any schedules and numbers of stages."""
+        """As `of`, for the weights of any schedules and numbers of stages; a row for each of several `beside`."""
         if candidate not in self._compute:
             self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
         (longest, total, ported), (more, sync) = self._compute[candidate], beside
-        working = max(total + more, ported)
+        working = numpy.maximum(total + more, ported)
         bound: Array = rows[:, 0] * numpy.maximum(working / stages, longest) + rows[:, 1] * working + sync / stages
         if rows[:, 2:].any():
             bound += rows[:, 2:5] @ self._by_parts(candidate) + rows[:, 5] * more

@@ -6,8 +6,8 @@ import numpy
 from attrs import frozen
 
 from nest.instance import Array, Instance
-from nest.solve.dp.configurations import computed
 from nest.solve.dp.first_bounds import ComputeBounds
+from nest.solve.dp.listing import computed
 from nest.solve.dp.units import Splits
 
 

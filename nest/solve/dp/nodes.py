@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import define, field, frozen
 
@@ -118,6 +118,7 @@ class PlanSearch(ABC):
         configurations: what may be decided before stages are.
         first_bounds: of the instance, as far as they are known.
         meter: counts the work.
+        shared: what searches of problems alike know too.
         left: no plan that was left unsearched is faster, seconds; infinite where none was.
     """
 
@@ -125,6 +126,7 @@ class PlanSearch(ABC):
     configurations: list[Configuration]
     first_bounds: FirstBounds = field(kw_only=True)
     meter: Meter = field(factory=Meter, kw_only=True)
+    shared: dict[Hashable, Any] = field(factory=dict, kw_only=True)
     left: float = field(default=inf, init=False)
     refused: Counter[str] = field(factory=Counter, init=False)
     _known: dict[Hashable, object] = field(factory=dict, init=False)
@@ -143,8 +145,18 @@ class PlanSearch(ABC):
     def _nodes(self, limit: float) -> Iterator[Bounded]:
         for configuration in self.configurations:
             self.meter.watch()
-            bound = float(self.compute_bounds(configuration).min())
-            yield self.bounded(bound, configuration, configuration.stage_counts, rough=True)
+            yield self.first_node(configuration)
+
+    def first_bound(self, configuration: Configuration) -> float:
+        """Seconds that no plan of a configuration beats, as far as its listing says, else from compute alone."""
+        if configuration.bound is not None:
+            return configuration.bound
+        return float(self.compute_bounds(configuration).min())
+
+    def first_node(self, configuration: Configuration) -> Bounded:
+        """A configuration with its first bound; a rough one is looked at again when its turn comes."""
+        rough, counts = configuration.bound is None, configuration.stage_counts
+        return self.bounded(self.first_bound(configuration), configuration, counts, rough=rough)
 
     def narrow(self, configurations: Iterable[Configuration]) -> None:
         """Search these from now on."""
@@ -225,6 +237,13 @@ class PlanSearch(ABC):
             self._known[key] = make()
         return self._known[key]  # type: ignore[return-value]
 
+    def once_shared(self, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, kept for good, of what neither constraints nor memory decide."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        found: T = self.shared[key]
+        return found
+
     @property
     def room(self) -> float:
         """Bytes of a device that a stage may need, rounding allowed for."""
@@ -239,14 +258,14 @@ class PlanSearch(ABC):
             weights = self.weights(configuration, stages)
             return Objective(weights.slowest, weights.forward if weights.uniform else 1.0)
 
-        return self.once(key, made)
+        return self.once_shared(key, made)
 
     def parted(self, configuration: Configuration) -> bool:
         """Whether the times of its stages are needed by parts: the schedule weighs them apart, or messages hide."""
         if self.instance.space.hides(configuration.schedule.name):
             return True
         counts = configuration.stage_counts
-        return self.once(
+        return self.once_shared(
             ("parted", *configuration.scheduled, counts),
             lambda: not all(self.weights(configuration, count).uniform for count in counts),
         )
@@ -255,7 +274,7 @@ class PlanSearch(ABC):
         """Weights of the schedule for so many stages."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("weights", *configuration.scheduled, stages)
-        return self.once(key, lambda: self.instance.space.weights(schedule, micro_batches, stages))
+        return self.once_shared(key, lambda: self.instance.space.weights(schedule, micro_batches, stages))
 
     def apart(self, configuration: Configuration, stages: int) -> Weights | None:
         """What the parts of a stage's time weigh in the sum that `objective` weighs; None: it is that of the times."""
@@ -272,7 +291,7 @@ class PlanSearch(ABC):
             behind = range(stages, 0, -1)
             return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
 
-        return self.once(("in flight", *configuration.scheduled, stages), made)
+        return self.once_shared(("in flight", *configuration.scheduled, stages), made)
 
     def for_counts(
         self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]
@@ -291,7 +310,7 @@ class PlanSearch(ABC):
         """Where blocks may sit, when they are all as wide."""
         width = self.instance.candidates[configuration.candidate].width
         decided = (width, configuration.replicas, configuration.rank_order)
-        return self.once(("slots", *decided), lambda: slots(self.instance.cluster, *decided))
+        return self.once_shared(("slots", *decided), lambda: slots(self.instance.cluster, *decided))
 
 
 @define(eq=False)
@@ -310,14 +329,14 @@ class CutSearch(PlanSearch):
     def sums(self, index: int) -> CandidateSums:
         """Sums of a candidate over downsets."""
         candidate = self.instance.candidates[index]
-        return self.once(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
+        return self.once_shared(("sums", index), lambda: candidate_sums(self.instance, candidate, self.downsets))
 
     def part_sums(self, configuration: Configuration, index: int) -> PartSums | None:
         """Sums of the times of a candidate by parts; None where nothing needs them."""
         if not self.parted(configuration):
             return None
         candidate = self.instance.candidates[index]
-        return self.once(("parts", index), lambda: part_sums(candidate, self.downsets))
+        return self.once_shared(("parts", index), lambda: part_sums(candidate, self.downsets))
 
     def floor(self, configuration: Configuration, stages: int, terms: Sequence[float]) -> Floor:
         """The bounds of the three terms from those of `nest.solve.dp.bounds.partition_bounds`."""
@@ -337,7 +356,7 @@ class CutSearch(PlanSearch):
     def pairs(self, configuration: Configuration) -> Pairs:
         """The stages of its plans."""
         space, count = self.instance.space, configuration.stage_counts[-1]
-        every = self.once("pairs", lambda: classified_pairs(self.instance, self.downsets))
+        every = self.once_shared("pairs", lambda: classified_pairs(self.instance, self.downsets))
         if not space.even:
             return every
-        return self.once(("pairs", count), lambda: even_pairs(every, space.blocks, self.downsets, count))
+        return self.once_shared(("pairs", count), lambda: even_pairs(every, space.blocks, self.downsets, count))

@@ -78,7 +78,7 @@ class PlainSearch(CutSearch):
         chain = self.downsets.chain
         if chain is None:
             return counts
-        packing = self.once("packing", lambda: Packing(chain))
+        packing = self.once_shared("packing", lambda: Packing(chain))
         sums = self.sums(configuration.candidate)
         time_limit = self._time_limit(configuration, counts, limit)
         fewest = self.for_counts(
@@ -208,7 +208,7 @@ class PlainSearch(CutSearch):
     def boundaries(self, configuration: Configuration) -> Boundaries:
         """Boundary times at every level that occurs."""
         cut = self.sums(configuration.candidate).cut
-        return self.once(
+        return self.once_shared(
             ("boundaries", configuration.candidate, configuration.replicas, configuration.rank_order),
             lambda: boundaries(cut, self.slots(configuration), self.instance.cluster.levels),
         )

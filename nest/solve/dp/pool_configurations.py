@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, Pools, Schedule, Weights, chunks_of
 from nest.solve.dp.choices import Choice, part_rows
-from nest.solve.dp.configurations import Admitted, Configuration, Tally, stage_counts, zero_degrees
+from nest.solve.dp.configurations import Configuration, Tally
+from nest.solve.dp.listing import Admitted, stage_counts, zero_degrees
 from nest.solve.dp.rules import Exclusions, MixedRules, plan_values
 from nest.spec.constraints import Value
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import numpy
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, ParameterGroup, Schedule, chunks_of, copies_of, fullest_moments
@@ -58,28 +58,121 @@ class _Bytes:
     first: dict[tuple[str, ...], float] = field(factory=dict)
 
 
+NOTHING = (0.0, 0.0)
+"""Seconds beside compute that are known before stages choose."""
+
+Bounds = dict[int, float]
+"""Step times that no plan with so many stages beats, seconds, by number of stages."""
+
+
 @frozen(eq=False)
 class Worth:
-    """Numbers of stages with which there may be a plan that is worth it.
+    """Numbers of stages of a schedule with which there may be a plan that is worth it.
 
     Attributes:
-        counts: with any choices of stages, ascending.
         by_set: with each of the sets that uniform choices part them into.
         set_of: the place of the set of a choice.
     """
 
-    counts: Sequence[int]
-    by_set: Sequence[Sequence[int]]
+    by_set: Sequence[Bounds]
     set_of: Mapping[Choice, int]
 
-    def among(self, choices: tuple[Choice, ...], counts: tuple[int, ...]) -> tuple[int, ...]:
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """With any choices of stages, ascending."""
+        return tuple(sorted(set().union(*self.by_set)))
+
+    def among(self, choices: tuple[Choice, ...], counts: tuple[int, ...]) -> Bounds:
         """Those of `counts` with which there may be a plan whose stages have such choices, all of one set."""
         left = self.by_set[self.set_of[choices[0]]]
-        return tuple(count for count in counts if count in left)
+        return {count: left[count] for count in counts if count in left}
 
 
-NONE = Worth((), (), {})
-"""No number of stages."""
+@define(eq=False)
+class ScreenTables:
+    """What screens of problems share that differ in constraints or memory alone.
+
+    Attributes:
+        instance: one of the problems.
+        bounds: of the instance.
+    """
+
+    instance: Instance
+    bounds: FirstBounds
+    _options: dict[tuple[int, int], _Options] = field(factory=dict, init=False)
+    _parts: dict[Hashable, _Options] = field(factory=dict, init=False)
+    _bytes: dict[int, _Bytes] = field(factory=dict, init=False)
+    _state: dict[Hashable, float] = field(factory=dict, init=False)
+    _needed: dict[Hashable, Array] = field(factory=dict, init=False)
+    _alone: dict[Hashable, Array] = field(factory=dict, init=False)
+    _full: dict[Hashable, bool] = field(factory=dict, init=False)
+
+    def needed(self, plans: Configuration, sets: Sequence[tuple[Choice, ...]]) -> Array:
+        """Bytes of one copy of the state, and of one micro-batch, of all layers at least. Shape `(sets, 2)`."""
+        key = (plans.candidate, plans.replicas, plans.zero_degree, *sets)
+        if key not in self._needed:
+            self._needed[key] = numpy.array([self._needed_with(plans, each) for each in sets])
+        return self._needed[key]
+
+    def _needed_with(self, plans: Configuration, choices: tuple[Choice, ...]) -> tuple[float, float]:
+        index, candidate = plans.candidate, self.instance.candidates[plans.candidate]
+        modes, zero = tuple(dict.fromkeys(each.recompute for each in choices)), max(each.zero for each in choices)
+        if index not in self._bytes:
+            sums = [(each, each.weights.sum(), each.gradients.sum(), each.optimizer.sum()) for each in candidate.state]
+            self._bytes[index] = _Bytes(sums)
+        known = self._bytes[index]
+        if modes not in known.first:
+            known.first[modes] = float(numpy.min([candidate.mode(name).first for name in modes], axis=0).sum())
+        key = (index, plans.replicas, zero, plans.zero_degree)
+        if key not in self._state:
+            state = sharded(known.state, 1, replicas=plans.replicas, zero=zero, zero_degree=plans.zero_degree)
+            self._state[key] = float(state[0])
+        return self._state[key], known.first[modes]
+
+    def alone(self, plans: Configuration, slots: int, options: _Options) -> Array:
+        """Seconds that no plan beats, from compute alone, by schedule and number of stages. Shape `(options,)`."""
+        key = (plans.candidate, plans.micro_batches, slots)
+        if key not in self._alone:
+            self._alone[key] = self.bounds.least(plans.candidate, options.rows, options.count, NOTHING)
+        return self._alone[key]
+
+    def filled(self, options: _Options, place: int, plans: Configuration) -> bool:
+        """Whether each stage has at some moment one micro-batch or more in flight in each of its chunks."""
+        schedule, count = self.instance.space.schedules[options.schedule[place]], int(options.count[place])
+        micro_batches = plans.micro_batches
+        if chunks_of(schedule) == 1:
+            return True
+        key = (schedule.name, chunks_of(schedule), count, micro_batches)
+        if key not in self._full:
+            every = (fullest_moments(schedule, stage, count, micro_batches) for stage in range(1, count + 1))
+            self._full[key] = all(max(map(min, moments), default=-inf) >= 1 for moments in every)
+        return self._full[key]
+
+    def options(self, counts: Counts, micro_batches: int, slots: int) -> _Options:
+        """All schedules and numbers of stages; `counts` says the same of all these problems."""
+        key = (micro_batches, slots)
+        if key not in self._options:
+            every = list(self._each(counts, micro_batches, slots))
+            names = ("schedule", "count", "rows", "copies")
+            self._options[key] = _Options(
+                *(numpy.concatenate([getattr(each, name) for each in every]) for name in names)
+            )
+        return self._options[key]
+
+    def _each(self, counts_of: Counts, micro_batches: int, slots: int) -> Iterator[_Options]:
+        """The options of each schedule."""
+        for place, schedule in enumerate(self.instance.space.schedules):
+            counts = tuple(counts_of(schedule, micro_batches, slots))
+            key = (place, micro_batches, counts)
+            if key not in self._parts:
+                size = len(counts)
+                self._parts[key] = _Options(
+                    numpy.full(size, place),
+                    numpy.array(counts, dtype=numpy.int64),
+                    self.bounds.rows(schedule, micro_batches, counts),
+                    numpy.full(size, copies_of(schedule)),
+                )
+            yield self._parts[key]
 
 
 @define(eq=False)
@@ -91,7 +184,7 @@ class Screen:
 
     Attributes:
         instance: the problem.
-        bounds: of the instance.
+        tables: of problems like this one.
         counts: numbers of stages a schedule may have.
         uniform: names of what all stages must choose alike.
         limit: step time, seconds, of a plan that is worth it.
@@ -100,49 +193,44 @@ class Screen:
     """
 
     instance: Instance
-    bounds: FirstBounds
+    tables: ScreenTables
     counts: Counts
     uniform: Collection[str]
     limit: float
     slow: int = 0
     large: int = 0
-    _options: dict[tuple[int, int], _Options] = field(factory=dict)
-    _parts: dict[Hashable, _Options] = field(factory=dict)
-    _quick: dict[tuple[int, int], _Options] = field(factory=dict)
-    _known: dict[Hashable, Sequence[Worth]] = field(factory=dict)
-    _parted: dict[tuple[Choice, ...], list[tuple[Choice, ...]]] = field(factory=dict)
-    _bytes: dict[int, _Bytes] = field(factory=dict)
-    _state: dict[Hashable, float] = field(factory=dict)
-    _held: dict[Hashable, NDArray[numpy.bool_]] = field(factory=dict)
-    _full: dict[Hashable, bool] = field(factory=dict)
+    _quick: dict[tuple[int, int], _Options] = field(factory=dict, init=False)
+    _parted: dict[tuple[Choice, ...], list[tuple[Choice, ...]]] = field(factory=dict, init=False)
+    _held: dict[Hashable, NDArray[numpy.bool_]] = field(factory=dict, init=False)
 
-    def worth(self, schedule: int, plans: Configuration, slots: int) -> Worth:
-        """The numbers of stages of a schedule, by its place, with which there may be a plan.
+    def worth(self, plans: Configuration, slots: int) -> list[tuple[int, Worth]]:
+        """Schedules, by their places, of which there may be a plan that is worth it, and its numbers of stages.
 
         Args:
-            schedule: its place among those of the problem.
-            plans: what else is decided, with all choices that its stages may have.
+            plans: what else is decided, with all choices that its stages may have; its schedule is not read.
             slots: for device groups of a replica.
         """
-        key = (plans.candidate, plans.rank_order, plans.replicas, plans.zero_degree)
-        if key not in self._known:
-            self._known[key] = self._worth(plans, self._fast(plans, slots))
-        return self._known[key][schedule]
-
-    def _worth(self, plans: Configuration, options: _Options) -> Sequence[Worth]:
-        """As `worth`, of each schedule."""
-        places, sets = range(len(self.instance.space.schedules)), self._sets(plans.choices)
-        rows = self._holding(plans, options, sets)
-        if not rows.any():
-            return [NONE for _ in places]
-        nothing: list[tuple[int, ...]] = [() for _ in places]
-        every = [
-            self._left(evolve(plans, members=((plans.candidate, each),)), options, row) if row.any() else nothing
-            for each, row in zip(sets, rows, strict=True)
-        ]
+        options = self._fast(plans, slots)
+        if not len(options.count):
+            return []
+        sets = self._sets(plans.choices)
+        held = self._holding(plans, options, sets)
+        some = numpy.flatnonzero(held.any(axis=1)).tolist()
+        if not some:
+            return []
+        # What stages choose decides no more of the bound than what they take beside compute.
+        beside = [self.tables.bounds.beside(plans, sets[place]) for place in some]
+        more, sync = (numpy.array([getattr(each, name) for each in beside])[:, None] for name in ("seconds", "sync"))
+        bound = self.tables.bounds.least(plans.candidate, options.rows, options.count, (more, sync))
+        left = held[some] & (bound <= self.limit)
+        self.slow += int(held.sum()) - int(left.sum())
+        by_schedule: dict[int, list[Bounds]] = {}
+        for row, option in numpy.argwhere(left).tolist():
+            schedule, count = int(options.schedule[option]), int(options.count[option])
+            by_set = by_schedule.setdefault(schedule, [{} for _ in sets])
+            by_set[some[row]][count] = float(bound[row, option])
         set_of = {choice: place for place, each in enumerate(sets) for choice in each}
-        parts = ([each[place] for each in every] for place in places)
-        return [Worth(tuple(sorted(set().union(*counts))), counts, set_of) for counts in parts]
+        return [(schedule, Worth(by_set, set_of)) for schedule, by_set in by_schedule.items()]
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
         """The choices of a stage, parted by what all stages must choose alike."""
@@ -154,22 +242,11 @@ class Screen:
         """The options that compute leaves, whatever else is decided; the same for both rank orders."""
         key = (plans.candidate, plans.replicas)
         if key not in self._quick:
-            options = self._of(plans.micro_batches, slots)
-            fast = self.bounds.least(plans.candidate, options.rows, options.count) <= self.limit
+            options = self.tables.options(self.counts, plans.micro_batches, slots)
+            fast = self.tables.alone(plans, slots, options) <= self.limit
             self.slow += len(fast) - int(fast.sum())
             self._quick[key] = options.some(fast)
         return self._quick[key]
-
-    def _left(self, plans: Configuration, options: _Options, held: NDArray[numpy.bool_]) -> list[tuple[int, ...]]:
-        """As `worth`, of each schedule, of plans whose stages have some of the choices and of the options held."""
-        beside = self.bounds.beside(plans)
-        bound = self.bounds.least(plans.candidate, options.rows, options.count, (beside.seconds, beside.sync))
-        left = held & (bound <= self.limit)
-        self.slow += int(held.sum()) - int(left.sum())
-        found: list[list[int]] = [[] for _ in self.instance.space.schedules]
-        for schedule, count in zip(options.schedule[left].tolist(), options.count[left].tolist(), strict=True):
-            found[schedule].append(count)
-        return [tuple(counts) for counts in found]
 
     def _holding(
         self, plans: Configuration, options: _Options, sets: Sequence[tuple[Choice, ...]]
@@ -185,66 +262,13 @@ class Screen:
             room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
             held = numpy.ones((len(sets), len(options.count)), dtype=numpy.bool_)
             if room > 0 and held.size:
-                needed = numpy.array([self._needed(plans, each) for each in sets])[..., None] * (1 - LIMIT_SLACK)
+                needed = self.tables.needed(plans, sets)[..., None] * (1 - LIMIT_SLACK)
                 state, total = needed[:, 0] * options.copies, room * options.count
                 held = state <= total
                 full = held & (state + needed[:, 1] > total)
                 places = numpy.flatnonzero(full.any(axis=0))
-                full[:, [place for place in places.tolist() if not self._filled(options, place, plans)]] = False
+                full[:, [place for place in places.tolist() if not self.tables.filled(options, place, plans)]] = False
                 held &= ~full
             self.large += int(held.size - held.sum())
             self._held[key] = held
         return self._held[key]
-
-    def _needed(self, plans: Configuration, choices: tuple[Choice, ...]) -> tuple[float, float]:
-        """Bytes of one copy of the state, and of one micro-batch, of all layers at least."""
-        index, candidate = plans.candidate, self.instance.candidates[plans.candidate]
-        modes, zero = tuple(dict.fromkeys(each.recompute for each in choices)), max(each.zero for each in choices)
-        if index not in self._bytes:
-            sums = [(each, each.weights.sum(), each.gradients.sum(), each.optimizer.sum()) for each in candidate.state]
-            self._bytes[index] = _Bytes(sums)
-        known = self._bytes[index]
-        if modes not in known.first:
-            known.first[modes] = float(numpy.min([candidate.mode(name).first for name in modes], axis=0).sum())
-        key = (index, plans.replicas, zero, plans.zero_degree)
-        if key not in self._state:
-            state = sharded(known.state, 1, replicas=plans.replicas, zero=zero, zero_degree=plans.zero_degree)
-            self._state[key] = float(state[0])
-        return self._state[key], known.first[modes]
-
-    def _filled(self, options: _Options, place: int, plans: Configuration) -> bool:
-        """Whether each stage has at some moment one micro-batch or more in flight in each of its chunks."""
-        schedule, count = self.instance.space.schedules[options.schedule[place]], int(options.count[place])
-        micro_batches = plans.micro_batches
-        if chunks_of(schedule) == 1:
-            return True
-        key = (schedule.name, chunks_of(schedule), count, micro_batches)
-        if key not in self._full:
-            every = (fullest_moments(schedule, stage, count, micro_batches) for stage in range(1, count + 1))
-            self._full[key] = all(max(map(min, moments), default=-inf) >= 1 for moments in every)
-        return self._full[key]
-
-    def _of(self, micro_batches: int, slots: int) -> _Options:
-        key = (micro_batches, slots)
-        if key not in self._options:
-            every = list(self._each(micro_batches, slots))
-            names = ("schedule", "count", "rows", "copies")
-            self._options[key] = _Options(
-                *(numpy.concatenate([getattr(each, name) for each in every]) for name in names)
-            )
-        return self._options[key]
-
-    def _each(self, micro_batches: int, slots: int) -> Iterator[_Options]:
-        """The options of each schedule."""
-        for place, schedule in enumerate(self.instance.space.schedules):
-            counts = tuple(self.counts(schedule, micro_batches, slots))
-            key = (place, micro_batches, counts)
-            if key not in self._parts:
-                size = len(counts)
-                self._parts[key] = _Options(
-                    numpy.full(size, place),
-                    numpy.array(counts, dtype=numpy.int64),
-                    self.bounds.rows(schedule, micro_batches, counts),
-                    numpy.full(size, copies_of(schedule)),
-                )
-            yield self._parts[key]

@@ -5,7 +5,7 @@ from math import inf
 
 from nest.instance import Instance, Result, Solution
 from nest.solve.dp.attempt import Attempt
-from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.cache import SearchCache, SharedTables
 from nest.solve.dp.scouts import SCOUTED, scouts
 from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.ties import simplest
@@ -27,6 +27,7 @@ def solve(
     besides: Sequence[Solution] = (),
     simpler_within: float | None = None,
     placed: Callable[[Incumbent], Incumbent | None] | None = None,
+    cache: SearchCache | None = None,
 ) -> Result:
     """The plan of least step time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
 
@@ -44,6 +45,7 @@ def solve(
             (`nest.solve.dp.ties.simplest`); None: none is looked for.
         placed: where `instance` bounds another problem from below, a plan as it is there; None: its times are true.
             The bound of the result is that of all plans there.
+        cache: of problems searched before; None: none is kept.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
@@ -52,7 +54,8 @@ def solve(
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     first = None if known is None else Incumbent(known[1], FIRST if preferred else LAST, known[0])
     listed, others = tuple(map(PlanSignature.of, besides)), dict[PlanKind, Incumbent]()
-    shared = (instance, deadline, progress, listed, FirstBounds(instance), placed)
+    tables = SharedTables(instance) if cache is None else cache.of(instance)
+    shared = (instance, deadline, progress, listed, tables, placed)
     if first is None and len(instance.candidates) >= SCOUTED:
         met = _scouted(*shared)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
@@ -64,7 +67,7 @@ def _answered(
     deadline: Deadline,
     progress: Progress | None,
     listed: tuple[PlanSignature, ...],
-    bounds: FirstBounds,
+    tables: SharedTables,
     placed: Callable[[Incumbent], Incumbent | None] | None,
     first: Incumbent | None,
     others: dict[PlanKind, Incumbent],
@@ -73,7 +76,7 @@ def _answered(
     simpler_within: float | None,
 ) -> Result:
     """The answer of a search among the candidates of an instance, beginning with a first plan and others met."""
-    shared = (instance, deadline, progress, listed, bounds, placed)
+    shared = (instance, deadline, progress, listed, tables, placed)
     for some, share in attempts(len(instance.candidates)):
         try:
             result = Attempt(*shared, some, share, first, runner_up, others).solve()
@@ -99,11 +102,11 @@ def _scouted(
     deadline: Deadline,
     progress: Progress | None,
     listed: tuple[PlanSignature, ...],
-    bounds: FirstBounds,
+    tables: SharedTables,
     placed: Callable[[Incumbent], Incumbent | None] | None,
 ) -> list[Incumbent]:
     """A good plan, found among few of the candidates, and another kind of plan; none: they have none."""
-    shared = (instance, deadline, progress, listed, bounds, placed)
+    shared = (instance, deadline, progress, listed, tables, placed)
     try:
         result = Attempt(*shared, scouts(instance), SCOUT_TIME, None, False, {}, scouts=True).solve()
     except OutOfTime:

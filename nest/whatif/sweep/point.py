@@ -6,7 +6,7 @@ from hashlib import sha256
 from math import inf
 from pathlib import Path
 from threading import local
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import define, evolve, field, frozen
@@ -27,11 +27,17 @@ from nest.spec import PlanDocument, Problem
 from nest.whatif.starts import MOST_STARTS, Starts
 from nest.whatif.sweep.points import Values, problem_at
 
+if TYPE_CHECKING:
+    from nest.solve.dp import SearchCache
+
 INVALID, UNANSWERED, FAILED = "invalid", "unanswered", "error"
 """What `status` says beside a plan's own: the point is no problem; the time was up before there was a plan; a bug."""
 
 SHARED = ("memory", "reserve", "price")
 """Keys of `cluster` that no layer's price depends on."""
+
+LINKS = ("bandwidth", "latency")
+"""Keys of `cluster.levels` that no layer's graph depends on."""
 
 
 @frozen
@@ -54,13 +60,13 @@ class Asked:
     Attributes:
         item: what an engine is given of it.
         refusal: why it is no problem; None: it is one.
-        shares: what it has in common with points whose layers cost the same (`sharing`).
+        shares: what it has in common with its neighbours (`sharing`).
         memory: bytes of a device; infinite: its own.
     """
 
     item: Item
     refusal: str | None
-    shares: str = ""
+    shares: tuple[str, str] = ("", "")
     memory: float = inf
 
 
@@ -149,14 +155,20 @@ def normalised(written: Mapping[str, Any], folder: Path, known: Registry) -> Pro
         return whole
 
 
-def sharing(problem: Problem) -> str:
-    """What problems have in common whose layers cost the same, so that they are solved one after the other."""
+def sharing(problem: Problem) -> tuple[str, str]:
+    """What problems have in common that are solved one after the other.
+
+    That is first the graphs of their layers, whatever the links of the network can do, then what layers cost.
+    """
     document = problem.to_dict()
     document["cluster"] = {name: each for name, each in document["cluster"].items() if name not in SHARED}
     document["training"] = {name: each for name, each in document["training"].items() if name not in UNPRICED}
     for name in ("constraints", "search"):
         document.pop(name)
-    return _digest(document)
+    levels = document["cluster"].get("levels") or ()
+    shapes = [{name: each for name, each in level.items() if name not in LINKS} for level in levels]
+    graphs = {**document, "cluster": {**document["cluster"], "levels": shapes}}
+    return _digest(graphs), _digest(document)
 
 
 def versions(known: Registry) -> dict[str, str]:
@@ -224,10 +236,12 @@ class _Neighbours:
     Attributes:
         priced: their models.
         starts: their plans.
+        searched: tables of their searches; None: nothing was searched.
     """
 
     priced: PricedModels = field(factory=PricedModels)
     starts: Starts = field(factory=Starts)
+    searched: "SearchCache | None" = None
     _best: dict[str, list[_Best]] = field(factory=dict)
 
     def result(self, problem: Problem, instance: Instance, deadline: Deadline) -> Result:
@@ -237,6 +251,7 @@ class _Neighbours:
         too, and no simpler one is as fast here that was not there.
         """
         from nest.solve.decision import solve_beside
+        from nest.solve.dp import SearchCache
 
         key, memory = _digest(_without_memory(problem)), instance.cluster.device_memory
         for best in self._best.get(key, ()):
@@ -244,7 +259,10 @@ class _Neighbours:
                 priced = evaluate(instance, best.solution)
                 if priced.fits:
                     return Result("optimal", best.solution, priced.batch_time, priced.batch_time)
-        result, first = solve_beside(instance, deadline, self.starts.best(instance), simpler_within(problem))
+        self.searched = self.searched or SearchCache()
+        result, first = solve_beside(
+            instance, deadline, self.starts.best(instance), simpler_within(problem), self.searched
+        )
         if first and result.solution is not None:
             kept = self._best.setdefault(key, [])
             kept.append(_Best(memory, result.solution))

@@ -137,14 +137,16 @@ def _told(
 
 
 def _neighbours_together(asked: Iterable[Asked]) -> tuple[Item, ...]:
-    """What is to be solved, those that share prices one after the other, else in the order of the points.
+    """What is to be solved, those that share graphs and prices one after the other, else in the order of the points.
 
     Of these, points of more memory go first: the best plan of one is that of the others it fits.
     """
-    groups: dict[str, list[Asked]] = {}
+    groups: dict[str, dict[str, list[Asked]]] = {}
     for each in asked:
-        groups.setdefault(each.shares, []).append(each)
-    return tuple(each.item for group in groups.values() for each in sorted(group, key=lambda point: -point.memory))
+        graphs, prices = each.shares
+        groups.setdefault(graphs, {}).setdefault(prices, []).append(each)
+    alike = (points for group in groups.values() for points in group.values())
+    return tuple(each.item for points in alike for each in sorted(points, key=lambda point: -point.memory))
 
 
 def _columns(varied: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -1,0 +1,265 @@
+"""From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy
+from attrs import evolve, field, frozen
+
+from nest.catalogue import Optimizer, Precision, scale_up_levels
+from nest.formulate.layer_classes import LayerClasses
+from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Timing
+from nest.formulate.partition import inseparable, owners, passing
+from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
+from nest.graph import Block, Collective, Communication, Operator
+from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
+from nest.instance import Array, Cluster, CollectiveModel
+from nest.spec import DeviceSpec, Training
+
+if TYPE_CHECKING:
+    from nest.formulate.memory import ExtraMemory
+
+NOTHING = OperatorCost(0.0, 0.0)
+"""What a communication operator computes."""
+
+PIECEWISE = "tensor"
+"""The key of `training.overlap` whose collectives are cut into pieces that go through buffers shared inside a node."""
+
+
+@frozen
+class _KnownLayer:
+    """A layer that is priced.
+
+    Attributes:
+        operators: of it, which are told by their identity.
+        layer: the priced layer.
+        reach: the outermost level that its collectives cross; -1: none.
+    """
+
+    operators: tuple[Operator, ...]
+    layer: PricedLayer
+    reach: int
+
+
+@frozen(slots=False)
+class Pricing:
+    """What prices operators.
+
+    Attributes:
+        cluster: devices and network.
+        device: the accelerator.
+        training: how the model is trained.
+        precision: bytes per parameter.
+        optimizer: state per parameter.
+        costs: prices operators that compute.
+        collectives: prices operators that communicate.
+        layer_times: puts the times of a layer's operators together.
+        host: where state or activations are kept; None: all stays on the device.
+    """
+
+    cluster: Cluster
+    device: DeviceSpec
+    training: Training
+    precision: Precision
+    optimizer: Optimizer
+    costs: CostModel
+    collectives: CollectiveModel
+    layer_times: LayerTimes
+    host: Host | None = None
+    compute_costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
+    _shapes: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...]] = field(
+        factory=dict, init=False, repr=False, eq=False
+    )
+    _layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
+    _extra: dict[int, tuple[Block, "ExtraMemory"]] = field(factory=dict, init=False, repr=False, eq=False)
+    _elsewhere: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
+
+    def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
+        """The same on another network of the same shape or another device; what is alike is not priced again."""
+        other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
+        other._shapes.update(self._shapes)
+        if device != self.device:
+            return other
+        levels = list(zip(self.cluster.levels, cluster.levels, strict=True))
+        changed = min((index for index, (here, there) in enumerate(levels) if here != there), default=len(levels))
+        if scale_up_levels(cluster.levels) != self.calls.inside:
+            changed = 0
+        other.compute_costs.update(self.compute_costs)
+        other._layers.update({key: each for key, each in self._layers.items() if each.reach < changed})
+        other._elsewhere.update(self._layers)
+        other._extra.update(self._extra)
+        return other
+
+    def knows(self, block: Block, layers: LayerClasses, before: "Pricing") -> bool:
+        """Whether all layers of a block cost what they cost `before`."""
+        now, then = (priced_layers(block, layers, each) for each in (self, before))
+        return all(here is there for (here, _), (there, _) in zip(now, then, strict=True))
+
+    def once(self, block: Block, make: "Callable[[], ExtraMemory]") -> "ExtraMemory":
+        """What a block needs besides, whatever the network is."""
+        if id(block) not in self._extra:
+            self._extra[id(block)] = block, make()
+        return self._extra[id(block)][1]
+
+    def cost(self, operator: Operator) -> OperatorCost:
+        """What the operator computes costs; the same object is priced once, as strategies leave most as they are."""
+        if operator.collective is not None:
+            return NOTHING
+        if id(operator) not in self.compute_costs:
+            self.compute_costs[id(operator)] = operator, self.costs.price(operator, self.device, self.training)
+        return self.compute_costs[id(operator)][1]
+
+    def shapes(self, axis: str, block: Block) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""
+        key = block.ranks(axis), block.width
+        if key not in self._shapes:
+            self._shapes[key] = tuple(dict.fromkeys(self.cluster.shape(group) for group in block.groups(axis)))
+        return self._shapes[key]
+
+    @cached_property
+    def calls(self) -> Calls:
+        """What prices collective calls."""
+        return Calls(self.cluster, self.collectives, self.training, scale_up_levels(self.cluster.levels))
+
+    def call_seconds(self, call: Communication, block: Block) -> float:
+        """Seconds of one call."""
+        return self.calls.seconds(call, self.shapes(call.axis, block), len(block.ranks(call.axis)))
+
+    def ports(self, calls: Sequence[Communication], block: Block) -> Array:
+        """Seconds for which `calls` occupy a device's port at each level, shape `(levels,)`."""
+        rows = (self.calls.ports(call, self.shapes(call.axis, block), len(block.ranks(call.axis))) for call in calls)
+        return sum(rows, numpy.zeros(len(self.cluster.levels)))
+
+    @property
+    def timing(self) -> Timing:
+        """How the times of operators become a layer's."""
+        return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
+
+    def exposed(self, made: Collective, block: Block) -> str:
+        """The coefficient that says which share of overlapped calls is exposed; empty: none are overlapped.
+
+        Where overlap of tensor parallelism reaches as far as the scale-up network only, every group of ranks must lie
+        inside, and the calls must be gathers and scatters, which go piece by piece (NVIDIA/TransformerEngine, issues
+        746 and 1071).
+        """
+        if not made.overlap or not getattr(self.training.overlap, made.overlap):
+            return ""
+        if made.overlap == "experts" and self.training.dispatch == "per-node":
+            return "dispatch_exposed"
+        share = f"{made.overlap}_exposed"
+        if made.overlap != PIECEWISE or self.training.overlap_reach != "domain":
+            return share
+        every = (*made.forward, *made.backward)
+        if any(call.kind == "all_reduce" for call in every):
+            return ""
+        shapes = (shape for call in every for shape in self.shapes(call.axis, block))
+        return share if all(members == 1 for shape in shapes for members in shape[self.calls.inside :]) else ""
+
+    def layer(
+        self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
+    ) -> PricedLayer:
+        """`_priced_layer`, once for the same operators whose collectives have ranks that lie alike."""
+        axes = dict.fromkeys(
+            call.axis
+            for operator in operators
+            if operator.collective is not None
+            for call in (*operator.collective.forward, *operator.collective.backward)
+        )
+        key = (
+            *(id(operator) for operator in operators),
+            *((len(block.ranks(axis)), self.shapes(axis, block)) for axis in axes),
+        )
+        if key not in self._layers:
+            known = self._elsewhere.get(key)
+            if known is None:
+                every = [shape for axis in axes for shape in self.shapes(axis, block)]
+                reach = max((index for shape in every for index, some in enumerate(shape) if some > 1), default=-1)
+                layer = _priced_layer(originals, operators, repeated, block, self, fine)
+                self._layers[key] = _KnownLayer(operators, layer, reach)
+            else:
+                rows = _priced(operators, block, self, [row.kept for row in known.layer.rows])
+                self._layers[key] = evolve(known, layer=known.layer.on_another_network(rows))
+        return self._layers[key].layer
+
+
+def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
+    """One layer of each class as `block` has it, priced, and whether it is a transformer block.
+
+    Where none is named, every layer is taken to be one.
+    """
+    blocks = frozenset(layers.graph.blocks or layers.graph.layers)
+    repeated = [layer in blocks for layer in layers.graph.layers]
+    return [
+        (pricing.layer(originals, operators, again, block, layers.by_operator), again)
+        for originals, operators, again in zip(layers.graph.by_layer, block.graph.by_layer, repeated, strict=True)
+    ]
+
+
+def _priced_layer(
+    originals: Sequence[Operator],
+    operators: Sequence[Operator],
+    repeated: bool,
+    block: Block,
+    pricing: Pricing,
+    by_operator: bool,
+) -> PricedLayer:
+    """A layer as strategies left it, in one part or in one for each of its original operators."""
+    keeping = list(operators)
+    if pricing.training.saved_inputs == "narrow":
+        keeping = with_narrow_copies(operators, lambda each: narrow_format(each, pricing.device, pricing.training))
+    rows = tuple(_priced(operators, block, pricing, keeping))
+    if not by_operator:
+        return PricedLayer(rows, (rows,))
+    rows_of_operators: list[list[PricedOperator]] = [[] for _ in originals]
+    for owner, row in zip(owners(originals, operators), rows, strict=True):
+        rows_of_operators[owner].append(row)
+    sizes = tensor_bytes([row.operator for row in rows])
+    names = passing(originals, inseparable(originals, pricing.training.selective, repeated))
+    return PricedLayer(
+        rows, tuple(tuple(part) for part in rows_of_operators), sum(sizes.get(name, 0.0) for name in names)
+    )
+
+
+def _priced(
+    operators: Sequence[Operator], block: Block, pricing: Pricing, keeping: Sequence[Operator]
+) -> list[PricedOperator]:
+    """The operators with their times; `keeping`: each with what it really saves for its backward pass."""
+    costs = {operator.name: pricing.cost(operator) for operator in operators}
+
+    ring_exposed = pricing.device.calibration.ring_exposed
+
+    def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
+        """Of calls that run while something else does for `hiding` seconds: what is exposed, and what is hidden."""
+        whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
+        exposed_seconds = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
+        return exposed_seconds, whole - exposed_seconds
+
+    rows = []
+    for operator, kept in zip(operators, keeping, strict=True):
+        made = operator.collective or Collective()
+        under = costs.get(made.under, NOTHING)
+        forward, hidden_forward = seconds(made.forward, made.share * under.forward)
+        backward, hidden_backward = seconds(made.backward, made.share * under.backward)
+        hidden = hidden_forward, hidden_backward
+        coefficient = pricing.exposed(made, block)
+        exposed = getattr(pricing.device.calibration, coefficient) if coefficient else 1.0
+        ports = None
+        if operator.collective is not None:
+            ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
+        of_weights = min(seconds(made.backward[: made.weight_gradients], 0.0)[0], backward)
+        rows.append(
+            PricedOperator(
+                operator,
+                costs[operator.name],
+                forward,
+                backward,
+                hidden,
+                coefficient,
+                exposed,
+                of_weights,
+                ports,
+                kept,
+            )
+        )
+    return rows

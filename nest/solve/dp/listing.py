@@ -1,0 +1,319 @@
+"""The list of all that constraints allow to be decided before stages are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import product
+from math import inf
+from operator import itemgetter
+from typing import Any
+
+from attrs import define, field, frozen
+
+from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
+from nest.solve.dp.configurations import Configuration, Tally
+from nest.solve.dp.placement import replica_size
+from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values, stage_choices
+from nest.solve.dp.screen import Counts, Screen, ScreenTables, Worth
+from nest.spec.constraints import Value
+
+Computed = tuple[int, Schedule, int, int, Sequence[int]]
+"""Plans that compute alike: candidate, schedule, replicas, micro-batches, and the numbers of stages."""
+
+ChunkedCounts = Callable[[Schedule, int, int], tuple[int, ...]]
+"""Numbers of stages of a schedule of several chunks, for so many micro-batches, and at most so many stages."""
+
+
+def configurations(
+    instance: Instance,
+    most_stages: int,
+    chunked_counts: ChunkedCounts,
+    among: Sequence[int] | None = None,
+    watch: Callable[[], None] = lambda: None,
+    limit: float = inf,
+    tables: ScreenTables | None = None,
+) -> tuple[list[Configuration], Exclusions]:
+    """Every configuration of one candidate that is allowed, in the documented order of ties, and what is refused.
+
+    Args:
+        instance: the problem.
+        most_stages: stages the layer graph can be cut into.
+        chunked_counts: numbers of stages a schedule of several chunks may have.
+        among: the candidates to take, ascending; None: all.
+        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
+        limit: step time, seconds; what cannot take less, by its compute alone, is left out, and what all its stages
+            together have no memory for.
+        tables: of a screen, where what cannot win is left out; None: all is listed, and why something is not.
+    """
+    exclusions = Exclusions()
+    rules, admitted = PlainRules(instance, exclusions), Admitted(exclusions)
+
+    def counts_of(schedule: Schedule, micro_batches: int, slots: int) -> Sequence[int]:
+        return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
+
+    screen = None if tables is None else Screen(instance, tables, counts_of, rules.uniform, limit)
+    result: list[Configuration] = []
+    for index in range(len(instance.candidates)) if among is None else among:
+        watch()
+        every = (
+            _worth_it(instance, index, exclusions, screen) if screen else _open(instance, index, exclusions, counts_of)
+        )
+        found = [each for plans in every for each in _allowed(instance, rules, plans)]
+        found.sort(key=itemgetter(0))
+        result += (Configuration(order, *decided) for order, (_, decided) in enumerate(found, len(result)))
+    exclusions.never = rules.never()
+    if screen:
+        exclusions.slow, exclusions.large = screen.slow, screen.large
+    return result, exclusions
+
+
+@frozen(eq=False)
+class _Open:
+    """Plans whose choices are open.
+
+    Attributes:
+        place: in the documented order of ties.
+        plans: what is decided but for the schedule, with all choices that stages may have.
+        schedule: the pipeline schedule.
+        counts: numbers of stages.
+        worth: the same by sets of choices, with bounds; None: nothing is known of them.
+    """
+
+    place: tuple[int, ...]
+    plans: Configuration
+    schedule: Schedule
+    counts: Sequence[int]
+    worth: Worth | None = None
+
+
+def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Counts) -> Iterator[_Open]:
+    """All plans of a candidate."""
+    space, candidate = instance.space, instance.candidates[index]
+    members = ((index, stage_choices(instance, candidate)),)
+    batches = list(_batches(instance, candidate, exclusions))
+    for (place, schedule), (order, rank_order) in product(enumerate(space.schedules), enumerate(space.rank_orders)):
+        for replicas, micro_batches in batches:
+            size = replica_size(instance.cluster, candidate.width, replicas)
+            counts = counts_of(schedule, micro_batches, size // candidate.width)
+            every = zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ()
+            for number, degree in enumerate(every):
+                shared = (replicas, micro_batches, rank_order, schedule, size, (), degree)
+                yield _Open((place, order, replicas, number), Configuration(0, members, *shared), schedule, counts)
+
+
+def _worth_it(instance: Instance, index: int, exclusions: Exclusions, screen: Screen) -> Iterator[_Open]:
+    """The same of those that a screen leaves, in any order."""
+    space, candidate = instance.space, instance.candidates[index]
+    members = ((index, stage_choices(instance, candidate)),)
+    for replicas, micro_batches in _batches(instance, candidate, exclusions):
+        size = replica_size(instance.cluster, candidate.width, replicas)
+        slots, degrees = size // candidate.width, zero_degrees(instance, (candidate,), replicas, exclusions)
+        for (number, degree), (order, rank_order) in product(enumerate(degrees), enumerate(space.rank_orders)):
+            shared = (replicas, micro_batches, rank_order, space.schedules[0], size, (), degree)
+            plans = Configuration(0, members, *shared)
+            for place, worth in screen.worth(plans, slots):
+                yield _Open((place, order, replicas, number), plans, space.schedules[place], worth.counts, worth)
+
+
+def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
+    """What constraints leave: its place in the order of ties, and the attributes of the configuration behind that."""
+    plans, index, worth = every.plans, every.plans.candidate, every.worth
+    candidate, decided = instance.candidates[index], (plans.replicas, plans.micro_batches, plans.rank_order)
+    values = plan_values(candidate, *decided, every.schedule, plans.zero_degree)
+    sets = rules.allowed(values, plans.replicas * candidate.width, every.counts, plans.choices)
+    for number, (chosen, allowed) in enumerate(sets.items()):
+        bounds = {} if worth is None else worth.among(chosen, allowed)
+        for counts in _decided_apart(instance, allowed if worth is None else tuple(bounds)):
+            bound = None if worth is None else min(bounds[count] for count in counts)
+            shared = (*decided, every.schedule, plans.size, counts, plans.zero_degree, Tally(), bound)
+            yield (*every.place, number, counts[0]), (((index, chosen),), *shared)
+
+
+def computed(instance: Instance, most_stages: int, chunked_counts: ChunkedCounts) -> Iterator[Computed]:
+    """What all plans of one candidate are for whom only compute counts, whatever constraints say of them.
+
+    Args:
+        instance: the problem.
+        most_stages: stages the layer graph can be cut into.
+        chunked_counts: numbers of stages a schedule of several chunks may have.
+    """
+    exclusions = Exclusions()
+    admitted = Admitted(exclusions)
+    for index, candidate in enumerate(instance.candidates):
+        batches = list(_batches(instance, candidate, exclusions))
+        for schedule, (replicas, micro_batches) in product(instance.space.schedules, batches):
+            slots = replica_size(instance.cluster, candidate.width, replicas) // candidate.width
+            counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
+            if counts:
+                yield index, schedule, replicas, micro_batches, counts
+
+
+def _counts(
+    instance: Instance,
+    schedule: Schedule,
+    micro_batches: int,
+    slots: int,
+    most_stages: int,
+    admitted: Admitted,
+    chunked_counts: ChunkedCounts,
+) -> Sequence[int]:
+    """The numbers of stages that a schedule may have on so many slots."""
+    if chunks_of(schedule) == 1:
+        return admitted.among(schedule, micro_batches, stage_counts(instance, min(slots, most_stages)))
+    counts = chunked_counts(schedule, micro_batches, slots)
+    admitted.exclusions.uneven += not counts
+    return counts
+
+
+def mixed_configurations(
+    instance: Instance,
+    most_stages: int,
+    first_order: int,
+    exclusions: Exclusions,
+    watch: Callable[[], None] = lambda: None,
+) -> list[Configuration]:
+    """Every configuration of mixed plans the constraints allow, in the documented order of ties.
+
+    Args:
+        instance: the problem.
+        most_stages: stages the layer graph can be cut into.
+        first_order: position of the first among ties.
+        exclusions: counts what is refused and why.
+        watch: called after each step of a few milliseconds; may raise `OutOfTime`.
+    """
+    rules = MixedRules(instance, exclusions)
+    # Plans of several chunks have one candidate.
+    schedules = [each for each in instance.space.schedules if chunks_of(each) == 1]
+    admitted = Admitted(exclusions)
+    result: list[Configuration] = []
+    for samples in sorted({candidate.samples for candidate in instance.candidates}):
+        group = [(i, c) for i, c in enumerate(instance.candidates) if c.samples == samples]
+        narrowest = min(candidate.width for _, candidate in group)
+        most = min(instance.cluster.size // narrowest, instance.space.global_batch // samples)
+        for schedule, rank_order, replicas in product(schedules, instance.space.rank_orders, range(1, most + 1)):
+            watch()
+            micro_batches = instance.micro_batches(group[0][1], replicas)
+            if micro_batches is None:
+                exclusions.batch += 1
+                continue
+            for widest, size, demanded in _sizes(instance, group, replicas):
+                counts = stage_counts(instance, min(size // narrowest, most_stages))
+                counts = admitted.among(schedule, micro_batches, counts)
+                usable = {index: candidate for index, candidate in group if candidate.width <= widest}
+                for degree in zero_degrees(instance, list(usable.values()), replicas, exclusions) if counts else ():
+                    values = _mixed_values(usable, replicas, micro_batches, rank_order, schedule, degree)
+                    for members, total, every in rules.allowed(values, replicas, counts, size):
+                        if demanded and widest not in (instance.candidates[index].width for index, _ in members):
+                            continue
+                        tally = Tally(widest if demanded else 0, total)
+                        shared = (members, replicas, micro_batches, rank_order, schedule, size)
+                        for allowed in _decided_apart(instance, every):
+                            result.append(Configuration(first_order + len(result), *shared, allowed, degree, tally))
+    return result
+
+
+def _mixed_values(
+    usable: Mapping[int, Candidate],
+    replicas: int,
+    micro_batches: int,
+    rank_order: str,
+    schedule: Schedule,
+    degree: int | None,
+) -> dict[int, dict[str, Value]]:
+    """What names mean for each candidate whose ranks can be cut into shard groups of `degree`."""
+    return {
+        index: plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
+        for index, candidate in usable.items()
+        if _shard_counts(candidate, replicas, degree) is not None
+    }
+
+
+def _sizes(instance: Instance, group: list[tuple[int, Candidate]], replicas: int) -> Iterator[tuple[int, int, bool]]:
+    """Widths that can be a plan's largest, with the replica's devices, and whether a block must have that width.
+
+    The largest width sets `K`; where all narrower ones would set the same, one configuration covers them.
+    """
+    widths = sorted({c.width for _, c in group if c.width * replicas <= instance.cluster.size}, reverse=True)
+    sizes = {width: replica_size(instance.cluster, width, replicas) for width in widths}
+    for place, width in enumerate(widths):
+        same = all(sizes[narrower] == sizes[width] for narrower in widths[place:])
+        yield width, sizes[width], not same
+        if same:
+            return
+
+
+def zero_degrees(
+    instance: Instance, candidates: Sequence[Candidate], replicas: int, exclusions: Exclusions
+) -> list[int | None]:
+    """The ranks over which ZeRO may shard at most, in the documented order of ties.
+
+    Those that are no choice for any of the candidates are left out; so are those that change nothing compared with an
+    earlier one, unless a constraint reads them.
+    """
+    if instance.space.zero_degrees == (None,):
+        return [None]
+    read = any("zero_degree" in constraint.names() for constraint in instance.space.constraints)
+    degrees: dict[object, int | None] = {}
+    for degree in instance.space.zero_degrees:
+        effects = tuple(_shard_counts(candidate, replicas, degree) for candidate in candidates)
+        if any(effect is not None for effect in effects):
+            degrees.setdefault((degree, effects) if read else effects, degree)
+    exclusions.shard_groups += not degrees
+    return list(degrees.values())
+
+
+def _shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) -> tuple[int, ...] | None:
+    """Over how many ranks ZeRO shards each parameter group; None: `zero_degree` does not divide the ranks of one."""
+    counts = [replicas * len(group.ranks) for group in candidate.state]
+    if zero_degree is None:
+        return tuple(counts)
+    if any(count > zero_degree and count % zero_degree for count in counts):
+        return None
+    return tuple(min(count, zero_degree) for count in counts)
+
+
+def _batches(instance: Instance, candidate: Candidate, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
+    """Numbers of replicas of a candidate, ascending, with their micro-batches."""
+    most = min(instance.cluster.size // candidate.width, instance.space.global_batch // candidate.samples)
+    for replicas in range(1, most + 1):
+        micro_batches = instance.micro_batches(candidate, replicas)
+        if micro_batches is None:
+            exclusions.batch += 1
+        else:
+            yield replicas, micro_batches
+
+
+def stage_counts(instance: Instance, most: int) -> Sequence[int]:
+    """Numbers of stages up to `most`, or that of the partition given; only those that can be even where they must."""
+    space, blocks = instance.space, len(instance.space.blocks)
+    if space.partition is not None:
+        count = len(space.partition)
+        return range(count, count + 1) if count <= most else range(0)
+    if space.even:
+        return [count for count in range(1, min(most, blocks) + 1) if blocks % count == 0]
+    return range(1, most + 1)
+
+
+@define(eq=False)
+class Admitted:
+    """Which numbers of stages schedules admit, each asked once."""
+
+    exclusions: Exclusions
+    _known: dict[Hashable, tuple[int, ...]] = field(factory=dict)
+
+    def among(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Sequence[int]:
+        """Those of `counts` with which the schedule has plans of so many micro-batches."""
+        asked = tuple(counts)
+        key = (schedule.name, chunks_of(schedule), micro_batches, asked)
+        if key not in self._known:
+            self._known[key] = tuple(count for count in asked if admits(schedule, count, micro_batches))
+        self.exclusions.unadmitted += bool(asked) and not self._known[key]
+        return self._known[key]
+
+
+def _decided_apart(instance: Instance, counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The numbers of stages of one configuration: all, or each alone where it decides how to cut."""
+    if instance.space.even:
+        yield from ((count,) for count in counts)
+    elif counts:
+        yield counts

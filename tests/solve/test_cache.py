@@ -1,0 +1,49 @@
+"""Searches that share tables answer as they do alone."""
+
+from random import Random
+
+import pytest
+from attrs import evolve
+
+from nest.instance import Instance
+from nest.solve.dp import SearchCache, solve
+from nest.spec.constraints import parse
+from tests.seeds import seeds
+from tests.solve.test_chunks import chunked_problem
+from tests.solve.test_sharding_terms import drawn
+
+CONSTRAINTS = ("uniform(zero)", "pp != 2", "replicas != 1", "zero != 3", "same_stage('layer0', 'layer1')")
+
+
+def neighbours(problem: Instance, random: Random) -> list[Instance]:
+    """The problem with other memory and other constraints, in any order; some of them are no neighbours of others."""
+    names = problem.graph.layers
+    rules = [text.replace("layer0", names[0]).replace("layer1", names[1]) for text in CONSTRAINTS]
+    changed = [problem]
+    for _ in range(5):
+        memory = problem.cluster.memory * random.choice([0.5, 0.8, 1.0, 1.5])
+        constraints = tuple(parse(text) for text in random.sample(rules, random.choice([0, 1, 2])))
+        space = evolve(problem.space, constraints=(*problem.space.constraints, *constraints))
+        if random.random() < 0.2:
+            space = evolve(space, exposed=1.0)
+        cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
+        changed.append(evolve(problem, cluster=cluster, space=space))
+    random.shuffle(changed)
+    return changed
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["one chunk", "chunks"])
+@pytest.mark.parametrize("seed", [*seeds(12, of=200), 52, 69])
+def test_what_was_searched_before_changes_no_answer(seed: int, chunked: bool) -> None:
+    random, cache = Random(seed), SearchCache()
+    problem = chunked_problem(random) if chunked else drawn(seed)
+    for each in neighbours(problem, random):
+        alone = solve(each, runner_up=False)
+        assert solve(each, runner_up=False, cache=cache) == alone
+        if alone.solution is None or alone.batch_time is None:
+            continue
+        # With a plan in hand, what is slower is left out before it is listed.
+        known = alone.solution, alone.batch_time * 1.3
+        both = [solve(each, runner_up=False, known=known, preferred=False, cache=kept) for kept in (None, cache)]
+        assert both[0] == both[1]
+        assert both[0].batch_time == alone.batch_time
