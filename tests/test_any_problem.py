@@ -135,7 +135,7 @@ def test_the_problems_are_answered_as_they_are() -> None:
         assert answered(problem, False) == "feasible"
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(mutations(), st.booleans())
 def test_any_problem_is_answered_or_refused(problem: dict[str, Any], solve: bool) -> None:
     assert answered(problem, solve) in ("optimal", "feasible", "infeasible", "refused")

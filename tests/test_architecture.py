@@ -1,6 +1,7 @@
 """The house rules: import law, types, lint, sizes, and what a bare `nest --help` loads."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
+MOST_LOADED = {"llama-2-7b-on-64-h100": 223, "measured-layers": 218}
+"""Files of nest that `nest solve` of an example loads at most."""
 LONGEST_OF_VERBS = {"nest/api.py": 820}  # Every verb once, with its docstring.
 
 
@@ -72,6 +75,22 @@ def _dotted(path: Path) -> str:
     return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
 
 
+@pytest.mark.parametrize(("example", "most"), MOST_LOADED.items())
+def test_a_solve_loads_what_it_uses(example: str, most: int) -> None:
+    script = (
+        "import sys\n"
+        f"sys.argv = ['nest', 'solve', 'examples/{example}/problem.yaml']\n"
+        "from nest.cli import app\n"
+        "try:\n    app.main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "own = {name: module for name, module in sys.modules.items() if name.partition('.')[0] == 'nest'}\n"
+        "loaded = sorted(name for name, module in own.items() if getattr(module, '__file__', None))\n"
+        f"assert len(loaded) <= {most}, (len(loaded), loaded)\n"
+        "absent = {'networkx', 'ortools', 'pandas', 'jinja2', 'rich'} & set(sys.modules)\n"
+        "assert not absent, absent\n"
+    )
+    _passes(sys.executable, "-c", script)
+
+
 @pytest.mark.parametrize("command", [["--help"], ["solve", "--help"]])
 def test_help_loads_nothing_heavy(command: list[str]) -> None:
     script = (
@@ -83,3 +102,27 @@ def test_help_loads_nothing_heavy(command: list[str]) -> None:
         "assert not heavy, heavy\n"
     )
     _passes(sys.executable, "-c", script)
+
+
+def test_nothing_is_planned_while_tests_are_collected() -> None:
+    """Every process that collects tests runs what modules of tests do when they are imported."""
+    verb = re.compile(r"(nest|api)\.(solve|evaluate|explain|frontier|compare|recommend|sweep)\(")
+    planned = []
+    for path in [*(REPOSITORY / "tests").rglob("*.py"), *(REPOSITORY / "plugins").glob("*/tests/**/*.py")]:
+        text = path.read_text()
+        if any(line[:1].strip() and verb.search(line) for line in text.splitlines()):
+            statements = [each for each in ast.parse(text).body if isinstance(each, (ast.Assign, ast.AnnAssign))]
+            planned += [f"{path}: {ast.unparse(each)}" for each in statements if _called(each, verb)]
+    assert not planned
+
+
+def _called(statement: ast.stmt, verb: re.Pattern[str]) -> bool:
+    """Whether a statement calls what `verb` matches, but in functions that it makes."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Call) and verb.match(ast.unparse(node)):
+            return True
+        if not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return False

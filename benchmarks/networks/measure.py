@@ -16,7 +16,7 @@ from nest.errors import InputError
 from nest.hooks.placements import network_of
 from nest.instance.pairs import Pairs
 from nest.io import structure
-from nest.network import LinkGraph, Reduced, pairs, reduce
+from nest.network import LinkGraph, Reduced, reduce
 from nest.spec import ClusterSpec
 from tests.agreement.networks import placed_plan
 from tests.agreement.random_networks import random_network_problem
@@ -155,4 +155,4 @@ def reduced(problem: dict[str, Any]) -> Reduced:
     """The levels of a problem's network."""
     network = network_of(structure(problem["cluster"], ClusterSpec))
     assert isinstance(network, (LinkGraph, Pairs))
-    return reduce(pairs(network) if isinstance(network, LinkGraph) else network)
+    return reduce(network)

@@ -204,7 +204,7 @@ def nest_plan_readers() -> list[PlanReader]:
         Reader(
             "megatron",
             "Megatron-LM: a launch script, a YAML map of flags, or a log with its arguments",
-            "megatron.reading",
+            "megatron.reading.read",
             "read_megatron",
             ("torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1",),
         ),

@@ -17,7 +17,7 @@ from nest.hooks.placements import cluster_spec, network_of, placement
 from nest.instance import Level
 from nest.instance.pairs import Pairs
 from nest.io import structure
-from nest.network import LinkGraph, pairs, reduce
+from nest.network import LinkGraph
 from nest.spec import Architecture, PlanDocument, Problem, ProfileSpec, Training
 from nest.spec.architecture import GroupedQueryAttention, LatentAttention, MixtureOfExperts
 from nest.spec.problem import ALL_RANKS
@@ -332,7 +332,9 @@ def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
     """
     network = network_of(cluster_spec(plan))
     if isinstance(network, (LinkGraph, Pairs)):
-        return reduce(pairs(network) if isinstance(network, LinkGraph) else network).best.levels
+        from nest.network import reduce
+
+        return reduce(network).best.levels
     return network_levels(network) if isinstance(network, tuple) else network.levels
 
 

@@ -13,7 +13,6 @@ from nest.formulate.model import load_model
 from nest.formulate.partition import branched_regions, inseparable_operators
 from nest.formulate.price import Formulation, candidate
 from nest.formulate.pricing import Pricing
-from nest.formulate.profile import profile_candidates, profile_graph
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded_graphs
 from nest.graph import Block, OperatorGraph
@@ -33,6 +32,8 @@ def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: 
     Raises:
         InputErrors: what is wrong with them.
     """
+    from nest.formulate.profile import profile_candidates, profile_graph
+
     profile = problem.profile
     assert isinstance(profile, ProfileSpec)
     candidates = profile_candidates(profile, cluster, problem.training.global_batch, pools)

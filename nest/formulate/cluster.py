@@ -12,7 +12,6 @@ from nest.formulate.topology import file_of, given_profile, imported, in_place, 
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, EstimateError, Level
 from nest.io import is_file_name, read, there_is
-from nest.network import LinkGraph, pairs, reduce
 from nest.network.imported import Imported, PartOf
 from nest.spec import (
     ClusterCalibration,
@@ -324,7 +323,9 @@ def _machine_levels(machine: Imported) -> tuple[tuple[LevelSpec, ...], list[str]
     if isinstance(network, Cluster):
         levels = network.levels
     else:
-        reduced = reduce(pairs(network) if isinstance(network, LinkGraph) else network)
+        from nest.network import reduce
+
+        reduced = reduce(network)
         levels = reduced.best.levels
         if reduced.names != reduced.pairs.names:
             notes.append(f"along the levels the devices of a machine are {', '.join(reduced.names)}.")

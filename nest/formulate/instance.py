@@ -1,7 +1,9 @@
 """From a problem as written to the instance solvers see."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
@@ -14,7 +16,6 @@ from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.pools import any_cluster, measured_pools, refuse_chunks
 from nest.formulate.price import Formulation as Formulation
-from nest.formulate.priced_models import PricedModels, pricing_key
 from nest.formulate.shard import allowed_degrees, chosen, profile_degrees, sharded_graphs
 from nest.formulate.space import (
     allowed_rank_orders,
@@ -36,6 +37,9 @@ from nest.instance import (
 )
 from nest.solve.effort import Deadline
 from nest.spec import Problem
+
+if TYPE_CHECKING:
+    from nest.formulate.priced_models import PricedModels
 
 
 def build_instance(
@@ -110,6 +114,7 @@ def formulate(
         if priced is None or network is not None:
             formulation = price()
         else:
+            from nest.formulate.priced_models import pricing_key
 
             def again(known: Formulation) -> Formulation:
                 assert device is not None  # A key without one is like no other.

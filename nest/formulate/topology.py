@@ -3,12 +3,14 @@
 `message` is the size in bytes that a reduction's stretch is measured with.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve, fields
 from numpy.typing import NDArray
@@ -21,11 +23,14 @@ from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.io import is_file_name, placed, read, structure_source, there_is
 from nest.io.source import SUFFIXES, parse, read_text_of
-from nest.network import REFERENCE_MESSAGE, LinkGraph, Reduced, pairs, reduce
+from nest.network import REFERENCE_MESSAGE, LinkGraph
 from nest.network.graph import written_graph
 from nest.network.imported import Imported, PartOf
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec, LinkProfile
 from nest.spec.topology import GENERATORS, Generated, MatrixSpec
+
+if TYPE_CHECKING:
+    from nest.network import Reduced
 
 PLACE = "cluster.topology"
 
@@ -130,7 +135,7 @@ def with_imported(cluster: ClusterSpec, network: Imported, registry: Registry) -
 
 def _hosts_in_order(reduced: Cluster | Reduced, per_host: int) -> tuple[str, ...]:
     """The hosts along the devices `HOST.INDEX` of a reduced network; empty where its order takes one apart."""
-    if not isinstance(reduced, Reduced):
+    if isinstance(reduced, Cluster):
         return ()
     names = [name.rpartition(".")[0] for name in reduced.names]
     hosts = tuple(names[::per_host])
@@ -160,8 +165,10 @@ def reduced_network(network: LinkGraph | Pairs, message: float = REFERENCE_MESSA
     """The network reduced to levels, once for the same content: reading, planning and describing ask for the same."""
     key = _digest(network), message
     if key not in _REDUCED:
+        from nest.network import reduce
+
         _REDUCED.clear()
-        _REDUCED[key] = reduce(pairs(network) if isinstance(network, LinkGraph) else network, message)
+        _REDUCED[key] = reduce(network, message)
     return _REDUCED[key]
 
 

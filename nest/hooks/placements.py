@@ -12,7 +12,7 @@ from nest.hooks.registry import registry
 from nest.instance import Cluster
 from nest.instance.pairs import Pairs
 from nest.io import structure
-from nest.network import LinkGraph, pairs, reduce
+from nest.network import LinkGraph
 from nest.network.imported import Imported
 from nest.spec import ClusterSpec, LevelSpec, PlanDocument
 from nest.spec.problem import NO_TARGET
@@ -85,7 +85,9 @@ def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
     if plan.placement is not None:
         placed = plan.placement.replicas
         return _by_name([placed[rank.replica][rank.pp][rank.offset] for rank in ranks], network, spec)
-    names = reduce(_pairs(network)).names
+    from nest.network import reduce
+
+    names = reduce(network).names
     return _by_name([names[rank.device] for rank in ranks], network, spec)
 
 
@@ -98,14 +100,12 @@ def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec
     named = named_seats(names)
     if named is not None and not (given and numbered(names)):
         return list(named)
-    levels = reduce(_pairs(network))
+    from nest.network import reduce
+
+    levels = reduce(network)
     along = seats(len(levels.names), spec.hosts or (), spec.devices_per_host, levels.best.levels[0].fanout)
     by_name = dict(zip(levels.names, along, strict=True))
     return [by_name[name] for name in names]
-
-
-def _pairs(network: LinkGraph | Pairs) -> Pairs:
-    return pairs(network) if isinstance(network, LinkGraph) else network
 
 
 def cluster_spec(plan: PlanDocument) -> ClusterSpec:

@@ -1,21 +1,26 @@
 """What the objects that plug-ins return must offer."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from attrs import frozen
 
-from nest.deployment.reading import Reading
-from nest.graph import Block, Operator, OperatorGraph
-from nest.hooks.planning import PlannerContext, Proposal
-from nest.instance import Instance
-from nest.instance.cluster import Cluster
-from nest.instance.pairs import Pairs
 from nest.instance.protocols import CollectiveModel
 from nest.instance.schedule import ChunkedSchedule, OrderedSchedule, Pass, Schedule, moments_of_order, numbered
-from nest.network.graph import LinkGraph
-from nest.network.imported import Imported
-from nest.spec import DeviceSpec, LinkProfile, PlanDocument, StackDefaults, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from nest.deployment.reading import Reading
+    from nest.graph import Block, Operator, OperatorGraph
+    from nest.hooks.planning import PlannerContext, Proposal
+    from nest.instance import Instance
+    from nest.instance.cluster import Cluster
+    from nest.instance.pairs import Pairs
+    from nest.network.graph import LinkGraph
+    from nest.network.imported import Imported
+    from nest.spec import DeviceSpec, LinkProfile, PlanDocument, StackDefaults, Training
 
 __all__ = [
     "ChunkedSchedule",

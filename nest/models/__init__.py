@@ -1,62 +1,96 @@
-"""Built-in model importers: a file for a family and those of its lineage."""
+"""Built-in model importers: a file for a family and those of its lineage, loaded once a model is one of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
 
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
-from nest.models import (
-    bert,
-    cohere,
-    deepseek,
-    ernie,
-    gemma,
-    glm,
-    gpt2,
-    gpt_neox,
-    gpt_oss,
-    hunyuan,
-    llama,
-    mistral,
-    olmo,
-    operator_graph,
-    phi,
-    qwen,
-    transformer,
-)
+from nest.models import operator_graph, transformer
+
+if TYPE_CHECKING:
+    from nest.graph import OperatorGraph
+    from nest.models.building.config import ConfigImporter
+    from nest.spec import Architecture, Training
+
+
+@frozen
+class Family:
+    """A family of models by the names of its configurations.
+
+    Attributes:
+        name: the family, `model_type` of its configurations.
+        place: where in this room its importer is: module and variable.
+        also: further `model_type`s of the same architecture.
+    """
+
+    name: str
+    place: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def importer(self) -> ConfigImporter:
+        """What reads its configurations."""
+        module, _, variable = self.place.partition(".")
+        found: ConfigImporter = getattr(import_module(f"nest.models.{module}"), variable)
+        return found
+
+    @property
+    def examples(self) -> tuple[Mapping[str, Any], ...]:
+        """Configurations to try it on (`nest.testing`), where the model library has none of the family."""
+        return self.importer.examples
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mapping with this family's `model_type`."""
+        return isinstance(source, Mapping) and source.get("model_type") in (self.name, *self.also)
+
+    def load(self, source: Any, training: Training) -> OperatorGraph:
+        """The operator graph of one sample, as `ConfigImporter.load`."""
+        return self.importer.load(source, training)
+
+    def architecture(self, source: Any) -> Architecture:
+        """What the model is made of, as `ConfigImporter.architecture`."""
+        return self.importer.architecture(source)
 
 
 @hook
 def nest_model_importers() -> list[ModelImporter]:
     """The families nest knows without plug-ins."""
     return [
-        bert.importer,
-        cohere.cohere,
-        cohere.cohere2,
-        deepseek.deepseek_v2,
-        deepseek.deepseek_v3,
-        deepseek.deepseek_v32,
-        ernie.dense,
-        ernie.moe,
-        gemma.gemma2,
-        gemma.gemma3,
-        glm.glm4,
-        glm.glm4_moe,
-        gpt2.importer,
-        gpt_neox.falcon,
-        gpt_neox.gpt_neox,
-        gpt_oss.importer,
-        hunyuan.dense,
-        hunyuan.moe,
-        llama.importer,
-        llama.llama4,
-        mistral.minimax_m2,
-        mistral.mistral,
-        mistral.mixtral,
-        olmo.olmo2,
-        olmo.olmo3,
+        Family("bert", "bert.importer"),
+        Family("cohere", "cohere.cohere"),
+        Family("cohere2", "cohere.cohere2"),
+        Family("deepseek_v2", "deepseek.deepseek_v2"),
+        Family("deepseek_v3", "deepseek.deepseek_v3", also=("kimi_k2",)),
+        Family("deepseek_v32", "deepseek.deepseek_v32"),
+        Family("ernie4_5", "ernie.dense"),
+        Family("ernie4_5_moe", "ernie.moe"),
+        Family("gemma2", "gemma.gemma2"),
+        Family("gemma3_text", "gemma.gemma3"),
+        Family("glm4", "glm.glm4"),
+        Family("glm4_moe", "glm.glm4_moe"),
+        Family("gpt2", "gpt2.importer"),
+        Family("falcon", "gpt_neox.falcon"),
+        Family("gpt_neox", "gpt_neox.gpt_neox"),
+        Family("gpt_oss", "gpt_oss.importer"),
+        Family("hunyuan_v1_dense", "hunyuan.dense"),
+        Family("hunyuan_v1_moe", "hunyuan.moe"),
+        Family("llama", "llama.importer"),
+        Family("llama4_text", "llama.llama4"),
+        Family("minimax_m2", "mistral.minimax_m2"),
+        Family("mistral", "mistral.mistral"),
+        Family("mixtral", "mistral.mixtral"),
+        Family("olmo2", "olmo.olmo2"),
+        Family("olmo3", "olmo.olmo3"),
         operator_graph.importer,
-        phi.importer,
-        qwen.qwen2,
-        qwen.qwen2_moe,
-        qwen.qwen3,
-        qwen.qwen3_moe,
+        Family("phi3", "phi.importer"),
+        Family("qwen2", "qwen.qwen2"),
+        Family("qwen2_moe", "qwen.qwen2_moe"),
+        Family("qwen3", "qwen.qwen3"),
+        Family("qwen3_moe", "qwen.qwen3_moe"),
         transformer.importer,
     ]

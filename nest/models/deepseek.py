@@ -69,5 +69,5 @@ LITE = {
 """DeepSeek-V2-Lite (appendix B.1 of the paper)."""
 
 deepseek_v2 = ConfigImporter("deepseek_v2", "DeepseekV2ForCausalLM", _read, examples=(LITE,))
-deepseek_v3 = ConfigImporter("deepseek_v3", "DeepseekV3ForCausalLM", _read, also=("kimi_k2",))
+deepseek_v3 = ConfigImporter("deepseek_v3", "DeepseekV3ForCausalLM", _read)
 deepseek_v32 = ConfigImporter("deepseek_v32", "DeepseekV32ForCausalLM", _read)

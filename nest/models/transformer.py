@@ -6,8 +6,6 @@ from attrs import frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
-from nest.models.building.config import MOST_LAYERS
-from nest.models.building.graph import build_graph
 from nest.spec import Training, TransformerSpec
 from nest.spec.architecture import (
     Architecture,
@@ -40,6 +38,8 @@ class TransformerImporter:
             InputErrors: widths contradict each other.
             InputError: the training does not suit the model.
         """
+        from nest.models.building.graph import build_graph
+
         return build_graph(self.architecture(source), training)
 
     def architecture(self, source: Any) -> Architecture:
@@ -66,6 +66,8 @@ class TransformerImporter:
 
 def _contradictions(spec: TransformerSpec) -> list[str]:
     """What cannot be true at once, each naming its keys."""
+    from nest.models.building.config import MOST_LAYERS
+
     kv_heads = spec.kv_heads or spec.heads
     checks = {
         f"`layers` ({spec.layers}) must be at most {MOST_LAYERS}": spec.layers > MOST_LAYERS,

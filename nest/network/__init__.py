@@ -1,11 +1,34 @@
-"""Networks of devices and switches: links, paths and rings as they are, and their reduction to levels."""
+"""Networks of devices and switches: links, paths and rings as they are, and their reduction to levels.
 
-from nest.network.graph import LinkGraph
-from nest.network.least import optimistic_level
-from nest.network.linked import network_model
-from nest.network.model import PathNetwork
-from nest.network.paths import forwards, pairs
-from nest.network.reduction import REFERENCE_MESSAGE, Reduced, Reduction, Stretch, reduce
+What is more than their links loads when it is asked for: clusters given by levels need none of it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nest.network.graph import REFERENCE_MESSAGE, LinkGraph
+
+if TYPE_CHECKING:
+    from nest.network.least import optimistic_level
+    from nest.network.linked import network_model
+    from nest.network.model import PathNetwork
+    from nest.network.paths import forwards, pairs
+    from nest.network.reduction import Reduced, Reduction, Stretch, reduce
+else:
+    _MODULES = {
+        "optimistic_level": "least",
+        "network_model": "linked",
+        "PathNetwork": "model",
+        **dict.fromkeys(("forwards", "pairs"), "paths"),
+        **dict.fromkeys(("Reduced", "Reduction", "Stretch", "reduce"), "reduction"),
+    }
+
+    def __getattr__(name: str) -> Any:
+        """What is asked for, from its module."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = [
     "REFERENCE_MESSAGE",

@@ -27,6 +27,9 @@ MOST_NODES = 16_384
 MOST_LINKS = 131_072
 """Eight links for each of `MOST_NODES`; paths are searched from every device over every link."""
 
+REFERENCE_MESSAGE = 2.0**20
+"""Bytes: at 50 GB/s such a message takes 21 us, so that bandwidth decides and latencies of microseconds still count."""
+
 Node = TypeVar("Node", bound=Hashable)
 Numbers = NDArray[numpy.int64]
 Floats = NDArray[numpy.float64]

@@ -8,11 +8,9 @@ from attrs import frozen
 
 from nest.instance.cluster import Level
 from nest.instance.pairs import Hops, Pairs
-from nest.network.graph import Floats, Numbers
+from nest.network.graph import REFERENCE_MESSAGE, Floats, LinkGraph, Numbers
 from nest.network.hierarchy import ROWS, Tier, neighbour_order, tiers
-
-REFERENCE_MESSAGE = 2.0**20
-"""Bytes: at 50 GB/s such a message takes 21 us, so that bandwidth decides and latencies of microseconds still count."""
+from nest.network.paths import pairs as pairs_of
 
 HOPS, BANDWIDTH = "hop distance", "bandwidth"
 """The ways to bring devices into an order."""
@@ -85,17 +83,18 @@ class Reduced:
         return tuple(self.pairs.names[index] for index in self.best.order)
 
 
-def reduce(pairs: Pairs, message: float = REFERENCE_MESSAGE) -> Reduced:
-    """Levels for `pairs`, by every method.
+def reduce(network: LinkGraph | Pairs, message: float = REFERENCE_MESSAGE) -> Reduced:
+    """Levels for the pairs of a network, by every method.
 
     Each method orders the devices so that near ones lie side by side: near in hops, or by bandwidth (seconds per
     byte). Where the order of the file fits as well, it is kept. A hierarchical network (every pair of a level alike, in
     groups of one size) comes out exactly, whatever the order of its nodes.
 
     Args:
-        pairs: at least two devices.
+        network: of at least two devices.
         message: bytes of the message stretch is measured with.
     """
+    pairs = pairs_of(network) if isinstance(network, LinkGraph) else network
     return Reduced(pairs, tuple(_reductions(pairs, message)), message)
 
 

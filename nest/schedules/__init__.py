@@ -1,4 +1,8 @@
-"""Built-in pipeline schedules, one a file: the pipeline bubble is what their `weights` say (PROBLEM.md section 4)."""
+"""Built-in pipeline schedules, one a file: the pipeline bubble is what their `weights` say (PROBLEM.md section 4).
+
+A new schedule is a file here with what `nest.instance.schedule.Schedule` asks for, a line in the list below, a test in
+`tests/schedules`, and its name in the limits of the exporters whose frameworks run it.
+"""
 
 from nest.hooks.protocols import Schedule
 from nest.hooks.spec import hook

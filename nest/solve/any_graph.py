@@ -12,7 +12,6 @@ from nest.instance import Instance, Result, Schedule, Solution, chunks_of
 from nest.solve import dp
 from nest.solve.dp import SearchCache, TooManyCuts
 from nest.solve.effort import Deadline
-from nest.solve.one_order import along, order_of, orders
 from nest.solve.search import Progress
 
 
@@ -111,6 +110,8 @@ def _first_plan(
     runner_up: bool,
 ) -> Result:
     """The best plan along some orders of the layers, or why there is none along them."""
+    from nest.solve.one_order import along, orders
+
     found: Result | None = None
     for order in orders(instance, dp.inseparable_layers(instance)):
         try:
@@ -175,6 +176,7 @@ def _beyond(
 def _diagnosis(instance: Instance, plain: tuple[Schedule, ...], deadline: Deadline) -> str | None:
     """Why there is no plan, as along the cuts of the plan that needs the least memory; None: there is none."""
     from nest.solve.cpsat.least_memory import least_memory
+    from nest.solve.one_order import along, order_of
 
     emptiest = least_memory(_with_schedules(instance, plain), deadline) if plain else None
     if emptiest is None:

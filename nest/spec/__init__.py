@@ -1,4 +1,10 @@
-"""What people write: frozen records of problem and plan files, without any input or output."""
+"""What people write: frozen records of problem and plan files, without any input or output.
+
+Measurements and studies load when they are asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from nest.spec.architecture import Architecture, MlaSpec, TransformerSpec
 from nest.spec.cluster import (
@@ -12,14 +18,6 @@ from nest.spec.cluster import (
     TierSpec,
 )
 from nest.spec.device import Coefficients, DeviceSpec, MatrixPeaks, MemoryOverheads, Range, ranges
-from nest.spec.measurements import (
-    CollectiveMeasurement,
-    Measurement,
-    OperatorMeasurement,
-    RunFigures,
-    RunMeasurement,
-    read_measurements,
-)
 from nest.spec.plan import (
     CandidateSummary,
     Decisions,
@@ -40,7 +38,6 @@ from nest.spec.problem import (
     ProfileSpec,
     Search,
 )
-from nest.spec.study import Study
 from nest.spec.topology import (
     DragonflySpec,
     FatTreeSpec,
@@ -51,6 +48,28 @@ from nest.spec.topology import (
     TorusSpec,
 )
 from nest.spec.training import NO_STACK, Lora, Overlap, StackDefaults, StackSpec, Trainable, Training
+
+if TYPE_CHECKING:
+    from nest.spec.measurements import (
+        CollectiveMeasurement,
+        Measurement,
+        OperatorMeasurement,
+        RunFigures,
+        RunMeasurement,
+        read_measurements,
+    )
+    from nest.spec.study import Study
+else:
+    _RUNS = ("RunFigures", "RunMeasurement", "read_measurements")
+    _MEASUREMENTS = ("CollectiveMeasurement", "Measurement", "OperatorMeasurement", *_RUNS)
+    _MODULES = {**dict.fromkeys(_MEASUREMENTS, "measurements"), "Study": "study"}
+
+    def __getattr__(name: str) -> Any:
+        """What is asked for, from its module."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
 
 __all__ = [
     "NO_STACK",

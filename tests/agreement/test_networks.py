@@ -18,38 +18,38 @@ def compared(seed: int, kind: str) -> None:
     assert not wrong, complaint(f"{kind} seed {seed}", problem, wrong)
 
 
-@pytest.mark.parametrize("seed", seeds(18, 60))
+@pytest.mark.parametrize("seed", seeds(6, 60))
 def test_the_planner_agrees_with_the_brute_force_on_networks(seed):
     compared(seed, "plain")
 
 
-@pytest.mark.parametrize("seed", seeds(12, 60))
+@pytest.mark.parametrize("seed", seeds(4, 60))
 def test_the_planner_agrees_with_the_brute_force_where_candidates_are_mixed(seed):
     compared(seed, "mixed")
 
 
 # In problem 4 the best shard groups are not those of replicas in the order of their first devices.
-@pytest.mark.parametrize("seed", seeds(6, 40))
+@pytest.mark.parametrize("seed", seeds(5, 40))
 def test_the_planner_agrees_with_the_brute_force_where_shard_groups_are_chosen(seed):
     compared(seed, "sharded")
 
 
-@pytest.mark.parametrize("seed", seeds(6, 40))
+@pytest.mark.parametrize("seed", seeds(2, 40))
 def test_the_planner_agrees_with_the_brute_force_where_all_ports_are_driven(seed):
     compared(seed, "ported")
 
 
-@pytest.mark.parametrize("seed", seeds(5, 40))
+@pytest.mark.parametrize("seed", seeds(3, 40))
 def test_the_planner_agrees_with_the_brute_force_where_links_are_alike(seed):
     compared(seed, "forwarding")
 
 
-@pytest.mark.parametrize("seed", seeds(8, 60))
+@pytest.mark.parametrize("seed", seeds(4, 60))
 def test_the_planner_agrees_with_the_brute_force_where_chunks_are_dealt(seed):
     compared(seed, "chunked")
 
 
-@pytest.mark.parametrize("seed", seeds(10, 60))
+@pytest.mark.parametrize("seed", seeds(4, 60))
 def test_the_planner_agrees_with_the_brute_force_where_there_are_rules(seed):
     compared(seed, "ruled")
 

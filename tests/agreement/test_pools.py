@@ -31,11 +31,11 @@ def examine(seed: int) -> Counter[str]:
 
 def test_the_planner_agrees_with_the_oracle_on_pools():
     seen: Counter[str] = Counter()
-    for seed in range(24):
+    for seed in range(10):
         seen += examine(seed)
-    assert seen["2 pools"] > 2
-    assert seen["1 pools"] > 2
-    assert seen["no plan"] > 2
+    assert seen["2 pools"] > 1
+    assert seen["1 pools"] > 1
+    assert seen["no plan"] > 0
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_the_planner_agrees_with_the_oracle_on_many_pools(block):
         examine(seed)
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, deadline=None, database=None, max_examples=4, suppress_health_check=list(HealthCheck))
 @given(random=streams)
 def test_the_planner_agrees_with_the_oracle_on_odd_pools(random):
     problem = random_pool_problem(random)

@@ -23,7 +23,7 @@ def priced(problem: dict, plan: dict) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_oracle_prices_busy_ports_as_the_planner_does(kind):
     counts: Counter[str] = Counter()
-    for seed in range(18):
+    for seed in range(14):
         random, problem = with_ports(seed, kind)
         bare = without_ports(problem)
         for plan in runnable_plans(random, problem):
@@ -37,22 +37,22 @@ def test_the_oracle_prices_busy_ports_as_the_planner_does(kind):
             for stage, alone in zip(told["stages"], price(bare, plan)["stages"], strict=True):
                 counts["slower"] += stage["time"] > alone["time"] * (1 + 1e-9)
                 counts["held up"] += stage["sync_time"] > alone["sync_time"] * (1 + 1e-9)
-    assert counts["plans"] > 18
+    assert counts["plans"] > 14
     assert counts["slower"] > counts["plans"] / 5
-    assert counts["held up"] > 2
-    assert (counts["True chunks"] > 10) == (kind == "chunked")
+    assert counts["held up"] > 0
+    assert (counts["True chunks"] > 4) == (kind == "chunked")
 
 
 def test_busy_ports_often_change_the_best_plan():
     slower = other = 0
-    for seed in range(60):
+    for seed in range(25):
         _, problem = with_ports(seed, "plain")
         found, alone = solve(problem), solve(without_ports(problem))
         if found.plan is not None:
             slower += found.batch_time > alone.batch_time * (1 + 1e-9)
             other += price(problem, alone.plan)["batch_time"] > found.batch_time * (1 + 1e-9)
-    assert slower > 12
-    assert other > 3
+    assert slower > 5
+    assert other > 1
 
 
 def test_draws_in_the_corner_have_ports_and_are_otherwise_as_ever(monkeypatch):

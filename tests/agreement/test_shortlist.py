@@ -63,7 +63,7 @@ def examine(problem, plans):
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_each_plan_is_the_best_of_those_that_no_better_one_covers(kind):
     compared = 0
-    for seed in range(25):
+    for seed in range(14):
         random = Random(seed)
         problem = random_problem(random, kind)
         if kind == "mixed":
@@ -73,4 +73,4 @@ def test_each_plan_is_the_best_of_those_that_no_better_one_covers(kind):
         if plans is not None:
             compared += 1
             examine(problem, plans)
-    assert compared > 5
+    assert compared > 3

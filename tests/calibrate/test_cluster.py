@@ -42,8 +42,11 @@ def on_slower(problem: dict[str, Any], **calibration: float) -> dict[str, Any]:
     return {**problem, "cluster": {**problem["cluster"], "calibration": told}}
 
 
-@pytest.mark.parametrize("problem", [SMALL, EXPERTS, TORUS, OFFLOADED], ids=["dense", "experts", "torus", "offloaded"])
-@pytest.mark.parametrize("factor", [0.8, 1.25])
+@pytest.mark.parametrize(
+    ("problem", "factor"),
+    [(SMALL, 0.8), (EXPERTS, 1.25), (TORUS, 0.8), (OFFLOADED, 1.25)],
+    ids=["dense", "experts", "torus", "offloaded"],
+)
 def test_all_takes_as_much_longer_and_the_best_plan_stays(problem: dict[str, Any], factor: float) -> None:
     plan, slower = nest.solve(problem), nest.solve(on_slower(problem, time=factor))
     assert plan.batch_time is not None

@@ -128,7 +128,7 @@ def test_a_log_without_steps_is_refused_with_what_is_known(tmp_path):
         read_log(tmp_path / "none.log")
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=24, deadline=None, derandomize=True)
 @given(
     seconds=strategies.lists(strategies.floats(0.5, 500.0), min_size=1, max_size=30),
     noise=strategies.lists(strategies.text(max_size=60), max_size=10),

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from nest import api, html_page
+from nest.io import read_mapping
 from tests.command_line import call
-from tests.report.html.plans import infeasible, quick, solved
+from tests.report.html.plans import quick, solved
 from tests.simulate.uniform_plans import uniform_plan
 from tests.whatif.test_sweep import MEMORY, written
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture
@@ -34,7 +37,8 @@ def test_the_page_is_written(
 
 def test_without_a_place_it_is_report_html(plan: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call(monkeypatch, "report", "plan.json", "--without", "frontier", "--without", "sensitivity") == 0
+    without = [word for part in html_page.PARTS for word in ("--without", part)]
+    assert call(monkeypatch, "report", "plan.json", *without) == 0
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
@@ -53,7 +57,9 @@ def test_a_plan_may_come_through_a_pipe(
 def test_an_infeasible_plan_has_a_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "plan.json").write_text(json.dumps(infeasible().to_dict()))
+    measured = read_mapping(EXAMPLES / "measured-layers" / "problem.yaml").mapping
+    little = api.solve({**measured, "cluster": {**measured["cluster"], "memory": "1 MiB"}})
+    (tmp_path / "plan.json").write_text(json.dumps(little.to_dict()))
     assert call(monkeypatch, "report", str(tmp_path / "plan.json"), "-o", str(tmp_path / "page.html")) == 0
     assert "Infeasible" in (tmp_path / "page.html").read_text()
 

@@ -69,7 +69,7 @@ COMMANDS = [
     ["plugins"],
     ["export", "--list"],
     ["compare", "--list"],
-    ["compare", "examples/measured-layers/problem.yaml"],
+    ["compare", "examples/measured-layers/problem.yaml", "--evaluations", "20"],
     ["evaluate", "examples/llama-3-70b-on-128-h100/problem.yaml", "--fix", "tp=8", "--fix", "pp=4"],
     ["check", "PLAN"],
     ["explain", "PLAN"],

@@ -13,6 +13,7 @@ from tests.docs import (
     mistakes,
     published_runs,
     python_reference,
+    room_sizes,
     stack_reference,
 )
 from tests.docs.compare import ELISION, same
@@ -28,6 +29,7 @@ def refresh(path: Path) -> list[str]:
     text = mistakes.refreshed(text) if mistakes.BEGIN in text else text
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text
     text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text
+    text = room_sizes.refreshed(text) if path.name == room_sizes.PAGE.name else text
     lines = text.splitlines()
     complaints = []
     with tempfile.TemporaryDirectory() as folder:

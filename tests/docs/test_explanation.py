@@ -11,9 +11,11 @@ from nest.instance import in_flight as most_held
 from nest.schedules import nest_schedules
 from nest.solve.dp.downsets import LIMIT, PAIR_LIMIT
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES
+from tests.docs import room_sizes
 from tests.docs.document import REPOSITORY, blocks, documents
 
 DOCS = REPOSITORY / "docs"
+FEW_PERCENT = 0.05
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
@@ -45,6 +47,18 @@ def test_every_room_is_listed() -> None:
     rooms = {path.name for path in (REPOSITORY / "nest").iterdir() if path.is_dir() and path.name != "__pycache__"}
     modules = {path.name for path in (REPOSITORY / "nest").glob("*.py") if not path.name.startswith("__")}
     assert listed == rooms | modules
+
+
+def test_sizes_of_rooms_are_what_is_said_of_them() -> None:
+    page = (REPOSITORY / room_sizes.PAGE).read_text()
+    told = {
+        row["rooms"]: [int(row[name].replace(",", "")) for name in ("files", "lines")]
+        for row in room_sizes.ROW.finditer(page)
+    }
+    assert {room for rooms in told for room in re.findall(r"`([\w.]+)`", rooms)} == set(room_sizes.sizes())
+    refresh = f"python -m tests.docs.refresh {room_sizes.PAGE}, and say there why the room has grown"
+    for rooms, numbers in told.items():
+        assert numbers == pytest.approx(room_sizes.of_row(rooms), rel=FEW_PERCENT, abs=1), refresh
 
 
 def test_limits_are_those_of_the_code() -> None:

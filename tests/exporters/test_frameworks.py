@@ -234,7 +234,7 @@ SAYS_WHAT_THE_PLAN_SAYS |= {
 }
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plans())
 def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
     """All frameworks are asked of each plan, as to draw one takes longest."""
@@ -245,7 +245,7 @@ def test_files_say_what_the_plan_says(document: PlanDocument) -> None:
             SAYS_WHAT_THE_PLAN_SAYS[name](files, shape)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=16, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plans())
 def test_what_is_refused_is_told_in_sentences_and_nothing_else_is(document: PlanDocument) -> None:
     from nest.exporters.common import problem_of

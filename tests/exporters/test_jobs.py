@@ -19,7 +19,7 @@ from nest.exporters.commands import SCRIPT, command
 from nest.exporters.kubernetes_jobs import jobset, pytorchjob
 from nest.exporters.megatron.flags import flag_groups
 from nest.exporters.megatron.notation import given_words
-from nest.exporters.megatron.reading import read_megatron
+from nest.exporters.megatron.reading.read import read_megatron
 from nest.exporters.slurm_job import sbatch
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
@@ -30,7 +30,7 @@ from tests.exporters.test_launchers import agrees, stands_in, visible
 __all__ = ["stands_in"]
 
 TOLD = 'printf "%s\\n" "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR ${CUDA_VISIBLE_DEVICES-}"'
-FEW = settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 WORDS = {"type": "array", "items": {"type": "string"}}

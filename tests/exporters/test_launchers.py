@@ -125,7 +125,7 @@ def agrees(placed: tuple[Placed, ...], told: list[str]) -> None:
 
 
 STRANGE = ["a$(touch owned)", "`touch owned`", "it's; touch owned #", "new\nline", '"b 1"', "*", "-n", "|"]
-SMALL = settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SMALL = settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SMALL

@@ -29,7 +29,7 @@ def there_and_back(document: PlanDocument, folder: Path) -> bool:
     return True
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(plans())
 def test_a_file_says_the_plan(tmp_path_factory: pytest.TempPathFactory, document: PlanDocument) -> None:
     there_and_back(on_stack(document, "maxtext"), tmp_path_factory.mktemp("files"))

@@ -6,7 +6,7 @@ import pytest
 
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
-from nest.exporters.megatron.reading import read_megatron
+from nest.exporters.megatron.reading.read import read_megatron
 
 WIDTHS = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --vocab-size 1000 --seq-length 512"
 BATCH = "--micro-batch-size 2 --global-batch-size 64 --max-position-embeddings 2048"

@@ -6,7 +6,7 @@ import pytest
 
 from nest.deployment import Reading
 from nest.errors import InputError
-from nest.exporters.megatron.reading import read_megatron
+from nest.exporters.megatron.reading.read import read_megatron
 
 DENSE = {
     "--num-layers": "32", "--hidden-size": "512", "--num-attention-heads": "8", "--ffn-hidden-size": "2048",

@@ -6,7 +6,7 @@ import pytest
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.megatron.reading import read_megatron
+from nest.exporters.megatron.reading.read import read_megatron
 from tests.exporters.megatron_launchers import LAUNCHED
 from tests.exporters.megatron_script import Script
 from tests.exporters.megatron_scripts import SCRIPTS

@@ -79,7 +79,7 @@ def plans(draw: st.DrawFn) -> PlanDocument:
 
 
 @given(plans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24, deadline=None)
 def test_every_action_runs_once_on_its_rank_and_no_rank_waits_for_ever(plan: PlanDocument) -> None:
     order, runs, count = order_of(plan), deployed(plan).runs, plan.micro_batches or 0
     assert [run.blocks for run in runs] == [(number,) for number in range(len(runs))]

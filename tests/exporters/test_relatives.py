@@ -76,7 +76,7 @@ def test_adapters_come_back(tmp_path: Path) -> None:
         assert back(name, plan, tmp_path) is None
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(plans(), st.sampled_from(FRAMEWORKS))
 def test_plans_come_back(tmp_path_factory: pytest.TempPathFactory, plan: PlanDocument, name: str) -> None:
     again = back(name, plan, tmp_path_factory.mktemp("relatives"))
@@ -84,7 +84,7 @@ def test_plans_come_back(tmp_path_factory: pytest.TempPathFactory, plan: PlanDoc
         assert_same_run(plan, again)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(), st.sampled_from(FRAMEWORKS))
 def test_trainings_come_back(tmp_path_factory: pytest.TempPathFactory, problem: dict[str, Any], name: str) -> None:
     plan = nest.evaluate(problem)

@@ -50,7 +50,7 @@ def same(document: PlanDocument, folder: Path) -> bool:
     return True
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(plans())
 def test_files_say_the_plan(tmp_path_factory: pytest.TempPathFactory, document: PlanDocument) -> None:
     same(on_stack(document, "fsdp"), tmp_path_factory.mktemp("files"))

@@ -47,7 +47,7 @@ def same(document: PlanDocument, name: str, folder: Path) -> bool:
     return True
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(plans())
 def test_files_say_the_plan(tmp_path_factory: pytest.TempPathFactory, document: PlanDocument) -> None:
     for name, (_, stack) in EXPORTS.items():

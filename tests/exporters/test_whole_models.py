@@ -42,6 +42,18 @@ PUBLISHED = {
 }
 """Configurations of the shared test data that are those of models of the catalogue."""
 
+QUICK = (
+    "bert-large",
+    "deepseek-v3.2",
+    "gpt-oss-20b",
+    "gpt2",
+    "llama-3-70b",
+    "llama-4-scout",
+    "mixtral-8x7b",
+    "qwen3-8b",
+)
+"""One of each kind; the others are exported by `pytest -m slow`."""
+
 ALWAYS = (
     {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"},
     {"initializer_range"},
@@ -90,7 +102,9 @@ def exported(model: Any, zero: int = 1) -> dict[str, dict[str, str] | str]:
     return files
 
 
-@pytest.mark.parametrize("name", sorted(PUBLISHED))
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(PUBLISHED)]
+)
 def test_a_name_and_its_configuration_are_exported_alike(shared: Path, name: str) -> None:
     path = shared / "hf_configs" / f"{PUBLISHED[name]}.json"
     config = json.loads(path.read_text("utf-8"))

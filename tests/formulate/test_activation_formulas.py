@@ -90,7 +90,7 @@ def test_the_published_form_beside_the_code_holds() -> None:
     assert doctest.testmod(recompute) == (0, 8)
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(size=sizes())
 def test_tensor_parallelism_keeps_what_table_2_counts(size: Size) -> None:
     """`sbh(10 + 24/t + 5as/(ht))`; with one rank `sbh(34 + 5as/h)`."""
@@ -100,7 +100,7 @@ def test_tensor_parallelism_keeps_what_table_2_counts(size: Size) -> None:
     assert modes["none"].more[1] == modes["none"].first[1]
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(size=sizes())
 def test_sequence_parallelism_keeps_what_table_2_counts(size: Size) -> None:
     """`sbh(34/t + 5as/(ht))`."""
@@ -108,7 +108,7 @@ def test_sequence_parallelism_keeps_what_table_2_counts(size: Size) -> None:
     assert block_modes(size, sequence_parallel=True)["none"].first[1] == published - dropout(size, size.t, size.t)
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(size=sizes(), sequence_parallel=st.booleans())
 def test_selective_recomputation_keeps_what_table_2_counts(size: Size, sequence_parallel: bool) -> None:
     """`34sbh/t` with sequence parallelism (and `sbh(10 + 24/t)` without): all of the core goes, its dropout too."""
@@ -121,7 +121,7 @@ def test_selective_recomputation_keeps_what_table_2_counts(size: Size, sequence_
     assert selective.peak[1] >= 2 * size.scores / size.t
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(size=sizes(), sequence_parallel=st.booleans())
 def test_full_recomputation_keeps_the_input_of_the_layer(size: Size, sequence_parallel: bool) -> None:
     """`2sbh` (section 5), divided by sequence parallelism, and no dropout in it."""
@@ -129,7 +129,7 @@ def test_full_recomputation_keeps_the_input_of_the_layer(size: Size, sequence_pa
     assert full.first[1] == 2 * size.stream / (size.t if sequence_parallel else 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(size=sizes(), sequence_parallel=st.booleans())
 def test_a_stage_keeps_nothing_per_layer_for_micro_batches_that_wait(size: Size, sequence_parallel: bool) -> None:
     modes = block_modes(size, sequence_parallel)
@@ -138,7 +138,7 @@ def test_a_stage_keeps_nothing_per_layer_for_micro_batches_that_wait(size: Size,
     assert modes["stage"].stash_inputs
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(size=sizes())
 def test_norms_run_again_by_name_spare_the_inputs_of_the_products_behind_them(size: Size) -> None:
     """Megatron-LM's `--recompute-modules layernorm`: `2sbh` in front of the attention and of the feed-forward part."""
@@ -146,7 +146,7 @@ def test_norms_run_again_by_name_spare_the_inputs_of_the_products_behind_them(si
     assert by_name["none"].first[1] - by_name["selective"].first[1] == 4 * size.stream / size.t
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(size=sizes())
 def test_the_feed_forward_part_run_again_keeps_its_input_only(size: Size) -> None:
     """Megatron-LM's `--recompute-modules mlp`: `8sbh + 8sbh` go, whether its last product is named or not."""

@@ -85,7 +85,7 @@ def test_expert_parallelism_does_not_divide_the_tokens_that_were_dispatched(capa
 @given(
     zero=st.integers(0, 3), cp=st.sampled_from([1, 2, 4]), ep=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2])
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_zero_shards_each_group_over_the_ranks_that_hold_the_same_of_it(zero: int, cp: int, ep: int, pp: int) -> None:
     """Dense parameters lie on all ranks of a stage; routed experts on one in `ep` of them."""
     plan = nest.evaluate(asked(EXPERTS, tp=1, cp=cp, ep=ep, etp=1, pp=pp, dp=16 // (pp * cp), zero=zero, micro_batch=1))
@@ -122,7 +122,7 @@ def test_uneven_stages_have_peaks_of_their_own() -> None:
 
 
 @given(mode=st.sampled_from(["none", "selective", "full"]), layers=st.integers(1, 6), micro_batch=st.integers(1, 2))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_recomputation_counts_by_mode_and_by_layer(mode: str, layers: int, micro_batch: int) -> None:
     """Each of the layers of a stage keeps its share, however many there are; with `full` that is what it reads."""
     model = evolve(DENSE, layers=2 * layers + 2)
@@ -269,7 +269,7 @@ def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
 
 
 @given(risk=st.floats(0.01, 0.99), margin=st.sampled_from([None, 0.0, 0.3]))
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_fits_is_whether_the_probability_is_what_the_risk_leaves(risk: float, margin: float | None) -> None:
     problem = asked(DENSE, margin=margin, tp=1, pp=1, dp=16)
     needed = nest.evaluate(problem).stages[0].memory

@@ -115,7 +115,7 @@ def test_parts_of_a_layer_wait_as_long_as_the_layer(granularity: str, problem: B
         assert other.mode("offload").peak.max() >= one.mode("offload").peak.max() * (1 - 1e-12)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     link=st.floats(1e7, 1e13),
     name=st.sampled_from(sorted(devices())),

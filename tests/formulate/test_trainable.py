@@ -232,7 +232,7 @@ def test_all_is_what_is_left_out(problem: Callable[..., Problem]) -> None:
 MODELS = {"dense": DENSE, "experts": EXPERTS}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.sampled_from(sorted(MODELS)), st.sets(st.integers(0, 5), min_size=1), st.sets(st.integers(0, 5)))
 def test_freezing_more_is_never_slower_nor_larger(
     problem_of: Callable[..., Problem], name: str, few: set[int], others: set[int]

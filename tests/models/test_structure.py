@@ -7,6 +7,7 @@ import pytest
 
 import nest.graph
 from nest.graph import axis_size
+from nest.models import Family, nest_model_importers
 
 DOCUMENTED = set(re.findall(r"`(\w+)`", re.split(r"\| axis", nest.graph.__doc__ or "")[1]))
 
@@ -107,3 +108,9 @@ def test_attention_is_one_kernel_or_three_operators_of_one_kind(llama, load):
         core = [o for o in block if o.kind == "attention"]
         assert [o.name.partition("/")[2] for o in core] == names
         assert {name for tensor in core[-1].inputs for name in (tensor.name,)} <= set(core[-1].saves)
+
+
+def test_families_are_called_as_what_reads_them():
+    families = [each for each in nest_model_importers() if isinstance(each, Family)]
+    assert {each.name: each.importer.name for each in families} == {each.name: each.name for each in families}
+    assert len(families) > 20

@@ -30,7 +30,7 @@ def certify(network: PathNetwork, random: Random) -> None:
                 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=40)
 @given(random_graphs(switches=True), st.booleans(), st.randoms(use_true_random=False))
 def test_no_ring_of_a_graph_is_better(graph: LinkGraph, all_ports: bool, random: Random) -> None:
     certify(network_model(graph, all_ports=all_ports), random)

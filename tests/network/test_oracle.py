@@ -8,7 +8,7 @@ import pytest
 
 from nest.hooks.placements import network_of
 from nest.io import structure
-from nest.network import LinkGraph, PathNetwork, network_model, pairs, reduce
+from nest.network import PathNetwork, network_model, reduce
 from nest.spec import ClusterSpec
 from tests.agreement.random_topologies import KINDS, random_forwarding, random_topology
 from tests.oracle.rings import Rings
@@ -29,7 +29,7 @@ def drawn(kind: str, seed: int) -> dict:
 def model_of(topology: dict, *, all_ports: bool = False) -> PathNetwork:
     """The network, devices in the order of its levels."""
     network = network_of(structure({"topology": topology}, ClusterSpec))
-    reduced = reduce(pairs(network) if isinstance(network, LinkGraph) else network)
+    reduced = reduce(network)
     return network_model(network, reduced.best.order, all_ports=all_ports)
 
 

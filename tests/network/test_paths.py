@@ -12,7 +12,7 @@ from nest.network.graph import grid, link_graph
 from tests.network.networks import all_sending, as_networkx, random_graphs, shuffled
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(random_graphs(switches=True), st.booleans())
 def test_pairs_have_what_they_get_of_their_widest_shortest_paths_when_all_send(graph: LinkGraph, shared: bool) -> None:
     graph = evolve(graph, shared=shared)

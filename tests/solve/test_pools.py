@@ -35,7 +35,7 @@ def alone(problem: dict[str, Any]) -> dict[str, Any]:
     return {**problem, "cluster": {"pools": [pool]}, "profile": profile}
 
 
-@pytest.mark.parametrize("seed", seeds(12, of=100))
+@pytest.mark.parametrize("seed", seeds(5, of=100))
 def test_a_single_pool_is_a_cluster(seed: int) -> None:
     problem = random_problem(Random(seed), "plain")
     before, after = nest.solve(problem).to_dict(), nest.solve(alone(problem)).to_dict()

@@ -216,7 +216,7 @@ def test_every_family_is_tried() -> None:
     assert {*FAMILIES, "operator_graph"} == set(registry().model_importers())
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     transformers(),
     st.sampled_from([(16,), (2, 4), (3, 4), (6, 2), (4, 3), (24,)]),

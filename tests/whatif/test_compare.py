@@ -43,13 +43,13 @@ def examine(written: dict) -> None:
         assert not any(each.counts for each in found.others)
 
 
-@pytest.mark.parametrize("seed", seeds(12, 40))
+@pytest.mark.parametrize("seed", seeds(5, 40))
 def test_no_other_plan_is_faster(seed):
     random = Random(seed)
     examine(random_problem(random, KINDS[seed % len(KINDS)], sharded=seed % 3 == 0))
 
 
-@settings(quick, max_examples=25)
+@settings(quick, max_examples=10)
 @given(written=streams.map(random_problem))
 @pytest.mark.slow
 def test_no_other_plan_is_faster_on_odd_problems(written):

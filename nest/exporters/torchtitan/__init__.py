@@ -18,7 +18,6 @@ from nest.exporters.common import (
     whole_batches,
 )
 from nest.exporters.pipeline_actions import RUNS, schedule_file
-from nest.exporters.torchtitan.files import IMPORTED, python_text, toml_file
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
@@ -105,6 +104,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     Raises:
         InputError: torchtitan cannot run the plan, and why.
     """
+    from nest.exporters.torchtitan.files import IMPORTED, python_text, toml_file
+
     problem = problem_of(plan)
     shape = checked(plan, limits(problem), NAME)
     model = architecture(plan)

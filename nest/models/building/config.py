@@ -319,25 +319,19 @@ def experts_behind_dense_layers(config: ConfigReader, widths: DecoderWidths) -> 
 
 @frozen
 class ConfigImporter:
-    """An importer of the configurations of one family.
+    """What reads the configurations of one family; `nest.models` says which those are.
 
     Attributes:
         name: the family, `model_type` of its configurations.
         head: the model class built, as `architectures` names it.
         read: turns a configuration into an architecture.
-        also: further `model_type`s of the same architecture.
         examples: configurations to try it on (`nest.testing`), where the model library has none of the family.
     """
 
     name: str
     head: str
     read: Callable[[ConfigReader], Architecture]
-    also: tuple[str, ...] = ()
     examples: tuple[Mapping[str, Any], ...] = field(default=(), eq=False)
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with this family's `model_type`."""
-        return isinstance(source, Mapping) and source.get("model_type") in (self.name, *self.also)
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """The operator graph of one sample.

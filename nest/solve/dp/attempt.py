@@ -25,9 +25,7 @@ from nest.solve.dp.downsets import (
     lattice,
     membership,
 )
-from nest.solve.dp.idle_layers import attachments, without_costs
 from nest.solve.dp.listing import configurations, mixed_configurations
-from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.shortlist import PlanSignature, without
@@ -152,6 +150,8 @@ class Attempt:
 
         It is `feasible` where the bounds of `nest.solve.dp.idle_layers` do not meet; plan and bound are kept for later.
         """
+        from nest.solve.dp.idle_layers import attachments, without_costs
+
         attached = attachments(self.instance, self.together)
         if not attached:
             return None
@@ -225,6 +225,8 @@ class Attempt:
         search = self._search(searchers, known, whole=whole and not self.mixed)
         bound = search.find_best()
         if self.mixed:
+            from nest.solve.dp.mixed import MixedSearch
+
             others = search.others
             mixed = MixedSearch(instance, self.mixed, downsets, not relaxed, meter=self.meter)
             search = self._search([mixed], search.best, whole=whole)
@@ -253,6 +255,7 @@ class Attempt:
     def _infeasible(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
         """Why a search found nothing, unless there was no time to know that."""
         from nest.solve.dp.diagnosis import diagnose
+        from nest.solve.dp.mixed import MixedSearch
 
         if bound < inf:
             raise OutOfTime

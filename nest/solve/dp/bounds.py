@@ -1,7 +1,10 @@
 """Lower bounds: what stages take in any partition, what they hold, and how many are needed at least."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy
 from attrs import define, field, frozen
@@ -13,11 +16,13 @@ from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration, State, Tally
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.fastest import fastest
-from nest.solve.dp.mixed_recurrence import Member
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
 from nest.tolerances import LIMIT_SLACK
+
+if TYPE_CHECKING:
+    from nest.solve.dp.mixed_recurrence import Member
 
 
 @define(eq=False)

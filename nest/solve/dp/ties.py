@@ -1,15 +1,20 @@
 """Which of equally fast plans is the answer (PROBLEM.md section 5), and which hardly slower one is simpler."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
 from nest.instance import Instance, Result, Solution
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.mixed import MixedSearch
 from nest.solve.search import BestFirst, Incumbent
 from nest.spec.constraints import parse
 from nest.tolerances import AGREEMENT, TIE
+
+if TYPE_CHECKING:
+    from nest.solve.dp.mixed import MixedSearch
 
 CHOICES = ("zero", "recompute")
 """What stages choose."""

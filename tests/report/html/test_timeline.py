@@ -224,7 +224,7 @@ def test_many_tasks_of_few_passes_are_bounded() -> None:
     assert MOST_BOXES / 2 < len(task_boxes(table, found, placing(found))) <= MOST_BOXES
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tables())
 def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
     found = windows_of(table)
@@ -235,7 +235,7 @@ def test_any_batch_is_bounded_and_covered(table: TaskTable) -> None:
     assert all(start < end for start, end in (*found.windows, *found.gaps))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tables())
 def test_the_strip_counts_every_second_once(table: TaskTable) -> None:
     told = busy(table, 7)

@@ -56,7 +56,7 @@ def test_it_never_contradicts_brute_force(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("layers_alone")
-@pytest.mark.parametrize("seed", seeds(15, 60))
+@pytest.mark.parametrize("seed", seeds(6, 60))
 def test_it_proves_the_optimum_where_collectives_are_hidden(seed: int) -> None:
     problem = random_problem(Random(seed + 100))
     problem["training"] |= {"exposed": 0.0, "hiding": False}

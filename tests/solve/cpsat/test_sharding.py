@@ -11,7 +11,7 @@ from nest.solve.cpsat.sharding import Resharding, cheapest_shardings
 costs = strategies.floats(0.0, 5.0, allow_nan=False)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(strategies.data())
 def test_no_choice_is_cheaper(data):
     layers, options = data.draw(strategies.integers(1, 4)), data.draw(strategies.integers(1, 3))

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.megatron.reading.launch import left_open, not_alone
-from nest.exporters.megatron.reading.script import walk
 from nest.exporters.megatron.reading.tokens import UNKNOWN
-from nest.exporters.megatron.reading.walked import Walk
+
+if TYPE_CHECKING:
+    from nest.exporters.megatron.reading.walked import Walk
 
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)
 _UNKNOWN = re.compile(rf"{UNKNOWN}\$?([^{UNKNOWN}]*){UNKNOWN}?")
@@ -18,7 +18,7 @@ _WORDS = {"true": True, "false": False, "null": None, "none": None, "": None}
 
 def command(
     text: str, options: LaunchOptions, calls: Callable[[Sequence[str]], bool], what: str
-) -> tuple[tuple[str, ...], Walk, list[str]]:
+) -> "tuple[tuple[str, ...], Walk, list[str]]":
     """The words of the last command of a script that `calls` is true of, what is known after the script, and notes.
 
     `what`: what is looked for, for the message where it is not there.
@@ -26,6 +26,9 @@ def command(
     Raises:
         InputError: it is no script, there is no such command, or a loop makes several of them.
     """
+    from nest.exporters.megatron.reading.launch import left_open, not_alone
+    from nest.exporters.megatron.reading.script import walk
+
     script = walk(text, options)
     found = [call for call in script.calls if calls(call.words)]
     if not found:

@@ -14,8 +14,6 @@ from nest.exporters.megatron.flags import flag_groups, transformer_of
 from nest.exporters.megatron.model_flags import detail_flags, model_flags
 from nest.exporters.megatron.notation import FLAG as LAYOUT
 from nest.exporters.megatron.notation import Flags, Value, given_flags, read_pattern
-from nest.exporters.megatron.reading import read_launch
-from nest.exporters.megatron.reading.launch import Launch
 from nest.exporters.megatron.reading.training import SPEAKERS, STACK
 from nest.exporters.megatron.training_flags import optimizer_flags, precision_flags
 from nest.hooks.pipelines import deployed
@@ -97,6 +95,9 @@ class Dialect:
         Raises:
             InputErrors: keys contradict each other, or say what nest cannot price; they are named as in the file.
         """
+        from nest.exporters.megatron.reading.launch import Launch
+        from nest.exporters.megatron.reading.read import read_launch
+
         said = {**self._said(keys), **extra}
         if said.get(LAYOUT):  # It has the chunks, of which some frameworks want the number as well.
             said["--num-virtual-stages-per-pipeline-rank"] = None

@@ -19,9 +19,6 @@ from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.reading.training import OLD_STACK
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
-from nest.exporters.megatron.relatives.interpolation import resolved
-from nest.exporters.megatron.relatives.named import vocabulary_of
-from nest.exporters.trainers.names import catalogued
 from nest.hooks.pipelines import deployed
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
@@ -166,6 +163,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is no such file, or one of NeMo 2.
     """
+    from nest.exporters.megatron.relatives.interpolation import resolved
+
     content = opened(text, FILE, "NeMo's sections", ("model", "trainer"))
     model, trainer = (content.get(name) for name in ("model", "trainer"))
     if not isinstance(model, Mapping) or not isinstance(trainer, Mapping):
@@ -206,6 +205,9 @@ def _extra(keys: Keys) -> Flags:
 
 def _vocabulary(keys: Keys) -> Flags:
     """Tokens of the vocabulary, where the file names a tokenizer that is always the same."""
+    from nest.exporters.megatron.relatives.named import vocabulary_of
+    from nest.exporters.trainers.names import catalogued
+
     library, kind = keys.value("model.tokenizer.library"), keys.value("model.tokenizer.type")
     if keys.value("model.override_vocab_size") is not None or not isinstance(kind, str):
         return {}

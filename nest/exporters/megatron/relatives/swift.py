@@ -21,7 +21,6 @@ from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, trained
 from nest.exporters.megatron.relatives.commands import command, scalar
 from nest.exporters.megatron.relatives.core import FREE
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
-from nest.exporters.megatron.relatives.named import with_model
 from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
 from nest.hooks.pipelines import deployed
 from nest.io import read_mapping_text, yaml_text
@@ -135,6 +134,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: arguments contradict each other, or say what nest cannot price.
         InputError: it is neither.
     """
+    from nest.exporters.megatron.relatives.named import with_model
+
     asked = options or LaunchOptions()
     scripted = re.search(r"^[^#\n]*(\bmegatron[ \t]+(sft|pt|rlhf)\b|_megatron[/.](sft|pt|rlhf))", text, re.MULTILINE)
     content, notes = _of_script(text, asked) if scripted else (_of_yaml(text), [])

@@ -20,8 +20,6 @@ from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, trained
 from nest.exporters.megatron.relatives.commands import command, overrides
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, RECOMPUTE, STAGES, under
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
-from nest.exporters.megatron.relatives.interpolation import resolved
-from nest.exporters.megatron.relatives.named import with_model
 from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
 from nest.hooks.pipelines import deployed
 from nest.io import yaml_text
@@ -145,6 +143,9 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is neither.
     """
+    from nest.exporters.megatron.relatives.interpolation import resolved
+    from nest.exporters.megatron.relatives.named import with_model
+
     asked, notes = options or LaunchOptions(), list[str]()
     if re.search(r"^actor_rollout_ref\s*:", text, re.MULTILINE):
         content = opened(text, FILE, "verl's sections", ("actor_rollout_ref",))
