@@ -27,7 +27,7 @@ ASKED: dict[str, Callable[[dict[str, Any], PlanDocument], Any]] = {
     "sensitivity": lambda _, plan: nest.sensitivity(plan),
     "export": lambda _, plan: nest.export(plan, "dot"),
     "shortlist": lambda problem, _: api.shortlist(problem, 2),
-    "target": lambda problem, _: nest.solve(problem, changes={"search": {"target": "megatron"}}),
+    "target": lambda problem, _: nest.solve(problem, changes={"search": {"target": "deepspeed"}}),
 }
 
 

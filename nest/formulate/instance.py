@@ -112,7 +112,7 @@ def formulate(
         else:
             formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price)
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
-    limits = limits if limits is None else limits_on(limits, cluster)
+    limits = limits if limits is None else limits_on(limits, cluster.size)
     instance = Instance(
         cluster=cluster,
         graph=formulation.graph,
@@ -142,6 +142,7 @@ def _on_pools(
         formulation = from_profile(problem, registry, cluster, pools)
     else:
         formulation = on_pools(problem, registry, pools, devices, collectives, progress, deadline)
+    limits = limits if limits is None else limits_on(limits, pools.size)
     space = build_space(problem, registry, formulation, devices[0], limits, binding)
     refuse_chunks(space.schedules)
     return (

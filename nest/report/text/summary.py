@@ -47,7 +47,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
     if plan.placement is not None:
         notes.append(ON_NETWORK)
     if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
-        notes.append(_runs_on(plan.runs_on, pools=plan.problem["cluster"].get("pools") is not None))
+        notes.append(_runs_on(plan.runs_on))
     if coarser := plan.statistics.get("block_batch_time"):
         notes.append(_coarser(coarser, plan.lower_bound or 0.0))
     if plan.runner_up is not None:
@@ -98,10 +98,8 @@ def _overfull(plan: PlanDocument) -> tuple[str, str]:
     )
 
 
-def _runs_on(names: tuple[str, ...], *, pools: bool) -> str:
+def _runs_on(names: tuple[str, ...]) -> str:
     """Whose frameworks can run the plan."""
-    if pools:
-        return "No framework that nest exports to runs plans on several kinds of device."
     if not names:
         return "No framework can run this plan as it is; `nest export PLAN --to NAME` says why and what is nearest."
     return f"Runs as it is on {listed(names)}."
