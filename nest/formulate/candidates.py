@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import gcd
 
 from attrs import evolve
@@ -18,7 +19,7 @@ from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pools, SearchProgress
+from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pool, Pools, SearchProgress
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
@@ -133,8 +134,11 @@ def on_pools(
     collectives: CollectiveModel,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
+    known: Callable[[Pool, DeviceSpec | None, Callable[[], Formulation]], Formulation],
 ) -> Formulation:
     """A model as sharded and priced on each kind of device; arguments as of `from_model`.
+
+    `known` gives what was priced of a pool with a device before, or calls what prices it.
 
     Raises:
         InputError: something in the problem cannot be used, or no pool has a candidate.
@@ -142,20 +146,10 @@ def on_pools(
     made: list[Formulation] = []
     refused: list[InputError] = []
     for index, (pool, device) in enumerate(zip(pools.members, devices, strict=True)):
+        place = (pool.cluster, device, collectives)
+        price = partial(from_model, problem, registry, *place, progress, deadline, pool.name, f"cluster.pools[{index}]")
         try:
-            made.append(
-                from_model(
-                    problem,
-                    registry,
-                    pool.cluster,
-                    device,
-                    collectives,
-                    progress,
-                    deadline,
-                    pool.name,
-                    f"cluster.pools[{index}]",
-                )
-            )
+            made.append(known(pool, device, price))
         except InputError as error:  # Its devices may be too few for the degrees that others can have.
             refused.append(error)
     if not made or any(device is None for device in devices):

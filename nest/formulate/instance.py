@@ -28,14 +28,9 @@ from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import (
-    Instance,
-    Level,
-    OnRings,
-    SearchProgress,
-)
+from nest.instance import Instance, Level, OnRings, Pool, SearchProgress
 from nest.solve.effort import Deadline
-from nest.spec import Problem
+from nest.spec import DeviceSpec, Problem
 
 
 def build_instance(
@@ -82,7 +77,7 @@ def formulate(
     if limits is not None:
         problem = within(problem, limits, registry)
     if problem.cluster.pools is not None:
-        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding)
+        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding, priced)
     cluster, device = build_cluster(problem.cluster, registry)
     cluster, device = as_measured(cluster, device, problem)
     cluster = with_memory_risk(cluster, problem)
@@ -133,6 +128,7 @@ def _on_pools(
     deadline: Deadline,
     limits: Limits | None,
     binding: bool,
+    priced: PricedModels | None,
 ) -> tuple[Instance, Formulation]:
     """The instance of a problem with `cluster.pools`, and what it was made of; arguments as of `formulate`."""
     pools, devices = measured_pools(problem)
@@ -141,7 +137,14 @@ def _on_pools(
     if problem.profile is not None:
         formulation = from_profile(problem, registry, cluster, pools)
     else:
-        formulation = on_pools(problem, registry, pools, devices, collectives, progress, deadline)
+
+        def known(pool: Pool, device: DeviceSpec | None, price: Callable[[], Formulation]) -> Formulation:
+            if priced is None:
+                return price()
+            key = (*pricing_key(problem, registry, pool.cluster, device, collectives), pool.name)
+            return priced.of(key, price).of(pool.cluster, problem.training)
+
+        formulation = on_pools(problem, registry, pools, devices, collectives, progress, deadline, known)
     limits = limits if limits is None else limits_on(limits, pools.size)
     space = build_space(problem, registry, formulation, devices[0], limits, binding)
     refuse_chunks(space.schedules)

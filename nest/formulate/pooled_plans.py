@@ -1,6 +1,8 @@
 """What takes plans on several kinds of device: exporters, planners and schedules; and plans that use one kind alone."""
 
 from collections.abc import Mapping
+from math import prod
+from typing import Any
 
 from attrs import evolve
 
@@ -26,9 +28,10 @@ def on_only_pool(plan: PlanDocument) -> PlanDocument:
         own = [each for each in profile["candidates"] if each["pool"] == name]
         without = [{key: value for key, value in each.items() if key != "pool"} for each in own]
         problem["profile"] = {**profile, "candidates": without}
-    figures = next(each for each in plan.summary["pools"] if each["name"] == name)
+    told: Mapping[str, Any] = next((each for each in plan.summary.get("pools", ()) if each["name"] == name), {})
     summary = {key: value for key, value in plan.summary.items() if key != "pools"}
-    summary |= {key: figures[key] for key in ("devices", "memory_capacity", "levels")}
+    summary |= {key: told[key] for key in ("memory_capacity", "levels") if key in told}
+    summary["devices"] = prod(level["fanout"] for level in pool["levels"])
     stages = tuple(evolve(stage, pool=None) for stage in plan.stages)
     return evolve(plan, problem=problem, summary=summary, stages=stages)
 

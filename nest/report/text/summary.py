@@ -129,9 +129,20 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
         rows.append((f"devices used of {pool['name']}", f"{pool['devices_used']} of {pool['devices']}"))
     if plan.stages and _capacity(plan, plan.stages[0]):
         rows.append(("memory", _fullest(plan)))
+    if cost := plan_figures.get("cost"):
+        rows += _cost(cost)
     if training := plan_figures.get("training"):
         rows += _training(training)
     return figures(rows, screen)
+
+
+def _cost(cost: Mapping[str, float]) -> list[tuple[str, str]]:
+    """`summary.cost` for people."""
+    egress = f", {cost['egress'] / cost['step']:.1%} of it between zones" if cost.get("egress") else ""
+    rows = [("cost of a step", f"{cost['step']:.4g}{egress}")]
+    if "token" in cost:
+        rows.append(("cost of a million tokens", f"{cost['token'] * 1e6:.4g}"))
+    return rows
 
 
 def _capacity(plan: PlanDocument, stage: StageRecord) -> float | None:

@@ -18,7 +18,7 @@ from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.solver import solve as solve_alone
 from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline
-from nest.solve.search import LAST, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
+from nest.solve.search import LAST, NONE, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
 from nest.tolerances import TIE
 
 
@@ -74,7 +74,7 @@ class _Solver:
         """The answer."""
         best = None if known is None else Incumbent(known[1], LAST, known[0])
         for pool in range(len(self.pools.members)):
-            found = self._alone(pool)
+            found = self._alone(pool, best)
             if found is not None and _comes_first(found, best):
                 best = found
         members = membership(
@@ -104,14 +104,15 @@ class _Solver:
             statistics=self._statistics(search, downsets),
         )
 
-    def _alone(self, pool: int) -> Incumbent | None:
-        """The best plan that uses one pool only, with where it stands among ties; None: there is none."""
+    def _alone(self, pool: int, best: Incumbent | None) -> Incumbent | None:
+        """The best plan that uses one pool only, with where it stands among ties; None: none is as fast as `best`."""
         alone = self.instance.alone(pool)
         if alone is None:
             return None
         instance, candidates = alone
         try:
-            result = solve_alone(instance, self.deadline, self.progress, runner_up=False)
+            known = None if best is None else (NONE, best.value)
+            result = solve_alone(instance, self.deadline, self.progress, known=known, preferred=False, runner_up=False)
         except NoPlanYet:
             self.bound = 0.0
             return None
@@ -119,6 +120,8 @@ class _Solver:
         if result.solution is None or result.batch_time is None:
             return None
         self.bound = min(self.bound, inf if result.status == "optimal" else result.lower_bound or 0.0)
+        if result.solution == NONE:
+            return None
         stages = tuple(evolve(stage, candidate=candidates[stage.candidate]) for stage in result.solution.stages)
         solution = evolve(result.solution, stages=stages)
         devices = solution.replicas * sum(self.instance.candidates[stage.candidate].width for stage in stages)
