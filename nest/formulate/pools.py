@@ -74,16 +74,6 @@ def measured_pools(problem: Problem) -> tuple[Pools, tuple[DeviceSpec | None, ..
     return evolve(pools, members=tuple(members)), devices
 
 
-def refuse_pools(cluster: ClusterSpec, what: str) -> None:
-    """Refuse a `cluster` section with pools where `what` does not take them yet.
-
-    Raises:
-        InputError: it has pools.
-    """
-    if cluster.pools is not None:
-        raise InputError(f"cluster.pools: {what} does not take clusters of several kinds of device yet.")
-
-
 def refuse_chunks(schedules: tuple[Schedule, ...]) -> None:
     """Refuse schedules that stages on several pools do not run yet.
 
