@@ -23,7 +23,6 @@ def plan(problem: dict[str, Any]) -> PlanDocument:
 
 ASKED: dict[str, Callable[[dict[str, Any], PlanDocument], Any]] = {
     "frontier": lambda _, plan: nest.frontier(plan),
-    "sensitivity": lambda _, plan: nest.sensitivity(plan),
     "export": lambda _, plan: nest.export(plan, "dot"),
     "target": lambda problem, _: nest.solve(problem, changes={"search": {"target": "deepspeed"}}),
 }

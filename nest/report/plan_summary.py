@@ -80,9 +80,9 @@ def upper_memory(stage: StageRecord) -> float:
     return stage.memory if stage.upper_memory is None else stage.upper_memory
 
 
-def needed_memory(plan: PlanDocument) -> float:
-    """Bytes that a device must have for a plan with decisions to fit."""
-    return max(map(upper_memory, plan.stages))
+def needed_memory(plan: PlanDocument, pool: str | None = None) -> float:
+    """Bytes that a device must have for a plan with decisions to fit; `pool`: a device of that pool, which it uses."""
+    return max(upper_memory(stage) for stage in plan.stages if pool in (None, stage.pool))
 
 
 def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
