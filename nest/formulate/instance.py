@@ -131,6 +131,11 @@ def _on_pools(
     priced: PricedModels | None,
 ) -> tuple[Instance, Formulation]:
     """The instance of a problem with `cluster.pools`, and what it was made of; arguments as of `formulate`."""
+    if binding and problem.fixed is not None and problem.fixed.pools is not None:
+        raise InputError(
+            "fixed.pools says in which pool each stage lies, which a search decides; price that plan with "
+            "`nest evaluate`, or leave it out."
+        )
     pools, devices = measured_pools(problem)
     cluster = pools.members[0].cluster
     collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")

@@ -24,6 +24,8 @@ def on_only_pool(plan: PlanDocument) -> PlanDocument:
     (name,) = used
     pool = next(each for each in pools if each["name"] == name)
     problem = {**plan.problem, "cluster": {key: value for key, value in pool.items() if key not in ("name", "zone")}}
+    if isinstance(fixed := problem.get("fixed"), Mapping):
+        problem["fixed"] = {key: value for key, value in fixed.items() if key != "pools"}
     if isinstance(profile := problem.get("profile"), Mapping):
         own = [each for each in profile["candidates"] if each["pool"] == name]
         without = [{key: value for key, value in each.items() if key != "pool"} for each in own]

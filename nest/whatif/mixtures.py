@@ -114,7 +114,8 @@ class Mixtures:
         names = {pool.name for pool in pools}
         between = tuple(each for each in self.problem.cluster.between or () if names.issuperset(each.pools))
         cluster = evolve(self.problem.cluster, pools=tuple(pools), between=between or None)
-        return evolve(self.problem, cluster=cluster)
+        fixed = self.problem.fixed
+        return evolve(self.problem, cluster=cluster, fixed=fixed if fixed is None else evolve(fixed, pools=None))
 
     def formulated(self, mixture: Mixture) -> tuple[Problem, Instance, Formulation]:
         """The problem on so many nodes of each pool as solvers see it.

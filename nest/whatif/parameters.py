@@ -320,7 +320,7 @@ def _on_pool(problem: Problem, pool: PoolSpec) -> Problem:
     profile = problem.profile
     if isinstance(profile, ProfileSpec):
         profile = evolve(profile, candidates=tuple(evolve(each, pool=None) for each in profile.candidates))
-    return evolve(problem, cluster=pool.cluster, profile=profile)
+    return evolve(problem, cluster=pool.cluster, profile=profile, fixed=None)
 
 
 def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: Problem, value: float) -> Problem:
