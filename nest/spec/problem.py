@@ -282,6 +282,8 @@ class Problem:
                     yield FieldError(("profile", "candidates", index, "samples"), sentence)
 
     def _pool_errors(self) -> Iterator[FieldError]:
+        if self.cluster.name is not None or isinstance(self.cluster.topology, str):
+            return  # What they stand for may have pools.
         names = None if self.cluster.pools is None else [each.name for each in self.cluster.pools]
         for stage, name in enumerate((self.fixed.pools if self.fixed is not None else None) or ()):
             if name not in (names or ()):
