@@ -27,6 +27,7 @@ from nest.plan.check import CheckReport, certified, check
 from nest.plan.document import document, infeasible, solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import schedule_of
+from nest.report.plan_cost import cost_of_a_step
 from nest.report.plan_summary import ModelFacts, figures, whole_training
 from nest.report.text.summary import Verdict
 from nest.solve.effort import Deadline
@@ -54,6 +55,8 @@ def plan_summary(
     if formulation is None:
         return summary
     inside = collectives_inside(formulation, solution, priced)
+    cost = cost_of_a_step(problem, instance, solution, priced, summary)
+    summary |= {} if cost is None else {"cost": cost}
     whole = whole_training(problem, priced, summary)
     further = {"collectives": inside, "training": whole}
     return {**summary, **{name: each for name, each in further.items() if each is not None}}

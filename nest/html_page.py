@@ -56,8 +56,8 @@ Progress = Callable[[str, int, int], None]
 """Called with what is searched, for which part, how many searches were done before, and how many there are at most."""
 
 
-OF_ONE_KIND = ("frontier", "sensitivity")
-"""Parts that take clusters of one kind of device; pages of plans on pools leave them out."""
+OF_ONE_KIND = ("frontier",)
+"""Parts that take clusters of one kind of device: devices and memory are no two numbers where pools have their own."""
 
 
 @define

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError
-from nest.formulate.pools import refuse_pools
+from nest.formulate.pooled_plans import on_only_pool, takes_pools
 from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
@@ -66,7 +66,7 @@ def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, searc
         NothingNear: an exporter's framework can run no feasible plan.
         InputError: there is no such exporter; one refuses the plan; or two exporters give files of one name.
     """
-    refuse_pools(read.problem["cluster"], "`nest export`")
+    read = on_only_pool(read)
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
     for name in dict.fromkeys(to):
@@ -99,7 +99,12 @@ def _run_by(plan: PlanDocument, to: Iterable[str], replaced: Mapping[str, Neares
 
 def _expressible(plan: PlanDocument, name: str, search: Search | None, known: Registry) -> Nearest | None:
     """The plan to export in place of one that is beyond the limits of an exporter's framework; None: it is within."""
-    if not hasattr(exporter_called(name, known), "limits"):
+    exporter = exporter_called(name, known)
+    if not hasattr(exporter, "limits"):
+        if plan.problem["cluster"].get("pools") and not takes_pools(exporter):
+            raise InputError(
+                f"{name} writes files for one kind of device, and the plan's stages lie in several of cluster.pools."
+            )
         return None
     problem = structure(plan.problem, Problem)
     reasons = violations(plan, known.run(lambda: limits_of(name, problem, known, "--to")), name)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import nest
-from nest import api
 from nest.errors import InputError
 from nest.spec import PlanDocument
 from tests.pooled_problems import two_pools
@@ -24,10 +23,8 @@ def plan(problem: dict[str, Any]) -> PlanDocument:
 
 ASKED: dict[str, Callable[[dict[str, Any], PlanDocument], Any]] = {
     "frontier": lambda _, plan: nest.frontier(plan),
-    "sensitivity": lambda _, plan: nest.sensitivity(plan),
     "export": lambda _, plan: nest.export(plan, "dot"),
-    "shortlist": lambda problem, _: api.shortlist(problem, 2),
-    "target": lambda problem, _: nest.solve(problem, changes={"search": {"target": "megatron"}}),
+    "target": lambda problem, _: nest.solve(problem, changes={"search": {"target": "deepspeed"}}),
 }
 
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import frozen
 
 from nest.errors import InputError
 from nest.instance import Schedule, route
-from nest.spec import PlanDocument
+from nest.spec import PlanDocument, StageRecord
 
 BLOCK = re.compile(r"layers\.(\d+)")
 """How model importers name transformer blocks (docs/reference/models.md)."""
@@ -62,7 +63,7 @@ class Deployment:
         zero_degree: ranks over which ZeRO shards at most; None: all that hold the same parameters.
         runs: in the order in which a micro-batch passes them; empty: stages have several chunks, and nobody said which
             schedule has placed them (see `deployment`).
-        mixed: whether stages differ in their candidates.
+        mixed: whether stages differ in how they are split.
     """
 
     degrees: Mapping[str, int]
@@ -168,8 +169,30 @@ def deployment(plan: PlanDocument, schedule: Schedule | None = None) -> Deployme
         recompute=tuple(stage.recompute for stage in plan.stages),
         zero_degree=plan.zero_degree,
         runs=_runs(plan, schedule),
-        mixed=len({stage.candidate for stage in plan.stages}) > 1,
+        mixed=len({_split(plan, stage) for stage in plan.stages}) > 1,
     )
+
+
+def _split(plan: PlanDocument, stage: StageRecord) -> tuple[object, ...]:
+    """How a stage is split, whatever the pool it lies in: its candidate's name, or what a profile says of it."""
+    measured = measured_candidate(plan, stage)
+    if stage.pool is None or measured is None:
+        return (unpooled_name(stage),)
+    degrees = sorted((name, degree) for name, degree in measured["degrees"].items() if degree > 1)
+    return (tuple(degrees), measured["width"], measured["samples"], measured.get("micro_batch"))
+
+
+def unpooled_name(stage: StageRecord) -> str:
+    """The name of a stage's candidate without the pool's in front, by which models tell the pools' candidates apart."""
+    return stage.candidate if stage.pool is None else stage.candidate.removeprefix(f"{stage.pool}-")
+
+
+def measured_candidate(plan: PlanDocument, stage: StageRecord) -> Mapping[str, Any] | None:
+    """The candidate of a stage in the plan's profile; None: the plan is of a model."""
+    profile = plan.problem.get("profile")
+    if not isinstance(profile, Mapping):
+        return None
+    return next((each for each in profile["candidates"] if each["name"] == stage.candidate), None)
 
 
 def _runs(plan: PlanDocument, schedule: Schedule | None) -> tuple[Run, ...]:

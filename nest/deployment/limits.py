@@ -4,11 +4,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any
 
 from attrs import evolve, field, frozen
 
-from nest.deployment.deployment import ENDS, Deployment, deployment
+from nest.deployment.deployment import ENDS, Deployment, deployment, measured_candidate, unpooled_name
 from nest.spec import PlanDocument, StageRecord
 from nest.spec.constraints import Constraint, Value, parse
 from nest.spec.problem import OFFLOAD
@@ -179,31 +178,23 @@ def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
     assert plan.candidate is not None
     if stage.candidate == plan.candidate.name:
         return plan.candidate.degrees
-    measured = _measured(plan, stage)
+    measured = measured_candidate(plan, stage)
     if measured is not None:
         degrees: Mapping[str, int] = measured["degrees"]
         return degrees
-    return {name: int(degree) for name, degree in DEGREE.findall(stage.candidate) if name != "mb"}
-
-
-def _measured(plan: PlanDocument, stage: StageRecord) -> Mapping[str, Any] | None:
-    """The candidate of a stage in the plan's profile; None: the plan is of a model."""
-    profile = plan.problem.get("profile")
-    if not isinstance(profile, Mapping):
-        return None
-    return next((each for each in profile["candidates"] if each["name"] == stage.candidate), None)
+    return {name: int(degree) for name, degree in DEGREE.findall(unpooled_name(stage)) if name != "mb"}
 
 
 def _copies(plan: PlanDocument, stage: StageRecord, inside: Fraction) -> Fraction:
     """Ranks of a stage's block that see different samples; where a profile does not say, all `inside` it."""
     assert plan.candidate is not None
-    samples, measured = plan.candidate.samples, _measured(plan, stage)
+    samples, measured = plan.candidate.samples, measured_candidate(plan, stage)
     if measured is not None:
         said = measured.get("micro_batch")
         return inside if said is None else Fraction(samples, said)
     if stage.candidate == plan.candidate.name:
         return Fraction(samples, plan.candidate.micro_batch or samples)
-    named = next((int(size) for name, size in DEGREE.findall(stage.candidate) if name == "mb"), samples)
+    named = next((int(size) for name, size in DEGREE.findall(unpooled_name(stage)) if name == "mb"), samples)
     return Fraction(samples, named)
 
 

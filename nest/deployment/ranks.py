@@ -21,7 +21,7 @@ class Rank:
 
     Attributes:
         rank: its number.
-        device: number of its device along the levels of the cluster.
+        device: number of its device along the levels of the cluster, of pools in the order of the problem.
         pp: its pipeline stage.
         dp: its place among the data-parallel ranks.
         cp: its place in its context-parallel group.
@@ -115,11 +115,25 @@ def grid(shape: Deployment, order: Sequence[str] = MEGATRON_ORDER) -> dict[str, 
 
 
 def first_devices(plan: PlanDocument, shape: Deployment, stage: int) -> Iterator[int]:
-    """First device of the stage's block in each replica (PROBLEM.md section 3)."""
+    """First device of the stage's block in each replica (PROBLEM.md section 3), behind those of earlier pools."""
     first, width = plan.stages[stage].devices
-    whole = shape.width * (_cluster_devices(plan) // (shape.replicas * shape.width))
+    before, devices = _pool_devices(plan, plan.stages[stage].pool)
+    whole = shape.width * (devices // (shape.replicas * shape.width))
     for replica in range(shape.replicas):
-        yield first + replica * (whole if shape.rank_order == "pp-inner" else width)
+        yield before + first + replica * (whole if shape.rank_order == "pp-inner" else width)
+
+
+def _pool_devices(plan: PlanDocument, name: str | None) -> tuple[int, int]:
+    """Devices of the pools before one, and its own; of a cluster of one kind of device, none and all (`P`)."""
+    if name is None:
+        return 0, _cluster_devices(plan)
+    before = 0
+    for pool in plan.problem["cluster"]["pools"]:
+        own = prod(level["fanout"] for level in pool["levels"])
+        if pool["name"] == name:
+            return before, own
+        before += own
+    raise InputError(f"a stage lies in pool {name!r}, which the plan's problem does not have.")
 
 
 def _cluster_devices(plan: PlanDocument) -> int:

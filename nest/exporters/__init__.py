@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.hooks.protocols import Exporter, PlanReader
@@ -21,12 +21,14 @@ class Tool:
         summary: one line for lists.
         module: name of its module in `nest.exporters`.
         writer: the module's function that writes the files.
+        on_pools: whether it takes plans whose stages lie on several kinds of device.
     """
 
     name: str
     summary: str
     module: str
     writer: str = "export"
+    on_pools: bool = field(default=False, kw_only=True)
 
     @property
     def functions(self) -> ModuleType:
@@ -105,11 +107,13 @@ def nest_exporters() -> list[Exporter]:
             "megatron",
             "flags of Megatron-LM: megatron_flags.sh to be sourced, megatron_args.yaml (MODEL_ARGS)",
             "megatron.flags",
+            on_pools=True,
         ),
         MegatronCore(
             "megatron-bridge",
             "a YAML overlay for a recipe of Megatron-Bridge: megatron_bridge.yaml",
             "megatron.bridge",
+            on_pools=True,
         ),
         MegatronCore(
             "nemo",
@@ -163,20 +167,33 @@ def nest_exporters() -> list[Exporter]:
         Framework(
             "pytorch", "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module", "pytorch"
         ),
-        Tool("ranks", "the rank table: rank, node, gpu and coordinates of every process (CSV and JSON)", "ranks"),
+        Tool(
+            "ranks",
+            "the rank table: rank, node, gpu and coordinates of every process (CSV and JSON)",
+            "ranks",
+            on_pools=True,
+        ),
         Tool(
             "slurm",
             "Slurm: a hostfile with one line for each rank, and a script that runs srun with it",
             "launchers",
             "slurm",
+            on_pools=True,
         ),
         Tool(
             "torchrun",
             "torchrun: a script to call on every node, with node ranks and static rendezvous",
             "launchers",
             "torchrun",
+            on_pools=True,
         ),
-        Tool("sbatch", "Slurm: a batch script that runs the framework's command, for sbatch", "slurm_job", "sbatch"),
+        Tool(
+            "sbatch",
+            "Slurm: a batch script that runs the framework's command, for sbatch",
+            "slurm_job",
+            "sbatch",
+            on_pools=True,
+        ),
         Tool(
             "jobset",
             "Kubernetes: a JobSet that runs the framework's command, for clusters with or without Kueue",
@@ -189,7 +206,13 @@ def nest_exporters() -> list[Exporter]:
             "kubernetes_jobs",
             "pytorchjob",
         ),
-        Tool("mpi", "Open MPI: a rankfile, a hostfile, and a script that runs mpirun with them", "launchers", "mpi"),
+        Tool(
+            "mpi",
+            "Open MPI: a rankfile, a hostfile, and a script that runs mpirun with them",
+            "launchers",
+            "mpi",
+            on_pools=True,
+        ),
         Tool(
             "dot", "Graphviz: stages in the groups of the network they lie in, and what crosses their boundaries", "dot"
         ),

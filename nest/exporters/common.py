@@ -351,10 +351,12 @@ def cluster_device(plan: PlanDocument) -> str:
 
 
 def domain_of(plan: PlanDocument) -> int:
-    """Devices of a group that the scale-up network joins.
+    """Devices of a group that the scale-up network joins, in the pool where these are fewest.
 
     Raises:
         InputError: nobody knows the cluster that the plan's problem names.
     """
-    levels = plan_levels(plan)
-    return prod(level.fanout for level in levels[: scale_up_levels(levels)])
+    pools = {each.name: each for each in cluster_spec(plan).pools or ()}
+    used = dict.fromkeys(stage.pool for stage in plan.stages)
+    every = [network_levels(pools[name].levels) for name in used if name is not None] or [plan_levels(plan)]
+    return min(prod(level.fanout for level in levels[: scale_up_levels(levels)]) for levels in every)

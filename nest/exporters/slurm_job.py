@@ -33,8 +33,9 @@ def sbatch(plan: PlanDocument) -> Mapping[str, str]:
     check_plain(nodes, "a hostfile of Slurm")
     run = command(plan, FOLDER)
     own = stand_ins(nodes)
-    if not own and not nodes[0].named:
-        raise InputError("nodes use other accelerators than each other, so that hosts must have names: cluster.hosts.")
+    if not own and not all(node.named for node in nodes):
+        place = "hosts of each of cluster.pools" if plan.problem["cluster"].get("pools") else "cluster.hosts"
+        raise InputError(f"nodes use other accelerators than each other, so that hosts must have names: {place}.")
     lines = [
         *_head(nodes, len(placed), own, run),
         "set -euo pipefail",

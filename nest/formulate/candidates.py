@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import gcd
 
 from attrs import evolve
@@ -18,7 +19,7 @@ from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pools, SearchProgress
+from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pool, Pools, SearchProgress
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
@@ -130,7 +131,7 @@ def from_model(
 def repriced(
     known: Formulation,
     cluster: Cluster,
-    device: DeviceSpec,
+    device: DeviceSpec | None,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
 ) -> Formulation:
@@ -150,6 +151,7 @@ def repriced(
     before, layers = known.pricing, known.classes
     assert before is not None
     assert layers is not None
+    assert device is not None  # A problem without one is like no other.
     pricing, network_alone = before.on(cluster, device), device == before.device
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
 
@@ -157,7 +159,8 @@ def repriced(
         its = every[id(block)]
         if network_alone and pricing.knows(block, layers, before):
             return its
-        return candidate(its.name, block, layers, pricing, its if network_alone else None)
+        now = candidate(its.name, block, layers, pricing, its if network_alone else None)
+        return now if its.pool is None else evolve(now, pool=its.pool)
 
     priced = _priced(known.sharded, price, progress, deadline)
     return evolve(
@@ -177,8 +180,11 @@ def on_pools(
     collectives: CollectiveModel,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
+    known: Callable[[Pool, DeviceSpec | None, Callable[[], Formulation]], Formulation],
 ) -> Formulation:
     """A model as sharded and priced on each kind of device; arguments as of `from_model`.
+
+    `known` gives what was priced of a pool with a device before, or calls what prices it.
 
     Raises:
         InputError: something in the problem cannot be used, or no pool has a candidate.
@@ -186,20 +192,10 @@ def on_pools(
     made: list[Formulation] = []
     refused: list[InputError] = []
     for index, (pool, device) in enumerate(zip(pools.members, devices, strict=True)):
+        place = (pool.cluster, device, collectives)
+        price = partial(from_model, problem, registry, *place, progress, deadline, pool.name, f"cluster.pools[{index}]")
         try:
-            made.append(
-                from_model(
-                    problem,
-                    registry,
-                    pool.cluster,
-                    device,
-                    collectives,
-                    progress,
-                    deadline,
-                    pool.name,
-                    f"cluster.pools[{index}]",
-                )
-            )
+            made.append(known(pool, device, price))
         except InputError as error:  # Its devices may be too few for the degrees that others can have.
             refused.append(error)
     if not made or any(device is None for device in devices):

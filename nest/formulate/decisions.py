@@ -153,10 +153,12 @@ def _by_stage(values: tuple[object, ...]) -> str:
 
 
 def _with_fixed(
-    problem: Problem, values: Mapping[str, int | str], stages: tuple[tuple[str, ...], ...] | None = None
+    problem: Problem, values: Mapping[str, int | str], stages: tuple[int | tuple[str, ...], ...] | None = None
 ) -> Problem:
     known = problem.fixed or Fixed({})
-    return evolve(problem, fixed=Fixed({**known.values, **values}, known.stages if stages is None else stages))
+    return evolve(
+        problem, fixed=Fixed({**known.values, **values}, known.stages if stages is None else stages, known.pools)
+    )
 
 
 def on_other_problem(problem: Problem, plan: PlanDocument, known: Registry) -> tuple[Problem, Instance, Solution]:

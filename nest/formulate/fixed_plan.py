@@ -1,5 +1,6 @@
 """Plans that are already decided: `fixed` of a problem, or the decisions a plan document states."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -9,6 +10,7 @@ from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
+from nest.formulate.fixed_pools import in_pools
 from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
 from nest.formulate.shard import micro_batches, participating
 from nest.formulate.space import check_modes, profile_modes
@@ -19,7 +21,7 @@ from nest.io import structure, unstructure
 from nest.plan.layout import chunk_units, even_blocks, even_chunks
 from nest.plan.legality import chunk_violations, permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
-from nest.spec.problem import ALL_RANKS
+from nest.spec.problem import ALL_RANKS, ProfileCandidate
 
 USUAL_RANK_ORDER = "dp-inner"
 """Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
@@ -98,30 +100,38 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     """
     # Building the instance has refused decisions that are not whole numbers.
     decided = cast("Mapping[str, int]", problem.decided)
-    index = _usual_candidate(instance, known)
-    candidate = instance.candidates[index]
+    index = _usual_candidate(instance, range(len(instance.candidates)), known)
     count = len(instance.space.partition or ()) or decided.get("pp", 1)
     schedule = _schedule(instance, count)
     held = _stages(instance, count, schedule)
-    replicas = _replicas(instance, index, decided, count)
-    choices = instance.space.recompute or tuple(mode.name for mode in candidate.recompute)
-    stages = tuple(
-        StageDecision(
-            tuple(sorted(layers)),
-            index,
-            choices[0],
-            instance.space.zero[0],
-            place * candidate.width,
-            tuple(tuple(sorted(run)) for run in runs),
+    if instance.pools is None:
+        replicas, used = _replicas(instance, index, decided, count), [index] * count
+    else:
+        told = decided.keys() & {"replicas", "dp", "micro_batches"}
+        replicas, used = in_pools(
+            instance,
+            instance.candidates[index],
+            problem.fixed.pools if problem.fixed is not None else None,
+            count,
+            _replicas(instance, index, decided, count) if told else None,
+            lambda among: _usual_candidate(instance, among, known),
         )
-        for place, (layers, runs) in enumerate(held)
-    )
+    before: Counter[int] = Counter()
+    stages = []
+    for candidate, (layers, runs) in zip(used, held, strict=True):
+        own = instance.candidates[candidate]
+        choices = instance.space.recompute or tuple(mode.name for mode in own.recompute)
+        chunks = tuple(tuple(sorted(run)) for run in runs)
+        offset = before[candidate] * own.width
+        zero = instance.space.zero[0]
+        stages.append(StageDecision(tuple(sorted(layers)), candidate, choices[0], zero, offset, chunks))
+        before[candidate] += 1
     space = instance.space
     solution = Solution(
         replicas,
         space.rank_orders[0],
         schedule.name,
-        stages,
+        tuple(stages),
         chunks_of(schedule),
         zero_degree=space.zero_degrees[0],
     )
@@ -131,7 +141,7 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     return solution
 
 
-def _usual_candidate(instance: Instance, known: Registry) -> int:
+def _usual_candidate(instance: Instance, among: Iterable[int], known: Registry) -> int:
     """The candidate whose strategies have the degrees of those they follow, where they can; others are decided."""
     followed = {name: s.follows for name, s in known.strategies().items() if hasattr(s, "follows")}
 
@@ -139,7 +149,7 @@ def _usual_candidate(instance: Instance, known: Registry) -> int:
         degrees = candidate.degrees
         return tuple(degrees.get(name, 1) != degrees.get(other, 1) for name, other in followed.items())
 
-    return min(range(len(instance.candidates)), key=lambda index: (strays(instance.candidates[index]), index))
+    return min(among, key=lambda index: (strays(instance.candidates[index]), index))
 
 
 def decided_instance(problem: Problem, plan: PlanDocument, known: Registry) -> Instance:
@@ -220,12 +230,19 @@ def _with_one_candidate(problem: Problem, decided: Mapping[str, Any]) -> Problem
         conditions = [name for name in sorted({*names, "micro_batch", "width"}) if name in decided]
         wanted = ", ".join(f"{name} {decided[name]}" for name in conditions)
         raise InputError(f"fixed asks for {wanted}, but no candidate of the profile has that.")
-    chosen = min(fitting, key=lambda c: sum(degree != 1 for n, degree in c.degrees.items() if n not in decided))
-    modes = tuple(chosen.recompute)
+
+    def further(candidate: ProfileCandidate) -> int:
+        return sum(degree != 1 for name, degree in candidate.degrees.items() if name not in decided)
+
+    by_pool: dict[str | None, list[ProfileCandidate]] = {}
+    for each in fitting:
+        by_pool.setdefault(each.pool, []).append(each)
+    chosen = tuple(min(own, key=further) for own in by_pool.values())
+    modes = tuple(chosen[0].recompute)
     recompute = USUAL_RECOMPUTE if USUAL_RECOMPUTE in modes else modes[0]
     return evolve(
         problem,
-        profile=evolve(profile, candidates=(chosen,)),
+        profile=evolve(profile, candidates=chosen),
         search=evolve(problem.search, recompute=(recompute,)),
         strategies={},
     )

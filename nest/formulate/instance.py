@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -29,14 +30,9 @@ from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import (
-    Instance,
-    Level,
-    OnRings,
-    SearchProgress,
-)
+from nest.instance import Instance, Level, OnRings, Pool, SearchProgress
 from nest.solve.effort import Deadline
-from nest.spec import Problem
+from nest.spec import DeviceSpec, Problem
 
 if TYPE_CHECKING:
     from nest.formulate.priced_models import PricedModels
@@ -86,7 +82,7 @@ def formulate(
     if limits is not None:
         problem = within(problem, limits, registry)
     if problem.cluster.pools is not None:
-        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding)
+        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding, priced)
     cluster, device = build_cluster(problem.cluster, registry)
     cluster, device = as_measured(cluster, device, problem)
     cluster = with_memory_risk(cluster, problem)
@@ -116,13 +112,11 @@ def formulate(
         else:
             from nest.formulate.priced_models import pricing_key
 
-            def again(known: Formulation) -> Formulation:
-                assert device is not None  # A key without one is like no other.
-                return repriced(known, cluster, device, progress, deadline or Deadline())
-
+            due = deadline or Deadline()
+            again = partial(repriced, cluster=cluster, device=device, progress=progress, deadline=due)
             formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price, again)
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
-    limits = limits if limits is None else limits_on(limits, cluster)
+    limits = limits if limits is None else limits_on(limits, cluster.size)
     instance = Instance(
         cluster=cluster,
         graph=formulation.graph,
@@ -143,15 +137,33 @@ def _on_pools(
     deadline: Deadline,
     limits: Limits | None,
     binding: bool,
+    priced: PricedModels | None,
 ) -> tuple[Instance, Formulation]:
     """The instance of a problem with `cluster.pools`, and what it was made of; arguments as of `formulate`."""
+    if binding and problem.fixed is not None and problem.fixed.pools is not None:
+        raise InputError(
+            "fixed.pools says in which pool each stage lies, which a search decides; price that plan with "
+            "`nest evaluate`, or leave it out."
+        )
     pools, devices = measured_pools(problem)
     cluster = pools.members[0].cluster
     collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
     if problem.profile is not None:
         formulation = from_profile(problem, registry, cluster, pools)
     else:
-        formulation = on_pools(problem, registry, pools, devices, collectives, progress, deadline)
+
+        def known(pool: Pool, device: DeviceSpec | None, price: Callable[[], Formulation]) -> Formulation:
+            if priced is None:
+                return price()
+            from nest.formulate.priced_models import pricing_key
+
+            key = pricing_key(problem, registry, pool.cluster, device, collectives)
+            again = partial(repriced, cluster=pool.cluster, device=device, progress=progress, deadline=deadline)
+            whole = priced.of(evolve(key, model=(*key.model, pool.name)), price, again)
+            return whole.of(pool.cluster, problem.training)
+
+        formulation = on_pools(problem, registry, pools, devices, collectives, progress, deadline, known)
+    limits = limits if limits is None else limits_on(limits, pools.size)
     space = build_space(problem, registry, formulation, devices[0], limits, binding)
     refuse_chunks(space.schedules)
     return (

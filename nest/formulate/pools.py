@@ -1,18 +1,17 @@
 """Clusters of several kinds of device: each pool in numbers, and the links between them (PROBLEM.md section 8)."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 
 from nest.catalogue import network_levels
 from nest.errors import InputError
 from nest.formulate.cluster import as_measured, build_cluster, build_pool, described, with_memory_risk
+from nest.formulate.pooled_plans import one_run_each
 from nest.formulate.stack import data_parallel_exposure
 from nest.hooks.registry import Registry
-from nest.instance import Link, Pool, Pools, chunks_of, copies_of
-from nest.instance.schedule import ChunkedSchedule, Schedule
+from nest.instance import Link, Pool, Pools
+from nest.instance.schedule import Schedule
 from nest.io import is_file_name
 from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PoolSpec, Problem
 from nest.units import listed
@@ -75,25 +74,13 @@ def measured_pools(problem: Problem) -> tuple[Pools, tuple[DeviceSpec | None, ..
     return evolve(pools, members=tuple(members)), devices
 
 
-def refuse_pools(cluster: ClusterSpec | Mapping[str, Any], what: str) -> None:
-    """Refuse a `cluster` section with pools, as a record or as written, where `what` does not take them yet.
-
-    Raises:
-        InputError: it has pools.
-    """
-    pools = cluster.get("pools") if isinstance(cluster, Mapping) else cluster.pools
-    if pools:
-        raise InputError(f"cluster.pools: {what} does not take clusters of several kinds of device yet.")
-
-
 def refuse_chunks(schedules: tuple[Schedule, ...]) -> None:
     """Refuse schedules that stages on several pools do not run yet.
 
     Raises:
         InputError: one gives each stage several chunks, or each device two stages.
     """
-    several = [each for each in schedules if isinstance(each, ChunkedSchedule) or chunks_of(each) > 1]
-    refused = dict.fromkeys(each.name for each in schedules if each in several or copies_of(each) > 1)
+    refused = dict.fromkeys(each.name for each in schedules if not one_run_each(each))
     if refused:
         raise InputError(
             f"training.schedule: {listed(tuple(refused))} gives each device several runs of layers, which plans on "

@@ -131,7 +131,10 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     if cluster.pools is not None:
         cluster = evolve(cluster, pools=pools_in_place(cluster.pools, base))
     cluster = evolve(cluster, calibration=cluster_calibration(cluster, base))
-    whole = evolve(problem, cluster=_with_machines(cluster))
+    try:
+        whole = evolve(problem, cluster=_with_machines(cluster))
+    except FieldErrors as error:  # Candidates and decisions name pools, which are known now.
+        raise InputError(f"{error}.") from None
     return with_stack(whole, device_of(cluster), known, base)
 
 

@@ -216,6 +216,7 @@ def build_space(
             **asdict(data_parallel_exposure(problem, device)),
             wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
             direct=problem.search.tensors == "direct",
+            alike=problem.cluster.pools is not None and limits is not None and not limits.mixed,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None

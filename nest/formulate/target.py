@@ -8,11 +8,11 @@ from attrs import evolve, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
+from nest.formulate.pooled_plans import on_only_pool, one_run_each, takes_pools
 from nest.formulate.shard import allowed_degrees, participating, profile_degrees
 from nest.formulate.stack import described, device_of
 from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.registry import Registry
-from nest.instance import Cluster
 from nest.io import structure
 from nest.spec import NO_STACK, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS, NO_TARGET, OFFLOAD, Search
@@ -42,20 +42,24 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
         raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{able_text}")
     if name not in able:
         raise unknown_name(place, "target", name, able)
-    if problem.cluster.pools is not None:
-        raise InputError(f"{place}: {name} has no plans on clusters of several kinds of device (cluster.pools) yet.")
+    pooled = problem.cluster.pools is not None
+    if pooled and not takes_pools(exporters[name]):
+        raise InputError(f"{place}: {name} is exported for one kind of device, and cluster.pools has several.")
     limits: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
+    if pooled and limits.schedules is not None:
+        known = registry.schedules()
+        limits = evolve(limits, schedules=tuple(each for each in limits.schedules if one_run_each(known[each])))
     if problem.training.trained is not None and not limits.trainable:
         raise InputError(f"{place}: {name} would train all of the model, of which training.trainable freezes a part.")
     return limits
 
 
-def limits_on(limits: Limits, cluster: Cluster) -> Limits:
+def limits_on(limits: Limits, devices: int) -> Limits:
     """The limits, with the constraint that says that all devices of the cluster must be used, if they must."""
     if not limits.all_devices:
         return limits
     return evolve(
-        limits, constraints={**limits.constraints, f"devices == {cluster.size}": "it takes all devices of a cluster"}
+        limits, constraints={**limits.constraints, f"devices == {devices}": "it takes all devices of a cluster"}
     )
 
 
@@ -72,6 +76,7 @@ def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
 
 def reasons(plan: PlanDocument, registry: Registry) -> dict[str, tuple[str, ...]]:
     """Why each framework that states limits cannot run a feasible plan, a sentence each; none where it can."""
+    plan = on_only_pool(plan)
     problem = structure(plan.problem, Problem)
 
     def against(name: str) -> tuple[str, ...]:

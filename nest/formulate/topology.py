@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 PLACE = "cluster.topology"
 
+SEVERAL_KINDS = (
+    "hosts have accelerators of several kinds, each a network of its own; `nest topology import` writes them as pools."
+)
+
 Source = str | Generated | dict[str, Any]
 Network = Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
 
@@ -50,6 +54,8 @@ def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | L
     """What an importer makes of `source`; of levels alone, a `Cluster` whose memory says nothing."""
     imported_network = imported(ClusterSpec(topology=source), registry, base)
     network = imported_network.network if isinstance(imported_network, Imported) else imported_network
+    if isinstance(imported_network, Imported) and imported_network.pools:
+        raise InputError(SEVERAL_KINDS)
     return Cluster(network_levels(network), memory=1.0) if isinstance(network, tuple) else network
 
 
@@ -60,6 +66,8 @@ def network(
     spec, reduced = read_in(spec, registry, base, message)
     if reduced is not None:
         return reduced
+    if spec.pools is not None:
+        raise InputError(SEVERAL_KINDS)
     levels = named_cluster(spec.name).levels if spec.name is not None else spec.levels
     return Cluster(network_levels(levels or ()), memory=1.0)
 
@@ -120,6 +128,16 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
 
 def with_imported(cluster: ClusterSpec, network: Imported, registry: Registry) -> ClusterSpec:
     """`cluster` with what an importer read in its file."""
+    if network.pools:
+        return evolve(
+            cluster,
+            topology=None,
+            link_profile=None,
+            devices_per_host=None,
+            pools=network.pools,
+            between=network.between,
+            assumed=network.assumptions or None,
+        )
     hosts, per_host = network.hosts, cluster.devices_per_host or network.devices_per_host
     section = evolve(cluster, link_profile=None, **_written(network.network, cluster))
     if not hosts and network.devices_per_host is not None and isinstance(network.network, LinkGraph):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
 from nest.deployment.ranks import Seat, named_seats, numbered, seats
@@ -14,7 +14,7 @@ from nest.instance.pairs import Pairs
 from nest.io import structure
 from nest.network import LinkGraph
 from nest.network.imported import Imported
-from nest.spec import ClusterSpec, LevelSpec, PlanDocument
+from nest.spec import ClusterSpec, LevelSpec, PlanDocument, PoolSpec
 from nest.spec.problem import NO_TARGET
 
 
@@ -58,7 +58,7 @@ def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[P
     """Every rank of `plan` with its host and accelerator, by its number (docs/explanation/ranks.md).
 
     Hosts are those of `cluster.hosts`, or those in the names of the devices, `HOST.INDEX`; where nobody names any they
-    are called `node0`, `node1`, ...
+    are called `node0`, `node1`, ..., in each of several pools `POOL-node0` and so on.
 
     Args:
         plan: feasible, its stages alike in their candidates.
@@ -77,6 +77,9 @@ def placement(plan: PlanDocument, order: Sequence[str] | None = None) -> tuple[P
 def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
     """The seat of each rank."""
     spec = cluster_spec(plan)
+    if spec.pools is not None:
+        of_pools = _seats_of_pools(spec.pools)
+        return [of_pools[rank.device] for rank in ranks]
     network = network_of(spec)
     if not isinstance(network, (LinkGraph, Pairs)):
         fanouts = [level.fanout for level in (network if isinstance(network, tuple) else network.levels)]
@@ -89,6 +92,16 @@ def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
 
     names = reduce(network).names
     return _by_name([names[rank.device] for rank in ranks], network, spec)
+
+
+def _seats_of_pools(pools: Sequence[PoolSpec]) -> list[Seat]:
+    """The seat of every device, pool after pool; hosts that nobody names are called `POOL-node0`, `POOL-node1`, ..."""
+    along: list[Seat] = []
+    for pool in pools:
+        fanouts = [level.fanout for level in pool.levels]
+        own = seats(prod(fanouts), pool.hosts or (), pool.devices_per_host, fanouts[0])
+        along += [seat if seat.named else evolve(seat, node=f"{pool.name}-{seat.node}") for seat in own]
+    return along
 
 
 def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec) -> list[Seat]:

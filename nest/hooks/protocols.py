@@ -240,6 +240,8 @@ class Exporter(Named, Protocol):
             plans beyond them are refused with their reasons, `search.target` searches within them.
         rank_order: `rank_order(plan)`, how its framework counts ranks when run with the files of `export`: a mixed
             radix, the fastest coordinate first, a permutation of `tp`, `cp`, `dp` and `pp`. Left out, in that order.
+        on_pools: when true, it takes plans whose stages lie on several kinds of device (`cluster.pools`): split alike
+            unless its limits have `mixed`, and of one chunk each. Left out, it takes plans on one kind alone.
     """
 
     def export(self, plan: PlanDocument) -> Mapping[str, str]:

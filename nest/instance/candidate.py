@@ -159,6 +159,12 @@ class Candidate:
             if (finite > LARGEST).any():
                 raise InputError(f"candidate {self.name!r}: {place} has a number above {LARGEST:g}.")
 
+    @property
+    def split(self) -> tuple[object, ...]:
+        """How stages are split: what candidates of different pools share where a framework splits all stages alike."""
+        degrees = tuple(sorted((name, degree) for name, degree in self.degrees.items() if degree > 1))
+        return degrees, self.width, self.samples, self.micro_batch
+
     def _check_weight_gradients(self, layers: int) -> None:
         row = self.weight_gradients
         if row is None:

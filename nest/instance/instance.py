@@ -122,6 +122,8 @@ class Space:
             in place of through the stages between; then schedules have one chunk for each stage, and there is no
             network but the cluster's levels.
         wishes: constraints that refuse no plan: of a plan that is already decided it is told which it does not satisfy.
+        alike: whether the stages of a plan on several pools are split alike, whatever their devices
+            (`Candidate.split`).
     """
 
     global_batch: int
@@ -148,6 +150,7 @@ class Space:
     adapters: bool = False
     direct: bool = False
     hidden_messages: tuple[str, ...] = ()
+    alike: bool = False
 
     @property
     def often_exposed(self) -> float:

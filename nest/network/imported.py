@@ -7,7 +7,7 @@ from attrs import field, frozen
 from nest.instance.cluster import Cluster
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph
-from nest.spec import LevelSpec, TierSpec
+from nest.spec import BetweenSpec, LevelSpec, PoolSpec, TierSpec
 
 
 @frozen(eq=False)
@@ -25,6 +25,8 @@ class Imported:
         devices_per_host: accelerators of one machine; None: the file does not say.
         nics: of one machine, what its NICs give each device to reach other machines: nominal bandwidth per direction
             and link; None: the file does not say.
+        pools: where hosts have accelerators of several kinds, the hosts of each kind; `network` then has no levels.
+        between: what joins the pools.
     """
 
     network: Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
@@ -33,6 +35,8 @@ class Imported:
     assumptions: tuple[str, ...] = ()
     devices_per_host: int | None = None
     nics: TierSpec | None = field(default=None, alias="adapters")  # As plug-ins' importers write it.
+    pools: tuple[PoolSpec, ...] = ()
+    between: tuple[BetweenSpec, ...] = ()
 
 
 @frozen

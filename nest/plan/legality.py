@@ -215,6 +215,8 @@ def _on_pools(instance: Instance, solution: Solution) -> list[str]:
             violations.append("stages {} and {}: nothing joins pools {!r} and {!r}".format(number, number + 1, *names))
     if solution.chunks > 1:
         violations.append("stages on pools have one chunk each")
+    if instance.space.alike and len({instance.candidates[stage.candidate].split for stage in solution.stages}) > 1:
+        violations.append("stages are split differently in different pools, which search.target does not allow")
     for pool in dict.fromkeys(pools):
         indices = [index for index, each in enumerate(pools) if each == pool]
         name = instance.pools.members[pool].name

@@ -10,7 +10,8 @@ from nest.instance import Instance, Pool, Solution, copies_of
 from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.plan.layout import schedule_of
-from nest.spec import ClusterSpec, PlanDocument, Problem, StageRecord
+from nest.report.plan_cost import SECONDS_AN_HOUR, price_of_an_hour
+from nest.spec import PlanDocument, Problem, StageRecord
 from nest.units import format_seconds
 
 SHARE_NAMES = {
@@ -33,8 +34,6 @@ COPIES = (
     "end of the pipeline, through which the second half of the micro-batches runs the other way."
 )
 """What there is to say of a plan that holds its parameters twice (`summary.copies`)."""
-
-SECONDS_AN_HOUR = 3600.0
 
 
 def collectives_text(summary: Mapping[str, Any], batch_time: float) -> str:
@@ -81,9 +80,9 @@ def upper_memory(stage: StageRecord) -> float:
     return stage.memory if stage.upper_memory is None else stage.upper_memory
 
 
-def needed_memory(plan: PlanDocument) -> float:
-    """Bytes that a device must have for a plan with decisions to fit."""
-    return max(map(upper_memory, plan.stages))
+def needed_memory(plan: PlanDocument, pool: str | None = None) -> float:
+    """Bytes that a device must have for a plan with decisions to fit; `pool`: a device of that pool, which it uses."""
+    return max(upper_memory(stage) for stage in plan.stages if pool in (None, stage.pool))
 
 
 def stage_seconds(stage: PricedStage, micro_batches: int) -> dict[str, float]:
@@ -193,31 +192,13 @@ def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
     return OTHER_POOL if level == len(names or ()) and pool is not None else str((names or ())[level])
 
 
-def price_of_an_hour(cluster: ClusterSpec, summary: Mapping[str, Any]) -> float | None:
-    """What an hour of the devices that a plan uses costs; None: nobody says of all of them.
-
-    Args:
-        cluster: as written.
-        summary: of the plan.
-    """
-    if cluster.pools is None:
-        return None if cluster.price is None else cluster.price * float(summary["devices_used"])
-    prices, total = {each.name: each.price for each in cluster.pools}, 0.0
-    for each in summary["pools"]:
-        price, used = prices[each["name"]], each["devices_used"]
-        if price is None and used:
-            return None
-        total += (price or 0.0) * used
-    return total
-
-
 def whole_training(problem: Problem, priced: PricedPlan, summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """The `summary.training` of a plan, all steps alike; None: the problem does not say how many tokens there are.
 
     Args:
         problem: self-contained.
         priced: the plan.
-        summary: has the devices that it uses, which alone are paid for.
+        summary: has the devices that it uses, which alone are paid for, and what a step costs.
 
     Returns:
         `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price` or that of each pool used,
@@ -233,7 +214,8 @@ def whole_training(problem: Problem, priced: PricedPlan, summary: Mapping[str, A
     whole: dict[str, Any] = {"tokens": tokens, "steps": steps, **{key: steps * each for key, each in times.items()}}
     whole["device_hours"] = whole["time"] * summary["devices_used"] / SECONDS_AN_HOUR
     if (price := price_of_an_hour(problem.cluster, summary)) is not None:
+        egress = steps * summary.get("cost", {}).get("egress", 0.0)
         for key in times:
             name = "cost" if key == "time" else f"cost_{key}"
-            whole[name] = whole[key] / SECONDS_AN_HOUR * price
+            whole[name] = whole[key] / SECONDS_AN_HOUR * price + egress
     return whole

@@ -4,11 +4,9 @@ from nest.instance import Instance, Result, Solution
 from nest.solve import dp
 from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline
+from nest.solve.search import NONE
 from nest.solve.solver import solve
 from nest.tolerances import AGREEMENT
-
-NONE = Solution(0, "", "", ())
-"""In the place of a plan that is known: what no plan has to beat but the time."""
 
 
 def fastest_within(instance: Instance, limit: float) -> Result | None:
@@ -27,7 +25,8 @@ def fastest_within(instance: Instance, limit: float) -> Result | None:
         except dp.TooManyCuts:
             result = None
     if result is None:
-        result = solve(instance)
+        known = None if instance.pools is None else (NONE, limit * (1 + AGREEMENT))
+        result = solve(instance, known=known)
     found = result.solution is not None and result.solution != NONE
     return result if found and result.batch_time is not None and result.batch_time <= limit else None
 

@@ -38,6 +38,10 @@ LAST: TieBreak = (sys.maxsize,)
 """Behind every key that a search gives."""
 
 
+NONE = Solution(0, "", "", ())
+"""In the place of a plan that is known: what no plan has to beat but the time."""
+
+
 class OutOfTime(Exception):  # noqa: N818 - not an error: the search goes back to the best plan it has
     """Raised inside a search whose time is up."""
 

@@ -36,7 +36,7 @@ def solve(
 
         options.pop("preferred", None)  # Ties are broken the same way whatever is known.
         options.pop("cache", None)
-        return solve_on_pools(instance, time_limit, progress, known=known, **options)
+        return solve_on_pools(instance, time_limit, progress, known=known, besides=besides, **options)
     if instance.network is not None:
         from nest.solve.placement.search import solve as solve_on_network
 

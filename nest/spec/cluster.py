@@ -142,12 +142,15 @@ class BetweenSpec:
         bandwidth: bytes per second, per device and direction; None: the link's.
         latency: seconds from end to end; None: the link's.
         link: name of a link in the catalogue, which gives what is left out.
+        egress: price of a gigabyte (10^9 bytes) that goes from one pool to the other, either way, in the currency of
+            their prices; None: nothing.
     """
 
     pools: tuple[str, str]
     bandwidth: BytesPerSecond | None = field(default=None, validator=above(0))
     latency: Seconds | None = field(default=None, validator=at_least(0))
     link: str | None = None
+    egress: float | None = field(default=None, validator=above(0))
 
 
 @frozen
@@ -237,6 +240,9 @@ class ClusterSpec:
                 yield FieldError(place, "must name two different pools")
             elif joined.index(pair) < index:
                 yield FieldError(place, f"are joined by between[{joined.index(pair)}] already")
+            zones = {each.zone for each in self.pools or () if each.name in pair}
+            if between[index].egress is not None and len(zones) == 1 and zones != {None}:
+                yield FieldError(("between", index, "egress"), "is paid between zones, and both pools stand in one")
 
 
 @frozen

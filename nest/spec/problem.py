@@ -139,12 +139,14 @@ class Fixed:
             `micro_batches`, `devices`, `zero`), `sp` (true or false), `etp`, `recompute`, `schedule`, `chunks`,
             `rank_order`, `zero_degree`.
         stages: per stage either a list of layer names, or a count of transformer blocks.
+        pools: per stage the name of its pool, for `nest evaluate`; None: stages fill the pools one after the other.
     """
 
     REST_IN: ClassVar[str] = "values"
 
     values: dict[str, int | float | str | bool]
     stages: tuple[int | tuple[str, ...], ...] | None = None
+    pools: tuple[str, ...] | None = field(default=None, validator=not_empty)
 
 
 RANK_ORDERS = ("pp-inner", "dp-inner")
@@ -280,7 +282,13 @@ class Problem:
                     yield FieldError(("profile", "candidates", index, "samples"), sentence)
 
     def _pool_errors(self) -> Iterator[FieldError]:
+        if self.cluster.name is not None or isinstance(self.cluster.topology, str):
+            return  # What they stand for may have pools.
         names = None if self.cluster.pools is None else [each.name for each in self.cluster.pools]
+        for stage, name in enumerate((self.fixed.pools if self.fixed is not None else None) or ()):
+            if name not in (names or ()):
+                known = f"it is one of {', '.join(names)}" if names else "the cluster has no pools"
+                yield FieldError(("fixed", "pools", stage), f"is {name!r}, which no pool is called; {known}")
         if names is not None and self.search.mixed:
             yield FieldError(("search", "mixed"), "has no plans on cluster.pools, where stages of a pool are alike")
         if names is not None and self.search.tensors == "direct":

@@ -22,6 +22,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
     from nest.topologies.nvidia_smi import NvidiaSmiImporter
     from nest.topologies.rocm_smi import RocmSmiImporter
     from nest.topologies.slurm_files import SlurmConfImporter, SlurmYamlImporter
+    from nest.topologies.slurm_nodes import SlurmNodesImporter
     from nest.topologies.topograph import TopographInstancesImporter, TopographModelImporter
 
     return [
@@ -34,6 +35,7 @@ def nest_topology_importers() -> list[TopologyImporter]:
         NcclXmlImporter(),
         HwlocImporter(),
         SlurmConfImporter(),
+        SlurmNodesImporter(),
         gml,
         AstraSimImporter(),
         Ns3Importer(),

@@ -16,6 +16,7 @@ from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.switched.network import switched_network
+from nest.topologies.switched.pools import pools_of_hosts
 from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, product_device
 from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
 
@@ -74,6 +75,9 @@ class KubernetesImporter:
         if not isinstance(items, (list, tuple)):
             raise InputError("items must be a list of nodes, as `kubectl get nodes -o json` prints it.")
         nodes = [_node(item, index) for index, item in enumerate(items)]
+        kinds = _kinds(nodes, profile)
+        if len(kinds) > 1:
+            return _pools(kinds, [node for node in nodes if not node.equipped], profile)
         chosen, sentences = _chosen(nodes)
         device = _device(chosen, profile)
         tree, more = tree_of_layers([each.host for each in chosen])
@@ -182,6 +186,30 @@ def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
             "Accelerators that several jobs may share are counted once; a job is planned to have them whole."
         )
     return chosen, sentences
+
+
+def _kinds(nodes: Sequence[_Node], profile: LinkProfile | None) -> dict[str, list[_Node]]:
+    """The nodes of each device of the catalogue, where those for jobs have several; else nothing."""
+    usable = [node for node in nodes if node.equipped and node.usable]
+    products = dict.fromkeys(node.product for node in usable)
+    named = {each: product_device(each, profile) for each in products if each} if len(products) > 1 else {}
+    kinds: dict[str, list[_Node]] = {}
+    for node in nodes:
+        device = named.get(node.product or "")
+        if device is not None and node.equipped:
+            kinds.setdefault(device, []).append(node)
+    return kinds if None not in products and None not in named.values() else {}
+
+
+def _pools(kinds: Mapping[str, Sequence[_Node]], bare: Sequence[_Node], profile: LinkProfile | None) -> Imported:
+    """A pool of the nodes of each device."""
+    sentences = [left_out([node.host.name for node in bare], "which have no accelerators for jobs")] if bare else []
+    hosts = {}
+    for device, nodes in kinds.items():
+        chosen, more = _chosen(nodes)
+        hosts[device] = [node.host for node in chosen]
+        sentences += [f"{device}: {each}" for each in more]
+    return pools_of_hosts(hosts, profile, assumptions=sentences)
 
 
 def _device(nodes: Sequence[_Node], profile: LinkProfile | None) -> str | None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -11,8 +12,8 @@ from nest.errors import InputError
 from nest.io import read_value, structure
 from nest.network.imported import Imported, PartOf
 from nest.spec import LinkProfile
-from nest.topologies.files import beginning, path_of, text_of
-from nest.topologies.switched.slurm import Block, Point, Region, Ring, Switch, block, ring, torus, tree
+from nest.topologies.files import beginning, host_names, path_of, text_of
+from nest.topologies.switched.slurm import Block, Point, Region, Ring, Switch, block, layers_of, ring, torus, tree
 
 KEYS = {
     "switchname": ("nodes", "switches", "linkspeed"),
@@ -51,6 +52,30 @@ class SlurmConfImporter:
             InputError: a line cannot be read, or Slurm itself would not plan over it; the text names the line.
         """
         path, part = (source.path, source.name) if isinstance(source, PartOf) else (source, None)
+        switches, blocks, rings, sizes = self._read(path)
+        if switches:
+            return tree(switches, blocks, part, profile)
+        if blocks:
+            return block(blocks, sizes, part, profile)
+        if rings:
+            return ring(rings, part, profile)
+        raise InputError("the file describes no switches, no blocks and no rings: it has no line that names one.")
+
+    def layers(self, path: Path) -> dict[str, tuple[str, ...]]:
+        """The switches above each host, the nearest first, of a file with switches or blocks.
+
+        Raises:
+            InputError: it cannot be read, or has neither.
+        """
+        switches, blocks, _, _ = self._read(path)
+        if switches:
+            return layers_of(switches)
+        if blocks:
+            return {name: (each.block,) for each in blocks for name in host_names(each.nodes)}
+        raise InputError(f"{path.name} beside the file has no switches and no blocks, which would say where hosts are.")
+
+    def _read(self, path: Path) -> tuple[list[Switch], list[Block], list[Ring], list[int]]:
+        """Switches, blocks, rings and the sizes of groups of blocks."""
         switches: list[Switch] = []
         blocks: list[Block] = []
         rings: list[Ring] = []
@@ -67,13 +92,7 @@ class SlurmConfImporter:
                 rings.append(Ring(name, nodes))
             else:
                 sizes += _sizes(name, number)
-        if switches:
-            return tree(switches, blocks, part, profile)
-        if blocks:
-            return block(blocks, sizes, part, profile)
-        if rings:
-            return ring(rings, part, profile)
-        raise InputError("the file describes no switches, no blocks and no rings: it has no line that names one.")
+        return switches, blocks, rings, sizes
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

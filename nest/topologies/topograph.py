@@ -12,6 +12,7 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.files import host_names
 from nest.topologies.switched.network import switched_network
+from nest.topologies.switched.pools import pools_of_hosts
 from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, product_device
 from nest.topologies.switched.tree import LocatedHost, tree_of_layers
 
@@ -40,8 +41,10 @@ class TopographModelImporter:
         Raises:
             InputError: something in it cannot be; sentences begin with the path.
         """
-        model = Model(source)
-        return _imported(list(model.hosts()), model.product, profile)
+        hosts: dict[str, list[LocatedHost]] = {}
+        for host, product in Model(source).hosts():
+            hosts.setdefault(product, []).append(host)
+        return _imported(hosts, profile)
 
 
 class TopographInstancesImporter:
@@ -66,7 +69,7 @@ class TopographInstancesImporter:
         """
         if "provider" in source:
             raise _refused(source)
-        hosts, products = [], set()
+        hosts: dict[str, list[LocatedHost]] = {}
         for index, item in enumerate(source.get("instances") or ()):
             place = f"instances[{index}]"
             if not isinstance(item, Mapping) or not item.get("id"):
@@ -75,15 +78,9 @@ class TopographInstancesImporter:
             layers = item.get("network_layers") or ()
             if not isinstance(layers, (list, tuple)):
                 raise InputError(f"{place}.network_layers must be a list of switches, the nearest first.")
-            hosts.append(LocatedHost(str(item["id"]), tuple(str(each) for each in layers if each), domain(labels)))
-            products.add(str(labels.get(PRODUCT, "")))
-        products.discard("")
-        if len(products) > 1:
-            one, two = sorted(products)[:2]
-            raise InputError(
-                f"instances have different accelerators, {one!r:.60} and {two!r:.60}; list those of one kind."
-            )
-        return _imported(hosts, next(iter(products), None), profile)
+            host = LocatedHost(str(item["id"]), tuple(str(each) for each in layers if each), domain(labels))
+            hosts.setdefault(str(labels.get(PRODUCT, "")), []).append(host)
+        return _imported(hosts, profile)
 
 
 def _refused(source: Mapping[str, Any]) -> InputError:
@@ -100,11 +97,29 @@ def _refused(source: Mapping[str, Any]) -> InputError:
     )
 
 
-def _imported(hosts: list[LocatedHost], product: str | None, profile: LinkProfile | None) -> Imported:
-    tree, sentences = tree_of_layers(hosts)
-    device = None if product is None else product_device(product, profile)
-    usual = DOMAIN_PROFILE if any(host.domain for host in tree.hosts) else USUAL
-    return switched_network(tree, profile, usual=usual, device=device, assumptions=sentences)
+def _imported(hosts: Mapping[str, list[LocatedHost]], profile: LinkProfile | None) -> Imported:
+    """Hosts by what their accelerators are called, which is nothing where the file does not say."""
+    every = [host for own in hosts.values() for host in own]
+    usual = DOMAIN_PROFILE if any(host.domain for host in every) else USUAL
+    named = [product for product in hosts if product]
+    by_device: dict[str | None, list[LocatedHost]] = {}
+    for product in named:
+        by_device.setdefault(product_device(product, profile), []).extend(hosts[product])
+    if len(by_device) > 1 and None not in by_device:
+        if "" in hosts:
+            raise InputError(
+                f"host {hosts[''][0].name!r:.60} does not say what accelerators it has, and others have several kinds; "
+                "say it of all."
+            )
+        return pools_of_hosts({str(name): own for name, own in by_device.items()}, profile, usual=usual)
+    if len(named) > 1 and None in by_device:
+        one, two = sorted(named)[:2]
+        raise InputError(
+            f"hosts have different accelerators, {one!r:.60} and {two!r:.60}, which one link profile cannot say; list "
+            "those of one kind."
+        )
+    tree, sentences = tree_of_layers(every)
+    return switched_network(tree, profile, usual=usual, device=next(iter(by_device), None), assumptions=sentences)
 
 
 BLOCKS, OLD_BLOCKS = "blocks", "capacity_blocks"
@@ -137,11 +152,7 @@ def domain(keys: Mapping[str, Any]) -> str | None:
 
 
 class Model:
-    """A model of any of the three forms.
-
-    Attributes:
-        product: what its accelerators are called; None: it does not say, or there are several kinds.
-    """
+    """A model of any of the three forms."""
 
     def __init__(self, source: Mapping[str, Any]) -> None:
         self._switches = _named(source.get("switches"), "switches")
@@ -152,11 +163,9 @@ class Model:
         self._blocks = [mapping(block, f"{self._key}[{index}]") for index, block in enumerate(blocks)]
         self._nodes = mapping(source.get("nodes"), "nodes")
         self._parents = self._above()
-        types = {str(block["type"]) for block in self._blocks if block.get("type")}
-        self.product = types.pop() if len(types) == 1 else None
 
-    def hosts(self) -> Iterator[LocatedHost]:
-        """Every host, in the order of the file."""
+    def hosts(self) -> Iterator[tuple[LocatedHost, str]]:
+        """Every host, in the order of the file, with what its accelerators are called; empty: nobody says."""
         seen: dict[str, str] = {}
         for place, names, switch, keys in self._groups():
             layers = self._layers(switch)
@@ -167,9 +176,8 @@ class Model:
                     raise InputError(f"{place} names {name!r:.60}, which {seen[name]} has already; keep one.")
                 seen[name] = place
                 own = mapping(self._nodes.get(name), f"nodes.{name}")
-                yield LocatedHost(
-                    name, layers, domain(mapping(own.get("attributes"), f"nodes.{name}.attributes")) or shared
-                )
+                own_domain = domain(mapping(own.get("attributes"), f"nodes.{name}.attributes"))
+                yield LocatedHost(name, layers, own_domain or shared), str(keys.get("type") or "")
 
     def _groups(self) -> Iterator[tuple[str, list[str], str | None, Mapping[str, Any]]]:
         """Place in the file, hosts, the switch above them, and keys that hold for all of them."""

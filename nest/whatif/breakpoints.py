@@ -162,6 +162,8 @@ class _Search:
     def __init__(self, best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> None:
         self.best, self.problem, self.sweep, self.solver = best, problem, sweep, solver
         self.signature = signature(best, solver.plugins)
+        if problem.cluster.pools is not None:
+            return
         cluster, _ = build_cluster(problem.cluster, solver.plugins)
         self.size = cluster.size
         if best.status != "feasible":
@@ -271,7 +273,9 @@ class _Search:
     def needed(self, same: _Evaluation, changed: _Evaluation) -> float | None:
         """Memory that the plan needs which more of it gives, or less of it takes."""
         wider = same.plan if self.sweep.direction == LESS else changed.plan
-        return None if wider is None or wider.status == "infeasible" else needed_memory(wider)
+        pool = self.sweep.parameter.pool
+        used = None if wider is None else any(pool in (None, stage.pool) for stage in wider.stages)
+        return needed_memory(wider, pool) if wider is not None and used else None
 
     def crossing(self, same: _Evaluation, changed: _Evaluation) -> float | None:
         """Where the plan, or the best of its kind, is slower than the rival by enough; None: no such value is known."""

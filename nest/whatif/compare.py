@@ -15,8 +15,8 @@ from nest.formulate.decisions import contributors, on_other_problem
 from nest.formulate.instance import build_instance
 from nest.formulate.network import by_levels_notice
 from nest.formulate.planner_context import planner_context
+from nest.formulate.pooled_plans import takes_pools
 from nest.hooks.planning import Assessment, assessed
-from nest.hooks.protocols import Planner
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.io import unstructure
@@ -220,11 +220,7 @@ def planner_rows(*, plugins: Registry | None = None) -> list[dict[str, str]]:
 def suited_planners(names: Sequence[str], known: Registry, cluster: ClusterSpec) -> tuple[str, ...]:
     """Those that plan such a cluster: of one kind of device, or of several."""
     pooled, planners = bool(cluster.pools), known.planners()
-    return tuple(name for name in names if _on_pools(planners[name]) == pooled)
-
-
-def _on_pools(planner: Planner) -> bool:
-    return bool(getattr(planner, "on_pools", False))
+    return tuple(name for name in names if takes_pools(planners[name]) == pooled)
 
 
 def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
@@ -310,7 +306,7 @@ class Task:
             return solve(instance, self.time_limit)
 
         chosen = self.known.planners()[name]
-        if self.instance.pools is not None and not _on_pools(chosen):
+        if self.instance.pools is not None and not takes_pools(chosen):
             return Entry(name, chosen.summary, None, ("It plans clusters of one kind of device.",))
         context = planner_context(
             self.problem, self.instance, self.known, search, seed=self.seed, evaluations=self.evaluations

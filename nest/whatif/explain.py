@@ -141,8 +141,6 @@ def explanation(
     line, known = _Progress(progress), solver.plugins
     solver.progress = line.solving
     problem = carried_problem(plan, known)
-    # Breakpoints are those of one memory and one network.
-    parts = tuple(part for part in parts if part != "flips" or problem.cluster.pools is None)
     plan = with_summary(plan, problem, known)
     if plan.status in ("optimal", "infeasible"):
         solver.know(problem, plan)

@@ -152,6 +152,37 @@ class Sizes:
             return (1,)
         return tuple(count for count in range(1, nodes.count + 1) if nodes.some(count) is not None)
 
+    @property
+    def total(self) -> int:
+        """Nodes of the whole cluster."""
+        return 1 if self.nodes is None else self.nodes.count
+
+    @property
+    def devices_per_node(self) -> int:
+        """Of every node."""
+        cluster, _ = build_cluster(self.problem.cluster, self.known)
+        return cluster.size // self.total
+
+    @property
+    def price(self) -> float | None:
+        """Of a device and hour; None: nobody says."""
+        return self.problem.cluster.price
+
+    def used(self, count: int) -> int:
+        """So many."""
+        return count
+
+    def devices(self, count: int) -> int:
+        """Of so many nodes."""
+        return count * self.devices_per_node
+
+    def hourly(self, count: int) -> float:
+        """What an hour of so many nodes costs; where nobody says, their devices."""
+        return self.devices(count) * (1.0 if self.price is None else self.price)
+
+    def named(self, count: int) -> None:
+        """Nothing: nodes are of one kind."""
+
     def on(self, count: int) -> Problem:
         """The problem on so many nodes, one of `counts`."""
         problem = self.problem if self.nodes is None else self.nodes.on(self.problem, count)

@@ -35,6 +35,7 @@ class Parameter:
         change: the problem with another value.
         multiple_of: values are whole multiples of it; 0: any above 0.
         at_least: values are above it.
+        pool: name of the pool that it is of; None: of the cluster.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Parameter:
     change: Callable[[Problem, float], Problem] = field(eq=False, repr=False)
     multiple_of: int = 0
     at_least: float = 0.0
+    pool: str | None = None
 
     def allows(self, value: float) -> bool:
         """Whether the problem can have this value."""
@@ -305,7 +307,7 @@ def _of_pools(problem: Problem, known: Registry) -> Iterator[Parameter]:
         for each in parameters(_on_pool(problem, pool), known):
             if each.unit != "samples":
                 changed = partial(_in_pool, index, each.change)
-                yield evolve(each, name=f"{each.name} of pool {pool.name}", change=changed)
+                yield evolve(each, name=f"{each.name} of pool {pool.name}", change=changed, pool=pool.name)
     for index, joint in enumerate(problem.cluster.between or ()):
         nominal = joint.bandwidth if joint.bandwidth is not None else link(str(joint.link)).bandwidth
         if nominal is not None:
@@ -318,15 +320,15 @@ def _on_pool(problem: Problem, pool: PoolSpec) -> Problem:
     profile = problem.profile
     if isinstance(profile, ProfileSpec):
         profile = evolve(profile, candidates=tuple(evolve(each, pool=None) for each in profile.candidates))
-    return evolve(problem, cluster=pool.cluster, profile=profile)
+    return evolve(problem, cluster=pool.cluster, profile=profile, fixed=None)
 
 
 def _in_pool(index: int, change: Callable[[Problem, float], Problem], problem: Problem, value: float) -> Problem:
     """The problem with a pool changed as a cluster is."""
     pools = problem.cluster.pools or ()
     changed = change(_on_pool(problem, pools[index]), value).cluster
-    same = ("levels", "memory", "device", "hosts", "devices_per_host")
-    pool = evolve(pools[index], **{key: getattr(changed, key) for key in same})
+    own = {key: getattr(changed, key) for key in ("levels", "memory", "device", "hosts", "devices_per_host")}
+    pool = evolve(pools[index], **own)
     return evolve(problem, cluster=evolve(problem.cluster, pools=(*pools[:index], pool, *pools[index + 1 :])))
 
 
@@ -347,8 +349,7 @@ def with_memory(problem: Problem, value: float) -> Problem:
 
 
 def _with_peak(problem: Problem, value: float) -> Problem:
-    cluster = with_levels(problem.cluster)
-    device = _device(cluster)
+    device = _device(cluster := with_levels(problem.cluster))
     scale = value / matrix_peak(device, problem.training.precision)
     peaks = {name: None if peak is None else peak * scale for name, peak in asdict(device.peak).items()}
     return evolve(problem, cluster=evolve(cluster, device=evolve(device, peak=MatrixPeaks(**peaks))))
@@ -360,8 +361,7 @@ def _device(cluster: ClusterSpec) -> DeviceSpec:
 
 
 def _devices(cluster: ClusterSpec) -> Iterator[Parameter]:
-    levels = with_levels(cluster).levels
-    if levels is not None:
+    if levels := with_levels(cluster).levels:
         inside = prod(level.fanout for level in levels[:-1])
         yield Parameter("devices", inside * levels[-1].fanout, "devices", _with_devices, multiple_of=inside)
 

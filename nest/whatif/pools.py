@@ -67,12 +67,15 @@ def _without(problem: Problem, pools: tuple[PoolSpec, ...]) -> Iterator[PoolChan
         left = (*pools[:index], *pools[index + 1 :])
         between = tuple(each for each in problem.cluster.between or () if pool.name not in each.pools)
         cluster, profile = evolve(problem.cluster, pools=left, between=between or None), problem.profile
+        fixed = problem.fixed if problem.fixed is None else evolve(problem.fixed, pools=None)
         if isinstance(profile, ProfileSpec):
             candidates = tuple(each for each in profile.candidates if each.pool != pool.name)
             if not candidates:
                 continue  # Nothing runs on any other pool.
             profile = evolve(profile, candidates=candidates)
-        yield PoolChange(pool.name, "without it", -_size(pool), evolve(problem, cluster=cluster, profile=profile))
+        yield PoolChange(
+            pool.name, "without it", -_size(pool), evolve(problem, cluster=cluster, profile=profile, fixed=fixed)
+        )
 
 
 def _one_more(problem: Problem, pools: tuple[PoolSpec, ...], index: int) -> PoolChange:

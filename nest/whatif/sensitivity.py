@@ -143,7 +143,7 @@ def _is_implied(
     if factor >= 1 or plan.status != "optimal" or same_plan_time is None or plan.batch_time is None:
         return False
     built_in = changed.costs is None and changed.collectives is None and changed.layer_times is None
-    worse = parameter.name == "memory" or (
+    worse = parameter.unit == "bytes" or (
         parameter.unit in ("bytes/s", "FLOP/s") and built_in and changed.cluster.topology is None
     )
     return worse and same_plan_time <= plan.batch_time

@@ -6,7 +6,6 @@ from attrs import evolve
 
 from nest.documents import result_document
 from nest.errors import NoPlanYet
-from nest.formulate.pools import refuse_pools
 from nest.formulate.price import Formulation
 from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry
@@ -35,8 +34,6 @@ def best_plans(
     from nest.solve.dp import PlanSignature
     from nest.solve.solver import solve as search
 
-    if count > 1:
-        refuse_pools(problem.cluster, "a shortlist (--best)")
     result = search(instance, deadline, progress, simpler_within=simpler_within(problem))
     best = result_document(instance, formulation, result, problem, known, deadline)
     plans, gaps = [(best, result.status != "feasible")], []

@@ -250,7 +250,8 @@ def problem_of(plan: PlanDocument, solver: Solver) -> Problem:
     """
     problem = carried_problem(plan, solver.plugins)
     if plan.status == "optimal":
-        cluster, _ = build_cluster(problem.cluster, solver.plugins)
         solver.know(problem, plan)
-        solver.know(with_memory(problem, cluster.device_memory), plan)  # The same, written out.
+        if problem.cluster.pools is None:
+            cluster, _ = build_cluster(problem.cluster, solver.plugins)
+            solver.know(with_memory(problem, cluster.device_memory), plan)  # The same, written out.
     return problem

@@ -1,10 +1,13 @@
 """`cluster.pools` as written and in numbers, and what is refused of it."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import nest
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
@@ -105,3 +108,16 @@ def test_between_needs_pools() -> None:
     }
     with pytest.raises(InputError, match=r"cluster\.between joins pools, but there are none"):
         structure(problem, Problem)
+
+
+def test_a_file_of_a_cluster_may_have_pools(tmp_path: Path) -> None:
+    """Names of pools are looked up once the file is read."""
+    problem = two_pools()
+    (tmp_path / "cluster.json").write_text(json.dumps({"cluster": problem["cluster"]}))
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps({**problem, "cluster": "cluster.json"}))
+    assert nest.solve(path).batch_time == nest.solve(problem).batch_time
+    problem["profile"]["candidates"][0]["pool"] = "fsat"
+    path.write_text(json.dumps({**problem, "cluster": "cluster.json"}))
+    with pytest.raises(InputError, match=r"candidates\[0\]\.pool is 'fsat', which no pool is called; did you mean"):
+        nest.solve(path)

@@ -7,16 +7,21 @@ from random import Random
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 import nest
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
+from nest.instance import Solution
 from nest.io import structure
 from nest.plan.evaluate import evaluate
+from nest.plan.legality import structure_violations
+from nest.solve.cpsat import Price, verify
 from nest.solve.dp.downsets import allowed_cuts, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
 from nest.solve.dp.pools import PoolNode, PoolSearch
 from nest.solve.dp.rules import Exclusions
+from nest.solve.solver import solve
 from nest.spec import Problem
 from tests.agreement.problems import random_problem
 from tests.agreement.random_pools import random_pool_problem
@@ -183,3 +188,28 @@ def test_the_devices_of_all_pools_count_in_constraints() -> None:
     plan, answer = nest.solve(problem), oracle(problem)
     assert same(plan.batch_time, answer.batch_time)
     assert sum(stage.devices[1] for stage in plan.stages) == 7
+
+
+@pytest.mark.parametrize("seed", seeds(10, of=60))
+def test_stages_split_alike_are_the_best_of_each_split(seed: int) -> None:
+    """What a framework that splits all stages alike can run is what one way of splitting them leaves."""
+    problem = random_pool_problem(Random(seed))
+    instance = build_instance(structure(problem, Problem), registry())
+    instance = evolve(instance, space=evolve(instance.space, alike=True))
+    by_split: dict[tuple[object, ...], list[Any]] = {}
+    for each, written in zip(instance.candidates, problem["profile"]["candidates"], strict=True):
+        by_split.setdefault(each.split, []).append(written)
+    expected = [
+        nest.solve({**problem, "profile": {**problem["profile"], "candidates": own}}).batch_time
+        for own in by_split.values()
+    ]
+    least = min((each for each in expected if each is not None), default=None)
+    result = solve(instance)
+    assert same(result.batch_time, least)
+
+    def pricing(solution: Solution) -> Price:
+        assert structure_violations(instance, solution) == []
+        priced = evaluate(instance, solution)
+        return Price(priced.batch_time, priced.overfull)
+
+    assert verify(instance, least, pricing).status == "proved"

@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 import nest
+from nest.hooks.registry import registry
 from nest.io import structure
 from nest.report.text.explanation import explanation_text
 from nest.spec import Problem
+from nest.tolerances import HARDLY_FASTER
+from nest.whatif.breakpoints import LESS, PRECISION, breakpoint_of, sweeps
 from nest.whatif.pools import pool_changes
+from nest.whatif.sensitivity import responses
+from nest.whatif.solver import Solver
 from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.pools import solve
 from tests.pooled_problems import two_pools
@@ -45,13 +50,80 @@ def test_what_pools_are_worth_is_what_brute_force_says(seed: int) -> None:
             assert found.batch_time == pytest.approx(best, rel=1e-9), (seed, each.pool, each.change)
 
 
+def small() -> dict[str, Any]:
+    """Two pools with few choices."""
+    return two_pools(search={"zero": [0], "rank_order": ["pp-inner"]})
+
+
+CHANGES: dict[str, tuple[Any, ...]] = {
+    "bandwidth of level 1 of pool fast": ("pools", 0, "levels", 1, "bandwidth"),
+    "memory of pool fast": ("pools", 0, "memory"),
+    "memory of pool slow": ("pools", 1, "memory"),
+    "devices of pool slow": ("pools", 1, "levels", 1, "fanout"),
+    "bandwidth between slow and fast": ("between", 0, "bandwidth"),
+}
+"""Where each number is written."""
+
+
+def with_number(name: str, factor: float) -> dict[str, Any]:
+    """The problem with a number multiplied, as somebody would write it."""
+    problem = small()
+    place: Any = problem["cluster"]
+    *steps, last = CHANGES[name]
+    for step in steps:
+        place = place[step]
+    place[last] = type(place[last])(place[last] * factor)
+    return problem
+
+
+def test_numbers_of_pools_are_answered_as_by_solving_anew() -> None:
+    plan, known = nest.solve(small()), Solver()
+    found = {(each.parameter, each.factor): each for each in responses(plan, known, factors=(0.8, 2.0))}
+    assert plan.batch_time is not None
+    for name, factor in ((name, factor) for name in CHANGES for factor in (0.8, 2.0) if (name, factor) in found):
+        best = nest.solve(with_number(name, factor)).batch_time
+        response = found[name, factor]
+        assert response.proved
+        assert best is not None
+        assert response.best == pytest.approx(best / plan.batch_time - 1, abs=1e-9), (name, factor)
+        if response.kept is not None:
+            assert response.kept >= response.best - 1e-9
+    assert found["memory of pool fast", 0.8].kept is None
+    assert found.keys() > {(name, 2.0) for name in CHANGES}
+
+
+@pytest.mark.parametrize("name", ["memory of pool fast", "bandwidth between slow and fast"])
+def test_breakpoints_of_pools_lie_between_two_answers(name: str) -> None:
+    """On one side the plan is the best or hardly slower, on the other it is not."""
+    plan, solver = nest.solve(small()), Solver()
+    problem = structure(plan.problem, Problem)
+    (sweep,) = (
+        each for each in sweeps(plan, problem, registry()) if (each.parameter.name, each.direction) == (name, LESS)
+    )
+    found = breakpoint_of(plan, problem, sweep, solver)
+    assert found.proved
+    assert found.precise
+    assert found.changed_at is not None
+    assert found.same_at / found.changed_at - 1 <= PRECISION
+    nominal = sweep.parameter.value
+    same, changed = (nest.solve(with_number(name, at / nominal)) for at in (found.same_at, found.changed_at))
+    assert same.batch_time is not None
+    assert changed.batch_time is not None
+    if name.startswith("memory"):
+        assert same.batch_time == plan.batch_time
+        assert changed.batch_time > plan.batch_time
+    else:
+        kept = Solver().time_on(sweep.parameter.changed(problem, found.changed_at), plan)
+        assert kept is not None
+        assert kept > changed.batch_time * (1 + HARDLY_FASTER)
+
+
 def test_an_explanation_of_a_plan_on_pools_is_told() -> None:
-    answer = nest.explain(nest.solve(two_pools()))
+    answer = nest.explain(nest.solve(small()), only=["binding", "constraints", "pools", "alternatives"])
     told = explanation_text(answer.to_dict())
     assert "What pools are worth" in told
     assert "one node more (2 devices)" in told
     assert "memory of pool slow" in told
-    assert "flips" not in answer.parts
 
 
 def test_a_pool_of_one_level_gets_one_device_more() -> None:

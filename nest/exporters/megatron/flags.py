@@ -5,7 +5,8 @@ Sources: `validate_args` (megatron/training/arguments.py), `TransformerConfig.__
 (megatron/core/pipeline_parallel/schedules.py) and `MoELayer` of Megatron-LM core_v0.16.1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from attrs import evolve
 
@@ -43,6 +44,9 @@ from nest.exporters.megatron.training_flags import (
 )
 from nest.hooks.pipelines import deployed
 from nest.spec import Architecture, PlanDocument, Problem, Training
+
+MOST_RUNS = 8
+"""Runs of ranks in one pool that a comment names."""
 
 FSDP = "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pipelines"
 
@@ -227,9 +231,22 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
         f"{shape.world_size} ranks: {shape.stages} pipeline stages of {shape.width} devices, "
         f"{shape.replicas} replicas; {shape.micro_batches} micro-batches a step.",
         f"Rank order {words}. {placed}",
+        *_pools_of_ranks(plan, order),
         *_beyond_domain(plan, shape),
         *(f"{sentence}." for sentence in left_out(plan.problem.get("model"), model)),
     ]
+
+
+def _pools_of_ranks(plan: PlanDocument, order: Sequence[str]) -> list[str]:
+    """Which ranks run in which pool, where there are several."""
+    pools = [plan.stages[rank.pp].pool for rank in rank_table(plan, order)]
+    if pools[0] is None:
+        return []
+    ends = [0, *(number for number, (one, two) in enumerate(pairwise(pools), start=1) if one != two), len(pools)]
+    if len(ends) > MOST_RUNS + 1:
+        return ["Ranks of several pools alternate; `nest export --to ranks` says which rank runs where."]
+    runs = [f"{first} to {last - 1} in pool {pools[first]}" for first, last in pairwise(ends)]
+    return [f"Ranks {', '.join(runs)}."]
 
 
 def _beyond_domain(plan: PlanDocument, shape: Deployment) -> list[str]:

@@ -38,6 +38,9 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     if "tokens_per_second" in summary:
         yield Fact("Model FLOP utilisation (MFU)", Cell.share(summary["model_flops_utilisation"]))
     yield from _training(summary.get("training"))
+    if cost := summary.get("cost"):
+        egress = f"{cost['egress'] / cost['step']:.1%} of it between zones" if cost.get("egress") else ""
+        yield Fact("Cost of a step", Cell(f"{cost['step']:.4g}", cost["step"]), egress)
     if trained := summary.get("trained"):
         yield Fact("Trained", Cell(f"{in_words(trained['parameters'])} parameters"), trained["what"])
     if plan.throughput is not None:

@@ -139,8 +139,8 @@ def section_text(cluster: ClusterSpec, comments: Sequence[str] = ()) -> str:
     lines = [f"# {_one_line(each)}" for each in comments]
     lines.append("cluster:")
     for key, value in section(cluster).items():
-        if key == "levels":
-            lines.append("  levels:")
+        if key in ("levels", "pools", "between"):
+            lines.append(f"  {key}:")
             lines += [f"    - {_flow_mapping(level)}" for level in value]
         elif key == "topology" and isinstance(value, Mapping) and "nodes" in value:
             lines += _graph(value)
@@ -157,7 +157,8 @@ def flow(value: Any) -> str:
 
 def _flow_mapping(level: Mapping[str, Any]) -> str:
     first = ("name", "fanout")
-    fields = {key: level[key] for key in (*first, *level) if level.get(key) is not None}
+    said = {key: value for key, value in level.items() if value is not None and (key, value) != ("reserve", 0.0)}
+    fields = {key: said[key] for key in (*first, *said) if key in said}
     return "{" + ", ".join(f"{key}: {flow(value)}" for key, value in fields.items()) + "}"
 
 

@@ -35,14 +35,21 @@ def recommendation_text(document: Mapping[str, Any], screen: Screen = WIDE) -> s
 
 def _rows(cluster: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """A row for each number of nodes that answers something, with what it answers."""
-    found: dict[int, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for name in ANSWERS:
         if cluster[name] is not None:
-            found.setdefault(cluster[name]["nodes"], []).append(name)
+            found.setdefault(_nodes(cluster[name]), []).append(name)
     for place, names in enumerate(found.values()):
         answer = cluster[names[0]]
         title = cluster["cluster"] if place == 0 else ""
-        yield (title, ", ".join(names), f"{answer['nodes']} of {cluster['nodes']}", *_figures(answer))
+        yield (title, ", ".join(names), f"{_nodes(answer)} of {cluster['nodes']}", *_figures(answer))
+
+
+def _nodes(answer: Mapping[str, Any]) -> str:
+    """How many nodes, of several kinds by their pools."""
+    if "pools" not in answer:
+        return str(answer["nodes"])
+    return " + ".join(f"{count} {name}" for name, count in answer["pools"].items() if count)
 
 
 def _figures(answer: Mapping[str, Any]) -> tuple[str, ...]:
@@ -67,7 +74,7 @@ def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
     answer = nearest["nearest"]
     times = answer["time"] / document["within"]
     text = (
-        f" {training}. {nearest['cluster']} comes nearest: with {answer['nodes']} of {nearest['nodes']} nodes it takes "
+        f" {training}. {nearest['cluster']} comes nearest: with {_nodes(answer)} of {nearest['nodes']} nodes it takes "
         f"{format_seconds(answer['time'])}, {times:.3g} times as long."
     )
     return opening("No cluster manages", Tone.BAD, text, screen)

@@ -47,7 +47,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
     if plan.placement is not None:
         notes.append(ON_NETWORK)
     if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
-        notes.append(_runs_on(plan.runs_on, pools=plan.problem["cluster"].get("pools") is not None))
+        notes.append(_runs_on(plan.runs_on))
     if coarser := plan.statistics.get("block_batch_time"):
         notes.append(_coarser(coarser, plan.lower_bound or 0.0))
     if plan.runner_up is not None:
@@ -98,10 +98,8 @@ def _overfull(plan: PlanDocument) -> tuple[str, str]:
     )
 
 
-def _runs_on(names: tuple[str, ...], *, pools: bool) -> str:
+def _runs_on(names: tuple[str, ...]) -> str:
     """Whose frameworks can run the plan."""
-    if pools:
-        return "No framework that nest exports to runs plans on several kinds of device."
     if not names:
         return "No framework can run this plan as it is; `nest export PLAN --to NAME` says why and what is nearest."
     return f"Runs as it is on {listed(names)}."
@@ -131,9 +129,20 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
         rows.append((f"devices used of {pool['name']}", f"{pool['devices_used']} of {pool['devices']}"))
     if plan.stages and _capacity(plan, plan.stages[0]):
         rows.append(("memory", _fullest(plan)))
+    if cost := plan_figures.get("cost"):
+        rows += _cost(cost)
     if training := plan_figures.get("training"):
         rows += _training(training)
     return figures(rows, screen)
+
+
+def _cost(cost: Mapping[str, float]) -> list[tuple[str, str]]:
+    """`summary.cost` for people."""
+    egress = f", {cost['egress'] / cost['step']:.1%} of it between zones" if cost.get("egress") else ""
+    rows = [("cost of a step", f"{cost['step']:.4g}{egress}")]
+    if "token" in cost:
+        rows.append(("cost of a million tokens", f"{cost['token'] * 1e6:.4g}"))
+    return rows
 
 
 def _capacity(plan: PlanDocument, stage: StageRecord) -> float | None:

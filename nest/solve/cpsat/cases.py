@@ -271,7 +271,9 @@ def _across_pools(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
         for count in range(1, len(of_pool) + 1):
             for pools in combinations(sorted(of_pool), count):
                 for candidates in product(*(of_pool[pool] for pool in pools)) if _joined(instance, pools) else ():
-                    yield candidates, max(instance.candidates[each].width for each in candidates)
+                    used = [instance.candidates[each] for each in candidates]
+                    if not instance.space.alike or all(each.split == used[0].split for each in used):
+                        yield candidates, max(each.width for each in used)
 
 
 def _joined(instance: Instance, pools: Sequence[int]) -> bool:

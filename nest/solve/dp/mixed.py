@@ -13,7 +13,7 @@ from nest.solve.dp.bounds import LeastTimes, packable, partition_bounds
 from nest.solve.dp.choices import part_rows
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
-from nest.solve.dp.nodes import CutSearch
+from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pareto import Floor, least_batch_time
 from nest.solve.dp.placement import Offsets, offsets
 from nest.solve.dp.recurrence import boundary_times
@@ -28,7 +28,7 @@ REMEMBERED = 4
 
 
 @define(eq=False)
-class MixedSearch(CutSearch):
+class MixedSearch(CutSearch, PlanSearch):
     """Mixed plans.
 
     Attributes:

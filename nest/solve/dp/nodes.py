@@ -110,13 +110,12 @@ class _Node:
 
 
 @define(eq=False)
-class PlanSearch(ABC):
-    """Plans of some configurations, and what is known of them while they are searched.
+class InstanceSearch:
+    """What is known of an instance while plans of some configurations are searched.
 
     Attributes:
         instance: the problem.
         configurations: what may be decided before stages are.
-        first_bounds: of the instance, as far as they are known.
         meter: counts the work.
         shared: what searches of problems alike know too.
         left: no plan that was left unsearched is faster, seconds; infinite where none was.
@@ -124,89 +123,11 @@ class PlanSearch(ABC):
 
     instance: Instance
     configurations: list[Configuration]
-    first_bounds: FirstBounds = field(kw_only=True)
     meter: Meter = field(factory=Meter, kw_only=True)
     shared: dict[Hashable, Any] = field(factory=dict, kw_only=True)
     left: float = field(default=inf, init=False)
     refused: Counter[str] = field(factory=Counter, init=False)
     _known: dict[Hashable, object] = field(factory=dict, init=False)
-
-    @first_bounds.default
-    def _first_bounds(self) -> FirstBounds:
-        return FirstBounds(self.instance)
-
-    def nodes(self, limit: float) -> list[Bounded]:
-        """Every configuration, by its bounds from compute; the same for a second search.
-
-        Those that may beat `limit` are looked at more closely.
-        """
-        return self.once("nodes", lambda: list(self._nodes(limit)))
-
-    def _nodes(self, limit: float) -> Iterator[Bounded]:
-        for configuration in self.configurations:
-            self.meter.watch()
-            yield self.first_node(configuration)
-
-    def first_bound(self, configuration: Configuration) -> float:
-        """Seconds that no plan of a configuration beats, as far as its listing says, else from compute alone."""
-        if configuration.bound is not None:
-            return configuration.bound
-        return float(self.compute_bounds(configuration).min())
-
-    def first_node(self, configuration: Configuration) -> Bounded:
-        """A configuration with its first bound; a rough one is looked at again when its turn comes."""
-        rough, counts = configuration.bound is None, configuration.stage_counts
-        return self.bounded(self.first_bound(configuration), configuration, counts, rough=rough)
-
-    def narrow(self, configurations: Iterable[Configuration]) -> None:
-        """Search these from now on."""
-        self.configurations = list(configurations)
-        self._known.pop("nodes", None)
-        self.refused.clear()
-
-    def compute_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the step time for each of the configuration's stage counts, from compute and ports alone."""
-        decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
-        return self.first_bounds.of(*decided, configuration.stage_counts)
-
-    def early_bounds(self, configuration: Configuration) -> Array:
-        """Lower bounds on the step time for each of the configuration's stage counts, before any stage is looked at."""
-        return self.first_bounds.of_configuration(configuration)
-
-    def least_rest(self, configuration: Configuration, stages: int) -> float:
-        """Seconds of a step beside its slowest stage, of plans of one candidate and so many stages, at least."""
-        return self.first_bounds.rest(configuration, self.weights(configuration, stages), stages)
-
-    @abstractmethod
-    def branch(
-        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
-    ) -> list[Bounded]:
-        """A leaf for each number of stages whose plans may beat `limit`."""
-
-    @abstractmethod
-    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
-        """Some plan of so many stages, found quickly; None: there is none within the floor's largest time."""
-
-    @abstractmethod
-    def solve(
-        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
-    ) -> Incumbent | None:
-        """The best plan of so many stages if it beats `limit`, exactly."""
-
-    def bounded(
-        self,
-        bound: float,
-        configuration: Configuration,
-        counts: tuple[int, ...],
-        floor: Floor | None = None,
-        *,
-        rough: bool = False,
-    ) -> Bounded:
-        """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
-        narrowest = min(self.instance.candidates[index].width for index, _ in configuration.members)
-        least = configuration.tally.least(narrowest * counts[0])
-        tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
-        return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough))
 
     def incumbent(self, configuration: Configuration, value: float, stages: Iterable["Decided"]) -> Incumbent:
         """A plan of the configuration.
@@ -313,8 +234,98 @@ class PlanSearch(ABC):
         return self.once_shared(("slots", *decided), lambda: slots(self.instance.cluster, *decided))
 
 
+@define(eq=False, slots=False)
+class PlanSearch(InstanceSearch, ABC):
+    """Plans whose nodes are configurations with some numbers of stages.
+
+    It has no slots, so that a class may be this and a `CutSearch`.
+
+    Attributes:
+        first_bounds: of the instance, as far as they are known.
+    """
+
+    first_bounds: FirstBounds = field(kw_only=True)
+
+    @first_bounds.default
+    def _first_bounds(self) -> FirstBounds:
+        return FirstBounds(self.instance)
+
+    def nodes(self, limit: float) -> list[Bounded]:
+        """Every configuration, by its bounds from compute; the same for a second search.
+
+        Those that may beat `limit` are looked at more closely.
+        """
+        return self.once("nodes", lambda: list(self._nodes(limit)))
+
+    def _nodes(self, limit: float) -> Iterator[Bounded]:
+        for configuration in self.configurations:
+            self.meter.watch()
+            yield self.first_node(configuration)
+
+    def first_bound(self, configuration: Configuration) -> float:
+        """Seconds that no plan of a configuration beats, as far as its listing says, else from compute alone."""
+        if configuration.bound is not None:
+            return configuration.bound
+        return float(self.compute_bounds(configuration).min())
+
+    def first_node(self, configuration: Configuration) -> Bounded:
+        """A configuration with its first bound; a rough one is looked at again when its turn comes."""
+        rough, counts = configuration.bound is None, configuration.stage_counts
+        return self.bounded(self.first_bound(configuration), configuration, counts, rough=rough)
+
+    def narrow(self, configurations: Iterable[Configuration]) -> None:
+        """Search these from now on."""
+        self.configurations = list(configurations)
+        self._known.pop("nodes", None)
+        self.refused.clear()
+
+    def compute_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the step time for each of the configuration's stage counts, from compute and ports alone."""
+        decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
+        return self.first_bounds.of(*decided, configuration.stage_counts)
+
+    def early_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the step time for each of the configuration's stage counts, before any stage is looked at."""
+        return self.first_bounds.of_configuration(configuration)
+
+    def least_rest(self, configuration: Configuration, stages: int) -> float:
+        """Seconds of a step beside its slowest stage, of plans of one candidate and so many stages, at least."""
+        return self.first_bounds.rest(configuration, self.weights(configuration, stages), stages)
+
+    @abstractmethod
+    def branch(
+        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """A leaf for each number of stages whose plans may beat `limit`."""
+
+    @abstractmethod
+    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
+        """Some plan of so many stages, found quickly; None: there is none within the floor's largest time."""
+
+    @abstractmethod
+    def solve(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> Incumbent | None:
+        """The best plan of so many stages if it beats `limit`, exactly."""
+
+    def bounded(
+        self,
+        bound: float,
+        configuration: Configuration,
+        counts: tuple[int, ...],
+        floor: Floor | None = None,
+        *,
+        rough: bool = False,
+    ) -> Bounded:
+        """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
+        narrowest = min(self.instance.candidates[index].width for index, _ in configuration.members)
+        least = configuration.tally.least(narrowest * counts[0])
+        tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
+        return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough))
+
+
 @define(eq=False)
-class CutSearch(PlanSearch):
+class CutSearch(InstanceSearch):
     """Plans whose stages lie between two cuts of the layer graph.
 
     Attributes:

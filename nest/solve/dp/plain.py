@@ -11,7 +11,7 @@ from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.first_bounds import compute_bounds
-from nest.solve.dp.nodes import CutSearch
+from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Partition, least_batch_time
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
@@ -25,7 +25,7 @@ TABLE_BYTES = 256 * 2**20
 
 
 @define(eq=False)
-class PlainSearch(CutSearch):
+class PlainSearch(CutSearch, PlanSearch):
     """Plans of one candidate each."""
 
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict, init=False)

@@ -132,7 +132,12 @@ class PoolListing:
             for count in range(self.fewest, len(usable) + 1):
                 for used in combinations(usable, count):
                     if _joined(self.pools, used):
-                        yield from product(*(of_pool[samples, pool] for pool in used))
+                        every = product(*(of_pool[samples, pool] for pool in used))
+                        yield from (each for each in every if not instance.space.alike or self._alike(each))
+
+    def _alike(self, candidates: Candidates) -> bool:
+        """Whether they are split alike."""
+        return len({self.instance.candidates[index].split for index in candidates}) == 1
 
     def _of(self, candidates: Candidates, first_order: int) -> Iterator[tuple[float, Configuration]]:
         instance, order = self.instance, first_order

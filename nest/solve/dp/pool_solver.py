@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -10,15 +11,17 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Solution
 from nest.solve.dp.attempt import inseparable_layers
+from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Downsets, allowed_cuts, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
 from nest.solve.dp.pool_diagnosis import diagnose
 from nest.solve.dp.pools import PoolSearch
 from nest.solve.dp.rules import Exclusions
+from nest.solve.dp.shortlist import PlanSignature, without
 from nest.solve.dp.solver import solve as solve_alone
 from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline
-from nest.solve.search import LAST, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
+from nest.solve.search import LAST, NONE, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
 from nest.tolerances import TIE
 
 
@@ -30,6 +33,7 @@ def solve(
     known: tuple[Solution, float] | None = None,
     simpler_within: float | None = None,
     runner_up: bool = True,
+    besides: Sequence[Solution] = (),
 ) -> Result:
     """The plan of least step time, proved optimal, or the best found with its bound; or why there is none.
 
@@ -42,13 +46,14 @@ def solve(
         known: a plan that fits, with its step time in seconds; None: no plan is known.
         simpler_within: as `nest.solve.dp.solve`.
         runner_up: unused.
+        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.shortlist`) is looked for.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
-    result = _Solver(instance, deadline, progress).solve(known)
+    result = _Solver(instance, deadline, progress, besides).solve(known)
     if simpler_within is None or result.solution is None:
         return result
 
@@ -61,9 +66,11 @@ def solve(
 class _Solver:
     """One call of `solve`."""
 
-    def __init__(self, instance: Instance, deadline: Deadline, progress: Progress | None) -> None:
+    def __init__(
+        self, instance: Instance, deadline: Deadline, progress: Progress | None, besides: Sequence[Solution]
+    ) -> None:
         assert instance.pools is not None
-        self.instance, self.deadline, self.progress = instance, deadline, progress
+        self.instance, self.deadline, self.progress, self.besides = instance, deadline, progress, besides
         self.pools = instance.pools
         self.started = time.monotonic()
         self.bound = inf
@@ -74,7 +81,7 @@ class _Solver:
         """The answer."""
         best = None if known is None else Incumbent(known[1], LAST, known[0])
         for pool in range(len(self.pools.members)):
-            found = self._alone(pool)
+            found = self._alone(pool, best)
             if found is not None and _comes_first(found, best):
                 best = found
         members = membership(
@@ -91,6 +98,8 @@ class _Solver:
         if search.best is None:
             if bound < inf:
                 raise self.deadline.no_plan_yet()
+            if self.besides:
+                return Result("infeasible", diagnosis="there is no plan besides those listed.")
             return Result("infeasible", diagnosis=diagnose(self.instance, downsets))
         value = search.best.value
         proved = bound >= value * (1 - TIE)
@@ -104,14 +113,23 @@ class _Solver:
             statistics=self._statistics(search, downsets),
         )
 
-    def _alone(self, pool: int) -> Incumbent | None:
-        """The best plan that uses one pool only, with where it stands among ties; None: there is none."""
+    def _alone(self, pool: int, best: Incumbent | None) -> Incumbent | None:
+        """The best plan that uses one pool only, with where it stands among ties; None: none is as fast as `best`."""
         alone = self.instance.alone(pool)
         if alone is None:
             return None
         instance, candidates = alone
         try:
-            result = solve_alone(instance, self.deadline, self.progress, runner_up=False)
+            known = None if best is None else (NONE, best.value)
+            result = solve_alone(
+                instance,
+                self.deadline,
+                self.progress,
+                known=known,
+                preferred=False,
+                runner_up=False,
+                besides=self._besides(candidates),
+            )
         except NoPlanYet:
             self.bound = 0.0
             return None
@@ -119,10 +137,21 @@ class _Solver:
         if result.solution is None or result.batch_time is None:
             return None
         self.bound = min(self.bound, inf if result.status == "optimal" else result.lower_bound or 0.0)
+        if result.solution == NONE:
+            return None
         stages = tuple(evolve(stage, candidate=candidates[stage.candidate]) for stage in result.solution.stages)
         solution = evolve(result.solution, stages=stages)
         devices = solution.replicas * sum(self.instance.candidates[stage.candidate].width for stage in stages)
         return Incumbent(result.batch_time, (devices, len(stages), 1, pool), solution)
+
+    def _besides(self, candidates: Sequence[int]) -> list[Solution]:
+        """The plans that are known and use these candidates only, which are numbered as they stand here."""
+        places = {candidate: place for place, candidate in enumerate(candidates)}
+        return [
+            evolve(known, stages=tuple(evolve(stage, candidate=places[stage.candidate]) for stage in known.stages))
+            for known in self.besides
+            if all(stage.candidate in places for stage in known.stages)
+        ]
 
     def _together(self, downsets: Downsets, best: Incumbent | None) -> tuple[BestFirst, float]:
         """A search of the plans that use two pools or more, and the lower bound it reached."""
@@ -130,11 +159,24 @@ class _Solver:
         first = BestFirst([search], self.started, self.deadline, None, self.progress, best)
         limit = inf if best is None else best.value * (1 + TIE)
         listing = PoolListing(self.instance, downsets.most_stages, self.exclusions, first.prepare, limit)
-        listed = listing.listed()
+        listed = self._uncovered(listing.listed())
         search.configurations = [configuration for _, configuration in listed]
         search.bounds, search.compute = [bound for bound, _ in listed], listing.compute
         bound = first.find_best()
         return first, bound
+
+    def _uncovered(self, listed: list[tuple[float, Configuration]]) -> list[tuple[float, Configuration]]:
+        """Configurations with what is left of them beside the plans that are known, in every pool that they use."""
+        signatures = [PlanSignature.of(each) for each in self.besides]
+        if not signatures:
+            return listed
+        left = [
+            (bound, each)
+            for bound, configuration in listed
+            for each in without([configuration], signatures, self.instance)
+            if len(each.members) == len(configuration.members)
+        ]
+        return [(bound, evolve(each, order=order)) for order, (bound, each) in enumerate(left)]
 
     def _count(self, statistics: dict[str, Any]) -> None:
         """Add what the search of one pool did."""

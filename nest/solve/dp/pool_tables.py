@@ -1,6 +1,5 @@
 """The stages of pools: their tables, their boundaries and how much of the model they can have."""
 
-from abc import ABC
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from math import inf
@@ -31,7 +30,7 @@ class KnownTables:
 
 
 @define(eq=False)
-class PoolTables(CutSearch, ABC):
+class PoolTables(CutSearch):
     """Plans on several pools, and the stages of each pool that are known."""
 
     _tables: OrderedDict[Hashable, KnownTables] = field(factory=OrderedDict, init=False)

@@ -350,23 +350,3 @@ class PoolSearch(PoolTables):
                 if (member.tables.least_memory(flying) - capacity == excess).any():
                     return member.candidate
         raise ValueError(f"no stage exceeds its device by {excess} bytes")
-
-    def compute_bounds(self, configuration: Configuration) -> Array:
-        """Unused: configurations come with their bounds."""
-        raise NotImplementedError
-
-    def branch(
-        self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
-    ) -> list[Bounded]:
-        """As `split`."""
-        return self.split(configuration, counts, limit, pruned)
-
-    def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
-        """Unused: leaves say how many stages each pool has."""
-        raise NotImplementedError
-
-    def solve(
-        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
-    ) -> Incumbent | None:
-        """Unused: leaves say how many stages each pool has."""
-        raise NotImplementedError

@@ -29,6 +29,7 @@ def switched_network(
     usual: str = USUAL,
     device: str | None = None,
     assumptions: Sequence[str] = (),
+    levels_only: bool = False,
 ) -> Imported:
     """The network of `tree`: levels where its switches have equally many hosts, otherwise a graph.
 
@@ -38,13 +39,14 @@ def switched_network(
 
     `usual`: name of the catalogue's profile that completes it.
     `device`: the accelerator by its name in the catalogue, where the file says.
+    `levels_only`: whether a graph will not do.
 
     Raises:
         InputError: hosts differ in accelerators, or the profile lacks a bandwidth.
     """
     given = evolve(profile or LinkProfile(), device=device) if device is not None else profile
     chosen = sourced_profile(given, usual)
-    devices = _devices_per_host(tree, chosen)
+    devices = devices_per_host(tree, chosen)
     sentences = [*assumptions, *profile_sentences(chosen, counted=tree.hosts[0].devices is not None)]
     inner = inside("host", chosen.host, "host", chosen.source("host"))
     tiers = network_tiers(tree, devices, chosen)
@@ -55,14 +57,14 @@ def switched_network(
     partitions = _useful(layout.partitions)
     uneven = [each for each in partitions if not each.uniform]
     hosts: tuple[str, ...] = tuple(host.name for host in layout.hosts)
-    if (uneven or layout.crossing) and devices * len(hosts) <= MOST_DEVICES:
+    if (uneven or layout.crossing) and not levels_only and devices * len(hosts) <= MOST_DEVICES:
         graph = switch_graph(tree, layout, inner, tiers, devices)
         return Imported(graph, (), device or chosen.device, tuple(sentences), devices)
     sentences += [*uneven_links(tree, devices, tiers), *_uneven(uneven, layout)]
     return Imported(_levels(partitions, inner, devices), hosts, device or chosen.device, tuple(sentences), devices)
 
 
-def _devices_per_host(tree: SwitchTree, profile: SourcedProfile) -> int:
+def devices_per_host(tree: SwitchTree, profile: SourcedProfile) -> int:
     """Accelerators of every host: those of the file, else the profile's.
 
     Raises:

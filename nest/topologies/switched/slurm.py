@@ -79,6 +79,29 @@ def tree(
     )
 
 
+def layers_of(switches: Sequence[Switch]) -> dict[str, tuple[str, ...]]:
+    """The switches above each host of topology/tree, the nearest first.
+
+    Raises:
+        InputError: a switch is described twice, is below itself or two others, or has no line of its own.
+    """
+    _check_named(switches)
+    parents: dict[str, str] = {}
+    for switch in switches:
+        for child in host_names(switch.children):
+            if parents.setdefault(child, switch.switch) != switch.switch:
+                raise InputError(f"switch {child!r:.60} is below two others, which hosts of several kinds cannot be.")
+    layers = {}
+    for switch in switches:
+        above = [switch.switch]
+        while above[-1] in parents:
+            above.append(parents[above[-1]])
+            if len(above) > len(switches):
+                raise InputError(f"switch {switch.switch!r:.60} is above itself; correct what is above what.")
+        layers.update(dict.fromkeys(host_names(switch.nodes), tuple(above)))
+    return layers
+
+
 def _check_named(switches: Sequence[Switch]) -> None:
     seen: set[str] = set()
     for switch in switches:

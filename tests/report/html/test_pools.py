@@ -7,12 +7,12 @@ from tests.pooled_problems import two_pools
 
 
 def test_each_pool_has_a_map_and_every_stage_its_pool() -> None:
-    plan = nest.solve(two_pools())
+    plan = nest.solve(two_pools(search={"zero": [0], "rank_order": ["pp-inner"]}))
     page = nest.report_page(plan, without=["alternatives"])
     for pool, size in (("fast", 4), ("slow", 6)):
         assert f"Where the stages lie: pool {pool}" in page
         assert f"The {size} devices of pool {pool} by stage" in page
-    assert page == nest.report_page(plan, without=["alternatives"])
+    assert "bandwidth between slow and fast" in page
     assert "on 4 devices and 6 devices" in page
     assert "fast: 2 groups of 2 devices, and slow: 3 groups of 2 devices" in page
     stages = page[page.index("Decisions and figures of every stage") :]

@@ -1,0 +1,88 @@
+"""In which pool each stage of a plan lies that is decided: as `fixed.pools` says, or one pool after the other."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from nest.errors import InputError
+from nest.instance import Candidate, Instance
+
+
+def in_pools(
+    instance: Instance,
+    first: Candidate,
+    named: Sequence[str] | None,
+    stages: int,
+    replicas: int | None,
+    usual: Callable[[Iterable[int]], int],
+) -> tuple[int, list[int]]:
+    """Replicas, and the candidate of each stage: of every pool one that is split as the `first`, else its usual one.
+
+    Args:
+        instance: the problem, with pools.
+        first: the usual candidate of all.
+        named: names of the pools of stages; None: stages fill the pools one after the other.
+        stages: how many there are.
+        replicas: as decided; None: as many as the devices hold.
+        usual: the usual one among candidates, by index.
+
+    Raises:
+        InputError: pools have no room for these stages, or one has nothing that runs there.
+    """
+    assert instance.pools is not None
+    chosen: dict[int, int] = {}
+    for pool in range(len(instance.pools.members)):
+        own = [each for each in range(len(instance.candidates)) if instance.pool_of(each) == pool]
+        alike = [each for each in own if instance.candidates[each].split == first.split]
+        if own:
+            chosen[pool] = usual(alike or own)
+    pools = None if named is None else [instance.pools.index(name) for name in named]
+    if pools is not None and len(pools) != stages:
+        raise InputError(f"fixed.pools has {len(pools)} pools for {stages} stages; give each stage its pool.")
+    for name, pool in zip(named or (), pools or (), strict=True):
+        if pool not in chosen:
+            raise InputError(f"fixed.pools: nothing of what fixed decides can run in pool {name!r}.")
+    if replicas is None:
+        replicas = most_replicas(instance, chosen, stages, pools)
+    return replicas, [chosen[pool] for pool in pools or pools_of_stages(instance, chosen, stages, replicas)]
+
+
+def pools_of_stages(instance: Instance, chosen: Mapping[int, int], stages: int, replicas: int) -> tuple[int, ...]:
+    """The pool of each stage where nobody says: stages fill the pools in the order of the problem.
+
+    Args:
+        instance: the problem, with pools.
+        chosen: the candidate of each pool that has one, both by index.
+        stages: how many there are.
+        replicas: of each stage.
+
+    Raises:
+        InputError: the pools have no room for them.
+    """
+    rooms = {pool: _room(instance, candidate, replicas) for pool, candidate in sorted(chosen.items())}
+    filled = tuple(pool for pool, room in rooms.items() for _ in range(room))
+    if len(filled) < stages:
+        raise InputError(
+            f"fixed asks for {stages} stages in {replicas} replicas, and the pools have room for {len(filled)} of them."
+        )
+    return filled[:stages]
+
+
+def most_replicas(instance: Instance, chosen: Mapping[int, int], stages: int, pools: Sequence[int] | None) -> int:
+    """As many replicas as the devices hold; arguments as of `pools_of_stages`, `pools` those of stages where decided.
+
+    Raises:
+        InputError: they hold none.
+    """
+    wanted = Counter(pools) if pools is not None else None
+    most = max(instance.cluster_of(each).size // instance.candidates[each].width for each in chosen.values())
+    for replicas in range(most, 0, -1):
+        rooms = {pool: _room(instance, candidate, replicas) for pool, candidate in chosen.items()}
+        enough = sum(rooms.values()) >= stages if wanted is None else all(rooms[q] >= n for q, n in wanted.items())
+        if enough:
+            return replicas
+    raise InputError(f"fixed asks for {stages} stages, for which the pools have no room.")
+
+
+def _room(instance: Instance, candidate: int, replicas: int) -> int:
+    """Blocks of a candidate that a replica has room for in its pool."""
+    return instance.cluster_of(candidate).size // (replicas * instance.candidates[candidate].width)
