@@ -131,11 +131,11 @@ class Llama(nn.Module):
 
 
 class Unfused(nn.Module):
-    """Attention that stores its scores, with a mask kept as a buffer and the vocabulary as a plain product."""
+    """Attention that stores its scores, with a mask kept as a buffer or made, and the vocabulary as a plain product."""
 
-    def __init__(self, width: int = 64, heads: int = 4) -> None:
+    def __init__(self, width: int = 64, heads: int = 4, kept: bool = True) -> None:
         super().__init__()
-        self.heads, self.channels = heads, width // heads
+        self.heads, self.channels, self.kept = heads, width // heads, kept
         self.words = nn.Embedding(100, width)
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
@@ -147,7 +147,9 @@ class Unfused(nn.Module):
         parts = self.qkv(source).view(batch, count, 3, self.heads, self.channels).permute(2, 0, 3, 1, 4)
         query, key, value = parts
         scores = (query @ key.transpose(-2, -1)) * self.channels**-0.5
-        shares = scores.masked_fill(self.mask[:count, :count] == 0, float("-inf")).softmax(-1)
+        places = torch.arange(count, device=tokens.device)
+        mask = self.mask[:count, :count] if self.kept else places[None, :] <= places[:, None]
+        shares = scores.masked_fill(mask == 0, float("-inf")).softmax(-1)
         source = source + self.out((shares @ value).transpose(1, 2).reshape(batch, count, width))
         return source @ self.words.weight.T
 

@@ -13,8 +13,10 @@ from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest_torch.program.axes import Atom, Dim, fresh, leaves
 from nest_torch.program.axis_names import BATCH, name_axes
+from nest_torch.program.fusion import fused as together
 from nest_torch.program.graph import graph_of
 from nest_torch.program.layers import layering
+from nest_torch.program.loss import with_loss
 from nest_torch.program.makers import MAKERS
 from nest_torch.program.unfused import mark_attention
 from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
@@ -34,6 +36,8 @@ def capture(
     keywords: Mapping[str, Any] | None = None,
     axes: Sequence[Axes] | None = None,
     family: str = "",
+    fused: bool = True,
+    loss: str = "unfused",
 ) -> OperatorGraph:
     """The operator graph of a module for one sample.
 
@@ -46,6 +50,10 @@ def capture(
             ...; left out, the first dimension of each is the batch, and the second the sequence where there are two
             of whole numbers or three of others.
         family: name for reports; empty: that of the module's class.
+        fused: whether operators are those that compilers and the kernels of frameworks make of the program: attention
+            written out, norms, rotary embeddings, gated activations are one operator each. Else each call is one.
+        loss: what a program that ends with logits gets of cross-entropy, as in training: `unfused`, from a copy in
+            single precision, `fused`, from the logits as they are, or `none`.
 
     Raises:
         InputError: the module cannot be traced, no dimension is the batch, or an operator loses it.
@@ -56,14 +64,18 @@ def capture(
     if not named.has_batch:
         raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
     program = _exported(module, positional, by_name)
-    recorder = Walker(MAKERS)
+    recorder = Walker(MAKERS, fused=fused)
     recorder.run(program.graph_module, _given(program, module, named))
     operators = recorder.operators
     if not operators:
         raise InputError("the module computes nothing from its inputs.")
     _check_batch(operators)
     mark_attention(operators)
+    if fused:
+        operators = together(operators)
     name_axes(operators)
+    if loss != "none":
+        operators = with_loss(operators, fused=loss == "fused")
     return graph_of(operators, layering(operators), family or type(module).__name__)
 
 

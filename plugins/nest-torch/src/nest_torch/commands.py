@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 """What PyTorch can measure of the precisions nest knows."""
 
+LOSSES = ("unfused", "fused", "none")
+"""What a captured program that ends with logits gets of cross-entropy."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -245,6 +248,10 @@ def capture(
         help="An input in order, such as 'int64[batch,sequence=2048]', or by keyword, 'input_ids=int64[batch,...]'.",
     ),
     precision: str = typer.Option("bf16", help="Number format of weights and activations: fp32, fp16 or bf16."),
+    as_traced: bool = typer.Option(
+        False, "--as-traced", help="Every call is an operator; left out, norms, attention and the like are one each."
+    ),
+    loss: str = typer.Option("unfused", help="Cross-entropy behind logits: unfused, fused or none."),
     output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="The operator graph, as .json."),
 ) -> None:
     """Write the operator graph of a PyTorch module, for `model:` of a problem. Weights take no memory.
@@ -259,6 +266,8 @@ def capture(
     check_writable(output)
     if output.suffix.lower() != ".json":
         raise InputError(f"--output {output}: the name must end in .json.")
+    if loss not in LOSSES:
+        raise InputError(f"--loss takes {', '.join(LOSSES)}; got {loss!r:.40}.")
     _need_torch()
     from nest_torch.capturing import capture as captured
     from nest_torch.inputs import inputs
@@ -266,7 +275,9 @@ def capture(
 
     example = inputs(given, precision)
     module = load(factory, precision)
-    graph = captured(module, example.positional, keywords=example.keywords, axes=example.axes)
+    graph = captured(
+        module, example.positional, keywords=example.keywords, axes=example.axes, fused=not as_traced, loss=loss
+    )
     write_text(output, json.dumps(unstructure(graph), allow_nan=False) + "\n")
     told = f"{graph.parameter_count} parameters, {graph.model_flops:.6g} FLOP for one sample"
     typer.echo(f"{output}: {len(graph.operators)} operators in {len(graph.layers)} layers, {told}.")

@@ -7,9 +7,11 @@ import torch
 from attrs import define
 
 from nest.errors import InputError
+from nest_torch.exported.attention import FUSED, Attention, is_fused
 from nest_torch.program.recorder import Call, Recorder, atoms
 from nest_torch.program.targets import OPAQUE
 from nest_torch.program.values import Value
+from nest_torch.written_attention import found_attention
 
 INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 """Higher-order operators that only run a part of the program, and how many arguments stand before what it is given."""
@@ -17,18 +19,28 @@ INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 
 @define
 class Walker(Recorder):
-    """Goes through a program and writes down its operators."""
+    """Goes through a program and writes down its operators.
+
+    Attributes:
+        fused: whether attention is one kernel, however it is written, and causal where its mask is.
+    """
+
+    fused: bool = False
 
     def run(self, module: Any, given: Sequence[Any]) -> list[Any]:
         """Go through the graph of `module`, whose placeholders stand for `given`; what it returns."""
         known: dict[Any, Any] = {}
         inputs = iter(given)
+        found = found_attention(module.graph) if self.fused else None
         for node in module.graph.nodes:
+            at = found.by_result.get(node.name) if found is not None else None
             if node.op == "placeholder":
                 known[node] = next(inputs)
             elif node.op == "get_attr":
                 known[node] = _attribute(module, node.target)
-            elif node.op == "call_function":
+            elif at is not None:
+                known[node] = self._attended(node, at, known)
+            elif node.op == "call_function" and (found is None or node.name in found.needed):
                 known[node] = self._called(node, known)
             elif node.op == "output":
                 return list(_flat(_resolved(node.args[0], known)))
@@ -76,6 +88,25 @@ class Walker(Recorder):
         if schema.is_mutable and node.args and isinstance(arguments[0], Value):
             _replace(known, arguments[0], made[0])
         return made if isinstance(node.meta.get("val"), (list, tuple)) else made[0]
+
+    def _attended(self, node: Any, at: Attention, known: Mapping[Any, Any]) -> Any:
+        """Attention as one call; of its masks only what is learned is read."""
+        by_name = {each.name: value for each, value in known.items()}
+        query, key, value = (by_name[name] for name in (at.query, at.key, at.value))
+        if at.turned:
+            key = key.seen_as((*key.dims[:-2], key.dims[-1], key.dims[-2]))
+        shown = node.meta["val"]
+        several = isinstance(shown, (list, tuple))
+        shape = tuple(int(length) for length in (shown[0] if several else shown).shape)
+        said = node.kwargs.get("is_causal", node.args[5] if len(node.args) > 5 else False)
+        causal = at.causal or (is_fused(at.node.target) and said is True)
+        mask = by_name[at.mask] if at.mask else None
+        made = self.results(
+            Call(
+                FUSED, _path(node), [query, key, value, mask, 0.0, causal], {}, [shape], [query.itemsize], [True], False
+            )
+        )
+        return made * len(shown) if several else made[0]
 
 
 def _replace(known: dict[Any, Any], old: Value, new: Value) -> None:
