@@ -1,10 +1,6 @@
 """Operator graphs of PyTorch modules, traced with `torch.export`, without numbers and without memory for weights."""
 
-import logging
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from typing import Any
 
 import torch
@@ -20,10 +16,9 @@ from nest_torch.program.loss import with_loss
 from nest_torch.program.makers import MAKERS
 from nest_torch.program.unfused import mark_attention
 from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
+from nest_torch.repeats import left_out, repeats
+from nest_torch.tracing import TRACED_BATCH, exported
 from nest_torch.walking import Walker
-
-TRACED_BATCH = 3
-"""Samples a module is traced with: few, and no factor of usual sizes, so that the batch is told from other axes."""
 
 Axes = Sequence[str]
 """Names of the dimensions of one input; empty: no name."""
@@ -63,8 +58,10 @@ def capture(
     by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
     if not named.has_batch:
         raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
-    program = _exported(module, positional, by_name)
-    recorder = Walker(MAKERS, fused=fused)
+    alike = repeats(module, positional, by_name)
+    with left_out(module, alike):
+        program = exported(module, positional, by_name)
+    recorder = Walker(MAKERS, fused=fused, repeats=alike)
     recorder.run(program.graph_module, _given(program, module, named))
     operators = recorder.operators
     if not operators:
@@ -120,23 +117,6 @@ class _Inputs:
         if atom.size != length:
             raise InputError(f"axis {name} of the inputs is {atom.size} long in one place and {length} in another.")
         return (atom,) if length > 1 else ()
-
-
-def _exported(module: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    level = logging.root.manager.disable
-    logging.disable()  # What PyTorch has to say of a program that it cannot trace is pages long.
-    try:
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.export.export(module, positional, keywords, strict=False)
-    except Exception as error:  # Whatever the module's own code raises ends here too.
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InputError(
-            f"{type(module).__name__} cannot be traced for {TRACED_BATCH} samples: {reason[:200].rstrip('.')}. Neither "
-            "sizes nor branches may depend on what tensors hold; replace the part where they do."
-        ) from None
-    finally:
-        logging.disable(level)
 
 
 def _given(program: Any, module: Any, inputs: _Inputs) -> list[Any]:
