@@ -7,6 +7,7 @@ import torch
 
 from nest.errors import InputError
 from nest.graph import OperatorGraph
+from nest_torch.lengths import LENGTHS, at_length
 from nest_torch.program.axes import Atom, Dim, fresh, leaves
 from nest_torch.program.axis_names import BATCH, name_axes
 from nest_torch.program.fusion import fused as together
@@ -14,11 +15,14 @@ from nest_torch.program.graph import graph_of
 from nest_torch.program.layers import layering
 from nest_torch.program.loss import with_loss
 from nest_torch.program.makers import MAKERS
+from nest_torch.program.scans import scans
 from nest_torch.program.unfused import mark_attention
 from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
-from nest_torch.repeats import left_out, repeats
+from nest_torch.repeats import UnrolledError, left_out, repeats
 from nest_torch.tracing import TRACED_BATCH, exported
 from nest_torch.walking import Walker
+
+SEQUENCE = "sequence"
 
 Axes = Sequence[str]
 """Names of the dimensions of one input; empty: no name."""
@@ -46,21 +50,41 @@ def capture(
             of whole numbers or three of others.
         family: name for reports; empty: that of the module's class.
         fused: whether operators are those that compilers and the kernels of frameworks make of the program: attention
-            written out, norms, rotary embeddings, gated activations are one operator each. Else each call is one.
+            written out, norms, rotary embeddings, gated activations, loops along the sequence are one operator each.
+            Else each call is one.
         loss: what a program that ends with logits gets of cross-entropy, as in training: `unfused`, from a copy in
             single precision, `fused`, from the logits as they are, or `none`.
 
     Raises:
         InputError: the module cannot be traced, no dimension is the batch, or an operator loses it.
     """
-    named = _Inputs(axes)
-    positional = tuple(named.traced(each) for each in example_inputs)
-    by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
-    if not named.has_batch:
-        raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
-    alike = repeats(module, positional, by_name)
+
+    def captured(length: int | None) -> OperatorGraph:
+        named = _Inputs(axes, length)
+        positional = tuple(named.traced(each) for each in example_inputs)
+        by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
+        if not named.has_batch:
+            raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
+        operators = _operators(module, positional, by_name, named, fused)
+        name_axes(operators)
+        if loss != "none":
+            operators = with_loss(operators, fused=loss == "fused")
+        return graph_of(operators, layering(operators), family or type(module).__name__)
+
+    try:
+        return captured(None)
+    except UnrolledError as error:
+        return at_length(captured, error.length)
+
+
+def _operators(
+    module: Any, positional: tuple[Any, ...], keywords: dict[str, Any], named: "_Inputs", fused: bool
+) -> list[Recorded]:
+    """What a module runs; `fused`, as kernels run it."""
+    whole = named.sequence if named.length is None else None
+    alike = repeats(module, positional, keywords, whole if whole and whole > max(LENGTHS) else None)
     with left_out(module, alike):
-        program = exported(module, positional, by_name)
+        program = exported(module, positional, keywords)
     recorder = Walker(MAKERS, fused=fused, repeats=alike)
     recorder.run(program.graph_module, _given(program, module, named))
     operators = recorder.operators
@@ -68,19 +92,16 @@ def capture(
         raise InputError("the module computes nothing from its inputs.")
     _check_batch(operators)
     mark_attention(operators)
-    if fused:
-        operators = together(operators)
-    name_axes(operators)
-    if loss != "none":
-        operators = with_loss(operators, fused=loss == "fused")
-    return graph_of(operators, layering(operators), family or type(module).__name__)
+    return together(scans(operators)) if fused else operators
 
 
 class _Inputs:
     """The tensors a module is called with: what is traced in their place, and their axes."""
 
-    def __init__(self, axes: Sequence[Axes] | None) -> None:
+    def __init__(self, axes: Sequence[Axes] | None, length: int | None) -> None:
         self._axes = list(axes) if axes is not None else None
+        self.length = length
+        self.sequence: int | None = None
         self._atoms: dict[str, Atom] = {}
         self.dims: list[tuple[Dim, ...]] = []
 
@@ -95,10 +116,18 @@ class _Inputs:
             return given
         names = self._names(given)
         lengths = [int(length) for length in given.shape]
-        sizes = [TRACED_BATCH if name == BATCH else length for name, length in zip(names, lengths, strict=True)]
+        for name, length in zip(names, lengths, strict=True):
+            self.sequence = length if name == SEQUENCE else self.sequence
+        sizes = [self._traced_size(name, length) for name, length in zip(names, lengths, strict=True)]
         dims = tuple(self._dim(name, length) for name, length in zip(names, sizes, strict=True))
         self.dims.append(dims)
         return torch.zeros(sizes, dtype=given.dtype, device=given.device)
+
+    def _traced_size(self, name: str, length: int) -> int:
+        """Sizes are those of the example, but few samples, and a shorter sequence where that was asked for."""
+        if name == BATCH:
+            return TRACED_BATCH
+        return self.length if name == SEQUENCE and self.length is not None else length
 
     def _names(self, given: Any) -> Sequence[str]:
         index, rank = len(self.dims), given.dim()
@@ -107,7 +136,7 @@ class _Inputs:
                 raise InputError(f"axes must name the {rank} dimensions of tensor {index} among the inputs.")
             return self._axes[index]
         sequence = rank == (3 if given.is_floating_point() else 2)
-        usual = [BATCH, "sequence" if sequence else ""]
+        usual = [BATCH, SEQUENCE if sequence else ""]
         return [*usual, *[""] * rank][:rank]
 
     def _dim(self, name: str, length: int) -> Dim:

@@ -6,6 +6,7 @@ the same with other parameters. While `torch.export` traces the module, the firs
 marks, and one call of `again` takes the place of each other.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +27,18 @@ ENTER, LEAVE, AGAIN = "enter", "leave", "again"
 
 LIBRARY = "nest"
 """The library of operators that they belong to."""
+
+MOST_OPERATORS = 4000
+"""Operators of one call, parts of it apart, beyond which a module loops along the sequence."""
+
+
+class UnrolledError(Exception):
+    """A module that loops along the sequence, of `length`, is not traced as it is."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(f"a loop of {length} steps")
+        self.length = length
+
 
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 """Types of arguments, beside tensors, of which the account of a call says all."""
@@ -63,6 +76,7 @@ class _Account:
     usable: bool = True
     made: tuple[Any, ...] = ()
     chosen: bool = False
+    operators: int = 0
     _created: dict[int, int] = field(factory=dict)
 
     def token(self, tensor: Any) -> Any:
@@ -106,18 +120,25 @@ def _tensors(item: Any) -> list[Any]:
 class _Watch(TorchDispatchMode):  # type: ignore[misc]
     """Writes down what runs in every call that is open."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, names: Mapping[int, str], most: float) -> None:
         super().__init__()
         self.accounts: list[_Account] = []
         self.open: list[_Account] = []
-        self.operators = 0
+        self.unrolled = False
+        self._most = most
         self._names = names
         self._kept: list[Any] = []  # While a tensor lives, no other has its id.
         self.calls: dict[str, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        self.operators += 1
+        if func.namespace == "prim":  # Questions about tensors.
+            return made
+        if self.open:
+            self.open[-1].operators += 1
+            self.unrolled |= self.open[-1].operators > self._most
+        if self.unrolled:
+            raise RuntimeError("the account of a loop has no end")
         read, written = tree_flatten((args, kwargs or {}))[0], _tensors(made)
         self._kept += [*_tensors(read), *written]
         path = self.open[-1].path if self.open else ""
@@ -154,7 +175,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
         account.made = tuple(made)
 
 
-def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any]) -> _Watch | None:
+def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any], length: int | None) -> _Watch | None:
     """What a run of the module without numbers does; None: it does not run without them."""
     mode = FakeTensorMode()
 
@@ -163,7 +184,8 @@ def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any]
 
     held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     moved = {name: fake(each) for name, each in held.items()}
-    watch = _Watch({id(each): name for name, each in moved.items()})
+    names = {id(each): name for name, each in moved.items()}
+    watch = _Watch(names, MOST_OPERATORS if length is not None else math.inf)
     handles = []
     for path, part in module.named_modules():
         if path:
@@ -178,6 +200,8 @@ def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any]
         with quiet(), _as_exported(), mode, torch.no_grad(), watch:
             torch.func.functional_call(module, moved, *given, strict=False)
     except Exception:  # What a module does with numbers it may not do without; then nothing is left out.
+        if watch.unrolled and length is not None:
+            raise UnrolledError(length) from None
         return None
     finally:
         for handle in handles:
@@ -198,9 +222,21 @@ def _as_exported() -> Iterator[None]:
             setattr(torch.compiler, name, before)
 
 
-def repeats(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Repeat, ...]:
-    """The outermost calls of parts of a module that are repeated or repeat, in the order in which they are made."""
-    watch = _watched(module, positional, keywords)
+def repeats(
+    module: Any, positional: Sequence[Any], keywords: Mapping[str, Any], length: int | None = None
+) -> tuple[Repeat, ...]:
+    """The outermost calls of parts of a module that are repeated or repeat, in the order in which they are made.
+
+    Args:
+        module: whatever device its weights are on.
+        positional: what it is called with.
+        keywords: likewise, by name.
+        length: of the sequence; None: a loop along it is traced, however long.
+
+    Raises:
+        UnrolledError: the module loops along the sequence.
+    """
+    watch = _watched(module, positional, keywords, length)
     if watch is None:
         return ()
     likely = [each for each in watch.accounts if each.usable and len(each.rows) >= FEWEST + 2]
