@@ -180,6 +180,48 @@ class Encoder(nn.TransformerEncoder):
         super().__init__(nn.TransformerEncoderLayer(64, 4, 256, batch_first=True), 3)
 
 
+class RecurrentLayer(nn.Module):
+    """A linear recurrence over the places of a sequence, step by step, with a gate."""
+
+    def __init__(self, width: int, states: int) -> None:
+        super().__init__()
+        self.norm, self.states = RmsNorm(width), states
+        self.both = nn.Linear(width, 2 * width)
+        self.steps = nn.Linear(width, 2 * states)
+        self.decay = nn.Parameter(torch.zeros(width, states))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, source):
+        inner, gate = self.both(self.norm(source)).chunk(2, -1)
+        entering, leaving = self.steps(inner).chunk(2, -1)
+        states = torch.exp(-torch.exp(self.decay))[None, None] * torch.ones_like(inner)[..., None]
+        changes = inner[..., None] * entering[:, :, None, :]
+        state = torch.zeros(source.shape[0], source.shape[2], self.states, device=source.device, dtype=source.dtype)
+        made = []
+        for place in range(source.shape[1]):
+            state = states[:, place] * state + changes[:, place]
+            made.append((state @ leaving[:, place, :, None])[..., 0])
+        return source + self.out(torch.stack(made, 1) * functional.silu(gate))
+
+
+class Recurrence(nn.Module):
+    """Three recurrent layers between an embedding and a head, with one layer of attention behind the first."""
+
+    def __init__(self, width: int = 64, states: int = 16) -> None:
+        super().__init__()
+        self.words = nn.Embedding(100, width)
+        self.layers = nn.ModuleList(
+            [RecurrentLayer(width, states), GptBlock(width, 4), *(RecurrentLayer(width, states) for _ in range(2))]
+        )
+        self.head = nn.Linear(width, 100, bias=False)
+
+    def forward(self, tokens):
+        source = self.words(tokens)
+        for layer in self.layers:
+            source = layer(source)
+        return self.head(source)
+
+
 class Experts(nn.Module):
     """Routed experts as grouped products over tokens in the order of their experts."""
 

@@ -18,7 +18,7 @@ from nest_torch.program.makers import MAKERS
 from nest_torch.program.scans import scans
 from nest_torch.program.unfused import mark_attention
 from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
-from nest_torch.repeats import UnrolledError, left_out, repeats
+from nest_torch.repeats import Repeat, UnrolledError, left_out, repeats
 from nest_torch.tracing import TRACED_BATCH, exported
 from nest_torch.walking import Walker
 
@@ -58,6 +58,7 @@ def capture(
     Raises:
         InputError: the module cannot be traced, no dimension is the batch, or an operator loses it.
     """
+    known: list[tuple[Repeat, ...]] = []  # Of one short sequence, and so of all.
 
     def captured(length: int | None) -> OperatorGraph:
         named = _Inputs(axes, length)
@@ -65,7 +66,10 @@ def capture(
         by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
         if not named.has_batch:
             raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
-        operators = _operators(module, positional, by_name, named, fused)
+        whole = named.sequence if length is None and named.sequence and named.sequence > max(LENGTHS) else None
+        alike = known[0] if known else repeats(module, positional, by_name, whole)
+        known[:] = [alike] if length is not None else []
+        operators = _operators(module, positional, by_name, named, alike, fused)
         name_axes(operators)
         if loss != "none":
             operators = with_loss(operators, fused=loss == "fused")
@@ -78,11 +82,14 @@ def capture(
 
 
 def _operators(
-    module: Any, positional: tuple[Any, ...], keywords: dict[str, Any], named: "_Inputs", fused: bool
+    module: Any,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+    named: "_Inputs",
+    alike: Sequence[Repeat],
+    fused: bool,
 ) -> list[Recorded]:
     """What a module runs; `fused`, as kernels run it."""
-    whole = named.sequence if named.length is None else None
-    alike = repeats(module, positional, keywords, whole if whole and whole > max(LENGTHS) else None)
     with left_out(module, alike):
         program = exported(module, positional, keywords)
     recorder = Walker(MAKERS, fused=fused, repeats=alike)

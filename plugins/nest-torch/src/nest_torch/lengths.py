@@ -29,7 +29,10 @@ def at_length(captured: Callable[[int], OperatorGraph], length: int) -> Operator
     rows = [graph.operators for graph in graphs]
     if len({len(each) for each in rows}) > 1:
         counts = ", ".join(f"{len(row)} operators for {each} tokens" for row, each in zip(rows, LENGTHS, strict=True))
-        raise InputError(f"the module does something else for each place of the sequence: {counts}.")
+        raise InputError(
+            f"the module does something else for each place of the sequence: {counts}. Capture a shorter sequence, or "
+            "let loops be one operator (fused)."
+        )
     operators = tuple(_operator(each, length) for each in zip(*rows, strict=True))
     return evolve(graphs[0], operators=operators)
 

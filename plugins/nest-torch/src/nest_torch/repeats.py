@@ -28,7 +28,7 @@ ENTER, LEAVE, AGAIN = "enter", "leave", "again"
 LIBRARY = "nest"
 """The library of operators that they belong to."""
 
-MOST_OPERATORS = 4000
+MOST_OPERATORS = 1500
 """Operators of one call, parts of it apart, beyond which a module loops along the sequence."""
 
 
@@ -53,14 +53,12 @@ class Repeat:
         number: how many calls of it came before.
         calls: of it in one run of the module.
         template: number of the call it repeats, its own for the first, among all that were found.
-        made: for each tensor that it returns a tensor of its sizes; those it was given left out.
     """
 
     path: str
     number: int
     calls: int
     template: int
-    made: tuple[Any, ...]
 
 
 @define(eq=False)
@@ -74,9 +72,7 @@ class _Account:
     own: Mapping[int, str]
     rows: list[Any] = field(factory=list)
     usable: bool = True
-    made: tuple[Any, ...] = ()
     chosen: bool = False
-    operators: int = 0
     _created: dict[int, int] = field(factory=dict)
 
     def token(self, tensor: Any) -> Any:
@@ -126,6 +122,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
         self.open: list[_Account] = []
         self.unrolled = False
         self._most = most
+        self._counts: dict[str, int] = {}
         self._names = names
         self._kept: list[Any] = []  # While a tensor lives, no other has its id.
         self.calls: dict[str, int] = {}
@@ -134,9 +131,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
         made = func(*args, **(kwargs or {}))
         if func.namespace == "prim":  # Questions about tensors.
             return made
-        if self.open:
-            self.open[-1].operators += 1
-            self.unrolled |= self.open[-1].operators > self._most
+        innermost = self.open[-1].path if self.open else ""
+        self._counts[innermost] = self._counts.get(innermost, 0) + 1
+        self.unrolled |= self._counts[innermost] > self._most
         if self.unrolled:
             raise RuntimeError("the account of a loop has no end")
         read, written = tree_flatten((args, kwargs or {}))[0], _tensors(made)
@@ -154,6 +151,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
             if isinstance(each, torch.Tensor):
                 given.setdefault(id(each), len(given))
         number = self.calls.get(path, 0)
+        self._counts[path] = 0
         self.calls[path] = number + 1
         account = _Account(path, number, self.open[-1] if self.open else None, given, self._names)
         account.usable = bool(given) and all(isinstance(each, (torch.Tensor, *PLAIN)) for each in leaves)
@@ -172,7 +170,6 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
         made = [each for each in leaves if isinstance(each, torch.Tensor) and id(each) not in account.given]
         account.usable &= all(isinstance(each, (torch.Tensor, *PLAIN)) for each in leaves)
         account.usable &= all(account.token(each)[0] == "made" for each in made) and bool(made)
-        account.made = tuple(made)
 
 
 def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any], length: int | None) -> _Watch | None:
@@ -252,7 +249,7 @@ def repeats(
             continue
         each.chosen = True
         template = first.setdefault(keys[id(each)], len(found))
-        found.append(Repeat(each.path, each.number, watch.calls[each.path], template, each.made))
+        found.append(Repeat(each.path, each.number, watch.calls[each.path], template))
     return tuple(found)
 
 
@@ -274,10 +271,12 @@ class _Tracing:
     Attributes:
         found: the calls that are alike.
         results: by number of a call that stands for others: what it returns, as leaves of a tree, and the tree.
+        made: likewise the tensors that it returns, those it was given left out.
     """
 
     found: Sequence[Repeat] = ()
     results: dict[int, tuple[list[Any], Any]] = field(factory=dict)
+    made: dict[int, list[Any]] = field(factory=dict)
 
 
 _tracing = _Tracing()
@@ -313,6 +312,7 @@ def left_out(module: Any, found: Sequence[Repeat]) -> Iterator[None]:
                 part.forward = own
         _tracing.found = ()
         _tracing.results.clear()
+        _tracing.made.clear()
 
 
 def _replaced(forward: Callable[..., Any], calls: Mapping[int, int]) -> Callable[..., Any]:
@@ -336,7 +336,7 @@ def _replaced(forward: Callable[..., Any], calls: Mapping[int, int]) -> Callable
         numbers = {id(each): number for number, each in enumerate(inside)}
         made = [each for each in leaves if isinstance(each, torch.Tensor) and id(each) not in numbers]
         kinds = [_kind(each, numbers) if isinstance(each, torch.Tensor) else each for each in leaves]
-        _tracing.results[index] = (kinds, tree)
+        _tracing.results[index], _tracing.made[index] = (kinds, tree), made
         return _returned(index, torch.ops.nest.leave(made, index), given)
 
     return call
@@ -382,7 +382,7 @@ def _define() -> None:
         return [torch.empty_like(each) for each in given]
 
     def made(given: Sequence[Any], number: int, template: int) -> list[Any]:
-        return [given[0].new_empty(each.shape, dtype=each.dtype) for each in _tracing.found[number].made]
+        return [given[0].new_empty(each.shape, dtype=each.dtype) for each in _tracing.made[template]]
 
     for name, sizes in ((ENTER, same), (LEAVE, same), (AGAIN, made)):
         torch.library.register_fake(f"{LIBRARY}::{name}", sizes, lib=library)
