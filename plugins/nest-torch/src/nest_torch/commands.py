@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nest.spec.measurements import Measurement
+    from nest.spec.measurements import Measurement, OperatorMeasurement
     from nest_torch.experiments import Experiment
     from nest_torch.machine import Machine
 
@@ -44,10 +44,11 @@ def profile(
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="JSON lines; left out, they go to standard output."
     ),
+    resume: bool = typer.Option(False, "--resume", help="Keep what FILE has, and measure what it lacks."),
 ) -> None:
     """Measure operators, or collectives, with PyTorch on the machine at hand.
 
-    Exit code 0: done; 2: bad input.
+    Ctrl-C writes what was measured so far. Exit code 0: done; 2: bad input; 130: interrupted.
     """
     from nest.errors import InputError
     from nest.io import check_writable
@@ -55,20 +56,26 @@ def profile(
     precisions = _precisions(precision)
     if shapes is not None and model is not None:
         raise InputError("--shapes and --model both say what to measure; give one of them.")
+    if resume and output is None:
+        raise InputError("--resume goes on with a file; name it with --output.")
     if output is not None:
         check_writable(output)
     _need_torch()
     from nest_torch.collectives import launched
 
+    interrupted = False
     if processes > 1 or launched() is not None:
+        if resume:
+            raise InputError("--resume goes on with operators; collectives are measured anew.")
         found, skipped = _collectives(device, precisions[0], processes, link, repeats, seconds)
     else:
         from nest_torch.machine import machine
 
         here = machine(device)
-        found, skipped = _operators(
-            here, _chosen(here, precisions, shapes, model, kind), precisions, repeats, seconds, cold
-        )
+        known = _measured_before(output, here) if resume and output is not None else []
+        chosen = _chosen(here, precisions, shapes, model, kind)
+        found, skipped, interrupted = _operators(here, chosen, precisions, repeats, seconds, cold, known)
+        found = [*known, *found]
     if found is None:
         return
     for each in skipped:
@@ -76,6 +83,9 @@ def profile(
     if not found:
         raise InputError("nothing could be measured; the lines above say why.")
     _write(output, found)
+    if interrupted:
+        typer.echo("nest: interrupted; --resume measures the rest.", err=True)
+        raise typer.Exit(130)
 
 
 def check(
@@ -185,20 +195,39 @@ def _operators(
     repeats: int,
     seconds: float,
     cold: bool,
-) -> tuple[list[Measurement], list[str]]:
-    from nest_torch.profiling import Effort, Skipped, plan, profile
+    known: Sequence[OperatorMeasurement],
+) -> tuple[list[Measurement], list[str], bool]:
+    """What was measured beside what is `known`, what was not and why, and whether Ctrl-C came in between."""
+    from nest_torch.profiling import Effort, Skipped, lacking, plan, profile
     from nest_torch.progress import Progress
 
-    rows = plan(experiments, precisions)
+    rows = lacking(plan(experiments, precisions), known, cold)
     found: list[Measurement] = []
     skipped: list[str] = []
-    with Progress(len(rows)) as progress:
-        for each in profile(rows, here, Effort(repeats, seconds, cold), progress):
-            if isinstance(each, Skipped):
-                skipped.append(f"{each.told}: {each.reason.rstrip('.')}")
-            else:
-                found.append(each)
-    return found, skipped
+    try:
+        with Progress(len(rows)) as progress:
+            for each in profile(rows, here, Effort(repeats, seconds, cold), progress):
+                if isinstance(each, Skipped):
+                    skipped.append(f"{each.told}: {each.reason.rstrip('.')}")
+                else:
+                    found.append(each)
+    except KeyboardInterrupt:
+        return found, skipped, True
+    return found, skipped, False
+
+
+def _measured_before(output: Path, here: Machine) -> list[OperatorMeasurement]:
+    """The measurements in a file that is gone on with; none where there is no file."""
+    from nest.errors import InputError
+    from nest.spec.measurements import OperatorMeasurement, read_measurements
+
+    if not output.exists() or not output.stat().st_size:
+        return []
+    read = read_measurements(output)
+    found = [each for each in read if isinstance(each, OperatorMeasurement) and each.device == here.name]
+    if len(found) < len(read):
+        raise InputError(f"--resume: {output} has measurements of something else than operators on {here.name}.")
+    return found
 
 
 def _collectives(
