@@ -145,7 +145,7 @@ def test_a_table_is_used_on_its_device_only(use: Any) -> None:
 def test_a_table_is_used_in_its_precision_only(use: Any) -> None:
     operator = next(each for each in graph(MODELS["llama"]).operators if each.kind == "norm")
     use([{**row(operator, 2.0), "precision": "fp16"}])
-    with pytest.raises(InputError, match="was measured in fp16, but training.precision is bf16"):
+    with pytest.raises(InputError, match=r"was measured in fp16, but training\.precision is bf16"):
         Measured().price(operator, DEVICE, TRAINING)
     use([{**row(operator, 2.0), "precision": "fp16"}, row(operator, 3.0)])
     usual = DEFAULT.price(operator, DEVICE, TRAINING)

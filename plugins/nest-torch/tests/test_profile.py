@@ -98,7 +98,7 @@ def test_what_a_machine_cannot_run_is_said_and_left_out() -> None:
         pass
     large = Experiment("copy", bytes=2.0**60)
     rows = [(large, "fp32"), (EXPERIMENTS[6], "fp8"), (EXPERIMENTS[6], "fp32")]
-    found = list(profile(rows, machine("cpu"), Effort(3, 5.0, False), lambda *_: None))
+    found = list(profile(rows, machine("cpu"), Effort(3, 300.0, False), lambda *_: None))
     assert [type(each) for each in found] == [Skipped, Skipped, OperatorMeasurement]
     assert [each.reason for each in found[:1] if isinstance(each, Skipped)] == ["it does not fit the memory"]
 
@@ -195,7 +195,7 @@ def test_collectives_between_processes(tmp_path: Path) -> None:
 
 def test_what_was_measured_is_not_measured_again() -> None:
     rows = plan(EXPERIMENTS, ["fp32"])
-    found = list(profile(rows, machine("cpu"), Effort(3, 5.0, False), lambda *_: None))
+    found = list(profile(rows, machine("cpu"), Effort(3, 300.0, False), lambda *_: None))
     known = [each for each in found if isinstance(each, OperatorMeasurement)]
     assert len(known) == len(rows)
     assert lacking(rows, known, cold=False) == ()
