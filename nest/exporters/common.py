@@ -11,6 +11,7 @@ from nest.catalogue import named_cluster, network_levels, scale_up_levels
 from nest.deployment import Deployment, Limits, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
+from nest.graph.repeat import copies_of
 from nest.hooks.architectures import architecture_of
 from nest.hooks.pipelines import deployed
 from nest.hooks.placements import cluster_spec, network_of, placement
@@ -117,11 +118,17 @@ def samples(shape: Deployment) -> int:
 
 
 def named_layers(model: Any) -> tuple[str, ...]:
-    """The layers of a problem's model that is an operator graph, in its order; empty: it is another."""
+    """The layers of a problem's model that is an operator graph, repeated or not, in order; empty: it is another."""
+    count = 0
     while isinstance(model, Mapping):
-        if {"operators", "layers"} <= model.keys() and "repeat" not in model:
-            return tuple(model["layers"])
-        model = None if "repeat" in model else model.get("graph")
+        count = count or int(model.get("repeat") or 0)
+        if {"operators", "layers"} <= model.keys():
+            layers, blocks = tuple(model["layers"]), tuple(model.get("blocks", ()))
+            if not count or not blocks:
+                return layers
+            behind = layers.index(blocks[-1]) + 1
+            return (*layers[:behind], *copies_of(blocks[-1], count - len(blocks)), *layers[behind:])
+        model = model.get("graph")
     return ()
 
 

@@ -1,4 +1,4 @@
-"""What every stage runs, and in which order: pipeline schedules as PyTorch writes and names them.
+"""What every stage runs, and in which order: pipeline schedules as PyTorch writes them.
 
 A row is one pipeline rank, an entry `{stage}{F|B|I|W}{micro-batch}`: forward, whole backward, backward of the inputs,
 backward of the weights (torch/distributed/pipelining/schedules.py, `_Action.from_str` and `_load_csv`). A stage here
@@ -8,30 +8,11 @@ is one run of layers, numbered in the order in which a micro-batch passes them: 
 from collections.abc import Sequence
 
 from nest.deployment import Deployment
+from nest.deployment.pytorch_schedules import action
 from nest.errors import InputError
 from nest.hooks.pipelines import orders
 from nest.hooks.protocols import Pass
 from nest.spec import PlanDocument
-
-CLASSES = {
-    "1f1b": "1F1B",
-    "gpipe": "GPipe",
-    "interleaved": "Interleaved1F1B",
-    "interleaved-zero-bubble": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble",
-    "dualpipe-v": "DualPipeV",
-}
-"""The schedules that PyTorch has classes of, with its names of them (`get_schedule_class` of that file); a class has
-`Schedule` in front of its name."""
-
-FROM_FILE = ("zero-bubble",)
-"""Schedules that PyTorch has no class of, but runs when it is given every rank's actions."""
-
-RUNS = (*CLASSES, *FROM_FILE)
-"""All schedules that PyTorch's pipelines run."""
-
-KINDS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
-"""PyTorch's letter of each kind of pass."""
 
 Order = tuple[tuple[str, ...], ...]
 """For each rank its actions."""
@@ -44,7 +25,7 @@ def actions(shape: Deployment, passes: Sequence[Sequence[Pass]]) -> Order:
     """
     numbers = {(run.stage, run.chunk): number for number, run in enumerate(shape.runs)}
     return tuple(
-        tuple(f"{numbers[rank, step.chunk]}{KINDS[step.kind]}{step.micro_batch}" for step in row)
+        tuple(action(numbers[rank, step.chunk], step.kind, step.micro_batch) for step in row)
         for rank, row in enumerate(passes)
     )
 

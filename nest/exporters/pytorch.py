@@ -8,8 +8,9 @@ What splits the layers themselves is left to training scripts, which import it.
 from collections.abc import Mapping
 
 from nest.deployment import Deployment, Limits
+from nest.deployment.pytorch_schedules import CLASSES, RUNS
 from nest.exporters.common import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
-from nest.exporters.pipeline_actions import CLASSES, RUNS, SCHEDULE_FILE, schedule_file
+from nest.exporters.pipeline_actions import SCHEDULE_FILE, schedule_file
 from nest.spec import PlanDocument, Problem, Training
 
 PYTHON_FILE = "pytorch_plan.py"

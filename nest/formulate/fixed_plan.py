@@ -10,7 +10,6 @@ from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
-from nest.formulate.fixed_pools import in_pools
 from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
 from nest.formulate.shard import micro_batches, participating
 from nest.formulate.space import check_modes, profile_modes
@@ -107,6 +106,8 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     if instance.pools is None:
         replicas, used = _replicas(instance, index, decided, count), [index] * count
     else:
+        from nest.formulate.fixed_pools import in_pools
+
         told = decided.keys() & {"replicas", "dp", "micro_batches"}
         replicas, used = in_pools(
             instance,

@@ -186,7 +186,8 @@ class Operator:
         name: unique in its graph, `layer/operator` by convention.
         layer: the layer it belongs to.
         kind: `matmul`, `attention`, `norm`, `activation`, `elementwise`, `softmax`, `embedding`, `router`,
-            `loss` or `collective`; plug-ins may add kinds, which cost models treat as memory-bound.
+            `scan` (steps along the sequence, one after the other), `loss` or `collective`; plug-ins may add kinds,
+            which cost models treat as memory-bound.
         space: the iteration space. A matmul's is its (batch..., rows, columns, contracted) axes.
         flops_per_point: forward FLOP at each point of `space` (2 for a matmul, 0 for a copy).
         backward_flops_ratio: backward FLOP over forward FLOP (2 for a matmul with weights).

@@ -14,6 +14,18 @@ MOST_BLOCKS = 100_000
 _INDEX = re.compile(r"^(?P<stem>.*\.)(?P<index>\d+)$")
 
 
+def copies_of(block: str, count: int) -> list[str]:
+    """What `count` copies of a block are called: `layers.2`, `layers.3` behind `layers.1`.
+
+    Raises:
+        InputError: its name is not `stem.index`.
+    """
+    match = _INDEX.match(block)
+    if match is None:
+        raise InputError(f"repeat: the last block is called {block!r:.60}, not with a number at its end as `layers.1`.")
+    return [f"{match['stem']}{int(match['index']) + step}" for step in range(1, count + 1)]
+
+
 def repeated(graph: OperatorGraph, count: int) -> OperatorGraph:
     """`graph` with its last block repeated until there are `count`.
 
@@ -34,13 +46,10 @@ def repeated(graph: OperatorGraph, count: int) -> OperatorGraph:
     if count == len(blocks):
         return graph
     last = blocks[-1]
-    match = _INDEX.match(last)
-    if match is None:
-        raise InputError(f"repeat: the last block is called {last!r:.60}, not with a number at its end as `layers.1`.")
+    names = copies_of(last, count - len(blocks))
     operators = graph.by_layer[graph.layer_index[last]]
     before = _before(graph, operators)
     made = {tensor.name for operator in operators for tensor in operator.outputs}
-    names = [f"{match['stem']}{int(match['index']) + step}" for step in range(1, count - len(blocks) + 1)]
     taken = set(graph.layers)
     clash = next((name for name in names if name in taken), None)
     if clash is not None:

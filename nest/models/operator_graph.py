@@ -13,8 +13,8 @@ from nest.io import structure
 from nest.spec import Training
 
 KINDS = (
-    *("matmul", "attention", "norm", "activation", "elementwise", "softmax", "embedding", "router", "loss"),
-    "collective",
+    *("matmul", "attention", "norm", "activation", "elementwise", "softmax", "embedding", "router", "scan"),
+    *("loss", "collective"),
 )
 """Kinds of operators; plug-ins may add others, which are spelt otherwise."""
 

@@ -17,6 +17,9 @@ from nest.hooks.protocols import StrategyContext
 AXIS = "sequence"
 """The axis of tensors that is divided."""
 
+SCAN = "scan"
+"""Operators that go along the sequence step by step, each of which needs what the one before has made."""
+
 PIECES = 2
 """Pieces of the sequence each rank holds, so that a causal mask leaves all the same work."""
 
@@ -34,9 +37,9 @@ class ContextParallelism:
     after: tuple[str, ...] = ("tp", "sp")
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
-        """Divisors of every share of the sequence, in pieces, whose blocks the cluster admits."""
+        """Divisors of every share of the sequence, in pieces, whose blocks the cluster admits; none of a recurrence."""
         lengths = {axis_size(op.space, AXIS) for op in block.graph.operators if has_axis(op.space, AXIS)}
-        if not lengths:
+        if not lengths or any(op.kind == SCAN for op in block.graph.operators):
             return (1,)
         longest = max(lengths)
         return [

@@ -9,7 +9,8 @@ from nest.errors import NoPlanYet
 from nest.formulate.price import Formulation
 from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry
-from nest.instance import Instance, SearchProgress
+from nest.instance import Instance, OrderedSchedule, SearchProgress, Solution
+from nest.plan.layout import schedule_of
 from nest.report.other_plans import apart
 from nest.report.text.comparison import Entry
 from nest.solve.effort import Deadline
@@ -36,7 +37,7 @@ def best_plans(
 
     result = search(instance, deadline, progress, simpler_within=simpler_within(problem))
     best = result_document(instance, formulation, result, problem, known, deadline)
-    plans, gaps = [(best, result.status != "feasible")], []
+    plans, gaps = [(best, result.status != "feasible", _replayed(instance, result.solution))], []
     while result.solution is not None and len(plans) < count:
         gaps.append(result.solution)
         met = result.runner_up
@@ -51,13 +52,22 @@ def best_plans(
         if result.solution is not None:
             other = evolve(result, status="feasible", lower_bound=best.lower_bound, runner_up=None)
             following = result_document(instance, formulation, other, problem, known, deadline)
-            plans.append((following, result.status == "optimal"))
+            plans.append((following, result.status == "optimal", _replayed(instance, result.solution)))
     plans.sort(key=lambda each: each[0].batch_time or 0.0)
     least = plans[0][0].batch_time or 0.0
     least_told = apart(best)
 
-    def entry(place: int, plan: PlanDocument, proved: bool) -> Entry:
+    def entry(place: int, plan: PlanDocument, proved: bool, replayed: float | None) -> Entry:
         slower = (plan.batch_time or 0.0) / least - 1 if least else 0.0
-        return Entry(plan, slower, place == 0 or (slower > TIE and slower >= least_told), proved)
+        return Entry(plan, slower, place == 0 or (slower > TIE and slower >= least_told), proved, replayed)
 
     return tuple(entry(place, *each) for place, each in enumerate(plans))
+
+
+def _replayed(instance: Instance, solution: Solution | None) -> float | None:
+    """Seconds of a step of a plan, pass by pass; None: its schedule does not say in which order stages work."""
+    from nest.simulate.replay import replay
+
+    if solution is None or not isinstance(schedule_of(instance, solution), OrderedSchedule):
+        return None
+    return replay(instance, solution).batch_time

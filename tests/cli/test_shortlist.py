@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from attrs import evolve
 
 import nest
+from nest.api import shortlist
+from nest.report.text.comparison import shortlist_text
 
 PROBLEM = {
     "nest": 1,
@@ -45,6 +48,34 @@ def test_each_says_whether_it_can_be_told_from_the_best(call, problem):
     assert code == 0
     assert {each["told_apart"] for each in found[1:]} == {True, False}
     assert all(each["told_apart"] == (each["slower_by"] >= 0.1) for each in found[1:])
+
+
+def test_plans_are_replayed(call, problem, tmp_path):
+    code, printed, _ = call("solve", problem, "--best", 6, "--json")
+    assert code == 0
+    found = json.loads(printed)
+    for plan, each in zip(found["plans"], found["shortlist"], strict=True):
+        assert each["replayed"] == pytest.approx(nest.simulate(plan).batch_time, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("factors", "column", "told"),
+    [
+        ((1.0, 1.0), False, ""),
+        ((1.0, 1.001), True, ""),
+        ((1.06, 1.0), True, "Replayed pass by pass, plan 2 is the fastest"),
+    ],
+)
+def test_where_a_replay_differs_it_is_told(problem, factors, column, told):
+    entries = shortlist(problem, 2)
+    times = [each.plan.batch_time for each in entries]
+    first = max(times) * factors[0] if factors[0] > 1 else times[0]
+    replayed = (first, times[1] * factors[1])
+    changed = [evolve(each, replayed=seconds) for each, seconds in zip(entries, replayed, strict=True)]
+    text = " ".join(shortlist_text(changed).split())
+    assert ("replayed" in text.split("1 ")[0]) == column
+    assert (told in text) if told else ("Replayed" not in text)
+    assert "speak of the closed form" in text or not told
 
 
 def test_people_read_a_table(call, problem):

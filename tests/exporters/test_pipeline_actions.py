@@ -7,8 +7,9 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nest.deployment.pytorch_schedules import RUNS
 from nest.errors import InputError
-from nest.exporters.pipeline_actions import RUNS, Order, actions, csv_text, schedule_file
+from nest.exporters.pipeline_actions import Order, actions, csv_text, schedule_file
 from nest.hooks.pipelines import deployed, orders, schedule_of
 from nest.hooks.registry import registry
 from nest.instance import admits, chunks_of, route

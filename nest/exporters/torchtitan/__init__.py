@@ -6,6 +6,7 @@ Each of the two versions gets its file where it can run the plan.
 from collections.abc import Iterator, Mapping
 
 from nest.deployment import Deployment, Limits
+from nest.deployment.pytorch_schedules import RUNS
 from nest.errors import InputError
 from nest.exporters.common import (
     checked,
@@ -17,7 +18,7 @@ from nest.exporters.common import (
     shard_groups,
     whole_batches,
 )
-from nest.exporters.pipeline_actions import RUNS, schedule_file
+from nest.exporters.pipeline_actions import schedule_file
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem

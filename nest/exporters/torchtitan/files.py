@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nest.deployment import Deployment
+from nest.deployment.pytorch_schedules import CLASSES
 from nest.exporters.common import samples, shard_ranks
-from nest.exporters.pipeline_actions import CLASSES, SCHEDULE_FILE
+from nest.exporters.pipeline_actions import SCHEDULE_FILE
 from nest.exporters.torchtitan.models import (
     NEW,
     OLD,

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from nest.deployment import LaunchOptions, Reading
+from nest.deployment.pytorch_schedules import CLASSES, FROM_FILE
 from nest.exporters.keys import Keys, launched, opened, said
-from nest.exporters.pipeline_actions import CLASSES, FROM_FILE
 from nest.exporters.torchtitan.files import ROTATE, UNKNOWN
 from nest.exporters.torchtitan.models import FLAVORS, LLAMA, Flavor, described
 

@@ -21,17 +21,19 @@ class Entry:
         slower_by: share of the best plan's step time that it takes more.
         told_apart: whether predictions are sure enough to say that the best plan is the faster one; true of the best.
         proved: whether every plan that could stand ahead of it is known to be slower; else time ran out.
+        replayed: seconds of a step where the plan is replayed pass by pass; None: it cannot be.
     """
 
     plan: PlanDocument
     slower_by: float
     told_apart: bool
     proved: bool
+    replayed: float | None = None
 
 
 def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:
     """The JSON of a shortlist: the documents of the plans, and how each stands to the best."""
-    names = ("slower_by", "told_apart", "proved")
+    names = ("slower_by", "told_apart", "proved", "replayed")
     return {
         "nest": 1,
         "plans": [entry.plan.to_dict() for entry in entries],
@@ -40,8 +42,13 @@ def shortlist_document(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
-    """The plans as a table, and which of them predictions do not tell from the best."""
+    """The plans as a table, what their replay changes, and which of them predictions do not tell from the best."""
     rows = []
+    replayed = [entry.replayed for entry in entries]
+    told = any(
+        seconds is not None and abs(seconds - (entry.plan.batch_time or 0.0)) > AGREEMENT * seconds
+        for entry, seconds in zip(entries, replayed, strict=True)
+    )
     for place, entry in enumerate(entries, 1):
         plan = entry.plan
         rows.append(
@@ -53,10 +60,19 @@ def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
                 format_seconds(plan.batch_time or 0.0),
                 "-" if place == 1 else f"{entry.slower_by:.2%}",
                 "-" if plan.fit_probability is None else f"{plan.fit_probability:.0%}",
+                *(["-" if entry.replayed is None else format_seconds(entry.replayed)] if told else []),
             )
         )
     header = ("plan", "decisions", "recompute", "ZeRO", "step time", "slower by", "likely to fit")
-    lines = [table(header, rows, (0, 4, 5, 6), screen)]
+    lines = [table((*header, *(["replayed"] if told else [])), rows, (0, 4, 5, 6, *([7] if told else [])), screen)]
+    known = [(seconds, place) for place, seconds in enumerate(replayed, 1) if seconds is not None]
+    if known and replayed[0] is not None and min(known)[0] < replayed[0] * (1 - AGREEMENT):
+        least, place = min(known)
+        text = (
+            f"Replayed pass by pass, plan {place} is the fastest, by {replayed[0] / least - 1:.2%}; the order of the "
+            "plans, status and bound speak of the closed form."
+        )
+        lines += ["", paragraph(text, screen)]
     close = [place for place, entry in enumerate(entries, 1) if not entry.told_apart]
     if close:
         between = " and " if len(close) == 2 else " to "

@@ -142,6 +142,16 @@ def test_a_table_is_used_on_its_device_only(use: Any) -> None:
         api.solve(PROBLEM, plugins=PLUGINS)
 
 
+def test_a_table_is_used_in_its_precision_only(use: Any) -> None:
+    operator = next(each for each in graph(MODELS["llama"]).operators if each.kind == "norm")
+    use([{**row(operator, 2.0), "precision": "fp16"}])
+    with pytest.raises(InputError, match=r"was measured in fp16, but training\.precision is bf16"):
+        Measured().price(operator, DEVICE, TRAINING)
+    use([{**row(operator, 2.0), "precision": "fp16"}, row(operator, 3.0)])
+    usual = DEFAULT.price(operator, DEVICE, TRAINING)
+    assert Measured().price(operator, DEVICE, TRAINING).forward == pytest.approx(3.0 * usual.forward)
+
+
 def test_a_missing_table_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(InputError, match=f"{VARIABLE}.*is not set"):

@@ -131,11 +131,11 @@ class Llama(nn.Module):
 
 
 class Unfused(nn.Module):
-    """Attention that stores its scores, with a mask kept as a buffer and the vocabulary as a plain product."""
+    """Attention that stores its scores, with a mask kept as a buffer or made, and the vocabulary as a plain product."""
 
-    def __init__(self, width: int = 64, heads: int = 4) -> None:
+    def __init__(self, width: int = 64, heads: int = 4, kept: bool = True) -> None:
         super().__init__()
-        self.heads, self.channels = heads, width // heads
+        self.heads, self.channels, self.kept = heads, width // heads, kept
         self.words = nn.Embedding(100, width)
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
@@ -147,7 +147,9 @@ class Unfused(nn.Module):
         parts = self.qkv(source).view(batch, count, 3, self.heads, self.channels).permute(2, 0, 3, 1, 4)
         query, key, value = parts
         scores = (query @ key.transpose(-2, -1)) * self.channels**-0.5
-        shares = scores.masked_fill(self.mask[:count, :count] == 0, float("-inf")).softmax(-1)
+        places = torch.arange(count, device=tokens.device)
+        mask = self.mask[:count, :count] if self.kept else places[None, :] <= places[:, None]
+        shares = scores.masked_fill(mask == 0, float("-inf")).softmax(-1)
         source = source + self.out((shares @ value).transpose(1, 2).reshape(batch, count, width))
         return source @ self.words.weight.T
 
@@ -176,6 +178,48 @@ class Encoder(nn.TransformerEncoder):
 
     def __init__(self) -> None:
         super().__init__(nn.TransformerEncoderLayer(64, 4, 256, batch_first=True), 3)
+
+
+class RecurrentLayer(nn.Module):
+    """A linear recurrence over the places of a sequence, step by step, with a gate."""
+
+    def __init__(self, width: int, states: int) -> None:
+        super().__init__()
+        self.norm, self.states = RmsNorm(width), states
+        self.both = nn.Linear(width, 2 * width)
+        self.steps = nn.Linear(width, 2 * states)
+        self.decay = nn.Parameter(torch.zeros(width, states))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, source):
+        inner, gate = self.both(self.norm(source)).chunk(2, -1)
+        entering, leaving = self.steps(inner).chunk(2, -1)
+        states = torch.exp(-torch.exp(self.decay))[None, None] * torch.ones_like(inner)[..., None]
+        changes = inner[..., None] * entering[:, :, None, :]
+        state = torch.zeros(source.shape[0], source.shape[2], self.states, device=source.device, dtype=source.dtype)
+        made = []
+        for place in range(source.shape[1]):
+            state = states[:, place] * state + changes[:, place]
+            made.append((state @ leaving[:, place, :, None])[..., 0])
+        return source + self.out(torch.stack(made, 1) * functional.silu(gate))
+
+
+class Recurrence(nn.Module):
+    """Three recurrent layers between an embedding and a head, with one layer of attention behind the first."""
+
+    def __init__(self, width: int = 64, states: int = 16) -> None:
+        super().__init__()
+        self.words = nn.Embedding(100, width)
+        self.layers = nn.ModuleList(
+            [RecurrentLayer(width, states), GptBlock(width, 4), *(RecurrentLayer(width, states) for _ in range(2))]
+        )
+        self.head = nn.Linear(width, 100, bias=False)
+
+    def forward(self, tokens):
+        source = self.words(tokens)
+        for layer in self.layers:
+            source = layer(source)
+        return self.head(source)
 
 
 class Experts(nn.Module):

@@ -78,7 +78,7 @@ def test_backward_flops_are_those_pytorch_counts(name: str, options: dict[str, A
     PyTorch's counter takes the weight gradient of a grouped convolution for that of a whole one.
     """
     module = on_meta(getattr(modules, name), **options)
-    graph = capture(module, (inputs,))
+    graph = capture(module, (inputs,), fused=False)
     with flop_counter.FlopCounterMode(display=False) as counter:
         module(inputs).sum().backward()
     assert sum(each.flops + each.backward_flops for each in graph.operators) == counter.get_total_flops()
@@ -140,11 +140,44 @@ def test_repeated_keys_are_read_once() -> None:
 
 
 def test_scores_that_are_stored_are_attention() -> None:
-    graph = capture(on_meta(modules.Unfused), (tokens(),))
+    graph = capture(on_meta(modules.Unfused), (tokens(),), fused=False)
     stored = [each for each in graph.operators if each.kind == "attention"]
     assert len(stored) == 5
     assert dict(stored[0].space)["keys"] == SEQUENCE
     assert all(axis_size(each.space, "heads") == 4 for each in stored)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_attention_written_out_is_one_kernel(kept: bool) -> None:
+    """Causal where the mask is made of a comparison of places; of a mask that is kept nobody knows what it hides."""
+    graph = capture(on_meta(modules.Unfused, kept=kept), (tokens(),))
+    (found,) = (each for each in graph.operators if each.kind == "attention")
+    assert dict(found.space) == {"batch": 1, "heads": 4, "sequence": SEQUENCE, "keys": SEQUENCE, "head": 16}
+    assert found.flops == found.model_flops * (1.0 if kept else (SEQUENCE + 1) / 2 / SEQUENCE)
+    assert {tensor.name for tensor in found.inputs} == {f"qkv/linear.{index}" for index in range(3)}
+
+
+def test_small_operators_of_one_module_run_together() -> None:
+    """A norm in six calls, a rotation of queries and keys in ten, a gated activation in two: three operators."""
+    graph = capture(on_meta(modules.Llama), (tokens(),))
+    kinds = [each.kind for each in graph.operators if each.layer == "layers.1"]
+    products, small = ["matmul"], ["elementwise"]
+    attention = ["norm", *products * 3, *small, "attention", *products, *small]
+    assert kinds == [*attention, "norm", *products * 2, "activation", *products, *small]
+    traced = capture(on_meta(modules.Llama), (tokens(),), fused=False)
+    assert len(traced.operators) > 2 * len(graph.operators)
+    assert traced.model_flops == graph.model_flops
+    assert traced.parameter_count == graph.parameter_count
+
+
+@pytest.mark.parametrize(("loss", "itemsizes"), [("unfused", [4.0]), ("fused", [4.0]), ("none", [])])
+def test_logits_get_the_loss_they_are_made_for(loss: str, itemsizes: list[float]) -> None:
+    graph = capture(on_meta(modules.Llama).bfloat16(), (tokens(),), loss=loss)
+    found = [each for each in graph.operators if each.kind == "loss"]
+    assert [tensor.itemsize for each in found for tensor in each.inputs if tensor.differentiable] == (
+        [2.0] if loss == "fused" else itemsizes
+    )
+    assert graph.operators[-1].name == ("head/lm_head" if loss == "none" else "head/loss")
 
 
 def test_tied_parameters_count_once() -> None:

@@ -62,6 +62,7 @@ def test_a_plan_trains_as_one_process_does(name: str, fixed: dict[str, Any]) -> 
     assert found.ok, "\n".join(map(str, found.differences))
     assert found.ranks == 8
     assert len(set(found.losses)) == len(found.losses) == 5
+    print(f"{name} {fixed}: within {found.largest:.1e}")  # `pytest -s` shows the figures of the how-to.
 
 
 def test_the_script_of_the_how_to_runs(tmp_path: Path) -> None:

@@ -38,6 +38,21 @@ def test_a_series_of_names_is_a_list() -> None:
     assert found.blocks == blocks
 
 
+def test_what_runs_between_two_towers_belongs_to_the_one_it_stands_beside() -> None:
+    paths = [
+        "words",
+        "encoder.block.0",
+        "encoder.block.1.mlp",
+        "encoder.norm",
+        "decoder.words",
+        "decoder.block.0",
+        "head",
+    ]
+    found = layering([operator(path) for path in paths])
+    assert found.layers == ("embedding", "encoder.block.0", "encoder.block.1", "decoder.block.0", "head")
+    assert [found.layers[index] for index in found.of][3:5] == ["encoder.block.1", "decoder.block.0"]
+
+
 def test_without_lists_modules_below_the_top_are_layers() -> None:
     assert layering([operator("first.a"), operator("first.b"), operator("second")]).layers == ("first", "second")
     assert layering([operator(""), operator("")]).layers == ("model",)

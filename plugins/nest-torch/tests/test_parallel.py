@@ -1,6 +1,9 @@
 """Plans applied to small modules on two local ranks, and what is refused."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,32 @@ def test_a_plan_trains_as_one_process_does(make: Any, fixed: dict[str, Any]) -> 
     assert found.ok, "\n".join(map(str, found.differences))
     assert found.ranks == 2
     assert found.losses[0] != found.losses[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fixed", [{"tp": 2}, {"dp": 2, "zero": 3}], ids=["tp", "zero-3"])
+def test_compiled_and_narrow_blocks_train_too(fixed: dict[str, Any], tmp_path: Path) -> None:
+    """Compiled blocks give the losses of plain ones; in bf16 they are near, and parameters stay in single precision."""
+    plan = planned(lambda: modules.Llama(layers=2), 2, fixed)
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_dict()))
+    script = str(Path(__file__).with_name("two_ranks.py"))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    more = [] if "tp" in fixed else ["compiled"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launcher, str(tmp_path / "plan.json"), *more], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    plain = found["plain"]["losses"]
+    assert plain[-1] < plain[0]
+    if more:
+        assert found["compiled"]["losses"] == pytest.approx(plain, rel=1e-5)
+    for name in ("autocast", "policy"):
+        assert found[name]["losses"] == pytest.approx(plain, rel=2e-2)
+        assert found[name]["formats"] == ["torch.float32"]
+    assert found["autocast"]["losses"] != plain
+    assert (found["policy"]["losses"] != plain) == ("zero" in fixed)  # Formats of FSDP, where it shards.
 
 
 def test_a_rank_that_differs_is_named_with_its_module(tmp_path: Path) -> None:
@@ -128,5 +157,7 @@ def test_what_cannot_be_planned_or_applied_is_refused_in_plain_words() -> None:
         nest_torch.plan(module, (1, 2, 3), cluster(2))
     with pytest.raises(InputError, match="at the top of a module"):
         nest_torch.check(lambda: modules.Gpt(), planned(modules.Gpt, 2, {}), TOKENS)
+    with pytest.raises(InputError, match="leave out `compiled`, or plan with tp"):
+        nest_torch.apply(module, planned(modules.Llama, 2, {"tp": 2}), compiled={})
     with pytest.raises(InputError, match=r"has no part 'blocks\.7'"):
         blocks_of(module, ["embedding", "blocks.7"])

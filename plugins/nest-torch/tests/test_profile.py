@@ -15,11 +15,12 @@ from nest.spec import CollectiveMeasurement, OperatorMeasurement, read_measureme
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
 
+from nest_torch import profiling  # noqa: E402
 from nest_torch.commands import register  # noqa: E402
 from nest_torch.experiments import Experiment  # noqa: E402
 from nest_torch.machine import machine  # noqa: E402
 from nest_torch.operators import Unavailable, prepared  # noqa: E402
-from nest_torch.profiling import Effort, Skipped, plan, profile  # noqa: E402
+from nest_torch.profiling import Effort, Skipped, lacking, plan, profile  # noqa: E402
 
 ROWS: dict[str, int | bool] = {"rows": 8, "width": 16}
 ATTENTION: dict[str, int | bool] = {"batch": 2, "heads": 4, "kv_heads": 2, "head": 8, "sequence": 16, "causal": True}
@@ -97,7 +98,7 @@ def test_what_a_machine_cannot_run_is_said_and_left_out() -> None:
         pass
     large = Experiment("copy", bytes=2.0**60)
     rows = [(large, "fp32"), (EXPERIMENTS[6], "fp8"), (EXPERIMENTS[6], "fp32")]
-    found = list(profile(rows, machine("cpu"), Effort(3, 5.0, False), lambda *_: None))
+    found = list(profile(rows, machine("cpu"), Effort(3, 300.0, False), lambda *_: None))
     assert [type(each) for each in found] == [Skipped, Skipped, OperatorMeasurement]
     assert [each.reason for each in found[:1] if isinstance(each, Skipped)] == ["it does not fit the memory"]
 
@@ -190,3 +191,52 @@ def test_collectives_between_processes(tmp_path: Path) -> None:
         "point_to_point",
     }
     assert all((each.members, each.nodes, each.link) == (2, 1, "loopback") for each in first)
+
+
+def test_what_was_measured_is_not_measured_again() -> None:
+    rows = plan(EXPERIMENTS, ["fp32"])
+    found = list(profile(rows, machine("cpu"), Effort(3, 300.0, False), lambda *_: None))
+    known = [each for each in found if isinstance(each, OperatorMeasurement)]
+    assert len(known) == len(rows)
+    assert lacking(rows, known, cold=False) == ()
+    assert lacking(rows, known[1:], cold=False) == rows[:1]
+    assert len(lacking(rows, known, cold=True)) == len(rows) - 1  # A launch is the host's.
+    assert len(lacking(plan(EXPERIMENTS, ["bf16"]), known, cold=False)) == len(rows) - 3
+
+
+def test_an_interrupted_profile_keeps_what_it_has_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes, output = tmp_path / "shapes.yaml", tmp_path / "out.jsonl"
+    shapes.write_text(
+        "operators:\n" + "".join(f"- {{kind: norm, shape: {{rows: 8, width: {n}}}}}\n" for n in (8, 16, 24))
+    )
+    arguments = ["profile", "--device", "cpu", "--precision", "fp32", "--shapes", str(shapes), "--repeats", "3"]
+    real = profiling.profile
+
+    def stopped(*given: Any) -> Any:
+        for index, each in enumerate(real(*given)):
+            if index == 1:
+                raise KeyboardInterrupt
+            yield each
+
+    monkeypatch.setattr(profiling, "profile", stopped)
+    result = called(*arguments, "--output", str(output))
+    assert result.exit_code == 130
+    assert "--resume measures the rest" in result.stderr
+    first = read_measurements(output)
+    assert [each.shape["width"] for each in first if isinstance(each, OperatorMeasurement)] == [8]
+    monkeypatch.setattr(profiling, "profile", real)
+    assert called(*arguments, "--output", str(output), "--resume").exit_code == 0
+    whole = read_measurements(output)
+    assert whole[0] == first[0]
+    assert [each.shape["width"] for each in whole if isinstance(each, OperatorMeasurement)] == [8, 16, 24]
+
+
+def test_a_file_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    line = (
+        '{"nest": 1, "measurement": "operator", "kind": "launch", "precision": "fp32", "seconds": 1e-6, "device": "x"}'
+    )
+    output.write_text(line + "\n")
+    assert "of something else than operators on" in refused("profile", "--device", "cpu", "-o", str(output), "--resume")
+    assert output.read_text() == line + "\n"
+    assert "name it with --output" in refused("profile", "--device", "cpu", "--resume")

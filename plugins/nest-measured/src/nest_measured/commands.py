@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command("galvatron")(galvatron)
     group.command("kineto")(kineto)
+    group.command("profile")(profile)
     app.add_typer(group, name="measured", help="Import measurements of other tools.")
 
 
@@ -76,6 +77,30 @@ def kineto(
     calls = sum(row.samples for row in table.operators)
     kinds = ", ".join(sorted({row.kind for row in table.operators}))
     typer.echo(f"{output}: {len(table.operators)} sizes of {kinds}, from {calls} calls.")
+
+
+def profile(
+    measurements: Path = typer.Argument(..., metavar="FILE", help="What `nest profile` wrote, JSON lines."),
+    output: Path = OUTPUT,
+    device: str = typer.Option(..., help="What the catalogue calls the device (`nest devices`)."),
+) -> None:
+    """Write what `nest profile` measured as a table for `costs: measured`.
+
+    Exit code 0: done; 2: bad input.
+    """
+    from nest.errors import InputError
+    from nest.io import check_writable, unstructure
+    from nest.spec.measurements import read_measurements
+    from nest_measured.profiled import table_of
+
+    check_writable(output)
+    try:
+        table = table_of(read_measurements(measurements), device)
+    except InputError as error:
+        raise InputError(f"{measurements}: {error}") from None
+    _write(output, unstructure(table))
+    kinds = ", ".join(sorted({row.kind for row in table.operators}))
+    typer.echo(f"{output}: {len(table.operators)} sizes of {kinds}.")
 
 
 def _write(output: Path, document: object) -> None:

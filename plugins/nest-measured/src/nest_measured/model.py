@@ -30,13 +30,19 @@ class Measured:
         """Cost of `operator` on `device`, seconds and bytes per micro-batch.
 
         Raises:
-            InputError: there is no table, it cannot be read, or it is another device's.
+            InputError: there is no table, it cannot be read, or it is another device's or of other precisions.
         """
         table = _table()
         if table.device not in (None, device.name):
             raise InputError(
                 f"the table of {VARIABLE} was measured on {table.device!r}, but the device is {device.name!r}; "
                 "name a table of this device, or choose other `costs`."
+            )
+        if table.precisions and training.precision not in table.precisions:
+            known = ", ".join(sorted(table.precisions))
+            raise InputError(
+                f"the table of {VARIABLE} was measured in {known}, but training.precision is "
+                f"{training.precision}; name a table of this precision, or choose other `costs`."
             )
         usual = _default().price(operator, device, training)
         sizes = sizes_of(operator)

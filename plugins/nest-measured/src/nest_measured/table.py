@@ -71,6 +71,12 @@ class Table:
     device: str | None = None
 
     @cached_property
+    def precisions(self) -> frozenset[str]:
+        """The number formats it is for; none: any."""
+        named = {row.precision for row in self.operators}
+        return frozenset() if None in named else frozenset(name for name in named if name is not None)
+
+    @cached_property
     def _by_kind(self) -> Mapping[tuple[str, int], tuple[Row, ...]]:
         found: dict[tuple[str, int], list[Row]] = {}
         for row in self.operators:

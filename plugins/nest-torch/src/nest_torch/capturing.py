@@ -1,27 +1,28 @@
 """Operator graphs of PyTorch modules, traced with `torch.export`, without numbers and without memory for weights."""
 
-import logging
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from typing import Any
 
 import torch
 
 from nest.errors import InputError
 from nest.graph import OperatorGraph
+from nest_torch.lengths import LENGTHS, at_length
 from nest_torch.program.axes import Atom, Dim, fresh, leaves
 from nest_torch.program.axis_names import BATCH, name_axes
+from nest_torch.program.fusion import fused as together
 from nest_torch.program.graph import graph_of
 from nest_torch.program.layers import layering
+from nest_torch.program.loss import with_loss
 from nest_torch.program.makers import MAKERS
+from nest_torch.program.scans import scans
 from nest_torch.program.unfused import mark_attention
 from nest_torch.program.values import CONSTANT, INPUT, PARAMETER, Recorded, Stored, Value
+from nest_torch.repeats import Repeat, UnrolledError, left_out, repeats
+from nest_torch.tracing import TRACED_BATCH, exported
 from nest_torch.walking import Walker
 
-TRACED_BATCH = 3
-"""Samples a module is traced with: few, and no factor of usual sizes, so that the batch is told from other axes."""
+SEQUENCE = "sequence"
 
 Axes = Sequence[str]
 """Names of the dimensions of one input; empty: no name."""
@@ -34,6 +35,8 @@ def capture(
     keywords: Mapping[str, Any] | None = None,
     axes: Sequence[Axes] | None = None,
     family: str = "",
+    fused: bool = True,
+    loss: str = "unfused",
 ) -> OperatorGraph:
     """The operator graph of a module for one sample.
 
@@ -46,32 +49,66 @@ def capture(
             ...; left out, the first dimension of each is the batch, and the second the sequence where there are two
             of whole numbers or three of others.
         family: name for reports; empty: that of the module's class.
+        fused: whether operators are those that compilers and the kernels of frameworks make of the program: attention
+            written out, norms, rotary embeddings, gated activations, loops along the sequence are one operator each.
+            Else each call is one.
+        loss: what a program that ends with logits gets of cross-entropy, as in training: `unfused`, from a copy in
+            single precision, `fused`, from the logits as they are, or `none`.
 
     Raises:
         InputError: the module cannot be traced, no dimension is the batch, or an operator loses it.
     """
-    named = _Inputs(axes)
-    positional = tuple(named.traced(each) for each in example_inputs)
-    by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
-    if not named.has_batch:
-        raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
-    program = _exported(module, positional, by_name)
-    recorder = Walker(MAKERS)
+    known: list[tuple[Repeat, ...]] = []  # Of one short sequence, and so of all.
+
+    def captured(length: int | None) -> OperatorGraph:
+        named = _Inputs(axes, length)
+        positional = tuple(named.traced(each) for each in example_inputs)
+        by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
+        if not named.has_batch:
+            raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
+        whole = named.sequence if length is None and named.sequence and named.sequence > max(LENGTHS) else None
+        alike = known[0] if known else repeats(module, positional, by_name, whole)
+        known[:] = [alike] if length is not None else []
+        operators = _operators(module, positional, by_name, named, alike, fused)
+        name_axes(operators)
+        if loss != "none":
+            operators = with_loss(operators, fused=loss == "fused")
+        return graph_of(operators, layering(operators), family or type(module).__name__)
+
+    try:
+        return captured(None)
+    except UnrolledError as error:
+        return at_length(captured, error.length)
+
+
+def _operators(
+    module: Any,
+    positional: tuple[Any, ...],
+    keywords: dict[str, Any],
+    named: "_Inputs",
+    alike: Sequence[Repeat],
+    fused: bool,
+) -> list[Recorded]:
+    """What a module runs; `fused`, as kernels run it."""
+    with left_out(module, alike):
+        program = exported(module, positional, keywords)
+    recorder = Walker(MAKERS, fused=fused, repeats=alike)
     recorder.run(program.graph_module, _given(program, module, named))
     operators = recorder.operators
     if not operators:
         raise InputError("the module computes nothing from its inputs.")
     _check_batch(operators)
     mark_attention(operators)
-    name_axes(operators)
-    return graph_of(operators, layering(operators), family or type(module).__name__)
+    return together(scans(operators)) if fused else operators
 
 
 class _Inputs:
     """The tensors a module is called with: what is traced in their place, and their axes."""
 
-    def __init__(self, axes: Sequence[Axes] | None) -> None:
+    def __init__(self, axes: Sequence[Axes] | None, length: int | None) -> None:
         self._axes = list(axes) if axes is not None else None
+        self.length = length
+        self.sequence: int | None = None
         self._atoms: dict[str, Atom] = {}
         self.dims: list[tuple[Dim, ...]] = []
 
@@ -86,10 +123,18 @@ class _Inputs:
             return given
         names = self._names(given)
         lengths = [int(length) for length in given.shape]
-        sizes = [TRACED_BATCH if name == BATCH else length for name, length in zip(names, lengths, strict=True)]
+        for name, length in zip(names, lengths, strict=True):
+            self.sequence = length if name == SEQUENCE else self.sequence
+        sizes = [self._traced_size(name, length) for name, length in zip(names, lengths, strict=True)]
         dims = tuple(self._dim(name, length) for name, length in zip(names, sizes, strict=True))
         self.dims.append(dims)
         return torch.zeros(sizes, dtype=given.dtype, device=given.device)
+
+    def _traced_size(self, name: str, length: int) -> int:
+        """Sizes are those of the example, but few samples, and a shorter sequence where that was asked for."""
+        if name == BATCH:
+            return TRACED_BATCH
+        return self.length if name == SEQUENCE and self.length is not None else length
 
     def _names(self, given: Any) -> Sequence[str]:
         index, rank = len(self.dims), given.dim()
@@ -98,7 +143,7 @@ class _Inputs:
                 raise InputError(f"axes must name the {rank} dimensions of tensor {index} among the inputs.")
             return self._axes[index]
         sequence = rank == (3 if given.is_floating_point() else 2)
-        usual = [BATCH, "sequence" if sequence else ""]
+        usual = [BATCH, SEQUENCE if sequence else ""]
         return [*usual, *[""] * rank][:rank]
 
     def _dim(self, name: str, length: int) -> Dim:
@@ -108,23 +153,6 @@ class _Inputs:
         if atom.size != length:
             raise InputError(f"axis {name} of the inputs is {atom.size} long in one place and {length} in another.")
         return (atom,) if length > 1 else ()
-
-
-def _exported(module: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    level = logging.root.manager.disable
-    logging.disable()  # What PyTorch has to say of a program that it cannot trace is pages long.
-    try:
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.export.export(module, positional, keywords, strict=False)
-    except Exception as error:  # Whatever the module's own code raises ends here too.
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InputError(
-            f"{type(module).__name__} cannot be traced for {TRACED_BATCH} samples: {reason[:200].rstrip('.')}. Neither "
-            "sizes nor branches may depend on what tensors hold; replace the part where they do."
-        ) from None
-    finally:
-        logging.disable(level)
 
 
 def _given(program: Any, module: Any, inputs: _Inputs) -> list[Any]:

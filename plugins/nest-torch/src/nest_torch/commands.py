@@ -10,12 +10,15 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nest.spec.measurements import Measurement
+    from nest.spec.measurements import Measurement, OperatorMeasurement
     from nest_torch.experiments import Experiment
     from nest_torch.machine import Machine
 
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 """What PyTorch can measure of the precisions nest knows."""
+
+LOSSES = ("unfused", "fused", "none")
+"""What a captured program that ends with logits gets of cross-entropy."""
 
 
 def register(app: typer.Typer) -> None:
@@ -41,10 +44,11 @@ def profile(
     output: Path | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="JSON lines; left out, they go to standard output."
     ),
+    resume: bool = typer.Option(False, "--resume", help="Keep what FILE has, and measure what it lacks."),
 ) -> None:
     """Measure operators, or collectives, with PyTorch on the machine at hand.
 
-    Exit code 0: done; 2: bad input.
+    Ctrl-C writes what was measured so far. Exit code 0: done; 2: bad input; 130: interrupted.
     """
     from nest.errors import InputError
     from nest.io import check_writable
@@ -52,20 +56,26 @@ def profile(
     precisions = _precisions(precision)
     if shapes is not None and model is not None:
         raise InputError("--shapes and --model both say what to measure; give one of them.")
+    if resume and output is None:
+        raise InputError("--resume goes on with a file; name it with --output.")
     if output is not None:
         check_writable(output)
     _need_torch()
     from nest_torch.collectives import launched
 
+    interrupted = False
     if processes > 1 or launched() is not None:
+        if resume:
+            raise InputError("--resume goes on with operators; collectives are measured anew.")
         found, skipped = _collectives(device, precisions[0], processes, link, repeats, seconds)
     else:
         from nest_torch.machine import machine
 
         here = machine(device)
-        found, skipped = _operators(
-            here, _chosen(here, precisions, shapes, model, kind), precisions, repeats, seconds, cold
-        )
+        known = _measured_before(output, here) if resume and output is not None else []
+        chosen = _chosen(here, precisions, shapes, model, kind)
+        found, skipped, interrupted = _operators(here, chosen, precisions, repeats, seconds, cold, known)
+        found = [*known, *found]
     if found is None:
         return
     for each in skipped:
@@ -73,6 +83,9 @@ def profile(
     if not found:
         raise InputError("nothing could be measured; the lines above say why.")
     _write(output, found)
+    if interrupted:
+        typer.echo("nest: interrupted; --resume measures the rest.", err=True)
+        raise typer.Exit(130)
 
 
 def check(
@@ -182,20 +195,39 @@ def _operators(
     repeats: int,
     seconds: float,
     cold: bool,
-) -> tuple[list[Measurement], list[str]]:
-    from nest_torch.profiling import Effort, Skipped, plan, profile
+    known: Sequence[OperatorMeasurement],
+) -> tuple[list[Measurement], list[str], bool]:
+    """What was measured beside what is `known`, what was not and why, and whether Ctrl-C came in between."""
+    from nest_torch.profiling import Effort, Skipped, lacking, plan, profile
     from nest_torch.progress import Progress
 
-    rows = plan(experiments, precisions)
+    rows = lacking(plan(experiments, precisions), known, cold)
     found: list[Measurement] = []
     skipped: list[str] = []
-    with Progress(len(rows)) as progress:
-        for each in profile(rows, here, Effort(repeats, seconds, cold), progress):
-            if isinstance(each, Skipped):
-                skipped.append(f"{each.told}: {each.reason.rstrip('.')}")
-            else:
-                found.append(each)
-    return found, skipped
+    try:
+        with Progress(len(rows)) as progress:
+            for each in profile(rows, here, Effort(repeats, seconds, cold), progress):
+                if isinstance(each, Skipped):
+                    skipped.append(f"{each.told}: {each.reason.rstrip('.')}")
+                else:
+                    found.append(each)
+    except KeyboardInterrupt:
+        return found, skipped, True
+    return found, skipped, False
+
+
+def _measured_before(output: Path, here: Machine) -> list[OperatorMeasurement]:
+    """The measurements in a file that is gone on with; none where there is no file."""
+    from nest.errors import InputError
+    from nest.spec.measurements import OperatorMeasurement, read_measurements
+
+    if not output.exists() or not output.stat().st_size:
+        return []
+    read = read_measurements(output)
+    found = [each for each in read if isinstance(each, OperatorMeasurement) and each.device == here.name]
+    if len(found) < len(read):
+        raise InputError(f"--resume: {output} has measurements of something else than operators on {here.name}.")
+    return found
 
 
 def _collectives(
@@ -245,6 +277,10 @@ def capture(
         help="An input in order, such as 'int64[batch,sequence=2048]', or by keyword, 'input_ids=int64[batch,...]'.",
     ),
     precision: str = typer.Option("bf16", help="Number format of weights and activations: fp32, fp16 or bf16."),
+    as_traced: bool = typer.Option(
+        False, "--as-traced", help="Every call is an operator; left out, norms, attention and the like are one each."
+    ),
+    loss: str = typer.Option("unfused", help="Cross-entropy behind logits: unfused, fused or none."),
     output: Path = typer.Option(..., "--output", "-o", metavar="FILE", help="The operator graph, as .json."),
 ) -> None:
     """Write the operator graph of a PyTorch module, for `model:` of a problem. Weights take no memory.
@@ -259,6 +295,8 @@ def capture(
     check_writable(output)
     if output.suffix.lower() != ".json":
         raise InputError(f"--output {output}: the name must end in .json.")
+    if loss not in LOSSES:
+        raise InputError(f"--loss takes {', '.join(LOSSES)}; got {loss!r:.40}.")
     _need_torch()
     from nest_torch.capturing import capture as captured
     from nest_torch.inputs import inputs
@@ -266,7 +304,9 @@ def capture(
 
     example = inputs(given, precision)
     module = load(factory, precision)
-    graph = captured(module, example.positional, keywords=example.keywords, axes=example.axes)
+    graph = captured(
+        module, example.positional, keywords=example.keywords, axes=example.axes, fused=not as_traced, loss=loss
+    )
     write_text(output, json.dumps(unstructure(graph), allow_nan=False) + "\n")
     told = f"{graph.parameter_count} parameters, {graph.model_flops:.6g} FLOP for one sample"
     typer.echo(f"{output}: {len(graph.operators)} operators in {len(graph.layers)} layers, {told}.")

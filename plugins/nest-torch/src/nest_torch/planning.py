@@ -43,7 +43,7 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
         name: each.to(device) if isinstance(each, torch.Tensor) else each
         for name, each in named_inputs(model, example_inputs).items()
     }
-    graph = capture(model, (), keywords=inputs)
+    graph = capture(model, (), keywords=inputs, loss=problem.get("training", {}).get("loss") or "unfused")
     lengths = {axis_size(operator.space, "sequence") for operator in graph.operators}
     training = {"sequence_length": max(lengths), "precision": _precision(model), **problem.get("training", {})}
     return solve(

@@ -1,7 +1,7 @@
 """Experiments on the device at hand, within a budget of time, as measurements."""
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
 import torch
@@ -54,6 +54,26 @@ def plan(experiments: Sequence[Experiment], precisions: Sequence[str]) -> tuple[
             said = UNTYPED.get(experiment.kind, precision)
             rows.setdefault(f"{experiment} {said}", (experiment, said))
     return tuple(rows.values())
+
+
+def lacking(
+    rows: Sequence[tuple[Experiment, str]], known: Sequence[OperatorMeasurement], cold: bool
+) -> tuple[tuple[Experiment, str], ...]:
+    """Those of `rows` that no measurement is of."""
+    done = {_key(each.kind, each.shape, each.direction, each.precision, each.cold, each.bytes) for each in known}
+    return tuple(
+        (each, precision)
+        for each, precision in rows
+        if _key(each.kind, each.shape, each.direction, precision, cold and each.kind != "launch", each.bytes)
+        not in done
+    )
+
+
+def _key(
+    kind: str, shape: Mapping[str, int | bool], direction: str, precision: str, cold: bool, moved: float | None
+) -> tuple[object, ...]:
+    """What tells experiments apart; the bytes of all but copies follow from their shapes."""
+    return kind, tuple(sorted(shape.items())), direction, precision, cold, moved if kind == "copy" else None
 
 
 def profile(

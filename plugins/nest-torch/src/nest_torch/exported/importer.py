@@ -16,15 +16,16 @@ from nest.graph import OperatorGraph
 from nest.graph.repeat import repeated
 from nest.spec import Training
 from nest_torch.exported.attention import attentions, rewritten
-from nest_torch.exported.fusion import fused
-from nest_torch.exported.loss import with_loss
 from nest_torch.exported.node import nodes
 from nest_torch.exported.options import ExportedSource, exported_nodes, read_source
 from nest_torch.exported.placeholders import placeholders
 from nest_torch.exported.tracer import Traced, Tracer, model_dtype
 from nest_torch.program.axis_names import name_axes
+from nest_torch.program.fusion import fused
 from nest_torch.program.graph import graph_of
 from nest_torch.program.layers import layering, shorten
+from nest_torch.program.loss import with_loss
+from nest_torch.program.scans import scans
 
 LOSS_ADDED = "the program ends with logits; their cross-entropy follows, as in training."
 """Said where it does."""
@@ -80,7 +81,7 @@ def _graph(source: ExportedSource, training: Training) -> OperatorGraph:
                 "tokens; make them the same, or export it anew."
             ]
         )
-    operators = fused(traced.operators)
+    operators = fused(scans(traced.operators))
     if not operators:
         raise InputErrors(["the program computes nothing from inputs or parameters."])
     name_axes(operators)

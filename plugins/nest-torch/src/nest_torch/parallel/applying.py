@@ -176,6 +176,7 @@ def apply(
     example_inputs: Any = None,
     loss: Loss = cross_entropy,
     policy: Any = None,
+    compiled: Mapping[str, Any] | None = None,
 ) -> Parallel:
     """Split, place, recompute and shard a module as a plan says. Its parameters are the ranks' own afterwards.
 
@@ -190,12 +191,19 @@ def apply(
         loss: mean loss of the first tensor that the module returns, and targets; left out, the cross-entropy of its
             last dimension, class numbers being the targets.
         policy: number formats of FSDP (`torch.distributed.fsdp.MixedPrecisionPolicy`).
+        compiled: what `torch.compile` is given, by keyword, for each block, before FSDP wraps it; None: blocks run as
+            they are.
 
     Raises:
         InputError: the plan asks for what the module, or PyTorch, does not have.
     """
     document = layout.plan_document(plan)
     shape = layout.deployment_of(document)
+    if compiled is not None and shape.tp * shape.ep * shape.etp > 1:
+        raise InputError(
+            "PyTorch's compiler loses the layouts of split parameters (DTensor) on the way back; leave out `compiled`, "
+            "or plan with tp and ep 1."
+        )
     device = next(model.parameters()).device
     kind = device.type if device.type != "meta" else ("cuda" if torch.cuda.is_available() else "cpu")
     found = layout.meshes(shape, mesh if mesh is not None else layout.mesh(document, kind))
@@ -210,7 +218,7 @@ def apply(
     else:
         made = _cut(model, shape, runs, blocks, example_inputs, place)
     for stage, run in zip(made, runs, strict=True):
-        _split_run(stage, run, found, split, blocks, policy)
+        _split_run(stage, run, found, split, blocks, policy, compiled)
     accepts = "position_ids" in _parameters_of(model)
     schedule = pipeline_schedule(made, document, shape, found, loss, place) if shape.stages > 1 else None
     data = found.dense.get_local_rank("dp_replicate") * found.dense["dp_shard"].size()
@@ -298,6 +306,7 @@ def _split_run(
     split: Mapping[str, Split],
     blocks: Mapping[str, str],
     policy: Any,
+    compiled: Mapping[str, Any] | None,
 ) -> None:
     shape = meshes.shape
     model: Any = stage.module if isinstance(stage, stages.Stage) else stage
@@ -310,6 +319,8 @@ def _split_run(
             contexts.gather_keys(block, meshes.dense["cp"])
         if shape.recompute[run.stage] == "full":
             sharding.recompute(block)
+        if compiled is not None:
+            block.compile(**compiled)
     routed = [path for path, each in split.items() if each.expert]
     inside = [path for path in routed if any(path.startswith(f"{blocks[n]}.") for n in run.layers if n in blocks)]
     sharding.shard(stage, own, [model.get_submodule(path) for path in inside], meshes, policy)

@@ -143,7 +143,7 @@ def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
         children.remove(child)
         if status:
             time.sleep(1.0)  # What the others have to say of it.
-            os._exit(1)
+            os.killpg(0, signal.SIGKILL)  # A rank that waits for one that is gone would be waited for in turn.
     os._exit(0)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from nest.deployment import Deployment
+from nest.deployment.pytorch_schedules import CLASSES, action
 from nest.errors import InputError
 from nest.hooks.pipelines import orders
 from nest.spec import PlanDocument
@@ -38,20 +39,6 @@ def pipeline_schedule(
     return get_schedule_class(name)(parts if several else parts[0], shape.micro_batches, loss_fn=loss)
 
 
-CLASSES = {
-    "1f1b": "1F1B",
-    "gpipe": "GPipe",
-    "interleaved": "Interleaved1F1B",
-    "interleaved-zero-bubble": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble",
-    "dualpipe-v": "DualPipeV",
-}
-"""PyTorch's names of the schedules it has classes of (`torch.distributed.pipelining.schedules.get_schedule_class`)."""
-
-LETTERS = {"forward": "F", "backward": "B", "input-gradients": "I", "weight-gradients": "W"}
-"""PyTorch's letter of each kind of pass (`_Action.from_str` of that file)."""
-
-
 def _from_order(parts: Any, shape: Deployment, passes: Any, loss: Any) -> Any:
     """A schedule that PyTorch has no class of, by every rank's actions."""
     import tempfile
@@ -61,7 +48,7 @@ def _from_order(parts: Any, shape: Deployment, passes: Any, loss: Any) -> Any:
 
     numbers = {(run.stage, run.chunk): number for number, run in enumerate(shape.runs)}
     rows = [
-        ",".join(f"{numbers[rank, step.chunk]}{LETTERS[step.kind]}{step.micro_batch}" for step in row)
+        ",".join(action(numbers[rank, step.chunk], step.kind, step.micro_batch) for step in row)
         for rank, row in enumerate(passes)
     ]
     made = _PipelineScheduleRuntime(parts, n_microbatches=shape.micro_batches, loss_fn=loss)

@@ -115,9 +115,9 @@ class TensorParallel:
                     parameter.copy_(rank_by_rank(parameter, cut, self.ranks))
         owner = path.rpartition(".")[0]
         if block is not None:
+            self._count_shares(present(self.model, owner if owner.startswith(block) else path), cuts)
             if owner == block or not owner.startswith(block):
                 owner = path
-            self._count_shares(present(self.model, owner), cuts)
         partial = Shard(SEQUENCE) if self.sequence and block is not None else Replicate()
         if isinstance(module, nn.Embedding):
             style: Any = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())

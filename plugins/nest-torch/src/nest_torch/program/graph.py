@@ -19,6 +19,7 @@ def graph_of(operators: Sequence[Recorded], layers: Layering, family: str) -> Op
     """
     shapes = Shapes(operators, layers.of)
     names: set[str] = set()
+    written_names: set[str] = set()
     tensors: dict[int, Tensor] = {}
     owners: set[int] = set()
     found = []
@@ -26,7 +27,8 @@ def graph_of(operators: Sequence[Recorded], layers: Layering, family: str) -> Op
         name = _unique(_operator_name(operator, layers.layers[layer]), names)
         written = [each for stored in operator.outputs for each in stored.whole()]
         for index, stored in enumerate(written):
-            tensors[id(stored)] = _tensor(stored, name if len(written) == 1 else f"{name}.{index}", shapes)
+            plain = name if len(written) == 1 else f"{name}.{index}"
+            tensors[id(stored)] = _tensor(stored, _unique(plain, written_names), shapes)
         found.append(_operator(operator, name, layers.layers[layer], tensors, owners, shapes))
     return OperatorGraph(tuple(found), layers.layers, layers.blocks, family)
 

@@ -36,7 +36,8 @@ def layering(operators: Sequence[Recorded]) -> Layering:
     """The layers of `operators`, which are in the order in which they run.
 
     Every member of a list of modules (`layers.0`, `layers.1`) is a layer. What runs in front of the first is the layer
-    `embedding`, behind the last `head`, and between two of them part of the one before. Without lists, every module
+    `embedding`, behind the last `head`, and between two of them part of the one before; between two lists, of the one
+    that its modules stand beside, as the embedding of a decoder behind an encoder does. Without lists, every module
     below the top is a layer. A layer never runs twice: what returns to an earlier one belongs to the latest.
     """
     series = _series(operators)
@@ -46,6 +47,7 @@ def layering(operators: Sequence[Recorded]) -> Layering:
         first = last = ""
     else:
         first, last = FIRST, LAST
+        names = _beside(operators, names)
     final = max((index for index, name in enumerate(names) if name), default=-1)
     layers: list[str] = []
     of: list[int] = []
@@ -57,6 +59,35 @@ def layering(operators: Sequence[Recorded]) -> Layering:
             layers.append(wanted)
         of.append(len(layers) - 1)
     return Layering(tuple(layers), _blocks(operators, layers, of, series), tuple(of))
+
+
+def _beside(operators: Sequence[Recorded], names: Sequence[str]) -> list[str]:
+    """`names` of layers, with those of the member behind for what runs between two lists and stands beside the second.
+
+    Args:
+        operators: of a program.
+        names: for each the member that it runs in; empty: it runs in none.
+    """
+    found = list(names)
+    behind = ""
+    for index in reversed(range(len(names))):
+        behind = names[index] or behind
+        before = next((name for name in reversed(names[:index]) if name), "") if not names[index] else ""
+        if before and behind and before.rpartition(".")[0] != behind.rpartition(".")[0]:
+            path = operators[index].path
+            if _shared(path, behind) > _shared(path, before):
+                found[index] = behind
+    return found
+
+
+def _shared(one: str, other: str) -> int:
+    """How many modules around two are the same."""
+    count = 0
+    for left, right in zip(one.split("."), other.split("."), strict=False):
+        if left != right:
+            break
+        count += 1
+    return count
 
 
 def shorten(operators: Sequence[Recorded]) -> None:

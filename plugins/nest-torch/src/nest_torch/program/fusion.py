@@ -8,10 +8,11 @@ and waits for the same products.
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
+from nest_torch.program.scans import SCAN
 from nest_torch.program.targets import ACTIVATIONS, REDUCTIONS
 from nest_torch.program.values import Recorded, Stored
 
-FUSED = ("elementwise", "activation", "norm", "softmax")
+FUSED = ("elementwise", "activation", "norm", "softmax", SCAN)
 """Kinds of operator that run together; all others run alone."""
 
 CURVED = (*ACTIVATIONS, "erf", "exp")
@@ -116,6 +117,8 @@ def _main(rows: Sequence[Recorded]) -> Recorded:
 
 def _kind(rows: Sequence[Recorded]) -> str:
     kinds, targets = {operator.kind for operator in rows}, {operator.target for operator in rows}
+    if SCAN in kinds:
+        return SCAN
     if "norm" in kinds or (targets & set(ROOTS) and targets & set(REDUCTIONS)):
         return "norm"
     if "softmax" in kinds:

@@ -1,0 +1,69 @@
+"""What `nest profile` writes, as the table that `costs: measured` reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nest.errors import InputError
+from nest.spec.measurements import OperatorMeasurement
+from nest_measured.commands import register
+from nest_measured.profiled import table_of
+from nest_measured.table import read_table
+
+PRODUCT = {"batch": 2, "rows": 8, "columns": 16, "contracted": 32}
+ATTENTION = {"batch": 1, "heads": 4, "kv_heads": 2, "head": 8, "sequence": 16}
+
+
+def measured(kind: str, shape: dict[str, Any], seconds: float, **more: Any) -> OperatorMeasurement:
+    return OperatorMeasurement(1, "operator", kind, "bf16", seconds, shape, **{"device": "some GPU", **more})  # type: ignore[arg-type]
+
+
+def test_both_passes_of_an_operator_are_one_row() -> None:
+    rows = table_of(
+        [
+            measured("matmul", PRODUCT, 1e-3),
+            measured("matmul", PRODUCT, 3e-3),
+            measured("matmul", PRODUCT, 4e-3, direction="backward"),
+            measured("norm", {"rows": 8, "width": 16}, 1e-6, bytes=512.0),
+            measured("launch", {}, 1e-6),
+        ],
+        "h100-sxm",
+    ).operators
+    assert [(row.kind, row.forward, row.backward, row.precision) for row in rows] == [
+        ("matmul", 2e-3, 4e-3, "bf16"),
+        ("norm", 1e-6, None, "bf16"),
+    ]
+    assert rows[0].sizes == {"rows": 16, "columns": 16, "contracted": 32, "groups": 2}
+    assert rows[1].sizes == {"bytes": 512}
+
+
+def test_causal_attention_stands_for_both() -> None:
+    whole = measured("attention", {**ATTENTION, "causal": False}, 2e-3)
+    causal = measured("attention", {**ATTENTION, "causal": True}, 1e-3)
+    assert [row.forward for row in table_of([whole, causal], "h100-sxm").operators] == [1e-3]
+    (row,) = table_of([whole], "h100-sxm").operators
+    assert (row.forward, row.sizes["keys"], row.sizes["value"]) == (2e-3, 16, 8)
+
+
+def test_what_makes_no_table_is_refused() -> None:
+    with pytest.raises(InputError, match="no forward pass"):
+        table_of([measured("launch", {}, 1e-6)], "h100-sxm")
+    with pytest.raises(InputError, match="a table is of one device"):
+        table_of([measured("matmul", PRODUCT, 1.0), measured("matmul", PRODUCT, 1.0, device="other")], "h100-sxm")
+
+
+def test_the_command_writes_what_the_cost_model_reads(tmp_path: Path) -> None:
+    line = {"nest": 1, "measurement": "operator", "kind": "matmul", "precision": "bf16", "seconds": 1e-3}
+    source, output = tmp_path / "out.jsonl", tmp_path / "table.json"
+    source.write_text(json.dumps({**line, "shape": PRODUCT, "device": "some GPU"}) + "\n")
+    app = typer.Typer(pretty_exceptions_enable=False)
+    register(app)
+    arguments = ["measured", "profile", str(source), "--device", "h100-sxm", "--output", str(output)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.exception
+    assert read_table(output).device == "h100-sxm"
+    assert read_table(output).operators[0].forward == 1e-3

@@ -1,0 +1,107 @@
+"""Models of transformers, captured: a Llama costs what nest's own does, a Mamba has an operator for each loop."""
+
+from typing import Any
+
+import pytest
+
+import nest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` lets these tests run")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+import nest_torch  # noqa: E402
+from nest_torch.inputs import inputs  # noqa: E402
+
+LLAMA_7B = {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32}
+"""https://huggingface.co/huggyllama/llama-7b, config.json"""
+
+SEQUENCE = 2048
+TOLERANCE = 0.03
+"""Queries, keys and values, and both halves of the gated network, are products of their own in transformers' code."""
+
+
+def captured(make: Any, length: int = SEQUENCE) -> Any:
+    with torch.device("meta"):
+        module = make().bfloat16()
+    return nest_torch.capture(module, (torch.zeros(1, length, dtype=torch.long, device="meta"),))
+
+
+@pytest.mark.parametrize("layers", [2, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_captured_llama_costs_what_the_built_in_one_does(layers: int, attention: str) -> None:
+    sizes = {**LLAMA_7B, "num_hidden_layers": layers, "max_position_embeddings": SEQUENCE}
+    config = transformers.LlamaConfig(**sizes, use_cache=False, attn_implementation=attention)
+    graph = captured(lambda: transformers.LlamaForCausalLM(config))
+    built_in = {**sizes, "model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    cluster = {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 8, "link": "nvlink4"}]}
+    for fixed in ({"tp": 1, "pp": 1}, {"tp": 4, "pp": 1, "sp": True}, {"tp": 2, "pp": 2, "recompute": "full"}):
+        times, memory = [], []
+        for model in (graph, built_in):
+            training = {"global_batch": 32, "sequence_length": SEQUENCE, "micro_batch": [1], "loss": "unfused"}
+            problem = {
+                "nest": 1,
+                "model": model,
+                "cluster": cluster,
+                "training": {**training, "schedule": "1f1b"},
+                "search": {"target": "pytorch"},
+                "fixed": {"recompute": "none", "zero": 1, **fixed},
+            }
+            plan = nest.solve(problem)
+            assert plan.batch_time is not None
+            times.append(plan.batch_time)
+            memory.append(plan.stages[0].memory)
+        assert times[0] == pytest.approx(times[1], rel=TOLERANCE), fixed
+        assert memory[0] == pytest.approx(memory[1], rel=TOLERANCE), fixed
+
+
+def t5() -> Any:
+    sizes = {"vocab_size": 256, "d_model": 64, "d_kv": 8, "d_ff": 176, "num_heads": 8, "decoder_start_token_id": 0}
+    config = transformers.T5Config(**sizes, num_layers=3, num_decoder_layers=2, use_cache=False)
+    return transformers.T5ForConditionalGeneration(config)
+
+
+def whisper() -> Any:
+    widths = {"d_model": 64, "encoder_attention_heads": 8, "decoder_attention_heads": 8, "num_mel_bins": 16}
+    sizes = {**widths, "encoder_ffn_dim": 176, "decoder_ffn_dim": 176, "encoder_layers": 3, "decoder_layers": 2}
+    tokens = {"vocab_size": 256, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
+    config = transformers.WhisperConfig(
+        **sizes, **tokens, max_source_positions=32, max_target_positions=32, use_cache=False
+    )
+    return transformers.WhisperForConditionalGeneration(config)
+
+
+TOWERS: list[tuple[Any, list[str], tuple[str, str]]] = [
+    (
+        t5,
+        ["decoder_input_ids=int64[batch,target=8]", "input_ids=int64[batch,sequence=16]"],
+        ("encoder.block", "decoder.block"),
+    ),
+    (
+        whisper,
+        ["input_features=float[batch,16,64]", "decoder_input_ids=int64[batch,sequence=8]"],
+        ("model.encoder.layers", "model.decoder.layers"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "given", "towers"), TOWERS, ids=["t5", "whisper"])
+def test_two_towers_are_captured_by_keyword(make: Any, given: list[str], towers: tuple[str, str]) -> None:
+    """Both lists of blocks are layers; what the second reads its tokens with belongs to it."""
+    with torch.device("meta"):
+        module = make().bfloat16()
+    read = inputs(given, "bf16")
+    graph = nest_torch.capture(module, read.positional, keywords=read.keywords, axes=read.axes)
+    first, second = ([f"{name}.{index}" for index in range(count)] for name, count in zip(towers, (3, 2), strict=True))
+    assert graph.layers == ("embedding", *first, *second, "head")
+    (table,) = (each for each in graph.operators if each.kind == "embedding" and "decoder.embed_tokens" in each.name)
+    assert table.layer == second[0]
+    assert graph.parameter_count == sum(each.numel() for each in module.parameters())
+
+
+@pytest.mark.slow
+def test_a_mamba_has_one_operator_for_each_loop() -> None:
+    config = transformers.MambaConfig(num_hidden_layers=24, use_cache=False)
+    graph = captured(lambda: transformers.MambaForCausalLM(config))
+    assert sum(each.kind == "scan" for each in graph.operators) == 24
+    assert len(graph.operators) < 24 * 20
+    assert len(graph.blocks) == 24
