@@ -176,7 +176,8 @@ class Solver:
         Raises:
             InputError: as `build_instance`.
         """
-        key = canonical(problem)
+        # What is disabled meanwhile is in no instance made after that.
+        key = f"{len(self.plugins.warnings)} {canonical(problem)}"
         found = self._instances.pop(key, None)
         if found is None:
             found = self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced))
