@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 from nest.errors import InputError
 from nest.formulate.instance import formulate
 from nest.formulate.price import Formulation
+from nest.formulate.priced_models import PricingKey
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Schedule
 from nest.spec import PoolSpec, Problem
@@ -179,10 +180,12 @@ class Mixtures:
 class _Priced:
     """Pools of so many nodes as they were priced (`nest.formulate.priced_models.PricedModels`), all of them."""
 
-    _kept: list[tuple[tuple[object, ...], Formulation]] = field(factory=list)
+    _kept: list[tuple[PricingKey, Formulation]] = field(factory=list)
 
-    def of(self, key: tuple[object, ...], price: Callable[[], Formulation]) -> Formulation:
-        """What was priced with this key before, or else `price()`."""
+    def of(
+        self, key: PricingKey, price: Callable[[], Formulation], again: Callable[[Formulation], Formulation]
+    ) -> Formulation:
+        """What was priced with this key before, or else `price()`; arguments as of `PricedModels.of`."""
         found = next((each for known, each in self._kept if known == key), None)
         if found is None:
             found = price()

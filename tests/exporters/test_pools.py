@@ -15,7 +15,7 @@ from nest import api
 from nest.deployment import Limits, violations
 from nest.errors import InputError
 from nest.exporters.megatron.notation import read_layout
-from nest.exporters.megatron.reading import read_megatron
+from nest.exporters.megatron.reading.read import read_megatron
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
 from tests.exporters.plans import DENSE

@@ -67,7 +67,7 @@ def test_tables_per_class_hold_what_tables_per_stage_hold(problem: Instance) -> 
     downsets = downsets_of(problem.graph)
     found, _ = configurations(problem, len(problem.graph.layers), Splits(problem).counts)
     by_class, plain = PlainSearch(problem, found, downsets), PlainSearch(problem, found, downsets)
-    plain._known["pairs"] = downsets.pairs
+    plain.shared["pairs"] = downsets.pairs
     for configuration in found[:: max(1, len(found) // 4)]:
         mine, theirs = by_class.all_tables(configuration), plain.all_tables(configuration)
         assert mine.choices == theirs.choices

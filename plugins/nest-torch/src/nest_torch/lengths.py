@@ -11,6 +11,9 @@ from attrs import evolve
 from nest.errors import InputError
 from nest.graph import Operator, OperatorGraph, Shape, Tensor
 
+EXACT = 1e-9
+"""Relative distance up to which two sums of the same sizes are one."""
+
 LENGTHS = (5, 7, 11)
 """Lengths that are traced: short, and no factors of usual sizes."""
 
@@ -81,7 +84,7 @@ def _extended(operator: Operator, values: Sequence[float], length: int) -> float
     for place in places:
         slope = (values[1] - values[0]) / (place(two) - place(one))
         expected = values[0] + slope * (place(three) - place(one))
-        if abs(expected - values[2]) <= 1e-9 * abs(values[2]):
+        if abs(expected - values[2]) <= EXACT * abs(values[2]):
             return float(values[0] + slope * (place(float(length)) - place(one)))
     raise _uneven(operator)
 
