@@ -279,7 +279,8 @@ def test_another_plug_in_file_makes_other_keys(tmp_path: Path, monkeypatch: pyte
 
 
 def test_killed_at_any_moment_it_comes_to_the_same(tmp_path: Path) -> None:
-    study = written(tmp_path, vary={BATCH: [*range(2, 14, 2)], MEMORY: ["80 GB", "8 GB"]})
+    # Many more than are waited for: a few are solved while their lines are counted.
+    study = written(tmp_path, vary={BATCH: [*range(2, 42, 2)], MEMORY: ["80 GB", "8 GB"]})
     nest.sweep(study, output=tmp_path / "whole.csv", jobs=1)
     output = tmp_path / "rows.csv"
     command = [sys.executable, "-m", "nest", "sweep", str(study), "--output", str(output), "--jobs", "2"]
