@@ -49,8 +49,13 @@ def _shape(cluster: Cluster) -> Cluster:
 
 @define(eq=False)
 class PricedModels:
-    """Models as they were priced with one registry, those used last."""
+    """Models as they were priced with one registry, those used last.
 
+    Attributes:
+        most: how many are kept.
+    """
+
+    most: int = MOST
     _known: list[tuple[PricingKey, Formulation]] = field(factory=list, init=False)
 
     def of(
@@ -71,7 +76,7 @@ class PricedModels:
             self._known.remove(found)
         if found[1].complete:
             self._known.append(found)
-            del self._known[:-MOST]
+            del self._known[: -self.most]
         return found[1]
 
 

@@ -1,6 +1,5 @@
 """Some nodes of each pool of a cluster: the problem on them, and how fast any plan there can be at most."""
 
-from collections.abc import Callable
 from itertools import product
 from math import inf, prod
 
@@ -10,7 +9,7 @@ from attrs import define, evolve, field
 from nest.errors import InputError
 from nest.formulate.instance import formulate
 from nest.formulate.price import Formulation
-from nest.formulate.priced_models import PricingKey
+from nest.formulate.priced_models import PricedModels
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Schedule
 from nest.spec import PoolSpec, Problem
@@ -40,7 +39,7 @@ class Mixtures:
     problem: Problem
     known: Registry
     nodes: tuple[Nodes, ...] = field(init=False)
-    _priced: "_Priced" = field(factory=lambda: _Priced())
+    _priced: PricedModels = field(factory=lambda: PricedModels(MOST))
     _ratios: dict[tuple[object, ...], float] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -125,7 +124,7 @@ class Mixtures:
             InputError: it cannot be used, or allows no plan there.
         """
         problem = self.on(mixture)
-        return problem, *formulate(problem, self.known, priced=self._priced)  # type: ignore[arg-type]
+        return problem, *formulate(problem, self.known, priced=self._priced)
 
     def least(self, mixture: Mixture) -> float:
         """Seconds that no plan on so many nodes of each pool beats, from compute alone; infinite where there is none.
@@ -174,20 +173,3 @@ class Mixtures:
             weights = (each.slowest + (each.forward if each.uniform else 0.0) for each in every)
             self._ratios[key] = min(min(weights) / micro_batches, 1.0)
         return self._ratios[key]
-
-
-@define(eq=False)
-class _Priced:
-    """Pools of so many nodes as they were priced (`nest.formulate.priced_models.PricedModels`), all of them."""
-
-    _kept: list[tuple[PricingKey, Formulation]] = field(factory=list)
-
-    def of(
-        self, key: PricingKey, price: Callable[[], Formulation], again: Callable[[Formulation], Formulation]
-    ) -> Formulation:
-        """What was priced with this key before, or else `price()`; arguments as of `PricedModels.of`."""
-        found = next((each for known, each in self._kept if known == key), None)
-        if found is None:
-            found = price()
-            self._kept.append((key, found))
-        return found

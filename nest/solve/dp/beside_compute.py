@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from nest.instance import Array, Candidate, ParameterGroup, Weights
 from nest.solve.dp.first_bounds import ComputeBounds, compute_bounds
-from nest.solve.dp.zero import Shape, sharding
+from nest.solve.dp.zero import Shape, Sharding, sharding
 from nest.tolerances import SUM_ERROR
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ class FirstBounds(ComputeBounds):
         gather = weights * self._slope("all_gather", shared.shards, shared.count)
         scatter = gradients * self._slope("reduce_scatter", shared.shards, shared.count)
         once = {1: scatter + gather, 2: gather}.get(effective, 0.0)
-        often = {1: 0.0, 2: scatter}.get(effective, scatter + 2 * gather)
+        of_weights, of_gradients = self._each_micro_batch(shared, effective)
+        often = gradients * of_gradients + weights * of_weights
         if shared.replicates:
             across = shared.members // shared.count
             once += gradients / shared.count * self._slope("all_reduce", shared.replicates, across)
@@ -164,19 +165,23 @@ class FirstBounds(ComputeBounds):
             configuration: what is decided.
             zero: the ZeRO stage of all stages.
         """
-        candidate, effective = (
-            self.instance.candidates[configuration.candidate],
-            self.instance.space.effective_zero(zero),
-        )
+        candidate, stride = self.instance.candidates[configuration.candidate], self._stride(configuration)
         seconds = numpy.zeros(len(candidate.forward))
-        for group in candidate.state if effective >= 2 else ():
-            stride = self._stride(configuration)
+        for group in candidate.state:
             decided = (stride, configuration.replicas, group.ranks, configuration.zero_degree)
             shared = sharding(self.instance.cluster, *decided)
-            seconds += group.gradients * self._slope("reduce_scatter", shared.shards, shared.count)
-            if effective == 3:
-                seconds += 2 * group.weights * self._slope("all_gather", shared.shards, shared.count)
+            of_weights, of_gradients = self._each_micro_batch(shared, self.instance.space.effective_zero(zero))
+            seconds += group.gradients * of_gradients + group.weights * of_weights
         return seconds
+
+    def _each_micro_batch(self, shared: Sharding, zero: int) -> tuple[float, float]:
+        """Seconds that a byte of weights and one of gradients take in every micro-batch, with an effective ZeRO stage.
+
+        ZeRO 2 scatters gradients, ZeRO 3 gathers weights for either pass too (the table of PROBLEM.md section 4).
+        """
+        gather = 2 * self._slope("all_gather", shared.shards, shared.count) if zero == 3 else 0.0
+        scatter = self._slope("reduce_scatter", shared.shards, shared.count) if zero >= 2 else 0.0
+        return gather, scatter
 
     def _stride(self, configuration: Configuration) -> int:
         """How far apart the ranks of one stage are in neighbouring replicas."""
