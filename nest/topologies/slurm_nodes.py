@@ -42,8 +42,8 @@ class SlurmNodesImporter:
         """Its hosts with accelerators, under the switches of the `topology.conf` beside it.
 
         Raises:
-            InputError: no node has accelerators, hosts of one kind have different numbers of them, or the catalogue
-                does not know them.
+            InputError: no node has accelerators, or none of those that do is under a switch; hosts of one kind have
+                different numbers of them, or the catalogue does not know them.
         """
         kinds: dict[str | None, dict[str, LocatedHost]] = {}
         bare = []
@@ -74,6 +74,11 @@ class SlurmNodesImporter:
         if layers:
             placed = {device: [host for host in own if host.layers] for device, own in placed.items()}
         placed = {device: own for device, own in placed.items() if own}
+        if not placed:
+            raise InputError(
+                f"nodes have accelerators, and the {SWITCHES} beside the file has none of them; put that of the same "
+                "cluster there, or none."
+            )
         if len(placed) > 1:
             if None in placed:
                 raise InputError(

@@ -135,7 +135,7 @@ class Sizes:
     known: Registry
     nodes: Nodes | None
     _priced: "_Alike" = field(factory=lambda: _Alike())
-    _unbounded: PricedModels = field(factory=PricedModels)
+    _of_floors: PricedModels = field(factory=PricedModels)
     _real: Mapping[int, Floor] = field(factory=dict)
     _free: Mapping[int, Floor] = field(factory=dict)
 
@@ -247,7 +247,7 @@ class Sizes:
         network = (*inner[:-1], evolve(inner[-1], fanout=every))
         if free:
             network = tuple(evolve(each, bandwidth=FREE, latency=0.0, lines=(), link=None) for each in network)
-        instance = build_instance(self.problem, self.known, levels=network, priced=self._unbounded)
+        instance = build_instance(self.problem, self.known, levels=network, priced=self._of_floors)
         candidates = tuple(each for each in instance.candidates if each.width <= whole.size)
         below = prod(level.fanout for level in network[:-1])
         cluster = evolve(whole, levels=(*network[:-1], evolve(network[-1], fanout=whole.size // below)))

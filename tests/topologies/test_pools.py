@@ -132,6 +132,7 @@ def test_nodes_of_one_kind_are_a_cluster(tmp_path: Path) -> None:
         (NODES, SWITCHES + "SwitchName=more Switches=leaf0\n", "'leaf0' is below two others"),
         (NODES.replace("h[1-2] Gres=gpu:h100:8", "h1 Gres=gpu:h100:8\nNodeName=h2 Gres=gpu:h100:4"), SWITCHES,
          "hosts differ in accelerators"),
+        (NODES, "SwitchName=other Nodes=z[1-4]\n", "topology.conf beside the file has none of them"),
     ],
 )  # fmt: skip
 def test_what_slurm_does_not_say_is_told(text: str, switches: str | None, sentence: str, tmp_path: Path) -> None:
