@@ -97,7 +97,7 @@ def main(given: Sequence[str] | None = None) -> int:
     costs = chosen(known.cost_models(), None, "costs", "cost model")
     try:
         runs = read_runs(options.runs)
-        timed = [(path, run) for path, run in runs if (run.group or "runs") not in options.untimed]
+        timed = [line for line in runs if (line.measurement.group or "runs") not in options.untimed]
         taken, refused = priced(timed, known, tell)
     except InputError as error:
         print(error, file=sys.stderr)

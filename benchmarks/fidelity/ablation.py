@@ -13,6 +13,7 @@ from benchmarks.fidelity.runs import Told
 from benchmarks.fidelity.terms import WITHOUT, Plugin, Term, Without
 from nest.calibrate.devices import Evidence
 from nest.calibrate.generations import MeasuredRun, evidence, taken_apart
+from nest.calibrate.lines import Line
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry, registry
 
@@ -137,5 +138,5 @@ def changed(runs: Sequence[MeasuredRun], term: Term, costs: CostModel) -> tuple[
         if problem == each.run.problem:
             found.append(each)
         else:
-            found.extend(taken_apart([(Path(), evolve(each.run, problem=problem))], known))
+            found.extend(taken_apart([Line(Path(), 0, evolve(each.run, problem=problem))], known))
     return None if all(new is old for new, old in zip(found, runs, strict=True)) else tuple(found)

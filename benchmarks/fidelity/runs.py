@@ -6,33 +6,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nest.calibrate.generations import MeasuredRun, taken_apart
+from nest.calibrate.lines import Line, read_lines, run_lines
 from nest.errors import InputError
 from nest.hooks.registry import Registry
-from nest.spec.measurements import RunMeasurement, read_measurements
+from nest.spec.measurements import RunMeasurement
 
 Told = Callable[[str], None]
 """What is told of progress."""
 
 
-def read_runs(paths: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
-    """The runs with a step time among the measurements of files (docs/reference/measurements.md), each with its file.
+def read_runs(paths: Sequence[Path]) -> list[Line[RunMeasurement]]:
+    """The runs with a step time among the measurements of files (docs/reference/measurements.md).
 
     Raises:
         InputError: a file cannot be read, or holds no run.
     """
     found = []
     for path in paths:
-        runs = [each for each in read_measurements(path) if isinstance(each, RunMeasurement)]
-        runs = [each for each in runs if each.measured.batch_time is not None]
+        runs = [each for each in run_lines(read_lines([path])) if each.measurement.measured.batch_time is not None]
         if not runs:
             raise InputError(f"{path}: there are no runs in it.")
-        found += [(path, run) for run in runs]
+        found += runs
     return found
 
 
-def priced(
-    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, told: Told
-) -> tuple[list[MeasuredRun], Counter[str]]:
+def priced(runs: Sequence[Line[RunMeasurement]], known: Registry, told: Told) -> tuple[list[MeasuredRun], Counter[str]]:
     """The runs that can be priced, in their order, and how many cannot, by reason."""
     found: list[MeasuredRun] = []
     refused: Counter[str] = Counter()
@@ -46,5 +44,5 @@ def priced(
 
 
 def reason(message: str) -> str:
-    """The first clause of a refusal, without the run's name and with figures left out."""
-    return re.sub(r"\b\d+\b", "N", re.split(r"[;.] |\n", re.sub(r"^.*?, run \S+: ", "", message))[0])
+    """The first clause of a refusal, without the run's place and with figures left out."""
+    return re.sub(r"\b\d+\b", "N", re.split(r"[;.] |\n", re.sub(r"^.*?:\d+: ", "", message))[0])

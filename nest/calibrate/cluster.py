@@ -1,19 +1,26 @@
 """One's own runs on a cluster: how much longer all takes there than predicted, and how sure that is."""
 
-from collections.abc import Sequence
-from math import exp, hypot, log, sqrt
+from collections.abc import Iterator, Sequence
+from math import exp, expm1, hypot, log, sqrt
 from pathlib import Path
+from statistics import fmean
 
 from attrs import evolve, frozen
 
+from nest.calibrate.devices import NOISE
 from nest.calibrate.entries import listed
-from nest.calibrate.generations import Progress, place_of
-from nest.calibrate.memory import Verdict, evaluated, fit, read_runs, verdict
+from nest.calibrate.fit_doubts import doubt_better
+from nest.calibrate.generations import Progress
+from nest.calibrate.lines import Doubt, Line, doubt_contradictions, no_doubt, timed
+from nest.calibrate.memory import Verdict, evaluated, fit, memory_figures, read_runs, verdict
+from nest.calibrate.plausible import Figure, refuse_impossible
 from nest.catalogue import TimeSpread, time_spread
 from nest.errors import InputError
+from nest.formulate.model import executed_share
 from nest.formulate.stack import device_of
 from nest.hooks.registry import Registry
-from nest.spec import ClusterCalibration
+from nest.instance import EstimateError
+from nest.spec import ClusterCalibration, PlanDocument, Problem
 from nest.spec.measurements import RunMeasurement
 
 
@@ -34,24 +41,43 @@ class ComparedRun:
     verdict: Verdict
 
 
-def seen_runs(files: Sequence[Path], known: Registry, progress: Progress | None = None) -> list[ComparedRun]:
-    """The runs in files of JSON lines, each beside what is predicted of it.
+def seen_runs(
+    files: Sequence[Path], known: Registry, progress: Progress | None = None, doubt: Doubt = no_doubt
+) -> list[ComparedRun]:
+    """The runs in files of JSON lines, each beside what is predicted of it; `doubt` is told what is doubtful of them.
 
     Raises:
-        InputError: a file cannot be read, holds no runs of models, or a run cannot be priced.
+        InputError: a file cannot be read, holds no runs of models, a run cannot be priced, or takes a time or memory
+            that cannot be.
     """
-    runs = read_runs(files)
-    for index, (_, run) in enumerate(runs):
-        if run.problem.model is None:
-            raise InputError(f"{place_of(runs, index)}: the times of a profile are measured; give runs of models.")
-    bare = [(path, _uncalibrated(run)) for path, run in runs]
+    runs = read_runs(files, doubt)
+    for line in runs:
+        if line.measurement.problem.model is None:
+            raise InputError(f"{line.place}: the times of a profile are measured; give runs of models.")
+    doubt_contradictions(timed(runs), NOISE, doubt)
+    bare = [evolve(line, measurement=_uncalibrated(line.measurement)) for line in runs]
+    plans = list(evaluated(bare, known, progress))
+    refuse_impossible(
+        figure for line, each in zip(runs, plans, strict=True) for figure in _figures(line, *each[1:], known)
+    )
     result = []
-    for number, (run, problem, plan) in enumerate(evaluated(bare, known, progress), 1):
+    for number, (run, problem, plan) in enumerate(plans, 1):
         assert plan.batch_time is not None
         device = device_of(problem.cluster)
         name, generation = run.id or f"run {number}", "" if device is None else device.generation
         result.append(ComparedRun(name, generation, run.measured.batch_time, plan.batch_time, verdict(run, plan)))
     return result
+
+
+def _figures(line: Line[RunMeasurement], problem: Problem, plan: PlanDocument, known: Registry) -> Iterator[Figure]:
+    """What a run says, beside its `plan`, and what its FLOP take at the matrix peak."""
+    measured, predicted = line.measurement.measured, plan.batch_time
+    assert predicted is not None
+    yield from memory_figures(line, plan)
+    if measured.batch_time is not None:
+        least = predicted * plan.summary.get("model_flops_utilisation", 0.0) * executed_share(problem, known)
+        floor = "at the matrix peak of its devices"
+        yield Figure(line.place, "measured.batch_time", measured.batch_time, predicted, 0.0, least, floor, noise=NOISE)
 
 
 def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
@@ -99,8 +125,7 @@ def calibrated(
             f"the runs take {exp(center):.3g} times as long as predicted; no cluster differs by more than 10 times. "
             "Look at a problem with `nest evaluate`, and at the unit of its batch_time."
         )
-    measured = [each.verdict for each in seen if each.verdict.peak is not None or not each.verdict.ran]
-    memory = fit([each.verdict for each in seen]) if measured else None
+    memory = memory_of(seen)
     return ClusterCalibration(
         time=round(exp(center), 4),
         time_spread=round(spread, 4),
@@ -109,6 +134,26 @@ def calibrated(
         runs=len(seen),
         sources=sources,
     )
+
+
+def memory_of(seen: Sequence[ComparedRun]) -> EstimateError | None:
+    """What the runs tell of needed over estimated memory; None: they have no peaks, and none failed."""
+    if all(each.verdict.peak is None and each.verdict.ran for each in seen):
+        return None
+    return fit([each.verdict for each in seen])
+
+
+def doubt_level(seen: Sequence[ComparedRun], usual: TimeSpread | None, doubt: Doubt) -> None:
+    """Tell where the level of a cluster makes predictions no better: of each run, by the level the others tell."""
+    usual = usual or time_spread(seen[0].generation)
+    off = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
+    if not off:
+        doubt("No run has a batch_time: how much longer all takes is not determined, and left at 1.")
+    elif len(off) > 1:
+        others = [level([*off[:index], *off[index + 1 :]], usual)[0] for index in range(len(off))]
+        after = fmean(abs(expm1(center - each)) for center, each in zip(others, off, strict=True))
+        before = fmean(abs(expm1(-each)) for each in off)
+        doubt_better("the mean error of each run, by the level that the others tell,", before, after, doubt)
 
 
 def calibration_text(calibration: ClusterCalibration) -> str:

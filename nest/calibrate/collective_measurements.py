@@ -8,11 +8,12 @@ from typing import Any
 
 from attrs import evolve, field, frozen, validators
 
+from nest.calibrate.lines import Doubt, Line, check_once, doubt_contradictions, no_doubt, read_lines
 from nest.catalogue import link as link_entry
 from nest.errors import InputError
 from nest.instance.cluster import PHASES
 from nest.io import there_is
-from nest.spec import CollectiveMeasurement, read_measurements
+from nest.spec import CollectiveMeasurement
 
 LINKS = {"V100": "nvlink2", "A100": "nvlink3", "H100": "nvlink4", "H200": "nvlink4", "B200": "nvlink5"}
 """Link inside a machine by what the name of its devices contains (GB200 among them)."""
@@ -31,6 +32,9 @@ KINDS = {
 
 MILLISECOND, MICROSECOND = 1e-3, 1e-6
 
+NOISE = 0.05
+"""Relative error expected of a measurement: two tables of one machine and library differ by as much in the median."""
+
 TIMES = (-8, -4)
 """Where a row of nccl-tests has its times, out-of-place and in-place, each followed by two bandwidths and a count."""
 
@@ -47,6 +51,7 @@ class Measurement:
         seconds: of one call.
         links: of the catalogue, one for each level; the last is what the measurement tells something about.
         bandwidths: nominal bytes per second of each level; None: the link's own.
+        place: where it stands, for people.
     """
 
     table: str
@@ -56,6 +61,7 @@ class Measurement:
     seconds: float = field(validator=validators.gt(0))
     links: tuple[str, ...]
     bandwidths: tuple[float | None, ...]
+    place: str = field(default="", eq=False)
 
     @property
     def link(self) -> str:
@@ -63,25 +69,29 @@ class Measurement:
         return self.links[-1]
 
 
-def read_collectives(paths: Sequence[Path], link: str | None = None) -> list[Measurement]:
+def read_collectives(paths: Sequence[Path], link: str | None = None, doubt: Doubt = no_doubt) -> list[Measurement]:
     """The collectives in tables (`.parquet`), JSON lines (`.jsonl`) and outputs of nccl-tests (anything else).
 
     `link` is one of the catalogue, for measurements that do not say; in tables and outputs, in place of what they say.
+    `doubt` is told of contradictory and of repeated ones.
 
     Raises:
-        InputError: a file cannot be read or used, or none has a collective.
+        InputError: a file cannot be read or used, is given twice, or none has a collective.
     """
-    measurements = [each for path in paths for each in _read(path, link)]
+    check_once(paths)
+    lines = read_lines([path for path in paths if path.suffix == ".jsonl"], doubt)
+    measurements = [each for path in paths for each in _read(path, link, lines)]
     if not measurements:
         raise InputError(f"{', '.join(map(str, paths)):.200}: no measured collective in here.")
+    doubt_contradictions(((evolve(each, seconds=1.0), each.place, each.seconds) for each in measurements), NOISE, doubt)
     return _merged(measurements)
 
 
-def _read(path: Path, link: str | None) -> Iterator[Measurement]:
+def _read(path: Path, link: str | None, lines: Sequence[Line[Any]]) -> Iterator[Measurement]:
     if path.suffix == ".parquet":
         return _table(path, link)
     if path.suffix == ".jsonl":
-        return _lines(path, link)
+        return _lines([line for line in lines if line.path == path], link)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -113,7 +123,7 @@ def _table(path: Path, link: str | None = None) -> Iterator[Measurement]:
     missing = {"op_name", "nccl_dtype", "num_gpus", "message_size", "latency"} - set(rows[0] if rows else ())
     if missing:
         raise InputError(f"{path}: this is no table of collectives; it has no column {sorted(missing)[0]}.")
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         if row["op_name"] in KINDS and row["nccl_dtype"] in WIDTHS:
             inside = _known_link(_link_of(f"{row.get('device') or path.name}"), link, path)
             yield Measurement(
@@ -124,6 +134,7 @@ def _table(path: Path, link: str | None = None) -> Iterator[Measurement]:
                 row["latency"] * MILLISECOND,
                 (link or inside,),
                 (_nominal(inside),),
+                f"{path}, row {number}",
             )
 
 
@@ -170,12 +181,13 @@ def _output(path: Path, text: str, link: str | None = None) -> Iterator[Measurem
         shape = (len(ranks) // machines, machines)
         links = (_known_link(inside, None, path), _known_link(link, None, path, "between the machines"))
         nominal = (None, None)
-    for columns in map(str.split, text.splitlines()):
+    for number, columns in enumerate(map(str.split, text.splitlines()), 1):
         if len(columns) < 1 - min(TIMES) or (size := _number(columns[0])) is None:
             continue
         for at in TIMES:
             if (time := _number(columns[at])) is not None:
-                yield Measurement(path.name, kind, size, shape, time * MICROSECOND, links, nominal)
+                place = f"{path}:{number}"
+                yield Measurement(path.name, kind, size, shape, time * MICROSECOND, links, nominal, place)
 
 
 def _number(text: str) -> float | None:
@@ -198,14 +210,14 @@ def _nominal(link: str) -> float | None:
     return link_entry(link, "--link").bandwidth
 
 
-def _lines(path: Path, link: str | None = None) -> Iterator[Measurement]:
+def _lines(lines: Sequence[Line[Any]], link: str | None = None) -> Iterator[Measurement]:
     """The collectives in JSON lines (docs/reference/measurements.md); other measurements, and messages, are left out.
 
     `link` serves lines that name neither a link nor, on one machine, a device that is known.
     """
-    for row in read_measurements(path):
-        if isinstance(row, CollectiveMeasurement) and row.kind in PHASES:
-            yield _measurement(path, row, link)
+    for line in lines:
+        if isinstance(line.measurement, CollectiveMeasurement) and line.measurement.kind in PHASES:
+            yield evolve(_measurement(line.path, line.measurement, link), place=line.place)
 
 
 def _measurement(path: Path, row: CollectiveMeasurement, link: str | None) -> Measurement:

@@ -13,7 +13,7 @@ import numpy
 from attrs import asdict, evolve, frozen
 from numpy.typing import NDArray
 
-from nest.calibrate.robust_fit import Prior, robust_fit
+from nest.calibrate.robust_fit import UNTOLD, Prior, belief_left, robust_fit
 from nest.catalogue import Calibration
 from nest.instance import Array
 from nest.spec import Coefficients, DeviceSpec, Range, ranges
@@ -180,16 +180,36 @@ def fit(seen: Sequence[Evidence], chosen: Sequence[Mask]) -> list[dict[str, floa
     `chosen` are those of all measurements to fit to, by generation. Shapes `(measurements,)`.
     """
     every, places = _together(seen)
-    parts = [_residuals(*each) for each in zip(seen, chosen, strict=True)]
-
-    def residuals(logarithms: Array) -> Array:
-        return numpy.concatenate([part(logarithms[its]) for part, its in zip(parts, places, strict=True)])
-
+    residuals = _all_residuals(seen, chosen, places)
     fitted = robust_fit(residuals, expected(every), OUTLIER, NOISE, steps=STEPS, settled=LAST_GAIN)
     return [
         _values(evidence, fitted[its], DIGITS if taken.any() else None)
         for evidence, its, taken in zip(seen, places, chosen, strict=True)
     ]
+
+
+def untold(seen: Sequence[Evidence], fitted: Sequence[Mapping[str, float]]) -> list[list[str]]:
+    """Of each generation the unknowns, `fitted` to all that was measured, of which this tells next to nothing."""
+    every, places = _together(seen)
+    at = numpy.zeros(len(every))
+    for evidence, values, its in zip(seen, fitted, places, strict=True):
+        at[its] = numpy.log([values[each.name] for each in evidence.unknowns])
+    residuals = _all_residuals(seen, [numpy.ones(len(each.families), dtype=bool) for each in seen], places)
+    left = belief_left(residuals, at, expected(every), OUTLIER, NOISE) > UNTOLD
+    return [
+        [unknown.name for unknown, nothing in zip(evidence.unknowns, left[its].tolist(), strict=True) if nothing]
+        for evidence, its in zip(seen, places, strict=True)
+    ]
+
+
+def _all_residuals(
+    seen: Sequence[Evidence], chosen: Sequence[Mask], places: Sequence[NDArray[numpy.int64]]
+) -> Callable[[Array], Array]:
+    """Of the `chosen` measurements of all generations, for logarithms of all unknowns, which stand at `places`."""
+    parts = [_residuals(*each) for each in zip(seen, chosen, strict=True)]
+    return lambda logarithms: numpy.concatenate(
+        [part(logarithms[its]) for part, its in zip(parts, places, strict=True)]
+    )
 
 
 def _together(seen: Sequence[Evidence]) -> tuple[list[Unknown], list[NDArray[numpy.int64]]]:

@@ -8,6 +8,7 @@ import numpy
 from attrs import evolve, frozen
 
 from nest.calibrate.devices import (
+    NOISE,
     WIDE,
     Evidence,
     calibration,
@@ -18,8 +19,20 @@ from nest.calibrate.devices import (
     predicted_with,
     unknowns,
 )
+from nest.calibrate.generation_doubts import doubt_generations
+from nest.calibrate.lines import (
+    Doubt,
+    Line,
+    doubt_contradictions,
+    no_doubt,
+    operator_lines,
+    read_lines,
+    run_lines,
+    timed,
+)
 from nest.calibrate.operator_times import PRODUCT, OperatorTimes
-from nest.calibrate.runs import Runs
+from nest.calibrate.plausible import Figure, refuse_impossible
+from nest.calibrate.runs import Runs, at_peak
 from nest.catalogue import Calibration, calibrations, devices, precision, published_devices
 from nest.errors import InputError
 from nest.formulate.cluster import described
@@ -29,8 +42,8 @@ from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry
 from nest.instance import Array
-from nest.spec import DeviceSpec
-from nest.spec.measurements import OperatorMeasurement, RunMeasurement, read_measurements
+from nest.spec import DeviceSpec, ranges
+from nest.spec.measurements import OperatorMeasurement, RunMeasurement
 
 Progress = Callable[[str, float], None]
 """Called with what is being done, and the share that is done."""
@@ -80,11 +93,12 @@ class ErrorRow:
 
 @frozen
 class MeasuredRun:
-    """One measured run, taken apart, and its device without a calibration."""
+    """One measured run, taken apart, its device without a calibration, and the place of its line."""
 
     run: RunMeasurement
     breakdown: CostBreakdown
     device: DeviceSpec
+    place: str
 
 
 def calibrate_devices(
@@ -95,6 +109,7 @@ def calibrate_devices(
     progress: Progress | None = None,
     prior: str = CATALOGUE,
     without: Collection[str] = (),
+    doubt: Doubt = no_doubt,
 ) -> list[Calibrated]:
     """Every generation of which the files hold runs or operators, calibrated; by name.
 
@@ -107,24 +122,23 @@ def calibrate_devices(
         progress: called at each step.
         prior: what the fit begins at, and stays at where nothing is measured: `catalogue` or `published`.
         without: groups whose runs are left out.
+        doubt: called with what is doubtful about measurements and fits.
 
     Raises:
         InputError: a file cannot be read, a group to leave out is in none, a run cannot be priced, operators come
-            without their device, or there is nothing to fit to.
+            without their device, something takes a time that cannot be, or there is nothing to fit to.
     """
-    lines = [(path, line) for path in files for line in read_measurements(path)]
-    runs = [
-        (path, line)
-        for path, line in lines
-        if isinstance(line, RunMeasurement) and line.measured.batch_time is not None
-    ]
-    _check_groups(without, {line.group for _, line in runs})
-    runs = [(path, line) for path, line in runs if line.group not in without]
-    operators = [line for _, line in lines if isinstance(line, OperatorMeasurement)]
+    lines = read_lines(files, doubt)
+    runs = [line for line in run_lines(lines) if line.measurement.measured.batch_time is not None]
+    _check_groups(without, {line.measurement.group for line in runs})
+    runs = [line for line in runs if line.measurement.group not in without]
+    timed_operators = operator_lines(lines)
+    operators = [line.measurement for line in timed_operators]
     if operators and device is None:
         raise InputError("--device is missing: say which device of the catalogue the operators were measured on.")
     if not runs and not operators:
         raise InputError(f"{files[0]}: there are neither runs nor operators to fit to.")
+    doubt_contradictions(timed([*runs, *timed_operators]), NOISE, doubt)
     sources = list(taken_apart(runs, known, progress))
     costs = chosen(known.cost_models(), None, "costs", "cost model")
     home = None if device is None else _uncalibrated(described(device, None, "--device"))
@@ -136,8 +150,16 @@ def calibrate_devices(
     if home is not None and operators:
         generations.setdefault(generation(home), [])
     starts = {name: calibrations().get(name) if prior == CATALOGUE else None for name in sorted(generations)}
-    own = {name: operators if home is not None and generation(home) == name else [] for name in starts}
-    seen = [evidence(generations[name], costs, own[name], home, start) for name, start in starts.items()]
+    own = {name: timed_operators if home is not None and generation(home) == name else [] for name in starts}
+    seen = [
+        evidence(generations[name], costs, [line.measurement for line in own[name]], home, start)
+        for name, start in starts.items()
+    ]
+    refuse_impossible(
+        figure
+        for name, measured in zip(starts, seen, strict=True)
+        for figure in _figures(measured, _before(measured, starts[name]), generations[name], own[name], costs, home)
+    )
     if progress is not None:
         progress(f"fitting {', '.join(starts)}", 0.0)
     values = fit(seen, [numpy.ones(len(each.families), dtype=bool) for each in seen])
@@ -145,34 +167,31 @@ def calibrate_devices(
         progress("fitting to other families", 1.0 / (1 + folds))
     validated = cross_validated(seen, folds)
     fitted_to = _names(files, without)
-    return [
+    found = [
         _calibrated(name, _groups(generations[name], own[name]), fitted_to, starts[name], measured, fitted, others)
         for name, measured, fitted, others in zip(starts, seen, values, validated, strict=True)
     ]
+    doubt_generations(found, seen, values, doubt)
+    return found
 
 
 def taken_apart(
-    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, progress: Progress | None = None
+    runs: Sequence[Line[RunMeasurement]], known: Registry, progress: Progress | None = None
 ) -> Iterator[MeasuredRun]:
-    """The runs, each with the file that holds it, with what their plans are made of, one after the other.
+    """The runs with what their plans are made of, one after the other.
 
     Raises:
         InputError: a run cannot be priced.
     """
-    for index, (path, run) in enumerate(runs):
+    for index, line in enumerate(runs):
         if progress is not None:
             progress("reading runs", index / len(runs))
+        run = line.measurement
         try:
-            parts = breakdown(self_contained(run.problem, path.parent, known), known)
+            parts = breakdown(self_contained(run.problem, line.path.parent, known), known)
         except InputError as error:
-            raise InputError(f"{place_of(runs, index)}: {error}") from None
-        yield MeasuredRun(run, parts, _uncalibrated(parts.pricing.device))
-
-
-def place_of(runs: Sequence[tuple[Path, RunMeasurement]], index: int) -> str:
-    """Where one of `runs` is written, for errors: its file, and its name or its number among the runs of the file."""
-    path, run = runs[index]
-    return f"{path}, run {run.id or sum(other == path for other, _ in runs[: index + 1])}"
+            raise InputError(f"{line.place}: {error}") from None
+        yield MeasuredRun(run, parts, _uncalibrated(parts.pricing.device), line.place)
 
 
 def generation(device: DeviceSpec) -> str:
@@ -265,16 +284,45 @@ def _calibrated(
         groups=groups,
         families=seen.families,
         measured=seen.seconds,
-        before=seen.predict(seen.devices) if begun is None else predicted_with(seen, begun),
+        before=_before(seen, begun),
         after=predicted(seen, values),
         validated=validated,
     )
     return evolve(calibrated, calibration=evolve(calibrated.calibration, sources=(_source(calibrated, files, begun),)))
 
 
-def _groups(sources: Sequence[MeasuredRun], operators: Sequence[OperatorMeasurement]) -> tuple[str, ...]:
+def _before(seen: Evidence, begun: Calibration | None) -> Array:
+    """Seconds predicted with what the fit begins at. Shape `(measurements,)`."""
+    return seen.predict(seen.devices) if begun is None else predicted_with(seen, begun)
+
+
+def _groups(sources: Sequence[MeasuredRun], operators: Sequence[Line[OperatorMeasurement]]) -> tuple[str, ...]:
     """The groups of runs and operators, as tables name them."""
-    return (*(source.run.group or "runs" for source in sources), *(each.kind for each in operators))
+    return (*(source.run.group or "runs" for source in sources), *(each.measurement.kind for each in operators))
+
+
+def _figures(
+    seen: Evidence,
+    before: Array,
+    sources: Sequence[MeasuredRun],
+    operators: Sequence[Line[OperatorMeasurement]],
+    costs: CostModel,
+    home: DeviceSpec | None,
+) -> Iterator[Figure]:
+    """The times of runs and operators beside those predicted `before`, and those at the peak of their devices."""
+    keys = [(source.place, "measured.batch_time", source.device.name) for source in sources]
+    least = [at_peak(source.breakdown) for source in sources]
+    if home is not None and operators:
+        keys += [(line.place, "seconds", home.name) for line in operators]
+        times = OperatorTimes([line.measurement for line in operators], home.name, costs)
+        least += times.at_peak(home).tolist()
+    # A short kernel takes as long as the host needs to start it; of that alone published figures say nothing.
+    host = ranges()["host_launch"]
+    for (place, key, name), seconds, usual, fastest in zip(
+        keys, seen.seconds.tolist(), before.tolist(), least, strict=True
+    ):
+        floor, beside = f"at the matrix peak of {name}", host.high if key == "seconds" else 0.0
+        yield Figure(place, key, seconds, usual or host.prior, beside, fastest, floor, noise=NOISE)
 
 
 def _family(source: MeasuredRun) -> str:

@@ -3,27 +3,29 @@
 Without a better prior, fits begin at the constants NCCL plans with.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 
 import numpy
 from attrs import evolve, frozen
 
-from nest.calibrate.collective_measurements import Measurement
+from nest.calibrate.collective_measurements import NOISE, Measurement
 from nest.calibrate.entries import FITTED
-from nest.calibrate.robust_fit import Prior, robust_fit
+from nest.calibrate.fit_doubts import Fitted, at_bounds, doubt_better, doubt_coefficients
+from nest.calibrate.lines import Doubt, no_doubt
+from nest.calibrate.nccl import planned_lines
+from nest.calibrate.plausible import Figure, refuse_impossible
+from nest.calibrate.robust_fit import UNTOLD, Prior, belief_left, robust_fit
 from nest.catalogue import Link, network_levels
 from nest.catalogue import link as entry
 from nest.catalogue.entries import LinkLine
 from nest.instance import Array, CollectiveModel, Level
 from nest.spec import LevelSpec
-from nest.units import BytesPerSecond
+from nest.units import BytesPerSecond, format_decimal, listed
 
 CATALOGUE, NCCL = "catalogue", "nccl"
 """What a fit begins at: the catalogue's lines of the link, or the constants NCCL plans with."""
 
-
-NOISE = 0.05
-"""Relative error expected of a measurement: two tables of one machine and library differ by as much in the median."""
 
 OUTLIER = 0.1
 """Relative error beyond which a measurement counts less and less."""
@@ -77,6 +79,7 @@ def calibrate_links(
     model: CollectiveModel,
     prior: str = CATALOGUE,
     progress: Callable[[str, float], None] | None = None,
+    doubt: Doubt = no_doubt,
 ) -> list[Calibrated]:
     """Each link that measurements tell of, the outermost of each, fitted to them, by name.
 
@@ -86,9 +89,10 @@ def calibrate_links(
         prior: `catalogue` or `nccl`: what each fit begins at and stays near where nothing is measured. A link without
             lines in the catalogue begins at NCCL's constants in any case.
         progress: called with what is being done, and which share of the measurements is fitted.
+        doubt: called with what is doubtful about fits.
 
     Raises:
-        InputError: a link is unknown, or a level has no bandwidth.
+        InputError: a link is unknown, a level has no bandwidth, or a collective takes a time that cannot be.
     """
     by_link: dict[str, list[Measurement]] = {}
     for each in measurements:
@@ -101,18 +105,31 @@ def calibrate_links(
             progress(doing, (done + share * len(by_link[name])) / len(measurements))
 
     for name in sorted(by_link):
-        calibrated.append(_calibrated(name, by_link[name], model, prior, fitting))
+        calibrated.append(_calibrated(name, by_link[name], model, prior, fitting, doubt))
     return calibrated
 
 
 def _calibrated(
-    name: str, measured: list[Measurement], model: CollectiveModel, prior: str, progress: Callable[[str, float], None]
+    name: str,
+    measured: list[Measurement],
+    model: CollectiveModel,
+    prior: str,
+    progress: Callable[[str, float], None],
+    doubt: Doubt,
 ) -> Calibrated:
     known = entry(name, measured[0].table)
     begun = known if prior == CATALOGUE and known.lines else evolve(known, lines=planned_lines(known))
     groups = grouped(measured, known)
-    fitted = fit_link(begun, groups, model, lambda doing, done: progress(doing, done / len(groups)))
+    refuse_impossible(figure for group in groups for figure in group.figures(known, model))
+    untold: list[str] = []
+    bound: list[str] = []
+    fitted = fit_link(
+        begun, groups, model, lambda doing, done: progress(doing, done / len(groups)), untold.append, bound.append
+    )
     before, after = errors(measured, known, model), errors(measured, fitted, model)
+    every = ALL, ALL, ALL
+    doubt_better(f"{name}: the error in the median", before[every].median, after[every].median, doubt)
+    doubt_coefficients(name, bound, untold, doubt)
     sources = tuple(source for source in known.sources if not source.startswith(FITTED))
     return Calibrated(evolve(fitted, sources=(*sources, _source(measured, after, prior))), before, after)
 
@@ -128,59 +145,6 @@ def _source(measured: Sequence[Measurement], after: Mapping[tuple[str, str, str]
     )
 
 
-GATHERS = ("all_gather", "reduce_scatter")
-
-BASE = {"LL": 3.6e-6, "LL128": 10.0e-6, "Simple": 8.4e-6}
-"""Seconds of a call by protocol (NVIDIA/nccl@01afd20 src/graph/tuning.cc, `baseLat` of the ring)."""
-
-STEP = {
-    "nvlink": {"LL": 0.47e-6, "LL128": 1.9e-6, "Simple": 3.4e-6},
-    "pcie": {"LL": 1.0e-6, "LL128": 2.5e-6, "Simple": 5.7e-6},
-    "network": {"LL": 2.7e-6, "LL128": 4.0e-6, "Simple": 9.6e-6},
-}
-"""Seconds of a ring's step by kind of link and protocol (the same file, `hwLat` of the ring)."""
-
-SHARE = {"LL": 1 / 3, "LL128": 0.92, "Simple": 1.0}
-"""Share of a ring's bandwidth that a protocol reaches: its flags take the rest (the same file)."""
-
-MESSAGES = {"LL": "LL", "Simple, few channels": "LL128", "Simple": "Simple"}
-"""Ways in which NCCL sends messages, of which it makes its all-to-all, and the ring's protocol whose constants they are
-believed to have. Large messages get more channels (NVIDIA/nccl src/enqueue.cc)."""
-
-SWITCH_BASE = 23e-6
-"""Seconds of an all-reduce in the switch (`hwLat` of NVLS in the same file of NCCL 2.18 and later)."""
-
-SWITCH_MEMBERS = 5
-"""Fewest devices for which NCCL reduces in the switch: measured on H200 with NCCL_ALGO left open
-(stas00/ml-engineering@744d01e network/README.md, NVLink SHARP)."""
-
-REDUCING = ("nvlink4",)
-"""Links whose switches NCCL lets reduce: since the third NVSwitch (NVIDIA H100 Tensor Core GPU Architecture, 2022).
-Those of NVLink 5 could, but up to 4 GiB NCCL stays with rings there: 741 GB/s on 8 B200, more only beyond
-(stas00/ml-engineering@744d01e network/README.md)."""
-
-
-def planned_lines(link: Link) -> tuple[LinkLine, ...]:
-    """The protocols NCCL has for rings, for messages and for switches on `link`, with the constants it plans with.
-
-    The widest reaches the link's efficiency. A member's own share costs half of one received on links that devices
-    drive themselves, and nothing where a network card does; there all rings are believed alike, since few are measured.
-    """
-    kind = next((name for name in STEP if link.name.startswith(name)), "network")
-    own = 0.0 if kind == "network" else 0.5
-    rings = [(*GATHERS, "all_reduce")] if kind == "network" else [GATHERS, ("all_reduce",)]
-    uses = [(kinds, name, name) for kinds in rings for name in BASE]
-    uses += [(("all_to_all",), name, like) for name, like in MESSAGES.items()]
-    lines = [
-        LinkLine(name, kinds, BASE[like], STEP[kind][like], SHARE[like] * link.efficiency, own)
-        for kinds, name, like in uses
-    ]
-    if link.name in REDUCING:
-        step = STEP[kind]["LL"]
-        lines.append(LinkLine("NVLS", ("all_reduce",), SWITCH_BASE, step, link.efficiency, 0.0, True, SWITCH_MEMBERS))
-    return tuple(lines)
-
-
 @frozen(eq=False)
 class Group:
     """Measurements that differ in bytes and seconds only.
@@ -190,6 +154,7 @@ class Group:
         shape: members per group of each level, innermost first.
         levels: the network, innermost first.
         nominal: bytes per second of the outermost level before protocols take their share.
+        places: of each measurement, for people.
     """
 
     kind: str
@@ -198,6 +163,20 @@ class Group:
     nominal: float
     bytes: Array
     seconds: Array
+    places: tuple[str, ...] = ()
+
+    def figures(self, link: Link, model: CollectiveModel) -> Iterator[Figure]:
+        """The times beside those that `model` predicts, and those that the nominal bandwidth takes at the least.
+
+        Of a buffer, `(m - 1)/m` of what a device of each of the `m` groups has goes over the outermost link, whatever
+        the algorithm.
+        """
+        inside = 1 if self.kind == "all_to_all" else prod(self.shape[:-1])
+        least = (self.shape[-1] - 1) / self.shape[-1] * self.bytes / inside / self.nominal
+        usual, floor = self.predicted(link, model), f"at the {format_decimal(self.nominal, 'B/s')} of {link.name}"
+        columns = (self.places, self.seconds.tolist(), usual.tolist(), least.tolist())
+        for place, seconds, expected, fastest in zip(*columns, strict=True):
+            yield Figure(place, "its time", seconds, expected, 0.0, fastest, floor, noise=NOISE)
 
     def predicted(self, link: Link, model: CollectiveModel) -> Array:
         """Seconds by `model`, the outermost level made of `link`."""
@@ -235,18 +214,24 @@ def _group(link: Link, rows: Sequence[Measurement]) -> Group:
     levels = network_levels(written, first.table)
     nominal = first.bandwidths[-1] or link.bandwidth or levels[-1].bandwidth / link.efficiency
     sizes, seconds = (numpy.array(each) for each in zip(*((row.bytes, row.seconds) for row in rows), strict=True))
-    return Group(first.kind, first.shape, levels, nominal, sizes, seconds)
+    return Group(first.kind, first.shape, levels, nominal, sizes, seconds, tuple(row.place for row in rows))
 
 
 def fit_link(
-    link: Link, groups: Sequence[Group], model: CollectiveModel, progress: Callable[[str, int], None] | None = None
+    link: Link,
+    groups: Sequence[Group],
+    model: CollectiveModel,
+    progress: Callable[[str, int], None] | None = None,
+    untold: Callable[[str], None] = no_doubt,
+    bound: Callable[[str], None] = no_doubt,
 ) -> Link:
     """`link` with the lines under which `model` comes closest to the measurements.
 
     The link's lines are where the fit begins and what it stays at where nothing is measured: each coefficient is
     believed to a factor of e, each measurement to 5 %, and those off by more than 10 % count less (soft L1). Lines of
     different kinds share no coefficient, so each kind is fitted on its own. `progress` is called with what is fitted
-    next, and how many groups are fitted.
+    next, and how many groups are fitted, `untold` with coefficients that nothing tells of, `bound` with those at
+    bounds.
     """
     fitted, done = dict(enumerate(link.lines)), 0
     for kinds in dict.fromkeys(line.kinds for line in link.lines):
@@ -256,11 +241,20 @@ def fit_link(
             if progress is not None:
                 progress(f"fitting {', '.join(kinds)} of {link.name}", done)
             done += len(relevant)
-            fitted.update(zip(chosen, _fit_kinds(link, chosen, relevant, model), strict=True))
+            fitted.update(zip(chosen, _fit_kinds(link, chosen, relevant, model, untold, bound), strict=True))
+        else:
+            untold(f"all of {listed(kinds)}")
     return evolve(link, lines=tuple(fitted.values()))
 
 
-def _fit_kinds(link: Link, chosen: list[int], groups: Sequence[Group], model: CollectiveModel) -> list[LinkLine]:
+def _fit_kinds(
+    link: Link,
+    chosen: list[int],
+    groups: Sequence[Group],
+    model: CollectiveModel,
+    untold: Callable[[str], None],
+    bound: Callable[[str], None],
+) -> list[LinkLine]:
     """The chosen lines of `link`, which serve the same kinds, fitted."""
     lines = [link.lines[index] for index in chosen]
     measured = numpy.concatenate([group.seconds for group in groups])
@@ -272,7 +266,31 @@ def _fit_kinds(link: Link, chosen: list[int], groups: Sequence[Group], model: Co
         off: Array = numpy.log(seconds / measured)
         return off
 
-    return [_rounded(line) for line in _lines(lines, robust_fit(residuals, _prior(lines), OUTLIER, NOISE, STARTS))]
+    prior = _prior(lines)
+    found = robust_fit(residuals, prior, OUTLIER, NOISE, STARTS)
+    _tell_coefficients(lines, found, prior, belief_left(residuals, found, prior, OUTLIER, NOISE), untold, bound)
+    return [_rounded(line) for line in _lines(lines, found)]
+
+
+def _tell_coefficients(
+    lines: Sequence[LinkLine],
+    found: Array,
+    prior: Prior,
+    left: Array,
+    untold: Callable[[str], None],
+    bound: Callable[[str], None],
+) -> None:
+    """Tell which coefficients of `lines` nothing tells of, and which are at bounds; `left` is of `belief_left`."""
+    names = [f"{key} of {line.protocol}" for line in lines for key in ("base", "step", "efficiency")]
+    columns = numpy.array([found, prior.center, prior.low, prior.high])
+    columns[:, :-1] = numpy.exp(columns[:, :-1])
+    rows = [Fitted(name, *row) for name, row in zip([*names, "own share"], columns.T.tolist(), strict=True)]
+    nothing = (left > UNTOLD).tolist()
+    unseen = [row.name for row, none in zip(rows, nothing, strict=True) if none]
+    seen = at_bounds(row for row, none in zip(rows, nothing, strict=True) if not none)
+    for told, tell in ((unseen, untold), (seen, bound)):
+        if told:
+            tell(f"{listed(told)} in {listed(lines[0].kinds)}")
 
 
 def _prior(lines: Sequence[LinkLine]) -> Prior:

@@ -11,14 +11,16 @@ from attrs import frozen
 
 from nest import api
 from nest.calibrate.entries import listed
-from nest.calibrate.generations import Progress, place_of
+from nest.calibrate.generations import Progress
+from nest.calibrate.lines import Doubt, Line, no_doubt, read_lines, run_lines
+from nest.calibrate.plausible import MEMORY, Figure, refuse_impossible
 from nest.catalogue import estimate_error
 from nest.errors import InputError
 from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
 from nest.spec import PlanDocument, Problem
-from nest.spec.measurements import RunMeasurement, read_measurements
+from nest.spec.measurements import RunMeasurement
 from nest.units import Bytes
 
 USUAL = EstimateError(median=1.0, spread=0.2)
@@ -38,6 +40,9 @@ less than estimated: at even odds the estimate itself must fit."""
 UNSEEN = {"reserved": ("framework",), "allocated": ("framework", "fragmentation")}
 """Parts of what a stage needs that peaks of PyTorch's allocator leave out. It knows nothing of driver and libraries;
 tensors alone are without what lies between them, too (PyTorch, CUDA semantics: memory management)."""
+
+GIB_FOR_GB = 2**30 / 1e9
+"""A device of 80 GB by its name may have 80 GiB."""
 
 _KIND = re.compile(r"(?:^|max_memory_)(reserved|allocated)\b")
 
@@ -69,40 +74,66 @@ class Verdict:
         return max(fits if self.ran else 1 - fits, LEAST_LIKELIHOOD)
 
 
-def verdicts(files: Sequence[Path], known: Registry, progress: Progress | None = None) -> list[Verdict]:
-    """What is estimated for the runs in files of JSON lines, and what was seen of them; errors as of `evaluated`."""
-    return [verdict(run, plan) for run, _, plan in evaluated(read_runs(files), known, progress)]
+def verdicts(
+    files: Sequence[Path], known: Registry, progress: Progress | None = None, doubt: Doubt = no_doubt
+) -> list[Verdict]:
+    """What is estimated for the runs in files of JSON lines, and what was seen of them.
+
+    Raises:
+        InputError: as of `evaluated`; a run takes no memory that it could have.
+    """
+    runs = read_runs(files, doubt)
+    plans = list(evaluated(runs, known, progress))
+    refuse_impossible(
+        figure for line, (_, _, plan) in zip(runs, plans, strict=True) for figure in memory_figures(line, plan)
+    )
+    return [verdict(run, plan) for run, _, plan in plans]
 
 
-def read_runs(files: Sequence[Path]) -> list[tuple[Path, RunMeasurement]]:
-    """The runs in files of JSON lines, each with its file.
+def read_runs(files: Sequence[Path], doubt: Doubt = no_doubt) -> list[Line[RunMeasurement]]:
+    """The runs in files of JSON lines.
 
     Raises:
         InputError: a file cannot be read, or there are no runs in them.
     """
-    runs = [(path, line) for path in files for line in read_measurements(path) if isinstance(line, RunMeasurement)]
+    runs = run_lines(read_lines(files, doubt))
     if not runs:
         raise InputError(f"{files[0]}: there are no runs to fit to.")
     return runs
 
 
+def memory_figures(line: Line[RunMeasurement], plan: PlanDocument) -> Iterator[Figure]:
+    """What a run says of memory, beside what its `plan` needs and a device has."""
+    peak = line.measurement.measured.peak_memory
+    if peak is not None:
+        yield Figure(
+            line.place,
+            "measured.peak_memory",
+            peak,
+            max(stage.memory for stage in plan.stages),
+            most=float(plan.summary["memory_capacity"]) * GIB_FOR_GB,
+            ceiling="on the device",
+            quantity=MEMORY,
+        )
+
+
 def evaluated(
-    runs: Sequence[tuple[Path, RunMeasurement]], known: Registry, progress: Progress | None = None
+    runs: Sequence[Line[RunMeasurement]], known: Registry, progress: Progress | None = None
 ) -> Iterator[tuple[RunMeasurement, Problem, PlanDocument]]:
     """Each run with its problem, files read into it, and its plan as `nest evaluate` prices it.
 
     Raises:
         InputError: a run cannot be priced; the text names its place.
     """
-    for index, (path, run) in enumerate(runs):
+    for index, line in enumerate(runs):
         if progress is not None:
             progress("reading runs", index / len(runs))
         try:
-            whole = self_contained(run.problem, path.parent, known)
+            whole = self_contained(line.measurement.problem, line.path.parent, known)
             plan = api.evaluate(whole, plugins=known)
         except InputError as error:
-            raise InputError(f"{place_of(runs, index)}: {error}") from None
-        yield run, whole, plan
+            raise InputError(f"{line.place}: {error}") from None
+        yield line.measurement, whole, plan
 
 
 def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:
@@ -125,16 +156,20 @@ def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> Estimate
     catalogue's where it is left out, and stays near it where little was seen.
     """
     seen, begun = list(seen), begun or estimate_error()
-    counts = Counter(each.group for each in seen)
     start = log(begun.median), log(begun.spread)
 
     def cost(at: tuple[float, float]) -> float:
-        error = EstimateError(exp(at[0]), exp(at[1]))
         away = ((at[0] - start[0]) / MEDIAN_SPREAD) ** 2 / 2 + ((at[1] - start[1]) / SPREAD_SPREAD) ** 2 / 2
-        return away - sum(log(each.likelihood(error)) / counts[each.group] for each in seen)
+        return away + surprise(seen, EstimateError(exp(at[0]), exp(at[1])))
 
     best = _least(cost, start)
     return EstimateError(exp(best[0]), exp(best[1]))
+
+
+def surprise(seen: Sequence[Verdict], error: EstimateError) -> float:
+    """The negative logarithm of the likelihood of what was seen with an error, every source counting alike."""
+    counts = Counter(each.group for each in seen)
+    return -sum(log(each.likelihood(error)) / counts[each.group] for each in seen)
 
 
 def _least(cost: Callable[[tuple[float, float]], float], start: tuple[float, float]) -> tuple[float, float]:

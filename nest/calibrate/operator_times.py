@@ -6,6 +6,7 @@ import numpy
 from attrs import evolve
 
 from nest.errors import InputError
+from nest.formulate.model import matrix_peak
 from nest.graph import Operator, Parameter, Tensor
 from nest.hooks.protocols import CostModel, OperatorCost
 from nest.instance import Array
@@ -40,6 +41,15 @@ class OperatorTimes:
         return numpy.array(
             [_seconds(each, self._costs.price(operator, device, training)) for each, operator, training in self._rows]
         )
+
+    def at_peak(self, device: DeviceSpec) -> Array:
+        """Least seconds of each: its FLOP at the peak of `device`, 0 of what has none. Shape `(measurements,)`."""
+        return numpy.array([_at_peak(*row, device) for row in self._rows])
+
+
+def _at_peak(measured: OperatorMeasurement, operator: Operator, training: Training, device: DeviceSpec) -> float:
+    flops = operator.backward_flops if measured.direction == "backward" else operator.flops
+    return flops / matrix_peak(device, training.precision) if flops else 0.0
 
 
 def _seconds(measured: OperatorMeasurement, cost: OperatorCost) -> float:

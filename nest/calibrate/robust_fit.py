@@ -20,6 +20,11 @@ LEAST_DAMPING = 1e-12
 """Damping below which steps are those of Gauss and Newton, and share of it that coefficients without curvature get."""
 
 
+UNTOLD = 0.9
+"""Share of the variance believed before measuring beyond which what is left of it says that measurements do not
+determine a coefficient: they took a twentieth off its standard deviation at most."""
+
+
 @frozen(eq=False)
 class Prior:
     """What is believed of the coefficients before any measurement, and what they can be, from `low` to `high`.
@@ -103,6 +108,17 @@ def objective(residuals: Array, at: Array, prior: Prior, scale: float, noise: fl
     """What `robust_fit` minimises, `residuals` being the residuals of the coefficients `at`."""
     loss = 2.0 * scale**2 * (numpy.sqrt(1.0 + (residuals / scale) ** 2) - 1.0)
     return float(loss.sum() / noise**2 + (((at - prior.center) / prior.spread) ** 2).sum())
+
+
+def belief_left(residuals: Callable[[Array], Array], at: Array, prior: Prior, scale: float, noise: float) -> Array:
+    """Of each coefficient of a fit that ended `at`, the share of the variance believed that measurements leave.
+
+    The variance is that of the normal distribution with the curvature of what `robust_fit` minimises (Laplace's
+    approximation: MacKay, Information Theory, Inference, and Learning Algorithms, chapter 27); 1 where nothing tells of
+    a coefficient. Arguments as there.
+    """
+    _, curvature = _normal_equations(residuals, residuals(at), at, prior, scale, noise)
+    return numpy.asarray(numpy.diag(numpy.linalg.inv(curvature)) / prior.spread**2)
 
 
 def _normal_equations(

@@ -12,6 +12,7 @@ from attrs import astuple, evolve, frozen
 from numpy.typing import NDArray
 
 from nest.formulate.cost_breakdown import CostBreakdown
+from nest.formulate.model import matrix_peak
 from nest.formulate.operator_costs import Direction, PricedOperator, computing_weight_gradients
 from nest.formulate.stack import data_parallel_exposure
 from nest.graph import Operator
@@ -276,6 +277,14 @@ class Runs:
         largest = numpy.zeros(len(self.breakdowns))
         numpy.maximum.at(largest, self._run_of_stage, stages)
         return largest
+
+
+def at_peak(breakdown: CostBreakdown) -> float:
+    """Seconds of a step at the least: all FLOP of the busiest stage at the matrix peak, and nothing else."""
+    peak = matrix_peak(breakdown.pricing.device, breakdown.problem.training.precision)
+    flops = [sum(row.operator.flops + row.operator.backward_flops for row in layer.rows) for layer in breakdown.layers]
+    busiest = max(sum(count * flops[layer] for layer, count in stage.items()) for stage in breakdown.stages)
+    return evaluate(breakdown.instance, breakdown.solution).micro_batches * busiest / peak
 
 
 def _exposing(breakdown: CostBreakdown, share: float) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nest.cli.options import JSON
-from nest.cli.output import show_paragraph, show_table, to_json
+from nest.cli.output import show_paragraph, show_table, to_json, warn
 from nest.cli.progress import share_line
 from nest.errors import InputError
 from nest.hooks.registry import registry
@@ -54,10 +54,13 @@ def collectives(
     _check_prior(prior, CATALOGUE, NCCL)
     _check_folder(output)
     model = next(iter(registry().collective_models().values()))
+    doubts: list[str] = []
     with share_line() as tell:
-        links = calibrate_links(read_collectives(files, link), model, prior, progress=tell)
+        measured = read_collectives(files, link, doubts.append)
+        links = calibrate_links(measured, model, prior, tell, doubts.append)
+    _warn(doubts)
     if as_json:
-        typer.echo(to_json({"links": {each.link.name: _plain(each) for each in links}}))
+        typer.echo(to_json({"links": {each.link.name: _plain(each) for each in links}, "warnings": doubts}))
     for each in links:
         if not as_json:
             show_paragraph(f"{each.link.name}: median and 90th percentile of relative errors")
@@ -72,6 +75,12 @@ def collectives(
 def _check_prior(prior: str, *known: str) -> None:
     if prior not in known:
         raise InputError(f"--prior must be {' or '.join(known)}, is {prior!r:.40}.")
+
+
+def _warn(doubts: list[str]) -> None:
+    """Print what is doubtful."""
+    for each in doubts:
+        warn(each)
 
 
 def _check_folder(output: Path | None) -> None:
@@ -134,12 +143,14 @@ def devices(
 
     _check_folder(output)
     _check_prior(prior, CATALOGUE, PUBLISHED)
+    doubts: list[str] = []
     with share_line() as tell:
-        result = calibrate_devices(files, registry(), device, folds, tell, prior, without)
+        result = calibrate_devices(files, registry(), device, folds, tell, prior, without, doubts.append)
+    _warn(doubts)
     rows = error_rows(result)
     if as_json:
         fits = [{"devices": [one.name for one in each.devices], **unstructure(each.calibration)} for each in result]
-        typer.echo(to_json({"calibrations": fits, "errors": [_row(row) for row in rows]}))
+        typer.echo(to_json({"calibrations": fits, "errors": [_row(row) for row in rows], "warnings": doubts}))
     else:
         typer.echo("absolute relative errors: mean, median")
         header = ("group", "count", "before", "fitted", "cross-validated")
@@ -199,20 +210,24 @@ def memory(
     from attrs import asdict
 
     from nest.calibrate.memory import USUAL, error_text, fit, left_out, shares, verdicts
+    from nest.calibrate.memory_doubts import doubt_memory
     from nest.formulate.cluster import RISK
     from nest.io import write_text
 
     risk = RISK if risk is None else risk
     _check_prior(prior, "catalogue", "none")
+    doubts: list[str] = []
     with share_line() as tell:
-        seen = verdicts(files, registry(), tell)
+        seen = verdicts(files, registry(), tell, doubts.append)
     begun = USUAL if prior == "none" else None
     figures, others = fit(seen, begun), left_out(seen, begun)
+    doubt_memory(seen, figures, others, begun, doubts.append)
+    _warn(doubts)
     fitted, validated = shares(seen, risk, lambda _: figures), shares(seen, risk, others.__getitem__)
     margin = figures.factor(risk) - 1
     if as_json:
         rows = {"fitted": [asdict(each) for each in fitted], "without_the_source": [asdict(each) for each in validated]}
-        typer.echo(to_json({"error": asdict(figures), "risk": risk, "margin": margin, **rows}))
+        typer.echo(to_json({"error": asdict(figures), "risk": risk, "margin": margin, **rows, "warnings": doubts}))
     else:
         _show_memory(fitted, validated)
         show_paragraph(
@@ -262,15 +277,22 @@ def cluster(
     """
     from attrs import asdict
 
-    from nest.calibrate.cluster import calibrated, calibration_text, seen_runs
+    from nest.calibrate.cluster import calibrated, calibration_text, doubt_level, memory_of, seen_runs
+    from nest.calibrate.memory_doubts import doubt_memory_figures
     from nest.io import write_text
 
+    doubts: list[str] = []
     with share_line() as tell:
-        seen = seen_runs(files, registry(), tell)
+        seen = seen_runs(files, registry(), tell, doubts.append)
     names = " ".join(path.name for path in files)
     figures = calibrated(seen, (f"nest calibrate cluster {names}",))
+    doubt_level(seen, None, doubts.append)
+    if (memory := memory_of(seen)) is not None:
+        doubt_memory_figures([each.verdict for each in seen], memory, doubts.append)
+    _warn(doubts)
     if as_json:
-        typer.echo(to_json({"calibration": asdict(figures), "runs": [asdict(each) for each in seen]}))
+        runs = [asdict(each) for each in seen]
+        typer.echo(to_json({"calibration": asdict(figures), "runs": runs, "warnings": doubts}))
     else:
         _show_runs(seen)
         spread = f"(standard deviation of another run {figures.time_spread:.1%})"

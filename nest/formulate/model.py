@@ -330,6 +330,13 @@ def model_facts(problem: Problem, known: Registry) -> tuple[int, float, dict[str
     return described["sequence_length"], passes * described["flops_per_token"], peaks, trained
 
 
+def executed_share(problem: Problem, known: Registry) -> float:
+    """Forward FLOP of a problem's model that kernels execute, over those that count towards utilisation."""
+    assert problem.model is not None
+    graph = load_model(problem.model, problem.training, known)
+    return graph.flops / graph.model_flops if graph.model_flops else 1.0
+
+
 def matrix_peak(device: DeviceSpec, precision_name: str) -> float:
     """Peak of the first number format of a precision that the device has, FLOP per second.
 

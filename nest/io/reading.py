@@ -76,19 +76,19 @@ def structure_source(source: Source, cls: type[T]) -> T:
         raise source.errors(mistakes.errors) from None
 
 
-def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:
-    """The records in the file at `path`, in the order of its lines; lines without content are passed over.
+def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tuple[tuple[int, Any], ...]:
+    """The records in the file at `path`, each after the number of its line; lines without content are passed over.
 
     `class_of` gives the class of the record a line holds, or raises `FieldError` where the line does not tell.
 
     Raises:
         InputErrors: every mistake found, each with file, line, path and remedy.
     """
-    records: list[Any] = []
+    records: list[tuple[int, Any]] = []
     sentences: list[str] = []
-    for source in _sources(Path(path)):
+    for number, source in _sources(Path(path)):
         try:
-            records.append(_record(source, class_of))
+            records.append((number, _record(source, class_of)))
         except InputErrors as error:
             sentences += error.problems
             if len(sentences) >= MOST_REPORTED:
@@ -100,11 +100,11 @@ def read_records(path: Path, class_of: Callable[[Mapping[str, Any]], Any]) -> tu
     return tuple(records)
 
 
-def _sources(path: Path) -> Iterator[Source]:
-    """The lines with content, as texts of their own whose names are file and line."""
+def _sources(path: Path) -> Iterator[tuple[int, Source]]:
+    """The lines with content, by number, as texts of their own whose names are file and line."""
     for number, line in enumerate(read_text_of(path).split("\n"), 1):
         if line.strip():
-            yield Source(f"{path}:{number}", line, "json", {})
+            yield number, Source(f"{path}:{number}", line, "json", {})
 
 
 def _record(source: Source, class_of: Callable[[Mapping[str, Any]], Any]) -> Any:

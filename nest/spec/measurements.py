@@ -257,6 +257,11 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
     Raises:
         InputErrors: every mistake found, each with file, line, path and remedy.
     """
+    return tuple(measurement for _, measurement in numbered_measurements(path))
+
+
+def numbered_measurements(path: Path) -> tuple[tuple[int, Measurement], ...]:
+    """The measurements in a file of JSON lines, each after the number of its line; errors as of `read_measurements`."""
     from nest.io.reading import read_records
 
     return read_records(path, measurement_class)

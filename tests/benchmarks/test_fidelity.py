@@ -183,7 +183,7 @@ def test_plans_for_one_task_are_compared_and_repeated_runs_averaged(tmp_path: Pa
         return line(id=name, problem={**problem, "training": training, "fixed": {"tp": 2, "recompute": recompute}})
 
     lines = [run("a", 8, "none"), run("b", 8, "full"), run("c", 8, "none"), run("d", 16, "none"), run("e", 16, "none")]
-    sets = task_sets([run for _, run in read_runs([written(tmp_path, *lines)])])
+    sets = task_sets([line.measurement for line in read_runs([written(tmp_path, *lines)])])
     assert [each.runs for each in sets] == [((0, 2), (1,))]
     measured = numpy.array([1.0, 1.5, 3.0, 1.0, 1.0])
     found = agreement(sets, numpy.array([1.0, 2.0, 1.0, 1.0, 1.0]), measured)
@@ -231,7 +231,7 @@ def test_every_coefficient_can_be_switched_off_by_itself() -> None:
 
 
 def test_published_runs_name_their_sources() -> None:
-    runs = [run for _, run in read_runs([PUBLISHED])]
+    runs = [line.measurement for line in read_runs([PUBLISHED])]
     assert 15 <= len(runs) <= 30
     assert len({each.id for each in runs}) == len(runs)
     assert all(each.source["url"].startswith("https://") and each.notes and each.family for each in runs)

@@ -170,7 +170,9 @@ MICROBENCHMARKS = [
 
 
 def test_microbenchmarks_tell_the_shares_they_were_made_with(tmp_path: Path) -> None:
-    path = write(tmp_path / "operators.jsonl", MICROBENCHMARKS * 3)
+    path = write(
+        tmp_path / "operators.jsonl", [{**each, "date": str(day)} for day in range(3) for each in MICROBENCHMARKS]
+    )
     (one,) = calibrated(path, device="h100-sxm")
     terms = one.calibration
     assert one.after == pytest.approx(one.measured, rel=0.05)
@@ -183,8 +185,8 @@ def test_microbenchmarks_tell_the_shares_they_were_made_with(tmp_path: Path) -> 
 
 def test_runs_that_name_no_family_are_of_one_where_they_share_model_device_and_precision(tmp_path: Path) -> None:
     other = {**PLANS["small"], "fixed": {**PLANS["small"]["fixed"], "zero": 0}}
-    lines = [run(each, 0.2, id=str(index)) for index, each in enumerate((PLANS["small"], other, PLANS["large"]))]
-    (one,) = calibrated(write(tmp_path / "own.jsonl", [*lines, run(PLANS["deep"], 0.2, group="mine")]))
+    lines = [run(each, 0.02, id=str(index)) for index, each in enumerate((PLANS["small"], other, PLANS["large"]))]
+    (one,) = calibrated(write(tmp_path / "own.jsonl", [*lines, run(PLANS["deep"], 0.02, group="mine")]))
     assert one.families[0] == one.families[1]
     assert len(set(one.families)) == 3
     assert one.families[3] == "mine"
@@ -222,8 +224,8 @@ def test_sources_name_files_numbers_and_errors(found: Calibrated) -> None:
             None,
             "neither runs nor operators",
         ),
-        ([run({**PLANS["small"], "fixed": {"tp": 3}}, 1.0, id="odd")], None, "own.jsonl, run odd: "),
-        ([run(PLANS["small"], 1.0), run({**PLANS["small"], "fixed": {"tp": 3}}, 1.0)], None, "own.jsonl, run 2: "),
+        ([run({**PLANS["small"], "fixed": {"tp": 3}}, 1.0, id="odd")], None, "own.jsonl:1: "),
+        ([run(PLANS["small"], 1.0), run({**PLANS["small"], "fixed": {"tp": 3}}, 1.0)], None, "own.jsonl:2: "),
     ],
 )
 def test_what_cannot_be_fitted_to_is_told(

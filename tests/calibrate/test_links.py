@@ -9,7 +9,8 @@ from attrs import evolve
 
 from nest.calibrate.collective_measurements import Measurement, read_collectives
 from nest.calibrate.entries import link_text
-from nest.calibrate.links import ALL, calibrate_links, errors, fit_link, grouped, planned_lines
+from nest.calibrate.links import ALL, calibrate_links, errors, fit_link, grouped
+from nest.calibrate.nccl import planned_lines
 from nest.catalogue import Link, link, links, network_levels
 from nest.catalogue.load import entry
 from nest.collectives.alpha_beta import AlphaBeta

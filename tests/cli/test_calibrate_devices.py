@@ -34,7 +34,7 @@ def command(
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    lines = [run(SMALL, 0.2, family="a", group="mine"), run(LARGE, 0.4, family="b", group="theirs")]
+    lines = [run(SMALL, 0.02, family="a", group="mine"), run(LARGE, 0.04, family="b", group="theirs")]
     return write(tmp_path / "own.jsonl", lines)
 
 
@@ -42,7 +42,8 @@ def test_it_prints_errors_by_group_and_writes_the_device(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: Path
 ) -> None:
     code, out, err = command(monkeypatch, capsys, runs, "--folds", 2, "--output", runs.parent)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.startswith("nest: warning: hopper: ")
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["mine", "theirs", "all"]
     written = read(runs.parent / "h100-sxm.toml", DeviceSpec)
     assert written.peak == H100.peak
@@ -69,7 +70,7 @@ def test_names_of_devices_lead_to_no_other_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     own = evolve(H100, name="../up/H100 80GB", generation="")
-    path = write(tmp_path / "own.jsonl", [run(on(SMALL, own), 0.2)])
+    path = write(tmp_path / "own.jsonl", [run(on(SMALL, own), 0.02)])
     (tmp_path / "out").mkdir()
     assert command(monkeypatch, capsys, path, "--output", tmp_path / "out")[0] == 0
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["up-H100-80GB.toml"]
@@ -94,31 +95,31 @@ BAD: dict[str, tuple[list[Any], tuple[str, ...], str]] = {
         "--device: there is no device called 'h100-smx'. Did you mean 'h100-sxm'?",
     ),
     "a device file that is not there": ([LAUNCH], ("--device", "mine.toml"), "--device: there is no file 'mine.toml'"),
-    "one fold": ([run(SMALL, 0.2)], ("--folds", "1"), "--folds"),
-    "no folder to write to": ([run(SMALL, 0.2)], ("--output", "absent"), "--output absent: there is no such folder"),
+    "one fold": ([run(SMALL, 0.02)], ("--folds", "1"), "--folds"),
+    "no folder to write to": ([run(SMALL, 0.02)], ("--output", "absent"), "--output absent: there is no such folder"),
     "no measurement": ([{"nest": 1}], (), "bad.jsonl:1: measurement is missing"),
-    "a run without a time": ([run(SMALL, 0.2), {"problem": SMALL}], (), "bad.jsonl:2: measured is missing"),
+    "a run without a time": ([run(SMALL, 0.02), {"problem": SMALL}], (), "bad.jsonl:2: measured is missing"),
     "a time of nothing": ([run(SMALL, 0.0)], (), "bad.jsonl:1: measured.batch_time must be above 0"),
     "a plan that is none": (
         [run({**SMALL, "fixed": {"tp": 3}}, 0.2, id="odd one")],
         (),
-        "bad.jsonl, run odd one: ",
+        "bad.jsonl:1: ",
     ),
     "a plan that does not add up": (
-        [run(SMALL, 0.2), run({**SMALL, "fixed": {"tp": 2, "dp": 32}}, 0.2)],
+        [run(SMALL, 0.02), run({**SMALL, "fixed": {"tp": 2, "dp": 32}}, 0.2)],
         (),
-        "bad.jsonl, run 2: ",
+        "bad.jsonl:2: ",
     ),
     "a device with several engines": (
         [run(on(SMALL, evolve(H100, name="odd", engines=ENGINES)), 0.2, id="odd")],
         (),
-        "run odd: cluster.device: 'odd' has several engines",
+        "bad.jsonl:1: cluster.device: 'odd' has several engines",
     ),
-    "a profile": ([run(PROFILED, 0.2)], (), "run 1: profile: only runs of a `model`"),
+    "a profile": ([run(PROFILED, 0.2)], (), "bad.jsonl:1: profile: only runs of a `model`"),
     "an unknown device in a run": (
         [run({**SMALL, "cluster": {**SMALL["cluster"], "device": "h100"}}, 0.2)],
         (),
-        "run 1: cluster.device: ",
+        "bad.jsonl:1: cluster.device: ",
     ),
 }
 
@@ -174,7 +175,7 @@ def test_a_device_may_be_told_by_a_file_of_figures(
     own = evolve(H100, name="own", generation="")
     for name, text in (("own.toml", device_text(own)), ("own.json", json.dumps(unstructure(own)))):
         (tmp_path / name).write_text(text)
-        path = write(tmp_path / "operators.jsonl", [LAUNCH] * 3)
-        code, out, err = command(monkeypatch, capsys, path, "--device", tmp_path / name, "--json")
-        assert (code, err) == (0, "")
+        path = write(tmp_path / "operators.jsonl", [LAUNCH])
+        code, out, _ = command(monkeypatch, capsys, path, "--device", tmp_path / name, "--json")
+        assert code == 0
         assert json.loads(out)["calibrations"][0]["devices"] == ["own"]

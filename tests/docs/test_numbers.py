@@ -15,7 +15,10 @@ SMALL = 1e-5
 """Up to this, a number is a tolerance, a unit or a physical figure."""
 
 FIGURES = {
-    "nest/calibrate/links.py": "seconds of NCCL's protocols, and limits of what is fitted",
+    "nest/calibrate/links.py": "limits of what is fitted",
+    "nest/calibrate/lines.py": "seconds that starting a call varies by",
+    "nest/calibrate/nccl.py": "seconds of NCCL's protocols",
+    "nest/calibrate/plausible.py": "units",
     "nest/calibrate/collective_measurements.py": "units",
     "nest/exporters/configurations.py": "models' epsilons",
     "nest/exporters/torchtitan/models.py": "a model's epsilon",
