@@ -14,6 +14,7 @@ from attrs import evolve
 from nest.contenders import block_batch_time, contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.cost_breakdown import collectives_inside
+from nest.formulate.coverage import coverage
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
@@ -58,7 +59,7 @@ def plan_summary(
     cost = cost_of_a_step(problem, instance, solution, priced, summary)
     summary |= {} if cost is None else {"cost": cost}
     whole = whole_training(problem, priced, summary)
-    further = {"collectives": inside, "training": whole}
+    further = {"collectives": inside, "coverage": coverage(formulation, solution), "training": whole}
     return {**summary, **{name: each for name, each in further.items() if each is not None}}
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "Engine",
     "Exporter",
     "LayerTimes",
+    "MeasuredOperator",
     "ModelImporter",
     "OperatorCost",
     "OrderedSchedule",
@@ -60,6 +61,21 @@ class StrategyContext:
 
 
 @frozen
+class MeasuredOperator:
+    """What was measured of the times of an operator.
+
+    Attributes:
+        sizes: of the operator, by name, as measurements of its kind are looked up.
+        measured_at: those of the measurement that was taken; where they are others, its times were scaled.
+        backward: whether the backward pass was measured as well; else it follows the forward one in proportion.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    measured_at: tuple[tuple[str, int], ...]
+    backward: bool = True
+
+
+@frozen
 class OperatorCost:
     """Price of one operator on one rank, per micro-batch.
 
@@ -72,6 +88,7 @@ class OperatorCost:
         host: seconds the host takes to launch it, in each direction; a layer takes no less than its operators together.
         weight_gradients: seconds of `backward` that find the gradients of its parameters; None: all where nothing it
             reads has a gradient, half of a product with parameters, else none.
+        measured: what `forward` and `backward` were measured at; None: they are computed.
     """
 
     forward: float
@@ -81,6 +98,7 @@ class OperatorCost:
     transient: float = 0.0
     host: float = 0.0
     weight_gradients: float | None = None
+    measured: MeasuredOperator | None = None
 
 
 class Named(Protocol):
@@ -183,7 +201,12 @@ class ProfiledImporter(TopologyImporter, Protocol):
 
 @runtime_checkable
 class CostModel(Named, Protocol):
-    """A model of operator times."""
+    """A model of operator times.
+
+    Optional:
+        from_measurements: when true, it takes times of measurements where it has them (`OperatorCost.measured`), and
+            plans say which share of what operators compute was measured.
+    """
 
     def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
         """Cost of `operator` (never a collective) on `device`."""

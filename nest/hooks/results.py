@@ -17,7 +17,7 @@ from nest.hooks.calls import InvalidResult
 from nest.hooks.graph_results import instance_of, one_line, sound_block, sound_graph, sound_network
 from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
-from nest.hooks.protocols import OperatorCost
+from nest.hooks.protocols import MeasuredOperator, OperatorCost
 from nest.instance import Array, Instance, Level, Solution, StageDecision
 from nest.instance.schedule import PASSES, ROUND, Held, Pass, V, Weighted
 from nest.spec import StackDefaults
@@ -73,7 +73,18 @@ def operator_cost(result: Any) -> OperatorCost:
     weights = result.weight_gradients
     if weights is not None and amount(weights, "weight_gradients") > result.backward:
         raise InvalidResult(f"weight_gradients is {weights:g}, more than backward, {result.backward:g}")
-    return OperatorCost(**{name: amount(getattr(result, name), name) for name in names}, weight_gradients=weights)
+    figures = {name: amount(getattr(result, name), name) for name in names}
+    measured = None if result.measured is None else _measured(result.measured)
+    return OperatorCost(**figures, weight_gradients=weights, measured=measured)
+
+
+def _measured(result: Any) -> MeasuredOperator:
+    instance_of(MeasuredOperator)(result)
+    sizes, at = (
+        tuple((name, whole(size, f"the size {name}")) for name, size in dict(getattr(result, key)).items())
+        for key in ("sizes", "measured_at")
+    )
+    return MeasuredOperator(sizes, at, truth(result.backward))
 
 
 def _times(result: Any, kind: str, sizes: Array, *_: Any, **__: Any) -> Array:
@@ -217,6 +228,7 @@ _word = instance_of(str, "name")
 CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("strategies", "after"): _names,
     ("strategies", "by_default"): truth,
+    ("cost_models", "from_measurements"): truth,
     ("strategies", "rank_column"): truth,
     ("strategies", "follows"): _word,
     ("model_importers", "accepts"): truth,

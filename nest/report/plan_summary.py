@@ -12,7 +12,7 @@ from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.plan.layout import schedule_of
 from nest.report.plan_cost import SECONDS_AN_HOUR, price_of_an_hour
 from nest.spec import PlanDocument, Problem, StageRecord
-from nest.units import format_seconds
+from nest.units import format_seconds, listed
 
 SHARE_NAMES = {
     "compute": "compute",
@@ -29,6 +29,9 @@ SHARE_NAMES = {
 NOTICEABLE = 1e-3
 """Share of the step time from which collectives inside layers are listed one by one."""
 
+NAMED = 3
+"""Sizes that were not measured themselves, named one by one with the nearest that were."""
+
 COPIES = (
     "Every device holds the parameters of two stages: those of its own, and those of the stage as far from the other "
     "end of the pipeline, through which the second half of the micro-batches runs the other way."
@@ -44,6 +47,39 @@ def collectives_text(summary: Mapping[str, Any], batch_time: float) -> str:
         if each["seconds"] > NOTICEABLE * batch_time
     ]
     return f"Collectives inside layers: {'; '.join(parts)}" if parts else ""
+
+
+def coverage_text(summary: Mapping[str, Any]) -> str:
+    """How much of what operators compute was measured (`summary.coverage`); empty: the plan is priced without a table.
+
+    Of sizes that were not measured themselves the three that count most are named with the nearest, which was scaled.
+    """
+    known = summary.get("coverage")
+    if known is None:
+        return ""
+    near = known["measured"] - known["at_its_sizes"]
+    text = f"Operator times: {known['measured']:.1%} measured"
+    if known["nearest"]:
+        parts = [
+            f"{each['kind']} of {_sizes(each['sizes'])} from {_others(each)} ({each['share']:.1%})"
+            for each in known["nearest"][:NAMED]
+        ]
+        others = len(known["nearest"]) + known["more"] - len(parts)
+        more = f", and {others} more" if others else ""
+        text += f", of this {near:.1%} of all at the nearest sizes, scaled: {'; '.join(parts)}{more}"
+    if known["computed"]:
+        rest = ", ".join(f"{each['kind']} {each['share']:.1%}" for each in known["computed"])
+        text += f". Computed, as nothing near was measured: {rest}"
+    return f"{text}."
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return " x ".join(f"{size:,} {name}" for name, size in sizes.items() if size > 1)
+
+
+def _others(near: Mapping[str, Any]) -> str:
+    """Of the sizes that were measured those that are others."""
+    return listed([f"{size:,} {name}" for name, size in near["measured_at"].items() if size != near["sizes"][name]])
 
 
 def _exposed(each: Mapping[str, Any]) -> str:

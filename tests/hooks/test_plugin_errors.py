@@ -20,7 +20,7 @@ from nest.errors import InputError, InternalError
 from nest.graph import Axis, Block, Collective, Communication
 from nest.hooks import hook, loader
 from nest.hooks.calls import PluginError
-from nest.hooks.protocols import OperatorCost
+from nest.hooks.protocols import MeasuredOperator, OperatorCost
 from nest.hooks.registry import Registry, registry
 from nest.spec import PlanDocument
 
@@ -236,6 +236,13 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("cost_models", "price", returns(OperatorCost(0.0, float("inf"))), "backward is inf"),
     ("cost_models", "price", returns(OperatorCost(0.0, 0.0, update=-1.0)), "update is -1.0"),
     ("cost_models", "price", returns(OperatorCost(0.0, 0.0, saved=None)), "saved is None"),  # type: ignore[arg-type]
+    ("cost_models", "price", returns(OperatorCost(0.0, 0.0, measured=1)), "1 is no MeasuredOperator"),  # type: ignore[arg-type]
+    (
+        "cost_models",
+        "price",
+        returns(OperatorCost(0.0, 0.0, measured=MeasuredOperator((("rows", 8),), (("rows", 8.5),)))),  # type: ignore[arg-type]
+        "the size rows is 8.5",
+    ),
     ("cost_models", "price", returns(1.0), "1.0 is no OperatorCost"),
     ("cost_models", "price", sleeps, "timed out after 0.5 s in price"),
     ("collective_models", "time", returns(float("nan")), "the time is nan"),

@@ -43,6 +43,9 @@ def _facts(subject: Subject) -> Iterator[Fact]:
         yield Fact("Cost of a step", Cell(f"{cost['step']:.4g}", cost["step"]), egress)
     if trained := summary.get("trained"):
         yield Fact("Trained", Cell(f"{in_words(trained['parameters'])} parameters"), trained["what"])
+    if coverage := summary.get("coverage"):
+        own = f"{coverage['at_its_sizes']:.1%} at their own sizes, the rest at the nearest, scaled"
+        yield Fact("Operator times measured", Cell.share(coverage["measured"]), own)
     if plan.throughput is not None:
         yield Fact("Throughput", Cell(f"{plan.throughput:.4g} samples/s", plan.throughput))
     if "tokens_per_second" in summary:

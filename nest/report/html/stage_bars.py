@@ -8,7 +8,7 @@ from markupsafe import Markup
 from nest.report.html.palette import cause_style, label_style
 from nest.report.html.records import Cell, Drawing, Figure, Key, Subject, Table, alike
 from nest.report.html.svg import NARROW, WIDTH, WIDTHS, Scale, bottom_axis, element, fits, joined, number, text, ticks
-from nest.report.plan_summary import collectives_text, stage_seconds, time_shares
+from nest.report.plan_summary import collectives_text, coverage_text, stage_seconds, time_shares
 from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds
 
@@ -198,6 +198,7 @@ def time_figure(subject: Subject) -> Figure:
         f"The batch of {format_seconds(whole)} as each stage spends it; every bar adds up to it. "
         + ("Communication that overlaps with compute is not counted. " if "collectives" in used else "")
         + (f"{inside}. " if (inside := collectives_text(subject.summary, whole)) else "")
+        + (f"{measured} " if (measured := coverage_text(subject.summary)) else "")
         + (
             "Layers were measured whole: collectives inside them are part of compute. "
             if subject.formulation.pricing is None

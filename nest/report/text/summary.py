@@ -13,6 +13,7 @@ from nest.report.plan_summary import (
     COPIES,
     SHARE_NAMES,
     collectives_text,
+    coverage_text,
     level_name,
     memory_capacity,
     trained_text,
@@ -43,6 +44,8 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         lines += ["", paragraph(_shares(shares, batch_time), screen)]
     if inside := collectives_text(plan.summary, batch_time):
         lines.append(paragraph(inside, screen))
+    if measured := coverage_text(plan.summary):
+        lines += ["", paragraph(measured, screen)]
     notes = [COPIES] if plan.summary.get("copies", 1) > 1 else []
     if plan.placement is not None:
         notes.append(ON_NETWORK)

@@ -1,58 +1,20 @@
 """The cost model `measured`: the table's times where it has them, the default's elsewhere."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
+from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
 
 import nest_measured
 from nest import api
-from nest.catalogue import device
 from nest.errors import InputError
-from nest.graph import Operator, OperatorGraph
 from nest.hooks.registry import registry
-from nest.io import unstructure
-from nest.spec import MlaSpec, Training, TransformerSpec
+from nest.spec import Training
 from nest_measured.model import VARIABLE, Measured
 from nest_measured.sizes import size_names, sizes_of
 
 PLUGINS = registry(extra=[nest_measured])
-DEFAULT = next(iter(registry().cost_models().values()))
-DEVICE = device("h100-sxm")
-TRAINING = Training(global_batch=8, sequence_length=512)
-COMMON = {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 8, "vocab": 1000}
-
-MODELS = {
-    "llama": TransformerSpec(kv_heads=2, **COMMON),
-    "experts": TransformerSpec(experts=8, top_k=2, moe_ffn=128, shared_expert_ffn=64, **COMMON),
-    "latent": TransformerSpec(
-        mla=MlaSpec(q_lora_rank=64, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16), **COMMON
-    ),
-}
-
-
-def graph(model: TransformerSpec, training: Training = TRAINING) -> OperatorGraph:
-    return registry().model_importers()["transformer"].load(model, training)
-
-
-def row(operator: Operator, factor: float) -> dict[str, Any]:
-    cost = DEFAULT.price(operator, DEVICE, TRAINING)
-    measured = {"kind": operator.kind, "sizes": sizes_of(operator), "forward": factor * cost.forward}
-    return {**measured, "backward": factor * cost.backward} if cost.backward else measured
-
-
-@pytest.fixture
-def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Lets the cost model use a table of these operators."""
-
-    def used(operators: list[dict[str, Any]], **other: Any) -> None:
-        path = tmp_path / "table.json"
-        path.write_text(json.dumps({"operators": operators, **other}))
-        monkeypatch.setenv(VARIABLE, str(path))
-
-    return used
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -109,18 +71,6 @@ def test_a_backward_pass_that_was_not_measured_keeps_its_proportion(use: Any) ->
     use([{key: value for key, value in row(operator, 3.0).items() if key != "backward"}])
     cost, usual = (each.price(operator, DEVICE, TRAINING) for each in (Measured(), DEFAULT))
     assert cost.backward / cost.forward == pytest.approx(usual.backward / usual.forward)
-
-
-UNHURRIED = evolve(DEVICE, calibration=evolve(DEVICE.calibration, host_launch=0.0))
-
-PROBLEM: dict[str, Any] = {
-    "nest": 1,
-    "model": {"transformer": {**COMMON, "kv_heads": 2}},
-    "training": {"global_batch": 8, "sequence_length": 512, "micro_batch": [1], "stack": "none"},
-    # The host launches in no time: it would hold up operators as small as these.
-    "cluster": {"device": unstructure(UNHURRIED), "levels": [{"fanout": 1, "bandwidth": "1 GB/s"}]},
-    "costs": "measured",
-}
 
 
 def test_plans_are_made_with_it(use: Any) -> None:

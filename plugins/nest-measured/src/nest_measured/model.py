@@ -8,7 +8,7 @@ from attrs import evolve
 
 from nest.errors import InputError
 from nest.graph import Operator
-from nest.hooks.protocols import CostModel, OperatorCost
+from nest.hooks.protocols import CostModel, MeasuredOperator, OperatorCost
 from nest.spec import DeviceSpec, Training
 from nest_measured.sizes import sizes_of
 from nest_measured.table import Table, read_table
@@ -25,6 +25,7 @@ class Measured:
     """
 
     name = "measured"
+    from_measurements = True
 
     def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
         """Cost of `operator` on `device`, seconds and bytes per micro-batch.
@@ -47,7 +48,7 @@ class Measured:
         usual = _default().price(operator, device, training)
         sizes = sizes_of(operator)
         found = None if sizes is None else table.nearest(operator.kind, sizes, training.precision)
-        if found is None:
+        if sizes is None or found is None:
             return usual
         row, factor = found
         forward = row.forward * factor
@@ -55,7 +56,10 @@ class Measured:
             backward = row.backward * factor
         else:
             backward = forward * usual.backward / usual.forward if usual.forward else usual.backward
-        return evolve(usual, forward=forward, backward=backward if usual.backward else 0.0)
+        measured = MeasuredOperator(
+            tuple(sizes.items()), tuple((name, row.whole_sizes[name]) for name in sizes), row.backward is not None
+        )
+        return evolve(usual, forward=forward, backward=backward if usual.backward else 0.0, measured=measured)
 
 
 def _default() -> CostModel:

@@ -1,0 +1,122 @@
+"""What plans priced from a table say of it: which share was measured, at which sizes, and what was computed."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+from small_models import DEFAULT, DEVICE, MODELS, PROBLEM, TRAINING, graph, row
+
+import nest_measured
+from nest import api
+from nest.graph import Operator
+from nest.hooks.protocols import MeasuredOperator
+from nest.hooks.registry import registry
+from nest.report.text.summary import summary
+from nest_measured.model import Measured
+from nest_measured.sizes import sizes_of
+
+Use = Callable[..., None]
+
+PLUGINS = registry(extra=[nest_measured])
+PARTS = ("alternatives", "frontier", "sensitivity")
+OPERATORS = graph(MODELS["llama"]).operators
+
+
+def seconds(operators: tuple[Operator, ...] = OPERATORS) -> float:
+    """What the cost model says of operators, both passes."""
+    costs = [Measured().price(each, DEVICE, TRAINING) for each in operators]
+    return sum(cost.forward + cost.backward for cost in costs)
+
+
+def covered() -> dict[str, Any]:
+    """What the best plan says: one device, so that no operator is split."""
+    found: dict[str, Any] = api.solve(PROBLEM, plugins=PLUGINS).summary["coverage"]
+    return found
+
+
+def test_all_that_was_measured_at_its_sizes_is_covered(use: Use) -> None:
+    use([row(each, 2.0) for each in OPERATORS])
+    assert covered() == {
+        "measured": pytest.approx(1.0),
+        "at_its_sizes": pytest.approx(1.0),
+        "nearest": [],
+        "more": 0,
+        "computed": [],
+    }
+
+
+def test_a_share_is_of_what_operators_compute(use: Use) -> None:
+    some = tuple(each for each in OPERATORS if each.kind in ("attention", "norm"))
+    use([row(each, 2.0) for each in some])
+    found = covered()
+    assert found["measured"] == found["at_its_sizes"] == pytest.approx(seconds(some) / seconds())
+    assert found["nearest"] == []
+    rest = {each["kind"]: each["share"] for each in found["computed"]}
+    assert set(rest) == {each.kind for each in OPERATORS} - {"attention", "norm"}
+    matmuls = tuple(each for each in OPERATORS if each.kind == "matmul")
+    assert rest["matmul"] == pytest.approx(seconds(matmuls) / seconds())
+    assert found["measured"] + sum(rest.values()) == pytest.approx(1.0)
+    assert list(rest.values()) == sorted(rest.values(), reverse=True)
+
+
+def test_a_backward_pass_that_was_not_measured_is_not_covered(use: Use) -> None:
+    use([{key: value for key, value in row(each, 2.0).items() if key != "backward"} for each in OPERATORS])
+    found = covered()
+    forward = sum(Measured().price(each, DEVICE, TRAINING).forward for each in OPERATORS)
+    assert found["measured"] == pytest.approx(forward / seconds())
+
+
+def test_nearest_sizes_are_named_with_what_they_were_measured_at(use: Use) -> None:
+    """Attention of half and of twice the keys: its own size lies between, and is as near to both."""
+    (attention,) = {json.dumps(sizes_of(each)): each for each in OPERATORS if each.kind == "attention"}.values()
+    own, measured = sizes_of(attention) or {}, row(attention, 2.0)
+    halves = [{**measured, "sizes": {**own, "keys": int(own["keys"] * factor)}} for factor in (0.5, 2)]
+    use(halves)
+    found = covered()
+    (near,) = found["nearest"]
+    assert (near["kind"], near["sizes"]) == ("attention", own)
+    assert near["measured_at"] == {**own, "keys": own["keys"] // 2}
+    assert found["at_its_sizes"] == 0.0
+    assert near["share"] == found["measured"] > 0
+    assert found["more"] == 0
+
+
+def test_a_table_that_covers_nothing_says_so_and_other_costs_say_nothing(use: Use) -> None:
+    use([{"kind": "softmax", "sizes": {"bytes": 7}, "forward": 1e-3}])
+    assert covered()["measured"] == 0.0
+    assert "coverage" not in api.solve({**PROBLEM, "costs": None}, plugins=PLUGINS).summary
+
+
+def test_people_are_told(use: Use) -> None:
+    (attention,) = {json.dumps(sizes_of(each)): each for each in OPERATORS if each.kind == "attention"}.values()
+    own, measured = sizes_of(attention) or {}, row(attention, 2.0)
+    more = [{**measured, "sizes": {**own, "keys": int(own["keys"] * factor)}} for factor in (0.5, 2)]
+    use([*more, *(row(each, 2.0) for each in OPERATORS if each.kind == "norm")])
+    plan = api.evaluate(PROBLEM, plugins=PLUGINS)
+    found = plan.summary["coverage"]
+    for text in (summary(plan), api.report_page(plan, without=PARTS, plugins=PLUGINS)):
+        assert f"Operator times: {found['measured']:.1%} measured, of this {found['nearest'][0]['share']:.1%}" in text
+        assert "attention of 8 heads x 512 sequence x 512 keys x 32 head x 32 value from 256 keys (" in text
+        assert "Computed, as nothing near was measured: matmul " in text
+    assert "Operator times measured" in api.report_page(plan, without=PARTS, plugins=PLUGINS)
+
+
+def test_a_check_sees_another_coverage(use: Use) -> None:
+    use([row(each, 1.0) for each in OPERATORS])
+    plan = api.solve(PROBLEM, plugins=PLUGINS)
+    assert api.check(plan, plugins=PLUGINS).ok
+    # What is computed takes as long: only the share that was measured differs.
+    use([row(each, 1.0) for each in OPERATORS if each.kind != "norm"])
+    report = api.check(plan, plugins=PLUGINS)
+    assert any("coverage" in each for each in report.disagreements)
+
+
+def test_the_price_says_what_it_was_measured_at(use: Use) -> None:
+    (norm, *_) = [each for each in OPERATORS if each.kind == "norm"]
+    use([row(norm, 2.0)])
+    sizes = tuple((sizes_of(norm) or {}).items())
+    assert Measured().price(norm, DEVICE, TRAINING).measured == MeasuredOperator(sizes, sizes)
+    assert DEFAULT.price(norm, DEVICE, TRAINING).measured is None
+    assert Measured().price(evolve(norm, kind="strange"), DEVICE, TRAINING).measured is None
