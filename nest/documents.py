@@ -14,7 +14,6 @@ from attrs import evolve
 from nest.contenders import block_batch_time, contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.cost_breakdown import collectives_inside
-from nest.formulate.coverage import coverage
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
@@ -59,8 +58,18 @@ def plan_summary(
     cost = cost_of_a_step(problem, instance, solution, priced, summary)
     summary |= {} if cost is None else {"cost": cost}
     whole = whole_training(problem, priced, summary)
-    further = {"collectives": inside, "coverage": coverage(formulation, solution), "training": whole}
+    further = {"collectives": inside, "coverage": _coverage(formulation, solution), "training": whole}
     return {**summary, **{name: each for name, each in further.items() if each is not None}}
+
+
+def _coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | None:
+    """`summary.coverage`; None: no model of cost takes times of measurements."""
+    pricings = [each for each in (formulation.pricing, *formulation.of_pools.values()) if each is not None]
+    if not any(getattr(each.costs, "from_measurements", False) for each in pricings):
+        return None
+    from nest.formulate.coverage import coverage
+
+    return coverage(formulation, solution)
 
 
 def solved_document(

@@ -29,9 +29,9 @@ def ideal_seconds(run: MeasuredRun) -> float:
     problem, breakdown = run.run.problem, run.breakdown
     facts = model_facts(breakdown.problem, registry())
     assert facts is not None
-    tokens, flops, peaks, _ = facts
+    _, flops, peaks, _ = facts
     widths = sum(stage.width for stage in evaluate(breakdown.instance, breakdown.solution).stages)
-    return flops * tokens * problem.training.global_batch / (breakdown.solution.replicas * widths * peaks[""])
+    return flops * problem.training.global_batch / (breakdown.solution.replicas * widths * peaks[""])
 
 
 def constant_share(runs: Sequence[MeasuredRun], families: Sequence[str], folds: int) -> Array:

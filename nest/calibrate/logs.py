@@ -147,9 +147,9 @@ class LogFigures:
     devices: int | None
     arguments: str
 
-    def seconds_with(self, tokens: int, devices: int) -> float | None:
-        """Seconds of a step of so many tokens on so many devices."""
-        return self.seconds if self.tokens is None else tokens / (self.tokens * devices)
+    def seconds_with(self, tokens: int | None, devices: int) -> float | None:
+        """Seconds of a step of so many tokens, None where samples have none, on so many devices."""
+        return self.seconds if self.tokens is None or tokens is None else tokens / (self.tokens * devices)
 
 
 def read_log(path: Path) -> LogFigures:

@@ -86,7 +86,7 @@ def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
     problem, notes = _problem(log, options, figures, known)
     if problem is None:
         return Measured(log, figures, None, None, notes)
-    if problem.model is None or problem.training.sequence_length is None:
+    if problem.model is None:
         raise InputError(f"{log}: its problem has a profile, whose times are measured already; give one with a model.")
     try:
         plan = api.evaluate(problem, plugins=known)
@@ -94,7 +94,8 @@ def measure(log: Path, options: RunOptions, known: Registry) -> Measured:
         raise InputError(f"{log}: what ran cannot be priced: {error}") from None
     devices = int(plan.summary["devices_used"])
     _refuse_another(log, figures, problem, devices)
-    tokens = problem.training.global_batch * problem.training.sequence_length
+    length = problem.training.sequence_length
+    tokens = None if length is None else problem.training.global_batch * length
     measured = run_figures(figures, figures.seconds_with(tokens, devices))
     return Measured(log, figures, RunMeasurement(problem, measured, id=str(log), source=_source(figures)), plan, notes)
 

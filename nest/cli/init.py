@@ -20,9 +20,7 @@ model: {model}
 
 training:
   global_batch: {global_batch}  # samples per optimizer step
-  sequence_length: {sequence_length}  # tokens per sample
-  {tokens}  # of the whole training
-  # micro_batch: [{micro_batch}]  # samples per micro-batch, of which the search picks; left out, these
+{lengths}  # micro_batch: [{micro_batch}]  # samples per micro-batch, of which the search picks; left out, these
   # precision: {precision}  # of matrix products; left out, this
   # optimizer: {optimizer}  # left out, this
   # memory_risk: 0.5  # share of launches that may run out of memory; left out, this
@@ -36,6 +34,12 @@ training:
 # constraints: [tp <= 8, dp % 4 == 0]  # what every plan must satisfy; left out, nothing
 # fixed: {{tp: 8, pp: 4}}  # decisions taken already; left out, all are open
 """
+
+OF_TOKENS = """\
+  sequence_length: {sequence_length}  # tokens per sample
+  {tokens}  # of the whole training
+"""
+"""Left out where samples have no tokens."""
 
 OF_CLUSTER = (
     "  # reserve: 4 GiB  # kept free on every device; left out, nothing",
@@ -91,10 +95,16 @@ def init(
     check_writable(output, *(each for each in (model, cluster) if each))
     if there_is(output) and not force:
         raise InputError(f"{output}: there is such a file; --force replaces it, --output names another.")
-    given = {"model": model, "cluster": cluster, "global_batch": global_batch, "sequence_length": sequence_length}
+    length = None if model is None else _usual_length(model)
+    given = {"model": model, "cluster": cluster, "global_batch": global_batch}
+    if model is None or length is not None:
+        given["sequence_length"] = sequence_length
     _refuse_missing([name for name, value in given.items() if value is None])
-    model = model or _ask("model")
-    length = _usual_length(model)
+    if model is None:
+        model = _ask("model")
+        length = _usual_length(model)
+    if length is None and (sequence_length or tokens):
+        raise InputError(f"--model {model}: its samples have no tokens; leave --sequence-length and --tokens out.")
     cluster = cluster or _ask("cluster")
     section = _cluster(cluster, device, output.parent)
     text = TEXT.format(
@@ -103,12 +113,7 @@ def init(
         global_batch=_number(global_batch, Count, "--global-batch")
         if global_batch
         else _ask("global_batch", kind=Count),
-        sequence_length=(
-            _number(sequence_length, Positions, "--sequence-length")
-            if sequence_length
-            else _ask("sequence_length", str(length), kind=Positions)
-        ),
-        tokens="# tokens: 1T" if tokens is None else f"tokens: {_number(tokens, Count, '--tokens')}",
+        lengths="" if length is None else _lengths(sequence_length, tokens, length),
         cluster=section,
         **_defaults(),
     )
@@ -130,8 +135,22 @@ def _ask(name: str, default: str | None = None, kind: object = None) -> str:
     return str(typer.prompt(ASKED[name], default=default, value_proc=proper, err=True))
 
 
-def _usual_length(model: str) -> int:
-    """Tokens per sample that a model is mostly described with; the model is read so that mistakes are told first."""
+def _lengths(sequence_length: str | None, tokens: str | None, usual: int) -> str:
+    """What is said of tokens: as options say it, else what is answered, a number such as `usual`."""
+    length = (
+        _number(sequence_length, Positions, "--sequence-length")
+        if sequence_length
+        else _ask("sequence_length", str(usual), kind=Positions)
+    )
+    whole = "# tokens: 1T" if tokens is None else f"tokens: {_number(tokens, Count, '--tokens')}"
+    return OF_TOKENS.format(sequence_length=length, tokens=whole)
+
+
+def _usual_length(model: str) -> int | None:
+    """Tokens per sample that a model is mostly described with, None where samples have none; it is read for that.
+
+    Mistakes in it are so told first.
+    """
     from nest.formulate.model import default_sequence_length, resolve_model
 
     try:

@@ -79,6 +79,7 @@ def _list_text(content: dict[str, Any], shown_on: Screen) -> str:
 
 
 def _text(content: dict[str, Any], shown_on: Screen) -> str:
+    unit = "sample" if content["sequence_length"] is None else "token"
     tied = "shares the word embedding's" if content["tied_embeddings"] else ""
     rows = [
         ("family", content["family"]),
@@ -88,16 +89,21 @@ def _text(content: dict[str, Any], shown_on: Screen) -> str:
         ("  word embedding", f"{content['input_embedding_parameters']:,}"),
         ("  LM head", tied or f"{content['lm_head_parameters']:,}"),
         ("transformer blocks", f"{content['layers']}"),
-        ("tokens per sample", f"{content['sequence_length']:,}"),
+        *([] if unit == "sample" else [("tokens per sample", f"{content['sequence_length']:,}")]),
         (
-            "forward FLOP per token",
-            f"{content['flops_per_token']:.4g} of the model, {content['executed_flops_per_token']:.4g} as executed",
+            f"forward FLOP per {unit}",
+            f"{content[f'flops_per_{unit}']:.4g} of the model, {content[f'executed_flops_per_{unit}']:.4g} as executed",
         ),
     ]
-    header = ("layer", "parameters", "FLOP per token", "kept per sample")
+    header = ("layer", "parameters", f"FLOP per {unit}", "kept per sample")
     inner = evolve(shown_on, width=max(shown_on.width - 2, 1)) if shown_on.width else shown_on
     layers = table(
-        header, [_run(run) for run in content["layer_runs"]], (1, 2, 3), inner, least=(24, 14, 14, 16), ruled=False
+        header,
+        [_run(run, unit) for run in content["layer_runs"]],
+        (1, 2, 3),
+        inner,
+        least=(24, 14, 14, 16),
+        ruled=False,
     )
     return "\n".join(
         [
@@ -109,8 +115,8 @@ def _text(content: dict[str, Any], shown_on: Screen) -> str:
     )
 
 
-def _run(run: dict[str, Any]) -> tuple[str, ...]:
+def _run(run: dict[str, Any], unit: str) -> tuple[str, ...]:
     last = run["last"].rpartition(".")[2]
     name = run["first"] if run["count"] == 1 else f"{run['first']} to {last}, each"
     mebibytes = run["activation_bytes"] / 2**20
-    return name, f"{run['parameters']:,}", f"{run['flops_per_token']:.4g}", f"{mebibytes:,.1f} MiB"
+    return name, f"{run['parameters']:,}", f"{run[f'flops_per_{unit}']:.4g}", f"{mebibytes:,.1f} MiB"

@@ -15,7 +15,7 @@ MOST_SIZES = 20
 
 
 def coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | None:
-    """The share of what operators compute that was measured; None: no model of cost here takes times of measurements.
+    """The share of what operators compute that was measured; None: they compute nothing.
 
     The share is of the seconds of all layers of all stages, forward and backward once each: without collectives,
     optimizer steps and what runs again. A backward pass that follows a measured forward one in proportion counts as
@@ -26,9 +26,6 @@ def coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | N
         was taken from measurements at other sizes, the largest first: `kind`, `sizes`, `measured_at` and `share`, and
         `more`, how many are left out there; `computed`, the rest by `kind` with its `share`. All shares are of all.
     """
-    pricings = [each for each in (formulation.pricing, *formulation.of_pools.values()) if each is not None]
-    if not any(getattr(each.costs, "from_measurements", False) for each in pricings):
-        return None
     exact, whole = 0.0, 0.0
     nearest: dict[tuple[str, MeasuredOperator], float] = defaultdict(float)
     computed: dict[str, float] = defaultdict(float)

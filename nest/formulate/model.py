@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
@@ -93,14 +93,50 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
     return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
 
 
-def default_sequence_length(model: Model, registry: Registry) -> int:
-    """Tokens per sample to describe `model` with: those it was exported for, or its context up to `USUAL_SEQUENCE`."""
+def with_sequence_length(problem: Problem, registry: Registry) -> Problem:
+    """`problem` with the tokens of its samples, where its model says them and the problem does not.
+
+    Samples without tokens, as images, leave `training.sequence_length` at None.
+
+    Raises:
+        InputError: the model is for any length, and the problem says none; or it says how many tokens the training has,
+            and samples have none.
+    """
+    training, model = problem.training, problem.model
+    if model is None or isinstance(model, str) or training.sequence_length is not None:
+        return problem
+    if not any(importer.accepts(model) for importer in registry.model_importers().values()):
+        return problem  # `load_model` says why.
+    length = own_sequence_length(model, registry)
+    if length is None:
+        raise InputError("training.sequence_length is missing; a model needs it.")
+    if length:
+        return evolve(problem, training=evolve(training, sequence_length=length))
+    if training.tokens is not None:
+        raise InputError("training.tokens says nothing of a model whose samples have no tokens; leave it out.")
+    return problem
+
+
+def own_sequence_length(model: Model, registry: Registry) -> int | None:
+    """Tokens of the samples that `model` is for, as a graph is for one length; 0: none; None: it is for any length.
+
+    Raises:
+        InputErrors: it is no graph that can be read.
+    """
     for importer in registry.model_importers().values():
         if hasattr(importer, "sequence_length") and importer.accepts(model):
             try:
-                return int(importer.sequence_length(model)) or USUAL_SEQUENCE
+                return int(importer.sequence_length(model))
             except InputErrors as errors:
                 raise InputErrors(f"model: {problem}" for problem in errors.problems) from None
+    return None
+
+
+def default_sequence_length(model: Model, registry: Registry) -> int | None:
+    """Tokens per sample to describe `model` with: its own, or its context up to `USUAL_SEQUENCE`; None: it has none."""
+    own = own_sequence_length(model, registry)
+    if own is not None:
+        return own or None
     contexts: list[int] = []
     if not isinstance(model, TransformerSpec):
         lengths = (model.get(key) for key in CONTEXT_KEYS)
@@ -219,7 +255,8 @@ def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:
     too, the embedding look-up not, routed experts `top_k` times), and in each layer `2*heads*keys*(query-key
     channels + value channels)` for attention, that is `4*heads*head_dim*keys`. `keys` is the sequence length,
     or the window where that is shorter: the causal mask is not counted off. `executed_flops_per_token` is
-    what kernels run.
+    what kernels run. Of samples without tokens, as images, both are None, and `flops_per_sample` and
+    `executed_flops_per_sample` say the same of a sample.
 
     Args:
         graph: built for one sample.
@@ -230,7 +267,7 @@ def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:
         `layers` (transformer blocks), `flops_per_token`, and the rest of the keys below; activation bytes are
         those kept for the backward pass of one sample when nothing is recomputed.
     """
-    tokens = training.sequence_length or 1
+    tokens = training.sequence_length
     blocks = frozenset(graph.blocks)
     rows = [
         {"block": name in blocks, **_layer(operators, tokens)}
@@ -247,14 +284,21 @@ def describe(graph: OperatorGraph, training: Training) -> dict[str, Any]:
         "tied_embeddings": any(p.tied for operator in graph.operators for p in operator.parameters),
         "layers": len(graph.blocks),
         "sequence_length": tokens,
-        "flops_per_token": graph.model_flops / tokens,
-        "executed_flops_per_token": graph.flops / tokens,
+        **_flops(graph.model_flops, tokens),
+        **_flops(graph.flops, tokens, "executed_flops"),
         "layer_runs": _runs(graph.layers, rows),
         "assumptions": list(graph.assumptions),
     }
 
 
-def _layer(operators: Sequence[Operator], tokens: int) -> dict[str, Any]:
+def _flops(flops: float, tokens: int | None, name: str = "flops") -> dict[str, float | None]:
+    """FLOP of a sample by token, or, where it has none, by sample."""
+    if tokens is None:
+        return {f"{name}_per_token": None, f"{name}_per_sample": flops}
+    return {f"{name}_per_token": flops / tokens}
+
+
+def _layer(operators: Sequence[Operator], tokens: int | None) -> dict[str, Any]:
     """Numbers of one layer."""
     learned = [(o, p) for o in operators for p in o.parameters if not p.tied]
     routed = [(o, p) for o, p in learned if p.group == "expert"]
@@ -264,7 +308,7 @@ def _layer(operators: Sequence[Operator], tokens: int) -> dict[str, Any]:
         "parameters": parameters,
         "active_parameters": parameters - experts + visited,
         "routed_expert_parameters": experts,
-        "flops_per_token": sum(o.model_flops for o in operators) / tokens,
+        **_flops(sum(o.model_flops for o in operators), tokens),
         "activation_bytes": saved_bytes(operators),
     }
 
@@ -295,10 +339,12 @@ def _runs(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[dict[str
     return runs
 
 
-def model_facts(problem: Problem, known: Registry) -> tuple[int, float, dict[str, float], dict[str, Any] | None] | None:
-    """Tokens per sample, model FLOP per token, matrix peaks of devices (FLOP/s), what is trained; None for a profile.
+def model_facts(
+    problem: Problem, known: Registry
+) -> tuple[int | None, float, dict[str, float], dict[str, Any] | None] | None:
+    """Tokens per sample, model FLOP per sample, matrix peaks of devices (FLOP/s), what is trained; None for a profile.
 
-    Peaks are by the name of the pool, "" where the cluster has none.
+    Tokens are None where samples have none. Peaks are by the name of the pool, "" where the cluster has none.
 
     The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
     is not all: in words (`what`), its `parameters`, and `of` how many.
@@ -310,7 +356,6 @@ def model_facts(problem: Problem, known: Registry) -> tuple[int, float, dict[str
         return None
     training = problem.training
     graph = load_model(problem.model, training, known)
-    described = describe(graph, training)
     passes, trained = 3.0, None
     if training.trained is not None:
         passes = 1 + backward_share(graph)
@@ -327,7 +372,7 @@ def model_facts(problem: Problem, known: Registry) -> tuple[int, float, dict[str
     peaks = {name: matrix_peak(device, training.precision) for name, device in devices.items() if device is not None}
     if len(peaks) < len(devices):
         return None
-    return described["sequence_length"], passes * described["flops_per_token"], peaks, trained
+    return training.sequence_length, passes * graph.model_flops, peaks, trained
 
 
 def executed_share(problem: Problem, known: Registry) -> float:

@@ -12,7 +12,7 @@ from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
-from nest.formulate.model import load_model, resolve_model
+from nest.formulate.model import load_model, resolve_model, with_sequence_length
 from nest.formulate.pools import pools_in_place
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
@@ -122,7 +122,7 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     """
     known = known or registry()
     if problem.model is not None:
-        problem = evolve(problem, model=resolve_model(problem.model, base))
+        problem = with_sequence_length(evolve(problem, model=resolve_model(problem.model, base)), known)
     if isinstance(problem.profile, str):
         problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
     cluster = in_place(problem.cluster, known, base)

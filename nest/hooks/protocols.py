@@ -152,8 +152,8 @@ class ModelImporter(Named, Protocol):
     Optional:
         examples: sources it accepts; only `nest.testing` reads them.
         architecture: `architecture(source)`, the `nest.spec.Architecture` of a transformer, for exporters.
-        sequence_length: `sequence_length(source)`, tokens per sample where the source is for one length only; 0: it is
-            for any. `nest models` describes it with that.
+        sequence_length: `sequence_length(source)`, tokens per sample where the source is for one length only; 0: its
+            samples have no tokens, as images. Problems may then leave `training.sequence_length` out.
     """
 
     def accepts(self, source: Any) -> bool:

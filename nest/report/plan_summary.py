@@ -93,15 +93,15 @@ class ModelFacts:
     """What is known of the model beside its layers' costs.
 
     Attributes:
-        sequence_length: tokens per sample.
-        flops_per_token: model FLOP per token of both passes (`nest models` prints the convention).
+        sequence_length: tokens per sample; None: samples have none.
+        flops_per_sample: model FLOP of both passes (`nest models` prints the convention).
         peaks: matrix peak of a device at the precision trained in, FLOP per second, by the name of its pool; "" where
             the cluster has none.
         trained: what is trained, in words (`what`), its `parameters`, and `of` how many; None: all.
     """
 
-    sequence_length: int
-    flops_per_token: float
+    sequence_length: int | None
+    flops_per_sample: float
     peaks: Mapping[str, float]
     trained: Mapping[str, Any] | None = None
 
@@ -155,9 +155,9 @@ def time_shares(priced: PricedPlan) -> dict[str, float]:
 def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: ModelFacts | None) -> dict[str, Any]:
     """The `summary` of a plan document.
 
-    Tokens per second are counted per device the plan uses. Model FLOP utilisation takes the backward pass as twice
-    the forward, less what finds gradients of frozen parameters, and leaves recomputation out (PaLM, arXiv 2204.02311,
-    appendix B).
+    Tokens per second, or samples that have none, are counted per device used. Model FLOP utilisation takes the backward
+    pass as twice the forward, less what finds gradients of frozen parameters, and leaves recomputation out (PaLM, arXiv
+    2204.02311, appendix B).
     """
     used = solution.replicas * sum(stage.width for stage in priced.stages)
     summary: dict[str, Any] = {
@@ -176,13 +176,16 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     if facts is not None and facts.trained is not None:
         summary["trained"] = dict(facts.trained)
     if facts is not None and priced.batch_time > 0:
-        tokens = instance.space.global_batch * facts.sequence_length / priced.batch_time
-        summary["tokens_per_second"] = tokens
-        summary["tokens_per_second_per_device"] = tokens / used
+        samples = instance.space.global_batch / priced.batch_time
+        if facts.sequence_length is None:
+            summary["samples_per_second_per_device"] = samples / used
+        else:
+            summary["tokens_per_second"] = samples * facts.sequence_length
+            summary["tokens_per_second_per_device"] = samples * facts.sequence_length / used
         pools = [instance.candidates[stage.candidate].pool or "" for stage in solution.stages]
         widths = [stage.width for stage in priced.stages]
         peak = solution.replicas * sum(width * facts.peaks[pool] for width, pool in zip(widths, pools, strict=True))
-        summary["model_flops_utilisation"] = facts.flops_per_token * tokens / peak
+        summary["model_flops_utilisation"] = facts.flops_per_sample * samples / peak
     return summary
 
 

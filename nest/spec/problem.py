@@ -266,7 +266,7 @@ class Problem:
             yield FieldError(("training", "stack"), "says nothing of a profile, whose candidates state their times")
         if self.profile is not None and self.training.tokens is not None and self.training.sequence_length is None:
             yield FieldError(("training", "sequence_length"), "is missing; training.tokens needs it")
-        if self.model is not None and self.training.sequence_length is None:
+        if isinstance(self.model, TransformerSpec) and self.training.sequence_length is None:
             yield FieldError(("training", "sequence_length"), "is missing; a model needs it")
 
     def _batch_errors(self) -> Iterator[FieldError]:

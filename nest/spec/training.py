@@ -172,7 +172,8 @@ class Training:
 
     Attributes:
         global_batch: samples per optimizer step, at most `MOST_SAMPLES`; `8k` is 8000.
-        sequence_length: tokens per sample; `8k` is 8192; needed with `model`, unused with `profile`.
+        sequence_length: tokens per sample; `8k` is 8192; needed with `model`, unless that is a graph, which says it
+            itself, or has no tokens, as of images; unused with `profile`.
         micro_batch: samples per micro-batch the search may use; unused with `profile`.
         precision: number format of matrix products.
         optimizer: name of the optimizer.

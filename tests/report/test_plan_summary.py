@@ -30,7 +30,7 @@ def test_shares_add_up_to_the_batch_time() -> None:
 def test_utilisation_counts_three_forward_passes_on_the_devices_used() -> None:
     problem = instance([candidate(6)], machines=cluster((2, 4)))
     priced = evaluate(problem, two_stages(3))
-    found = figures(problem, two_stages(3), priced, ModelFacts(100, 15.0, {"": 7.0}))
+    found = figures(problem, two_stages(3), priced, ModelFacts(100, 1500.0, {"": 7.0}))
     tokens = 8 * 100 / priced.batch_time
     assert found["devices_used"] == 4
     assert found["devices"] == 8

@@ -35,7 +35,7 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     span = plan.batch_time_range
     between = f"{_between(span.low, span.high)}, {span.probability:.0%} likely" if span is not None else ""
     yield Fact("Step time", Cell.seconds(batch_time), between)
-    if "tokens_per_second" in summary:
+    if "model_flops_utilisation" in summary:
         yield Fact("Model FLOP utilisation (MFU)", Cell.share(summary["model_flops_utilisation"]))
     yield from _training(summary.get("training"))
     if cost := summary.get("cost"):
@@ -52,6 +52,9 @@ def _facts(subject: Subject) -> Iterator[Fact]:
         each = summary["tokens_per_second_per_device"]
         a_day = f"{in_words(summary['tokens_per_second'] * SECONDS_PER_DAY)} a day in all"
         yield Fact("Tokens per second and device", Cell(f"{each:,.0f}", each), a_day)
+    if "samples_per_second_per_device" in summary:
+        each = summary["samples_per_second_per_device"]
+        yield Fact("Samples per second and device", Cell(f"{each:,.4g}", each))
     fullest = max(stage.memory for stage in plan.stages)
     likely = "" if plan.fit_probability is None else f"{plan.fit_probability:.0%} likely to fit"
     memory = f"{format_bytes(fullest)} of {format_bytes(subject.priced.device_memory)}"

@@ -119,8 +119,10 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
     if plan.status == "feasible" and plan.lower_bound:
         gap = batch_time / plan.lower_bound - 1
         rows.append(("no plan is faster than", f"{format_seconds(plan.lower_bound)} (gap {gap:.2%})"))
-    if "tokens_per_second_per_device" in plan_figures:
-        rows.append(("tokens per second and device", f"{plan_figures['tokens_per_second_per_device']:.4g}"))
+    for what in ("tokens", "samples"):
+        if f"{what}_per_second_per_device" in plan_figures:
+            rows.append((f"{what} per second and device", f"{plan_figures[f'{what}_per_second_per_device']:.4g}"))
+    if "model_flops_utilisation" in plan_figures:
         rows.append(("model FLOP utilisation (MFU)", f"{plan_figures['model_flops_utilisation']:.1%}"))
     if trained := plan_figures.get("trained"):
         rows.append(("trained", trained_text(trained)))

@@ -253,10 +253,23 @@ def test_a_convolutional_network_is_planned() -> None:
     problem = {
         "nest": 1,
         "model": unstructure(capture(on_meta(modules.Convolutional), (numbers(1, 3, 32, 32),))),
-        "training": {"global_batch": 16, "sequence_length": 1, "precision": "fp32"},
+        "training": {"global_batch": 16, "precision": "fp32"},
         "cluster": {"device": "a100-sxm-40g", "levels": [{"name": "node", "fanout": 4, "link": "nvlink3"}]},
     }
-    assert nest.solve(problem).status == "optimal"
+    plan = nest.solve(problem)
+    assert plan.status == "optimal"
+    assert plan.summary["samples_per_second_per_device"] > 0
+    assert "tokens_per_second" not in plan.summary
+
+
+def test_a_captured_graph_says_how_long_its_samples_are() -> None:
+    problem = {
+        "nest": 1,
+        "model": capture(on_meta(modules.Gpt), (tokens(),)),
+        "training": {"global_batch": 8},
+        "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 2, "link": "nvlink4"}]},
+    }
+    assert nest.solve(problem).problem["training"]["sequence_length"] == SEQUENCE
 
 
 def test_weights_on_a_device_are_left_alone() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from nest.api import solve
 from nest.errors import InputError
-from nest.graph import OperatorGraph, axis_size
+from nest.graph import OperatorGraph
 from nest.spec import PlanDocument
 from nest_torch.capturing import capture
 from nest_torch.parallel.splits import TENSOR, splits
@@ -44,8 +44,7 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
         for name, each in named_inputs(model, example_inputs).items()
     }
     graph = capture(model, (), keywords=inputs, loss=problem.get("training", {}).get("loss") or "unfused")
-    lengths = {axis_size(operator.space, "sequence") for operator in graph.operators}
-    training = {"sequence_length": max(lengths), "precision": _precision(model), **problem.get("training", {})}
+    training = {"precision": _precision(model), **problem.get("training", {})}
     return solve(
         {
             **problem,
