@@ -5,6 +5,7 @@ Axes have standard names, by which strategies recognise what they may split:
 | axis | |
 |---|---|
 | `batch` | samples of the micro-batch; importers build graphs for 1 |
+| `other_samples` | samples that each of `batch` is compared with, as many (contrastive losses) |
 | `sequence` | tokens of a sample (query positions) |
 | `keys` | key positions one query attends to |
 | `hidden` | model width |
@@ -25,6 +26,7 @@ Axes have standard names, by which strategies recognise what they may split:
 
 from nest.graph.operator import (
     COLLECTIVES,
+    OTHER_SAMPLES,
     Collective,
     Communication,
     Operator,
@@ -45,6 +47,7 @@ from nest.graph.sharded_graph import COPIES, Axis, Block, Fold
 __all__ = [
     "COLLECTIVES",
     "COPIES",
+    "OTHER_SAMPLES",
     "Axis",
     "Block",
     "Collective",

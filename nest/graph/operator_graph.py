@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import evolve, field, frozen
 
 from nest.errors import InputError
-from nest.graph.operator import Operator, Parameter, Shape, Tensor, scale
+from nest.graph.operator import BATCH, OTHER_SAMPLES, Operator, Parameter, Shape, Tensor, scale
 
 if TYPE_CHECKING:
     import networkx
@@ -179,5 +179,5 @@ class OperatorGraph:
         return self.map_operators(lambda operator: (operator.divided(axis, degree, strategy),))
 
     def with_samples(self, samples: int) -> "OperatorGraph":
-        """The graph of a one-sample micro-batch, for `samples` samples: the `batch` axis made that long."""
-        return self.map_shapes(lambda shape: scale(shape, "batch", samples))
+        """The graph of a one-sample micro-batch, for `samples` samples: what is along samples made that long."""
+        return self.map_shapes(lambda shape: scale(scale(shape, BATCH, samples), OTHER_SAMPLES, samples))

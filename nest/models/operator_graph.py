@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputErrors
-from nest.graph import Operator, OperatorGraph
+from nest.graph import OTHER_SAMPLES, Operator, OperatorGraph
 from nest.graph.repeat import repeated
 from nest.io import structure
 from nest.spec import Training
@@ -104,10 +104,10 @@ def _lengths(graph: OperatorGraph, axis: str) -> set[int]:
 
 
 def _graph_problems(graph: OperatorGraph, training: Training) -> Iterator[str]:
-    for axis, expected in (("batch", 1), ("sequence", training.sequence_length)):
+    for axis, expected in (("batch", 1), (OTHER_SAMPLES, 1), ("sequence", training.sequence_length)):
         lengths = _lengths(graph, axis)
         if lengths - {expected}:
-            wanted = "1 sample" if axis == "batch" else f"training.sequence_length, {expected}"
+            wanted = "1 sample" if axis != "sequence" else f"training.sequence_length, {expected}"
             lengths_text = ", ".join(map(str, sorted(lengths)))
             yield f"axis `{axis}` is {lengths_text} long; the graph must be that of {wanted}."
     unknown = sorted(set(graph.blocks) - set(graph.layers))

@@ -7,7 +7,7 @@ and Phanishayee, NeurIPS 2021) and Alpa (arXiv 2201.12023).
 
 from collections.abc import Sequence
 
-from nest.graph import Block
+from nest.graph import OTHER_SAMPLES, Block, divide
 from nest.hooks.protocols import StrategyContext
 
 AXIS = "batch"
@@ -36,4 +36,6 @@ class BatchParallelism:
     def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
         """The share of one of `degree` ranks; gradients of every parameter are reduced over them."""
         graph = block.graph.divided(AXIS, degree, self.name)
+        # As between replicas, samples are compared with those of their rank alone.
+        graph = graph.map_shapes(lambda shape: divide(shape, OTHER_SAMPLES, degree))
         return block.with_axis(self.name, degree).replicating(self.name).applied(self.name, degree, graph)

@@ -89,7 +89,7 @@ def _graph(source: ExportedSource, training: Training) -> OperatorGraph:
     shorten(trained)
     graph = graph_of(trained, layering(trained), importer.name)
     added = [LOSS_ADDED] if len(trained) > len(operators) else []
-    return evolve(graph, assumptions=(*traced.assumptions, *added))
+    return evolve(graph, assumptions=(*graph.assumptions, *traced.assumptions, *added))
 
 
 def _traced(source: ExportedSource, training: Training) -> Traced:

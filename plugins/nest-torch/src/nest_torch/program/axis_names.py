@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from nest.graph import OTHER_SAMPLES
 from nest.graph.operator import Shape
 from nest_torch.program.axes import Atom, Dim, leaves
 from nest_torch.program.values import INPUT, Extent, Recorded
@@ -10,10 +11,11 @@ from nest_torch.program.values import INPUT, Extent, Recorded
 SPLIT = ("heads", "kv_heads", "ffn", "vocab")
 """Axes that tensor parallelism splits: no operator may need whole rows of them."""
 
-SECOND = {"sequence": "keys"}
-"""Names of axes where a tensor has them a second time: scores have a row of sequence for each of sequence."""
-
 BATCH = "batch"
+
+SECOND = {"sequence": "keys", BATCH: OTHER_SAMPLES}
+"""Names of axes where a tensor has them a second time: scores have a row of sequence for each of sequence, and what
+compares samples one of all samples for each."""
 
 
 def name_axes(operators: Sequence[Recorded]) -> None:
@@ -22,6 +24,7 @@ def name_axes(operators: Sequence[Recorded]) -> None:
     _name_width(operators)
     _name_vocabulary(operators)
     _name_experts(operators)
+    _name_side_by_side(operators)
     _name_feed_forward(operators)
     whole = {leaf for operator in operators for dim in operator.reduced for leaf in leaves(dim)}
     for operator in operators:
@@ -103,6 +106,29 @@ def _name_experts(operators: Sequence[Recorded]) -> None:
         if atom in made:
             _name(inner, "expert_ffn")
         made.update(leaves(operator.outputs[0].dims[-1])[-1:])
+
+
+def _name_side_by_side(operators: Sequence[Recorded]) -> None:
+    """Of a product, what both tensors have and the result too: heads, where weights made them of a wider dimension.
+
+    So have attention without a softmax (arXiv 2006.16236) and other products head by head.
+    """
+    outermost = {
+        found[0]
+        for operator in operators
+        if operator.kind == "matmul" and operator.parameters
+        for dim in operator.outputs[0].dims[-1:]
+        if len(found := leaves(dim)) > 1
+    }
+    for operator in operators:
+        read = [*operator.inputs, *operator.parameters]
+        if operator.kind != "matmul" or operator.experts is not None or len(read) < 2:
+            continue
+        own = [{leaf for dim in stored.dims for leaf in leaves(dim)} for stored in read]
+        for extent in operator.space:
+            for leaf in leaves(extent.dim):
+                if not extent.contracted and leaf in outermost and sum(leaf in each for each in own) > 1:
+                    _name((leaf,), "heads")
 
 
 def _name_feed_forward(operators: Sequence[Recorded]) -> None:

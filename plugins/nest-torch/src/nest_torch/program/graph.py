@@ -1,8 +1,8 @@
 """The operator graph of a recorded program."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from nest.graph.operator import Operator, Parameter, Tensor
+from nest.graph.operator import OTHER_SAMPLES, Operator, Parameter, Tensor, has_axis
 from nest.graph.operator_graph import OperatorGraph
 from nest_torch.program.axis_names import Shapes
 from nest_torch.program.layers import Layering
@@ -30,7 +30,14 @@ def graph_of(operators: Sequence[Recorded], layers: Layering, family: str) -> Op
             plain = name if len(written) == 1 else f"{name}.{index}"
             tensors[id(stored)] = _tensor(stored, _unique(plain, written_names), shapes)
         found.append(_operator(operator, name, layers.layers[layer], tensors, owners, shapes))
-    return OperatorGraph(tuple(found), layers.layers, layers.blocks, family)
+    return OperatorGraph(tuple(found), layers.layers, layers.blocks, family, tuple(_assumptions(found)))
+
+
+def _assumptions(operators: Sequence[Operator]) -> Iterator[str]:
+    """What is taken for granted of products of samples with samples: a graph is of one micro-batch on one device."""
+    first = next((each.name for each in operators if has_axis(each.space, OTHER_SAMPLES)), None)
+    if first is not None:
+        yield f"samples are compared with those of their micro-batch on their device ({first})."
 
 
 def _operator(

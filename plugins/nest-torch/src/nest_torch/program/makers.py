@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from nest.errors import InputError
 from nest_torch.program.axes import Dim, aligned, fresh, leaves, size, unify
+from nest_torch.program.products import einsum, product
 from nest_torch.program.recorder import Call, Maker, Recorder, result_dims
 from nest_torch.program.targets import ACTIVATIONS, DROPOUTS, EMBEDDINGS, GROUPED_PRODUCTS, LOSSES, NORMS, SOFTMAXES
 from nest_torch.program.values import PARAMETER, Extent, Value
@@ -15,35 +16,13 @@ MASK_BYTES = 1
 """Bytes of an element of a dropout mask (arXiv 2205.05198, section 4.1)."""
 
 
-def _product(
-    recorder: Recorder,
-    call: Call,
-    operands: Sequence[Value],
-    inner: Sequence[Dim],
-    result: tuple[Dim, ...],
-) -> list[Value]:
-    """A matrix product: 2 FLOP at every point, and as many again for the gradient of each operand that has one."""
-    space = [Extent(dim) for dim in result]
-    space += [Extent(dim, contracted=True) for dim in inner]
-    gradients = sum(value.stored.differentiable for value in operands)
-    return recorder.add(
-        call,
-        "matmul",
-        [result],
-        saves=operands,
-        space=space,
-        flops_per_point=2.0,
-        backward_flops_ratio=float(gradients),
-    )
-
-
 def _linear(recorder: Recorder, call: Call) -> list[Value]:
     source, weight, bias = call.argument(0, "input"), call.argument(1, "weight"), call.argument(2, "bias")
     unify(source.dims[-1], weight.dims[1])
     result = (*source.dims[:-1], weight.dims[0])
     if bias is not None:
         unify(weight.dims[0], bias.dims[0])
-    return _product(recorder, call, (source, weight), [weight.dims[1]], result)
+    return product(recorder, call, (source, weight), [weight.dims[1]], result)
 
 
 def _multiplied(recorder: Recorder, call: Call, left: Value, right: Value) -> list[Value]:
@@ -54,7 +33,7 @@ def _multiplied(recorder: Recorder, call: Call, left: Value, right: Value) -> li
     shape = call.shapes[0]
     outer = [*([rows[-2]] if len(left.dims) > 1 else []), *([columns[-1]] if len(right.dims) > 1 else [])]
     batch = aligned((), shape[: len(shape) - len(outer)], [rows[:-2], columns[:-2]])
-    return _product(recorder, call, (left, right), [rows[-1]], (*batch, *outer))
+    return product(recorder, call, (left, right), [rows[-1]], (*batch, *outer))
 
 
 def _matmul(recorder: Recorder, call: Call) -> list[Value]:
@@ -76,27 +55,9 @@ def _grouped(recorder: Recorder, call: Call) -> list[Value]:
             f"{call.path or 'the module'} calls {call.target} without rows of groups; nest reads no other form."
         )
     unify(source.dims[1], weight.dims[1])
-    made = _product(recorder, call, (source, weight), [weight.dims[1]], (source.dims[0], weight.dims[2]))
+    made = product(recorder, call, (source, weight), [weight.dims[1]], (source.dims[0], weight.dims[2]))
     recorder.operators[-1].experts = weight.dims[0]
     return made
-
-
-def _einsum(recorder: Recorder, call: Call) -> list[Value]:
-    """A product of two tensors by the letters of their dimensions."""
-    equation, operands = call.arguments[0].replace(" ", ""), call.values
-    read, arrow, written = equation.partition("->")
-    words = read.split(",")
-    if len(words) != 2 or not arrow or "." in equation or any(len(set(word)) < len(word) for word in words):
-        raise InputError(
-            f"{call.path or 'the module'} calls einsum with {equation!r}; nest reads products of two tensors."
-        )
-    met: dict[str, Dim] = {}
-    for word, value in zip(words, operands, strict=True):
-        for letter, dim in zip(word, value.dims, strict=True):
-            unify(met.setdefault(letter, dim), dim)
-    inner = [met[letter] for letter in met if letter not in written]
-    result = tuple(met[letter] for letter in written)
-    return _product(recorder, call, operands, inner, result)
 
 
 def _convolution(recorder: Recorder, call: Call) -> list[Value]:
@@ -112,7 +73,7 @@ def _convolution(recorder: Recorder, call: Call) -> list[Value]:
         dim if size(dim) == length else fresh(length) for dim, length in zip(source.dims[2:], shape[2:], strict=True)
     )
     result = (source.dims[0], channels, *spatial)
-    return _product(recorder, call, (source, weight), list(weight.dims[1:]), result)
+    return product(recorder, call, (source, weight), list(weight.dims[1:]), result)
 
 
 def _attention(recorder: Recorder, call: Call) -> list[Value]:
@@ -245,7 +206,7 @@ MAKERS: Mapping[str, Maker] = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), _matmul),
     **dict.fromkeys(("addmm", "baddbmm"), _added_matmul),
     **dict.fromkeys(GROUPED_PRODUCTS, _grouped),
-    "einsum": _einsum,
+    "einsum": einsum,
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d"), _convolution
     ),
