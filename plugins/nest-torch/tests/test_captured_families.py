@@ -30,7 +30,7 @@ def captured(make: Any, length: int = SEQUENCE) -> Any:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_captured_llama_costs_what_the_built_in_one_does(layers: int, attention: str) -> None:
     sizes = {**LLAMA_7B, "num_hidden_layers": layers, "max_position_embeddings": SEQUENCE}
-    config = transformers.LlamaConfig(**sizes, use_cache=False, attn_implementation=attention)
+    config = transformers.LlamaConfig(**sizes, attn_implementation=attention)
     graph = captured(lambda: transformers.LlamaForCausalLM(config))
     built_in = {**sizes, "model_type": "llama", "architectures": ["LlamaForCausalLM"]}
     cluster = {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 8, "link": "nvlink4"}]}
@@ -54,9 +54,17 @@ def test_a_captured_llama_costs_what_the_built_in_one_does(layers: int, attentio
         assert memory[0] == pytest.approx(memory[1], rel=TOLERANCE), fixed
 
 
+@pytest.mark.parametrize(("family", "head"), [("Llama", "ForCausalLM"), ("GPT2", "LMHeadModel")])
+def test_a_model_that_would_keep_keys_and_values_is_captured_as_one_that_does_not(family: str, head: str) -> None:
+    config, make = getattr(transformers, f"{family}Config"), getattr(transformers, f"{family}{head}")
+    sizes = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    keeping, plain = (captured(lambda kept=kept: make(config(**sizes, use_cache=kept)), 32) for kept in (True, False))
+    assert keeping == plain
+
+
 def t5() -> Any:
     sizes = {"vocab_size": 256, "d_model": 64, "d_kv": 8, "d_ff": 176, "num_heads": 8, "decoder_start_token_id": 0}
-    config = transformers.T5Config(**sizes, num_layers=3, num_decoder_layers=2, use_cache=False)
+    config = transformers.T5Config(**sizes, num_layers=3, num_decoder_layers=2)
     return transformers.T5ForConditionalGeneration(config)
 
 
@@ -64,9 +72,7 @@ def whisper() -> Any:
     widths = {"d_model": 64, "encoder_attention_heads": 8, "decoder_attention_heads": 8, "num_mel_bins": 16}
     sizes = {**widths, "encoder_ffn_dim": 176, "decoder_ffn_dim": 176, "encoder_layers": 3, "decoder_layers": 2}
     tokens = {"vocab_size": 256, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 1}
-    config = transformers.WhisperConfig(
-        **sizes, **tokens, max_source_positions=32, max_target_positions=32, use_cache=False
-    )
+    config = transformers.WhisperConfig(**sizes, **tokens, max_source_positions=32, max_target_positions=32)
     return transformers.WhisperForConditionalGeneration(config)
 
 
@@ -100,7 +106,7 @@ def test_two_towers_are_captured_by_keyword(make: Any, given: list[str], towers:
 
 @pytest.mark.slow
 def test_a_mamba_has_one_operator_for_each_loop() -> None:
-    config = transformers.MambaConfig(num_hidden_layers=24, use_cache=False)
+    config = transformers.MambaConfig(num_hidden_layers=24)
     graph = captured(lambda: transformers.MambaForCausalLM(config))
     assert sum(each.kind == "scan" for each in graph.operators) == 24
     assert len(graph.operators) < 24 * 20

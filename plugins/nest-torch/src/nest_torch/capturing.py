@@ -1,5 +1,6 @@
 """Operator graphs of PyTorch modules, traced with `torch.export`, without numbers and without memory for weights."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,12 +59,13 @@ def capture(
     Raises:
         InputError: the module cannot be traced, no dimension is the batch, or an operator loses it.
     """
+    asked = {**_without_cache(module), **(keywords or {})}
     known: list[tuple[Repeat, ...]] = []  # Of one short sequence, and so of all.
 
     def captured(length: int | None) -> OperatorGraph:
         named = _Inputs(axes, length)
         positional = tuple(named.traced(each) for each in example_inputs)
-        by_name = {name: named.traced(each) for name, each in (keywords or {}).items()}
+        by_name = {name: named.traced(each) for name, each in asked.items()}
         if not named.has_batch:
             raise InputError("no dimension of the inputs is called batch, so nest cannot tell one sample from another.")
         whole = named.sequence if length is None and named.sequence and named.sequence > max(LENGTHS) else None
@@ -79,6 +81,11 @@ def capture(
         return captured(None)
     except UnrolledError as error:
         return at_length(captured, error.length)
+
+
+def _without_cache(module: Any) -> dict[str, bool]:
+    """What keeps models of transformers from returning keys and values for later calls, which training has no use for."""
+    return {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
 
 
 def _operators(

@@ -8,7 +8,7 @@ marks, and one call of `again` takes the place of each other.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -174,12 +174,14 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
 
 def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any], length: int | None) -> _Watch | None:
     """What a run of the module without numbers does; None: it does not run without them."""
-    mode = FakeTensorMode()
+    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    on_meta = all(each.device.type == "meta" for each in (*held.values(), *_tensors((positional, keywords))))
+    mode = None if on_meta else FakeTensorMode()
 
     def fake(item: Any) -> Any:
-        return mode.from_tensor(item) if isinstance(item, torch.Tensor) else item
+        """A tensor without numbers; those of the meta device have none as they are, and run in half the time."""
+        return mode.from_tensor(item) if mode is not None and isinstance(item, torch.Tensor) else item
 
-    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     moved = {name: fake(each) for name, each in held.items()}
     names = {id(each): name for name, each in moved.items()}
     watch = _Watch(names, MOST_OPERATORS if length is not None else math.inf)
@@ -194,7 +196,7 @@ def _watched(module: Any, positional: Sequence[Any], keywords: Mapping[str, Any]
             ]
     given = (tuple(fake(each) for each in positional), {name: fake(each) for name, each in keywords.items()})
     try:
-        with quiet(), _as_exported(), mode, torch.no_grad(), watch:
+        with quiet(), _as_exported(), mode or nullcontext(), torch.no_grad(), watch:
             torch.func.functional_call(module, moved, *given, strict=False)
     except Exception:  # What a module does with numbers it may not do without; then nothing is left out.
         if watch.unrolled and length is not None:
