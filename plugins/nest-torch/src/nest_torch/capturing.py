@@ -84,7 +84,7 @@ def capture(
 
 
 def _without_cache(module: Any) -> dict[str, bool]:
-    """What keeps models of transformers from returning keys and values for later calls, which training has no use for."""
+    """What keeps models of transformers from returning keys and values for later calls, of no use in training."""
     return {"use_cache": False} if "use_cache" in inspect.signature(module.forward).parameters else {}
 
 
