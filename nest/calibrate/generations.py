@@ -30,7 +30,7 @@ from nest.calibrate.lines import (
     run_lines,
     timed,
 )
-from nest.calibrate.operator_times import PRODUCT, OperatorTimes
+from nest.calibrate.operator_times import PRODUCT, OperatorTimes, operator_figures
 from nest.calibrate.plausible import Figure, refuse_impossible
 from nest.calibrate.runs import Runs, at_peak
 from nest.catalogue import Calibration, calibrations, devices, precision, published_devices
@@ -42,7 +42,7 @@ from nest.formulate.shard import chosen
 from nest.hooks.protocols import CostModel
 from nest.hooks.registry import Registry
 from nest.instance import Array
-from nest.spec import DeviceSpec, ranges
+from nest.spec import DeviceSpec
 from nest.spec.measurements import OperatorMeasurement, RunMeasurement
 
 Progress = Callable[[str, float], None]
@@ -158,7 +158,9 @@ def calibrate_devices(
     refuse_impossible(
         figure
         for name, measured in zip(starts, seen, strict=True)
-        for figure in _figures(measured, _before(measured, starts[name]), generations[name], own[name], costs, home)
+        for figure in _figures(
+            _before(measured, starts[name]), generations[name], own[name], costs, _known(home, starts[name])
+        )
     )
     if progress is not None:
         progress(f"fitting {', '.join(starts)}", 0.0)
@@ -296,33 +298,31 @@ def _before(seen: Evidence, begun: Calibration | None) -> Array:
     return seen.predict(seen.devices) if begun is None else predicted_with(seen, begun)
 
 
+def _known(home: DeviceSpec | None, begun: Calibration | None) -> DeviceSpec | None:
+    """The device `home` with what the fit begins at."""
+    return home if home is None or begun is None else begun.on(home)
+
+
 def _groups(sources: Sequence[MeasuredRun], operators: Sequence[Line[OperatorMeasurement]]) -> tuple[str, ...]:
     """The groups of runs and operators, as tables name them."""
     return (*(source.run.group or "runs" for source in sources), *(each.measurement.kind for each in operators))
 
 
 def _figures(
-    seen: Evidence,
     before: Array,
     sources: Sequence[MeasuredRun],
     operators: Sequence[Line[OperatorMeasurement]],
     costs: CostModel,
     home: DeviceSpec | None,
 ) -> Iterator[Figure]:
-    """The times of runs and operators beside those predicted `before`, and those at the peak of their devices."""
-    keys = [(source.place, "measured.batch_time", source.device.name) for source in sources]
-    least = [at_peak(source.breakdown) for source in sources]
+    """The times of runs beside those predicted `before`, those of operators on `home`, and those at devices' peaks."""
+    for source, usual in zip(sources, before.tolist(), strict=False):  # Operators stand behind the runs.
+        seconds, floor = source.run.measured.batch_time, f"at the matrix peak of {source.device.name}"
+        assert seconds is not None
+        least = at_peak(source.breakdown)
+        yield Figure(source.place, "measured.batch_time", seconds, usual, 0.0, least, floor, noise=NOISE)
     if home is not None and operators:
-        keys += [(line.place, "seconds", home.name) for line in operators]
-        times = OperatorTimes([line.measurement for line in operators], home.name, costs)
-        least += times.at_peak(home).tolist()
-    # A short kernel takes as long as the host needs to start it; of that alone published figures say nothing.
-    host = ranges()["host_launch"]
-    for (place, key, name), seconds, usual, fastest in zip(
-        keys, seen.seconds.tolist(), before.tolist(), least, strict=True
-    ):
-        floor, beside = f"at the matrix peak of {name}", host.high if key == "seconds" else 0.0
-        yield Figure(place, key, seconds, usual or host.prior, beside, fastest, floor, noise=NOISE)
+        yield from operator_figures(operators, home, costs)
 
 
 def _family(source: MeasuredRun) -> str:

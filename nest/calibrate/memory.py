@@ -19,7 +19,8 @@ from nest.errors import InputError
 from nest.formulate.problem import self_contained
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
-from nest.spec import PlanDocument, Problem
+from nest.report.plan_summary import memory_capacity
+from nest.spec import PlanDocument, Problem, StageRecord
 from nest.spec.measurements import RunMeasurement
 from nest.units import Bytes
 
@@ -106,12 +107,13 @@ def memory_figures(line: Line[RunMeasurement], plan: PlanDocument) -> Iterator[F
     """What a run says of memory, beside what its `plan` needs and a device has."""
     peak = line.measurement.measured.peak_memory
     if peak is not None:
+        fullest = _fullest(plan)
         yield Figure(
             line.place,
             "measured.peak_memory",
             peak,
-            max(stage.memory for stage in plan.stages),
-            most=float(plan.summary["memory_capacity"]) * GIB_FOR_GB,
+            fullest.memory,
+            most=_capacity(plan, fullest) * GIB_FOR_GB,
             ceiling="on the device",
             quantity=MEMORY,
         )
@@ -138,15 +140,27 @@ def evaluated(
 
 def verdict(run: RunMeasurement, plan: PlanDocument) -> Verdict:
     """What is estimated for a run by its `plan`, and what was seen of it."""
-    fullest = max(plan.stages, key=lambda stage: stage.memory)
+    fullest = _fullest(plan)
     reserve = 0.0 if fullest.memory_breakdown is None else fullest.memory_breakdown.reserve
-    room = float(plan.summary["memory_capacity"]) - reserve
+    room = _capacity(plan, fullest) - reserve
     peak = run.measured.peak_memory
     if peak is not None and fullest.memory_breakdown is not None:
         kind = _KIND.search(run.measured.memory_kind or "")
         unseen = UNSEEN[kind.group(1)] if kind else ()
         peak = Bytes(peak + sum(getattr(fullest.memory_breakdown, name) for name in unseen))
     return Verdict(run.group, fullest.memory - reserve, room, run.measured.fits is not False, peak)
+
+
+def _capacity(plan: PlanDocument, stage: StageRecord) -> float:
+    """Bytes of a device that runs a stage."""
+    capacity = memory_capacity(plan.summary, stage.pool)
+    assert capacity is not None
+    return capacity
+
+
+def _fullest(plan: PlanDocument) -> StageRecord:
+    """The stage that needs most of what its devices have."""
+    return max(plan.stages, key=lambda stage: stage.memory / _capacity(plan, stage))
 
 
 def fit(seen: Iterable[Verdict], begun: EstimateError | None = None) -> EstimateError:

@@ -1,16 +1,19 @@
 """Measured operators as operators the cost model prices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy
 from attrs import evolve
 
+from nest.calibrate.devices import NOISE
+from nest.calibrate.lines import Line
+from nest.calibrate.plausible import Figure
 from nest.errors import InputError
 from nest.formulate.model import matrix_peak
 from nest.graph import Operator, Parameter, Tensor
 from nest.hooks.protocols import CostModel, OperatorCost
 from nest.instance import Array
-from nest.spec import DeviceSpec, Training
+from nest.spec import DeviceSpec, Training, ranges
 from nest.spec.measurements import OperatorMeasurement
 
 PRODUCT, ATTENTION, LAUNCH = "matmul", "attention", "launch"
@@ -45,6 +48,20 @@ class OperatorTimes:
     def at_peak(self, device: DeviceSpec) -> Array:
         """Least seconds of each: its FLOP at the peak of `device`, 0 of what has none. Shape `(measurements,)`."""
         return numpy.array([_at_peak(*row, device) for row in self._rows])
+
+
+def operator_figures(
+    lines: Sequence[Line[OperatorMeasurement]], device: DeviceSpec, costs: CostModel
+) -> Iterator[Figure]:
+    """The times of operators beside those that `costs` predicts on `device`, and those at its peak."""
+    times = OperatorTimes([line.measurement for line in lines], device.name, costs)
+    # A short kernel takes as long as the host needs to start it; of that alone published figures say nothing.
+    host = ranges()["host_launch"]
+    predicted, least = times.predict({device.name: device}).tolist(), times.at_peak(device).tolist()
+    floor = f"at the matrix peak of {device.name}"
+    for line, usual, fastest in zip(lines, predicted, least, strict=True):
+        seconds = line.measurement.seconds
+        yield Figure(line.place, "seconds", seconds, usual or host.prior, host.high, fastest, floor, noise=NOISE)
 
 
 def _at_peak(measured: OperatorMeasurement, operator: Operator, training: Training, device: DeviceSpec) -> float:

@@ -60,6 +60,8 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
     """
     if problem.model is None:
         raise InputError("profile: only runs of a `model` can be calibrated to; a profile states its times.")
+    if problem.cluster.pools is not None:
+        raise InputError("cluster.pools: only runs on devices of one kind can be calibrated to.")
     if problem.search.granularity == "operator":
         raise InputError("search.granularity: calibration takes plans of whole layers; leave it out.")
     from nest.formulate.fixed_plan import decide, evaluation  # Calibration needs it; a search does not.

@@ -297,3 +297,25 @@ def test_operators_on_a_device_of_ones_own_are_judged_by_its_figures(tmp_path: P
     path = write(tmp_path / "own.jsonl", quick)
     assert told(cli, "devices", path, "--device", "h100-sxm")[0] == 2
     assert told(cli, "devices", path, "--device", str(tmp_path / "own.json"))[0] == 0
+
+
+def test_runs_on_several_kinds_of_device_are_judged_by_the_fullest(tmp_path: Path, cli: Command) -> None:
+    """Memory and level of a cluster tell of pools, the coefficients of a device do not."""
+    pools = [
+        {"name": "new", "device": "h100-sxm", "levels": [{"fanout": 8, "link": "nvlink4"}]},
+        {"name": "old", "device": "a100-sxm-40g", "levels": [{"fanout": 8, "link": "nvlink3"}]},
+    ]
+    between = [{"pools": ["new", "old"], "bandwidth": "12.5 GB/s", "latency": "10 us"}]
+    cluster = {"pools": pools, "between": between}
+    mixed = {**SMALL, "cluster": cluster, "fixed": {"pp": 2, "tp": 8, "pools": ["new", "old"]}}
+    line = run(mixed, 1.2 * seconds(mixed))
+    line["measured"]["peak_memory"] = nest.evaluate(mixed).stages[1].memory
+    path = write(tmp_path / "own.jsonl", [line])
+    assert told(cli, "cluster", path)[0] == 0
+    assert told(cli, "memory", path)[0] == 0
+    code, (sentence,) = told(cli, "devices", path)
+    assert code == 2
+    assert f"{path}:1: cluster.pools: only runs on devices of one kind" in sentence
+    line["measured"]["peak_memory"] = 60e9  # More than the smaller of the two has.
+    write(path, [line])
+    assert told(cli, "memory", path)[0] == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from nest.errors import InputError
 from nest.spec.measurements import OperatorMeasurement
@@ -56,14 +56,43 @@ def test_what_makes_no_table_is_refused() -> None:
         table_of([measured("matmul", PRODUCT, 1.0), measured("matmul", PRODUCT, 1.0, device="other")], "h100-sxm")
 
 
-def test_the_command_writes_what_the_cost_model_reads(tmp_path: Path) -> None:
-    line = {"nest": 1, "measurement": "operator", "kind": "matmul", "precision": "bf16", "seconds": 1e-3}
-    source, output = tmp_path / "out.jsonl", tmp_path / "table.json"
-    source.write_text(json.dumps({**line, "shape": PRODUCT, "device": "some GPU"}) + "\n")
+LARGE = {"batch": 1, "rows": 8192, "columns": 8192, "contracted": 8192}
+LINE = {"nest": 1, "measurement": "operator", "kind": "matmul", "precision": "bf16", "seconds": 1.5e-3}
+
+
+def command(folder: Path, *lines: dict[str, Any], device: str = "h100-sxm") -> Result:
+    """`nest measured profile` on lines of products."""
+    source, output = folder / "out.jsonl", folder / "table.json"
+    source.write_text(
+        "".join(json.dumps({**LINE, "shape": LARGE, "device": "some GPU", **line}) + "\n" for line in lines)
+    )
     app = typer.Typer(pretty_exceptions_enable=False)
     register(app)
-    arguments = ["measured", "profile", str(source), "--device", "h100-sxm", "--output", str(output)]
-    result = CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(app, ["measured", "profile", str(source), "--device", device, "--output", str(output)])
+
+
+def test_the_command_writes_what_the_cost_model_reads(tmp_path: Path) -> None:
+    result = command(tmp_path, {}, {"direction": "backward", "seconds": 3e-3})
     assert result.exit_code == 0, result.exception
-    assert read_table(output).device == "h100-sxm"
-    assert read_table(output).operators[0].forward == 1e-3
+    assert result.stderr == ""
+    assert read_table(tmp_path / "table.json").device == "h100-sxm"
+    (row,) = read_table(tmp_path / "table.json").operators
+    assert (row.forward, row.backward) == (1.5e-3, 3e-3)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(1.5, 'if it is in ms, write "1.5 ms"'), (5e-4, "is at least 1.1")])
+def test_times_that_cannot_be_make_no_table(tmp_path: Path, seconds: float, told: str) -> None:
+    result = command(tmp_path, {}, {"seconds": seconds})
+    assert isinstance(result.exception, InputError)
+    assert f"{tmp_path / 'out.jsonl'}:2: seconds is " in str(result.exception)
+    assert told in str(result.exception)
+    assert not (tmp_path / "table.json").exists()
+    assert command(tmp_path, {"seconds": seconds}, device="a device of ones own").exit_code == 0
+
+
+def test_contradictions_and_repeated_lines_are_told(tmp_path: Path) -> None:
+    result = command(tmp_path, {}, {}, {"seconds": 3e-3})
+    assert result.exit_code == 0
+    place = tmp_path / "out.jsonl"
+    assert f"nest: warning: {place}:2: the same, to the last digit, as {place}:1; it counts once." in result.stderr
+    assert f"nest: warning: {place}:1 and {place}:3 are measurements of one thing" in result.stderr

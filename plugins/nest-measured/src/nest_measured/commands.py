@@ -88,19 +88,27 @@ def profile(
 
     Exit code 0: done; 2: bad input.
     """
+    from nest.calibrate.devices import NOISE
+    from nest.calibrate.lines import doubt_contradictions, operator_lines, read_lines, timed
     from nest.errors import InputError
     from nest.io import check_writable, unstructure
-    from nest.spec.measurements import read_measurements
-    from nest_measured.profiled import table_of
+    from nest_measured.profiled import check_seconds, table_of
 
     check_writable(output)
+    lines = operator_lines(read_lines([measurements], _warn))
+    check_seconds(lines, device)
+    doubt_contradictions(timed(lines), NOISE, _warn)
     try:
-        table = table_of(read_measurements(measurements), device)
+        table = table_of([line.measurement for line in lines], device)
     except InputError as error:
         raise InputError(f"{measurements}: {error}") from None
     _write(output, unstructure(table))
     kinds = ", ".join(sorted({row.kind for row in table.operators}))
     typer.echo(f"{output}: {len(table.operators)} sizes of {kinds}.")
+
+
+def _warn(sentence: str) -> None:
+    typer.echo(f"nest: warning: {sentence}", err=True)
 
 
 def _write(output: Path, document: object) -> None:
