@@ -61,6 +61,32 @@ def test_a_share_is_of_what_operators_compute(use: Use) -> None:
     assert list(rest.values()) == sorted(rest.values(), reverse=True)
 
 
+TWO = {**PROBLEM, "cluster": {**PROBLEM["cluster"], "levels": [{"fanout": 2, "bandwidth": "100 GB/s"}]}}
+
+
+@pytest.mark.parametrize(
+    ("more", "fixed"),
+    [
+        ({}, {"pp": 2}),
+        ({}, {"pp": 1, "dp": 2, "recompute": "full"}),
+        ({"search": {"granularity": "operator"}}, {"pp": 2}),
+    ],
+    ids=["stages", "run again", "cut between operators"],
+)
+def test_the_share_is_the_same_wherever_layers_run(use: Use, more: dict[str, Any], fixed: dict[str, Any]) -> None:
+    use([row(each, 2.0) for each in OPERATORS if each.kind in ("attention", "norm")])
+    plan = api.evaluate({**TWO, **more}, fix=fixed, plugins=PLUGINS)
+    assert plan.summary["coverage"]["measured"] == pytest.approx(covered()["measured"])
+
+
+def test_operators_that_are_split_are_looked_up_as_ranks_run_them(use: Use) -> None:
+    """Half the heads were not measured, and lie outside what was."""
+    use([row(each, 2.0) for each in OPERATORS if each.kind == "attention"])
+    found = api.evaluate(TWO, fix={"tp": 2}, plugins=PLUGINS).summary["coverage"]
+    assert found["measured"] == 0.0
+    assert "attention" in {each["kind"] for each in found["computed"]}
+
+
 def test_a_backward_pass_that_was_not_measured_is_not_covered(use: Use) -> None:
     use([{key: value for key, value in row(each, 2.0).items() if key != "backward"} for each in OPERATORS])
     found = covered()
