@@ -7,7 +7,7 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.graph import Block, Collective, OperatorGraph
+from nest.graph import OTHER_SAMPLES, Block, Collective, Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import Strategy, StrategyContext
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
@@ -125,3 +125,24 @@ def test_constraints_know_it() -> None:
 def test_a_degree_no_micro_batch_allows_is_told() -> None:
     with pytest.raises(InputError, match=r"fixed.batch allows 3, .* micro-batches of 1 or 2, batch can be 1, 2 only"):
         nest.solve({**PROBLEM, "fixed": {"batch": 3}})
+
+
+def test_samples_that_are_compared_are_those_of_a_rank(batch: Strategy) -> None:
+    """As between replicas: two ranks of four samples compare 2 * 4 * 4 pairs, one of eight 8 * 8."""
+    left, right = (Tensor(name, (("batch", 1), ("hidden", 32)), 2.0, differentiable=False) for name in "ab")
+    pairs = (("batch", 1), (OTHER_SAMPLES, 1))
+    product = Operator(
+        "head/pairs",
+        "head",
+        "matmul",
+        space=(*pairs, ("hidden", 32)),
+        flops_per_point=2.0,
+        inputs=(left, right),
+        outputs=(Tensor("logits", pairs, 2.0),),
+        contracted=("hidden",),
+    )
+    whole = Block(OperatorGraph((product,), ("head",)).with_samples(8), 8)
+    assert whole.graph.flops == 2 * 8 * 8 * 32
+    shared = batch.apply(whole, 2, on(2))
+    assert shared.graph.flops == 2 * 4 * 4 * 32
+    assert shared.graph.operators[0].outputs[0].shape == (("batch", 4), (OTHER_SAMPLES, 4))
