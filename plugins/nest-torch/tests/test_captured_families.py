@@ -111,3 +111,28 @@ def test_a_mamba_has_one_operator_for_each_loop() -> None:
     assert sum(each.kind == "scan" for each in graph.operators) == 24
     assert len(graph.operators) < 24 * 20
     assert len(graph.blocks) == 24
+
+
+def test_a_clip_compares_its_samples_and_is_planned() -> None:
+    """Two towers and pictures; what is compared grows with the square of the micro-batch."""
+    sizes = {"intermediate_size": 128, "num_attention_heads": 4, "hidden_size": 64}
+    text = {**sizes, "num_hidden_layers": 2, "vocab_size": 100, "max_position_embeddings": 16}
+    vision = {**sizes, "num_hidden_layers": 3, "image_size": 32, "patch_size": 8}
+    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=32)
+    with torch.device("meta"):
+        module = transformers.CLIPModel(config)
+        given = {"input_ids": torch.zeros(1, 16, dtype=torch.long), "pixel_values": torch.zeros(1, 3, 32, 32)}
+    graph = nest_torch.capture(module, (), keywords={**given, "return_loss": True})
+    assert graph.assumptions == ("samples are compared with those of their micro-batch on their device (head/matmul).",)
+    pairs = [
+        sum(each.flops for each in graph.with_samples(samples).operators if each.name == "head/matmul")
+        for samples in (1, 8)
+    ]
+    assert pairs == [2 * 32, 2 * 32 * 8 * 8]
+    problem = {
+        "nest": 1,
+        "model": graph,
+        "training": {"global_batch": 64, "micro_batch": [8]},
+        "cluster": {"device": "h100-sxm", "levels": [{"name": "node", "fanout": 2, "link": "nvlink4"}]},
+    }
+    assert nest.solve(problem).status == "optimal"
