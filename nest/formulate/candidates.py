@@ -108,8 +108,7 @@ def from_model(
     blocks = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
 
     def price(block: Block) -> Candidate:
-        priced = candidate(_name(block), block, layers, pricing)
-        return priced if pool is None else evolve(priced, name=f"{pool}-{priced.name}", pool=pool)
+        return evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
 
     priced = _priced(blocks, price, progress, deadline)
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
@@ -130,22 +129,27 @@ def from_model(
 
 def repriced(
     known: Formulation,
+    problem: Problem,
+    registry: Registry,
     cluster: Cluster,
     device: DeviceSpec | None,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
 ) -> Formulation:
-    """A model that is priced on another network of the same shape, or another device: its graphs stay as they are.
+    """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
     Args:
         known: the model, whole, as it is priced with strategies and models of cost that read no more of the cluster
-            than its shape.
+            than which blocks it admits.
+        problem: as `known` was made of, but for the cluster.
+        registry: offers the strategies.
         cluster: devices and network.
         device: the accelerator.
         progress: told now and then which share of the candidates is priced.
         deadline: until when candidates are priced.
 
     Raises:
+        InputError: no combination of strategies is left.
         NoPlanYet: the time is up before anything could be priced.
     """
     before, layers = known.pricing, known.classes
@@ -154,21 +158,26 @@ def repriced(
     assert device is not None  # A problem without one is like no other.
     pricing, network_alone = before.on(cluster, device), device == before.device
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
+    blocks, pool = known.sharded, known.candidates[0].pool
+    if cluster.capacities != before.cluster.capacities:
+        alike = {(each.degrees, each.micro_batch): each for each in blocks}
+        context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
+        made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
+        blocks = tuple(alike.get((each.degrees, each.micro_batch), each) for each in made)
 
     def price(block: Block) -> Candidate:
-        its = every[id(block)]
-        if network_alone and pricing.knows(block, layers, before):
+        its = every.get(id(block)) if network_alone else None
+        if its is not None and pricing.knows(block, layers, before):
             return its
-        now = candidate(its.name, block, layers, pricing, its if network_alone else None)
-        return now if its.pool is None else evolve(now, pool=its.pool)
+        return evolve(candidate(_name(block, pool), block, layers, pricing, its), pool=pool)
 
-    priced = _priced(known.sharded, price, progress, deadline)
+    priced = _priced(blocks, price, progress, deadline)
     return evolve(
         known,
         candidates=tuple(priced.values()),
-        sharded=tuple(known.sharded[index] for index in priced),
+        sharded=tuple(blocks[index] for index in priced),
         pricing=pricing,
-        complete=len(priced) == len(known.sharded),
+        complete=len(priced) == len(blocks),
     )
 
 
@@ -245,9 +254,10 @@ def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
     return {layer: operator_names for layer, operator_names in zip(graph.layers, names, strict=True) if operator_names}
 
 
-def _name(block: Block) -> str:
-    """A candidate's name: the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
-    return "-".join([*(f"{name}{degree}" for name, degree in block.degrees if degree > 1), f"mb{block.micro_batch}"])
+def _name(block: Block, pool: str | None) -> str:
+    """A candidate's name: its pool, the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
+    degrees = (f"{name}{degree}" for name, degree in block.degrees if degree > 1)
+    return "-".join([*([] if pool is None else [pool]), *degrees, f"mb{block.micro_batch}"])
 
 
 def _check_selective(training: Training, graph: OperatorGraph) -> None:

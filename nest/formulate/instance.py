@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -113,7 +112,10 @@ def formulate(
             from nest.formulate.priced_models import pricing_key
 
             due = deadline or Deadline()
-            again = partial(repriced, cluster=cluster, device=device, progress=progress, deadline=due)
+
+            def again(known: Formulation) -> Formulation:
+                return repriced(known, problem, registry, cluster, device, progress, due)
+
             formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price, again)
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
     limits = limits if limits is None else limits_on(limits, cluster.size)
@@ -158,7 +160,10 @@ def _on_pools(
             from nest.formulate.priced_models import pricing_key
 
             key = pricing_key(problem, registry, pool.cluster, device, collectives)
-            again = partial(repriced, cluster=pool.cluster, device=device, progress=progress, deadline=deadline)
+
+            def again(found: Formulation) -> Formulation:
+                return repriced(found, problem, registry, pool.cluster, device, progress, deadline)
+
             whole = priced.of(evolve(key, model=(*key.model, pool.name)), price, again)
             return whole.of(pool.cluster, problem.training)
 

@@ -254,7 +254,10 @@ class PricedLayer:
         return self.once_everywhere("alone", self._alone)
 
     def _alone(self) -> "PricedLayer":
-        rows = {id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0)) for row in self.rows}
+        rows = {
+            id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0), weight_gradients=0.0)
+            for row in self.rows
+        }
         parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
         return PricedLayer(tuple(rows.values()), parts)
 

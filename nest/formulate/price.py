@@ -170,7 +170,35 @@ class Formulation:
         """The same for a cluster and a training on which nothing of it depends, such as one with more memory."""
         if self.pricing is None:
             return self
-        return evolve(self, pricing=evolve(self.pricing, cluster=cluster, training=training))
+        return evolve(self, pricing=self.pricing.beside(cluster, training))
+
+    def computing(self) -> tuple[Candidate, ...]:
+        """The candidates of a model as if what is sent inside their blocks took no time."""
+        assert self.classes is not None
+        assert self.pricing is not None
+        index, timing = numpy.array(self.classes.class_of), self.pricing.timing
+        result = []
+        for each, block in zip(self.candidates, self.sharded, strict=True):
+            layers = [layer.alone for layer, _ in priced_layers(block, self.classes, self.pricing)]
+            forward, backward, gradients = (
+                numpy.array([value for layer in layers for value in values(layer)]).take(index)
+                for values in (
+                    lambda layer: layer.seconds(Direction.FORWARD, timing),
+                    lambda layer: layer.seconds(Direction.BACKWARD, timing),
+                    PricedLayer.weight_gradients,
+                )
+            )
+            result.append(
+                evolve(
+                    each,
+                    forward=forward,
+                    backward=backward,
+                    weight_gradients=numpy.minimum(gradients, backward / 2),
+                    busy=numpy.zeros_like(each.busy),
+                    collectives=numpy.zeros_like(forward),
+                )
+            )
+        return tuple(result)
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The layers of the model in order, each with its name and what is planned of it, as indices."""
