@@ -645,6 +645,7 @@ def report_page(
     output: str | Path | None = None,
     without: Collection[str] = (),
     time_limit: float | None = None,
+    jobs: int | None = 1,
     progress: Callable[[str, int, int], None] | None = None,
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
@@ -657,6 +658,7 @@ def report_page(
         output: file the page is written to; None: it is not written.
         without: parts that are left out, `alternatives`, `frontier` and `sensitivity`: each takes searches.
         time_limit: seconds for each search, after which its best plan so far counts.
+        jobs: how many processes search where that takes long, with the same page; None: one for each processor.
         progress: called with what is being searched, how many searches are done, and how many there are at most.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered exporters and the like; left out, those installed.
@@ -670,10 +672,11 @@ def report_page(
     """
     from nest.html_page import page_of
     from nest.io import check_writable, write_text
+    from nest.whatif.sweep.run import processes
 
     if output is not None:
         check_writable(Path(output), plan)
-    page = page_of(plan, plugins, without, time_limit, progress)
+    page = page_of(plan, plugins, without, time_limit, progress, processes(jobs, plugins))
     if output is not None:
         write_text(Path(output), page)
     return page
