@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -112,6 +112,7 @@ def solve(
     from nest.documents import proved, result_document, verdict
     from nest.formulate.problem import formulated, naming
     from nest.formulate.target import simpler_within
+    from nest.solve.dp import first_plan
     from nest.solve.effort import Deadline, check_effort
     from nest.solve.solver import solve as search
 
@@ -119,9 +120,13 @@ def solve(
     deadline = Deadline.of(time_limit)
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
-    whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline)
+    # A proof is of all candidates.
+    begin = None if verify else partial(first_plan, deadline=deadline)
+    whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline, begin)
     with naming(problem):
-        result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
+        # A plan that is known cuts what is slower; which of equals is the answer it does not say.
+        known, simpler = formulation.first, simpler_within(whole)
+        result = search(instance, deadline, progress, known=known, preferred=False, simpler_within=simpler)
     plan = result_document(instance, formulation, result, whole, plugins, deadline)
     if not verify:
         return plan

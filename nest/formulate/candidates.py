@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import gcd
+from math import gcd, inf
 
 from attrs import evolve
 
@@ -16,6 +16,7 @@ from nest.formulate.price import Formulation, candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded_graphs
+from nest.formulate.worth import FirstPlan, can_be_worth, worth
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -63,6 +64,7 @@ def from_model(
     deadline: Deadline,
     pool: str | None = None,
     place: str = "cluster",
+    first_plan: Callable[[Formulation], FirstPlan | None] | None = None,
 ) -> Formulation:
     """A model as sharded and priced on one kind of device.
 
@@ -76,6 +78,8 @@ def from_model(
         deadline: until when candidates are priced.
         pool: name of the pool whose devices these are, which candidates and their names then have.
         place: of the devices in the problem, for errors.
+        first_plan: a good plan of a few candidates; candidates that compute for far longer than it takes are then not
+            priced (`nest.formulate.worth`). None: all are.
 
     Raises:
         InputError: something in the problem cannot be used.
@@ -110,21 +114,35 @@ def from_model(
     def price(block: Block) -> Candidate:
         return evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
 
-    priced = _priced(blocks, price, progress, deadline)
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(
+    made = Formulation(
         graph=graph,
-        candidates=tuple(priced.values()),
+        candidates=(),
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
         together=inseparable_operators(whole, layers, training.selective) if by_operator else together,
-        sharded=tuple(blocks[index] for index in priced),
         classes=layers,
         pricing=pricing,
-        complete=len(priced) == len(blocks),
     )
+
+    def with_priced(some: Sequence[Block]) -> Formulation:
+        priced = _priced(some, price, progress, deadline)
+        sharded = tuple(some[index] for index in priced)
+        return evolve(made, candidates=tuple(priced.values()), sharded=sharded, complete=len(priced) == len(some))
+
+    # In a time that is limited, some of all candidates are priced.
+    if first_plan is None or deadline.left < inf or not can_be_worth(problem, registry, blocks):
+        return with_priced(blocks)
+    begun = time.monotonic()
+
+    def watch() -> None:
+        deadline.check()
+        if progress is not None:
+            progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, 0.0))
+
+    return worth(made, blocks, training.global_batch, with_priced, first_plan, deadline, watch)
 
 
 def repriced(

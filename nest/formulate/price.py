@@ -12,7 +12,7 @@ from nest.formulate.memory import extra_memory, modes
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, shares
 from nest.formulate.pricing import Pricing, priced_layers
 from nest.graph import Block
-from nest.instance import Array, Candidate, Cluster, LayerGraph, ParameterGroup
+from nest.instance import Array, Candidate, Cluster, LayerGraph, ParameterGroup, Solution
 from nest.spec import Training
 
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
@@ -147,7 +147,9 @@ class Formulation:
         classes: of a model, its layers by class.
         pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
-        complete: whether the candidates are all there are; else there was no time to price the others.
+        complete: whether no other candidate can be the answer; else there was no time to price the others.
+        unpriced: how many are left out as none of their plans can be as fast as one that is known.
+        first: that plan, of these candidates, with its step time in seconds; None: none is known.
     """
 
     graph: LayerGraph
@@ -160,6 +162,8 @@ class Formulation:
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
     complete: bool = True
+    unpriced: int = 0
+    first: tuple[Solution, float] | None = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:

@@ -1,7 +1,7 @@
 """From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy
 from attrs import evolve, field, frozen
@@ -145,6 +145,10 @@ class Pricing:
         rows = (self.calls.ports(call, self.shapes(call.axis, block), len(block.ranks(call.axis))) for call in calls)
         return sum(rows, numpy.zeros(len(self.cluster.levels)))
 
+    def ports_of(self, made: Collective, block: Block) -> tuple[Array, Array]:
+        """`ports` of all calls of a collective operator, forward and backward."""
+        return self.ports(made.forward, block), self.ports(made.backward, block)
+
     @property
     def timing(self) -> Timing:
         """How the times of operators become a layer's."""
@@ -258,9 +262,7 @@ def _priced(
         hidden = hidden_forward, hidden_backward
         coefficient = pricing.exposed(made, block)
         exposed = getattr(pricing.device.calibration, coefficient) if coefficient else 1.0
-        ports = None
-        if operator.collective is not None:
-            ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
+        ports = None if operator.collective is None else cache(partial(pricing.ports_of, made, block))
         of_weights = min(seconds(made.backward[: made.weight_gradients], 0.0)[0], backward)
         rows.append(
             PricedOperator(
