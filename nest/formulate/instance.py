@@ -34,8 +34,8 @@ from nest.solve.effort import Deadline
 from nest.spec import DeviceSpec, Problem
 
 if TYPE_CHECKING:
+    from nest.formulate.price import FirstPlan
     from nest.formulate.priced_models import PricedModels
-    from nest.formulate.worth import FirstPlan
 
 
 def build_instance(

@@ -18,6 +18,9 @@ from nest.spec import Training
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
 """From the numbers of the parts of a layer to an array over the planned layers."""
 
+FirstPlan = tuple[Solution, float]
+"""A plan of some candidates, with its step time in seconds."""
+
 
 def candidate(
     name: str, block: Block, layers: LayerClasses, pricing: Pricing, known: Candidate | None = None
@@ -163,7 +166,7 @@ class Formulation:
     pricing: Pricing | None = None
     complete: bool = True
     unpriced: int = 0
-    first: tuple[Solution, float] | None = None
+    first: FirstPlan | None = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:

@@ -6,35 +6,24 @@ import numpy
 from attrs import evolve
 
 from nest.formulate.operator_costs import Direction, engine_of
-from nest.formulate.price import Formulation
+from nest.formulate.price import FirstPlan, Formulation
 from nest.formulate.pricing import Pricing, priced_layers
 from nest.graph import Block, Operator
 from nest.hooks.guard import Guarded
 from nest.hooks.registry import Registry
-from nest.instance import Array, Solution
+from nest.instance import Array
+from nest.solve.dp.attempt import SLOWER
 from nest.solve.effort import Deadline, least_first
 from nest.spec import Problem
-
-MANY = 512
-"""Blocks from which on a first plan is looked for among few of them before the others are priced. Of DeepSeek-V3's
-5,672 on 2,048 H100 one in four is priced then (2026-11-27); of fewer a search has its own first plan as soon."""
+from nest.tolerances import LIMIT_SLACK
 
 FEW, TRIED = 256, 32
 """Blocks that are priced to begin with, the less they compute the more of them; and of how many of these, those that
 take the least with what they send, a first plan is looked for."""
 
-SLOWER = 1.1
-"""Times the step time of the first plan up to which candidates are priced: that of a runner-up that is told."""
 
-ROUNDING = 1e-9
-"""Share by which sums of the same numbers in another order may differ, and more."""
-
-FirstPlan = tuple[Solution, float]
-"""A plan of some candidates, with its step time in seconds."""
-
-
-def can_be_worth(problem: Problem, registry: Registry, blocks: Sequence[Block]) -> bool:
-    """Whether compute says which of many candidates cannot have a plan as fast as another.
+def can_be_worth(problem: Problem, registry: Registry) -> bool:
+    """Whether compute says which candidates cannot have a plan as fast as another.
 
     All stages of a plan must have one candidate, and layers and steps take no less than all that one engine computes:
     of models of layer times and schedules of plug-ins nobody knows.
@@ -42,7 +31,7 @@ def can_be_worth(problem: Problem, registry: Registry, blocks: Sequence[Block]) 
     read = (*registry.layer_times().values(), *registry.schedules().values())
     search = problem.search
     plain = search.granularity != "operator" and not search.mixed and search.tensors != "direct"
-    return len(blocks) >= MANY and plain and not any(isinstance(each, Guarded) for each in read)
+    return plain and not any(isinstance(each, Guarded) for each in read)
 
 
 def worth(
@@ -80,7 +69,8 @@ def worth(
     known = first_plan(tried)
     if known is None:
         return with_priced(blocks)
-    most = known[1] * SLOWER * made.pricing.cluster.size / global_batch * (1 + ROUNDING)
+    # A search looks for a runner-up up to `SLOWER` times a plan that it knows.
+    most = known[1] * SLOWER * made.pricing.cluster.size / global_batch * (1 + LIMIT_SLACK)
     left = []
     for block, each in zip(blocks, work.tolist(), strict=True):
         if deadline.passed:

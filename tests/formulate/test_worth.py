@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.formulate import worth
+from nest.formulate import candidates, worth
 from nest.formulate.instance import build_instance, formulate
 from nest.formulate.problem import read_record, self_contained
 from nest.hooks import hook
@@ -18,6 +18,7 @@ from nest.plan.document import solution_of
 from nest.solve.dp import first_plan
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem, Search
+from nest.tolerances import LIMIT_SLACK
 from tests.agreement.draws import draw
 from tests.formulate.conftest import EXPERTS
 
@@ -43,7 +44,7 @@ def test_no_plan_takes_less_than_its_devices_compute(schedule: str) -> None:
         if plan.batch_time:
             instance = build_instance(self_contained(read_record(problem, Problem)[0], None, known), known)
             solution = solution_of(instance, plan)
-            assert plan.batch_time >= least(instance, solution.stages[0].candidate) * (1 - worth.ROUNDING)
+            assert plan.batch_time >= least(instance, solution.stages[0].candidate) * (1 - LIMIT_SLACK)
             found += 1
     assert found
 
@@ -51,7 +52,7 @@ def test_no_plan_takes_less_than_its_devices_compute(schedule: str) -> None:
 def pruned(monkeypatch: pytest.MonkeyPatch, asked: Problem) -> PlanDocument:
     """The answer where candidates are left out from the first on."""
     with monkeypatch.context() as few:
-        few.setattr(worth, "MANY", 1)
+        few.setattr(candidates, "MANY", 1)
         few.setattr(worth, "FEW", 8)
         few.setattr(worth, "TRIED", 3)
         return nest.solve(asked)
@@ -81,7 +82,7 @@ def test_the_answer_is_that_of_all_candidates(problem: Build, case: str, monkeyp
 
 def left_out(asked: Problem, known: Registry, monkeypatch: pytest.MonkeyPatch) -> int:
     with monkeypatch.context() as few:
-        few.setattr(worth, "MANY", 1)
+        few.setattr(candidates, "MANY", 1)
         few.setattr(worth, "FEW", 8)
         few.setattr(worth, "TRIED", 3)
         instance, formulation = formulate(asked, known, first_plan=lambda some: first_plan(some, Deadline()))
