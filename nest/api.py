@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -112,6 +112,7 @@ def solve(
     from nest.documents import proved, result_document, verdict
     from nest.formulate.problem import formulated, naming
     from nest.formulate.target import simpler_within
+    from nest.solve.dp import first_plan
     from nest.solve.effort import Deadline, check_effort
     from nest.solve.solver import solve as search
 
@@ -119,9 +120,13 @@ def solve(
     deadline = Deadline.of(time_limit)
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
-    whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline)
+    # A proof is of all candidates.
+    begin = None if verify else partial(first_plan, deadline=deadline)
+    whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline, begin)
     with naming(problem):
-        result = search(instance, deadline, progress, simpler_within=simpler_within(whole))
+        # A plan that is known cuts what is slower; which of equals is the answer it does not say.
+        known, simpler = formulation.first, simpler_within(whole)
+        result = search(instance, deadline, progress, known=known, preferred=False, simpler_within=simpler)
     plan = result_document(instance, formulation, result, whole, plugins, deadline)
     if not verify:
         return plan
@@ -645,6 +650,7 @@ def report_page(
     output: str | Path | None = None,
     without: Collection[str] = (),
     time_limit: float | None = None,
+    jobs: int | None = 1,
     progress: Callable[[str, int, int], None] | None = None,
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
@@ -657,6 +663,7 @@ def report_page(
         output: file the page is written to; None: it is not written.
         without: parts that are left out, `alternatives`, `frontier` and `sensitivity`: each takes searches.
         time_limit: seconds for each search, after which its best plan so far counts.
+        jobs: how many processes search where that takes long, with the same page; None: one for each processor.
         progress: called with what is being searched, how many searches are done, and how many there are at most.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered exporters and the like; left out, those installed.
@@ -670,10 +677,11 @@ def report_page(
     """
     from nest.html_page import page_of
     from nest.io import check_writable, write_text
+    from nest.whatif.sweep.run import processes
 
     if output is not None:
         check_writable(Path(output), plan)
-    page = page_of(plan, plugins, without, time_limit, progress)
+    page = page_of(plan, plugins, without, time_limit, progress, processes(jobs, plugins))
     if output is not None:
         write_text(Path(output), page)
     return page

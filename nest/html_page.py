@@ -1,17 +1,18 @@
 """A plan, or a study, as one HTML page: what it says of other plans is found here, and drawn by `nest.report.html`."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from json import dumps
 from pathlib import Path
+from typing import Any
 
 from attrs import define, evolve
 
 from nest.catalogue import unknown_name
 from nest.documents import plan_summary
 from nest.errors import InputError
-from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.problem import Source, carried_problem, naming, read_record
+from nest.hooks.protocols import Engine
 from nest.hooks.registry import Registry
 from nest.io import structure, write_files
 from nest.launch_files import export_checked
@@ -28,20 +29,17 @@ from nest.report.html.study.metrics import METRICS, usual_metric
 from nest.report.html.study.points import Study, study_of
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
-from nest.whatif.alternatives import questions, recipe, unrefuted
 from nest.whatif.outcome import decided_values
 from nest.whatif.parameters import Parameter, parameters
-from nest.whatif.pareto_front import MEMORIES, device_counts, pareto_front
-from nest.whatif.sensitivity import FACTORS, responses
+from nest.whatif.pareto_front import MEMORIES, front_of
+from nest.whatif.questions import Question, Questions, answers
+from nest.whatif.sensitivity import FACTORS
 from nest.whatif.shadow_prices import relaxations, shadow_price
 from nest.whatif.solver import Solver, require_held
 from nest.whatif.sweep.rows import is_result, result_of, result_rows, study_point, varied_columns
 
 PARTS = ("alternatives", "frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
-
-RECIPE = "manual"
-"""The planner whose plan stands for what one would launch without a planner."""
 
 MORE = {"memory": (1.1, 1.25, 1.5, 2.0), "devices": (2.0, 4.0)}
 """Times a number of an infeasible problem that is asked whether a plan then fits, until one does."""
@@ -53,7 +51,7 @@ NOT_REPORTED_ON = "so it is not reported on"
 """What follows where a plan does not hold."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is searched, for which part, how many searches were done before, and how many there are at most."""
+"""Called with what is searched, how many searches were done before, and how many there are at most."""
 
 
 OF_ONE_KIND = ("frontier",)
@@ -62,15 +60,24 @@ OF_ONE_KIND = ("frontier",)
 
 @define
 class _Searching:
-    """Passes on what a solver tells, with the part of the page it searches for."""
+    """Passes on what a solver tells, and which questions others have answered."""
 
     progress: Progress | None
     most: int
-    part: str = PARTS[0]
+    done: int = 0
+    here: bool = False
 
     def __call__(self, search: str, done: int) -> None:
+        self.here = True
         if self.progress is not None:
-            self.progress(f"{self.part}: {search}", done, self.most)
+            self.progress(search, self.done + done, self.most)
+
+    def answered(self, question: Question, searches: int) -> None:
+        """A question is answered, by so many searches."""
+        self.done += searches
+        if searches and not self.here and self.progress is not None:
+            self.progress(question[0], self.done, self.most)
+        self.here = False
 
 
 def page_of(
@@ -79,6 +86,7 @@ def page_of(
     without: Collection[str],
     time_limit: float | None,
     progress: Progress | None,
+    engine: Engine | None = None,
 ) -> str:
     """The HTML page of a plan whose numbers hold (`nest.report_page`, which says what the arguments are).
 
@@ -98,25 +106,21 @@ def page_of(
         if read.status == "infeasible":
             return _without_plan(read, known, without, time_limit, progress)
         read_subject = subject(read, known)
-    wanted = "alternatives" not in without and read.lower_bound is not None and read_subject.batch_time > 0
-    open_questions = questions(read_subject.plan, read_subject.problem, known) if wanted else None
-    searching = _Searching(progress, most_searches(read_subject.problem, without, known) + len(open_questions or ()))
-    solver = Solver(known, time_limit=time_limit, progress=searching)
-    if read.status == "optimal":
-        solver.know(read_subject.problem, read_subject.plan)
-    why = why_section(read_subject.plan)
-    if open_questions is not None:
-        decided = decided_values(read_subject.plan, known)
-        alternatives = [unrefuted(read_subject.plan, question, solver).to_dict() for question in open_questions]
-        has_recipe = RECIPE in known.planners()
-        usual = recipe(read_subject.plan, read_subject.problem, RECIPE, solver).to_dict() if has_recipe else None
-        why = (alternatives_section(read_subject.plan, decided, alternatives, usual),)
+    plan, wanted = read_subject.plan, set(PARTS) - set(without)
+    if plan.lower_bound is None or not read_subject.batch_time > 0:
+        wanted -= {"alternatives"}
+    found = _found(read_subject, wanted, time_limit, progress, engine)
+    why = why_section(plan)
+    if "alternatives" in wanted:
+        usual = next((each.to_dict() for each in found["recipe"]), None)
+        alternatives = [each.to_dict() for each in found["alternatives"]]
+        why = (alternatives_section(plan, decided_values(plan, known), alternatives, usual),)
 
     def export(to: tuple[str, ...]) -> tuple[Mapping[str, str], Sequence[str]]:
         made = export_checked(read_subject.plan, to, known)
         return made.files, made.warnings
 
-    return page(read_subject, export, why, tuple(_answers(read_subject, solver, without, searching)))
+    return page(read_subject, export, why, tuple(_worth_sections(read_subject, wanted, found)))
 
 
 def subject(read: PlanDocument, known: Registry) -> Subject:
@@ -139,32 +143,47 @@ def subject(read: PlanDocument, known: Registry) -> Subject:
     return Subject(plan, problem, instance, formulation, solution, priced, known)
 
 
-def most_searches(problem: Problem, without: Collection[str], known: Registry) -> int:
-    """Searches that the frontier and the sensitivity take at most; most of the answers are implied by others.
-
-    Args:
-        problem: of the plan, self-contained.
-        without: parts that are left out.
-        known: offers topology importers.
-    """
-    most = 0
-    if "frontier" not in without:
-        most += len(device_counts(build_cluster(problem.cluster, known)[0])) * len(MEMORIES)
-    if "sensitivity" not in without:
-        most += len(parameters(problem, known)) * len(FACTORS)
-    return most
+def most_searches(asked: Iterable[Question]) -> int:
+    """Searches that questions take at most; most of the answers are implied by others."""
+    of_each = {"recipe": 0, "frontier": len(MEMORIES), "sensitivity": len(FACTORS)}
+    return sum(of_each.get(part, 1) for part, _ in asked)
 
 
-def _answers(subject: Subject, solver: Solver, without: Collection[str], searching: _Searching) -> Iterator[Section]:
+def _found(
+    subject: Subject,
+    parts: Collection[str],
+    time_limit: float | None,
+    progress: Progress | None,
+    engine: Engine | None,
+) -> dict[str, list[Any]]:
+    """The answers to the questions of some parts of the page, by part."""
+    known, plan = subject.known, subject.plan
+    solver = Solver(known, time_limit=time_limit)
+    if plan.status == "optimal":
+        solver.know(subject.problem, plan)
+    parts = (*sorted(parts), *(["recipe"] if "alternatives" in parts else []))
+    asked = Questions(plan, plan, parts, time_limit, known.installed(), solver)
+    searching = solver.progress = _Searching(progress, most_searches(asked.every))
+    found: dict[Question, Any] = {}
+    for question, answer, searches in answers(asked, engine):
+        found[question] = answer
+        searching.answered(question, searches)
+    result: dict[str, list[Any]] = {part: [] for part in parts}
+    for question in asked.every:
+        result[question[0]].append(found[question])
+    return result
+
+
+def _worth_sections(subject: Subject, parts: Collection[str], found: Mapping[str, Sequence[Any]]) -> Iterator[Section]:
     """What more or less of something is worth: the sections of the parts that are wanted."""
-    if "frontier" not in without:
-        searching.part, priced = "frontier", subject.priced
-        memory, fixed = max(stage.upper_memory for stage in priced.stages), subject.problem.fixed is not None
+    if "frontier" in parts:
+        priced, fixed = subject.priced, subject.problem.fixed is not None
+        memory = max(stage.upper_memory for stage in priced.stages)
         own = OwnPlan(memory, subject.plan.throughput or 0.0, priced.device_memory, fixed)
-        yield Section("frontier", "Pareto front", figures=(pareto_figure(pareto_front(subject.plan, solver), own),))
-    if "sensitivity" not in without:
-        searching.part = "sensitivity"
-        if points := responses(subject.plan, solver):
+        front = front_of([point for points in found["frontier"] for point in points])
+        yield Section("frontier", "Pareto front", figures=(pareto_figure(front, own),))
+    if "sensitivity" in parts:
+        if points := tuple(response for responses in found["sensitivity"] for response in responses):
             yield Section("sensitivity", "Sensitivity", figures=(sensitivity_figure(points),))
         else:
             why = "No number of this problem can be varied." if subject.batch_time else "The batch takes no time."

@@ -4,6 +4,9 @@ import gc
 import os
 from pathlib import Path
 
+# As the command has it, before anything imports NumPy: threads of OpenBLAS take processors from other tests.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import Phase, settings
 

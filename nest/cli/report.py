@@ -31,6 +31,9 @@ def report(
     time_limit: float | None = time_limit_option(
         "Of a plan: time for each search; then the best plan so far is taken."
     ),
+    jobs: int | None = typer.Option(
+        None, "--jobs", "-j", metavar="N", help="Of a plan: processes that search; left out, one for each processor."
+    ),
     metric: str | None = typer.Option(
         None,
         "--metric",
@@ -65,15 +68,17 @@ def report(
 
     check_writable(output, source)
     if row is None and _is_study(source):
-        _refuse("a plan", without=without or None, time_limit=time_limit)
+        _refuse("a plan", without=without or None, time_limit=time_limit, jobs=jobs)
         api.study_page(source, output=output, metric=metric, at=dict(map(_key_and_value, at)), plans=plans)
     else:
         _refuse("a study", metric=metric, at=at or None, plans=plans)
-        _plan_page(source, output, row, without, time_limit)
+        _plan_page(source, output, row, without, time_limit, jobs)
     typer.echo(output)
 
 
-def _plan_page(source: Path, output: Path, row: int | None, without: list[str], time_limit: float | None) -> None:
+def _plan_page(
+    source: Path, output: Path, row: int | None, without: list[str], time_limit: float | None, jobs: int | None
+) -> None:
     from nest.io import write_text
     from nest.whatif.sweep.rows import plan_of
 
@@ -83,6 +88,7 @@ def _plan_page(source: Path, output: Path, row: int | None, without: list[str], 
             source if row is None else plan_of(source, row),
             without=without,
             time_limit=time_limit,
+            jobs=jobs,
             progress=lambda search, done, most: line.tell(search, done, most, at_most=True),
         )
     finally:

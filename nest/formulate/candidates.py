@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import gcd
+from math import gcd, inf
 
 from attrs import evolve
 
@@ -12,7 +12,7 @@ from nest.errors import InputError
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.partition import branched_regions, inseparable_operators
-from nest.formulate.price import Formulation, candidate
+from nest.formulate.price import FirstPlan, Formulation, candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded_graphs
@@ -22,6 +22,10 @@ from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pool, Pools, SearchProgress
 from nest.solve.effort import FEW, Deadline
 from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
+
+MANY = 512
+"""Blocks from which on a first plan is looked for among few of them before the others are priced. Of DeepSeek-V3's
+5,672 on 2,048 H100 one in four is priced then (2026-11-27); of fewer a search has its own first plan as soon."""
 
 PRICING = 0.35
 """Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
@@ -63,6 +67,7 @@ def from_model(
     deadline: Deadline,
     pool: str | None = None,
     place: str = "cluster",
+    first_plan: Callable[[Formulation], FirstPlan | None] | None = None,
 ) -> Formulation:
     """A model as sharded and priced on one kind of device.
 
@@ -76,6 +81,8 @@ def from_model(
         deadline: until when candidates are priced.
         pool: name of the pool whose devices these are, which candidates and their names then have.
         place: of the devices in the problem, for errors.
+        first_plan: a good plan of a few candidates; candidates that compute for far longer than it takes are then not
+            priced (`nest.formulate.worth`). None: all are.
 
     Raises:
         InputError: something in the problem cannot be used.
@@ -108,44 +115,66 @@ def from_model(
     blocks = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
 
     def price(block: Block) -> Candidate:
-        priced = candidate(_name(block), block, layers, pricing)
-        return priced if pool is None else evolve(priced, name=f"{pool}-{priced.name}", pool=pool)
+        return evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
 
-    priced = _priced(blocks, price, progress, deadline)
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
     together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(
+    made = Formulation(
         graph=graph,
-        candidates=tuple(priced.values()),
+        candidates=(),
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
         together=inseparable_operators(whole, layers, training.selective) if by_operator else together,
-        sharded=tuple(blocks[index] for index in priced),
         classes=layers,
         pricing=pricing,
-        complete=len(priced) == len(blocks),
     )
+
+    def with_priced(some: Sequence[Block]) -> Formulation:
+        priced = _priced(some, price, progress, deadline)
+        sharded = tuple(some[index] for index in priced)
+        return evolve(made, candidates=tuple(priced.values()), sharded=sharded, complete=len(priced) == len(some))
+
+    # In a time that is limited, some of all candidates are priced.
+    if first_plan is None or len(blocks) < MANY or deadline.left < inf:
+        return with_priced(blocks)
+    from nest.formulate.worth import can_be_worth, worth
+
+    if not can_be_worth(problem, registry):
+        return with_priced(blocks)
+    begun = time.monotonic()
+
+    def watch() -> None:
+        deadline.check()
+        if progress is not None:
+            progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, 0.0))
+
+    return worth(made, blocks, training.global_batch, with_priced, first_plan, deadline, watch)
 
 
 def repriced(
     known: Formulation,
+    problem: Problem,
+    registry: Registry,
     cluster: Cluster,
     device: DeviceSpec | None,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
 ) -> Formulation:
-    """A model that is priced on another network of the same shape, or another device: its graphs stay as they are.
+    """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
     Args:
         known: the model, whole, as it is priced with strategies and models of cost that read no more of the cluster
-            than its shape.
+            than which blocks it admits.
+        problem: as `known` was made of, but for the cluster.
+        registry: offers the strategies.
         cluster: devices and network.
         device: the accelerator.
         progress: told now and then which share of the candidates is priced.
         deadline: until when candidates are priced.
 
     Raises:
+        InputError: no combination of strategies is left.
         NoPlanYet: the time is up before anything could be priced.
     """
     before, layers = known.pricing, known.classes
@@ -154,21 +183,26 @@ def repriced(
     assert device is not None  # A problem without one is like no other.
     pricing, network_alone = before.on(cluster, device), device == before.device
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
+    blocks, pool = known.sharded, known.candidates[0].pool
+    if cluster.capacities != before.cluster.capacities:
+        alike = {(each.degrees, each.micro_batch): each for each in blocks}
+        context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
+        made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
+        blocks = tuple(alike.get((each.degrees, each.micro_batch), each) for each in made)
 
     def price(block: Block) -> Candidate:
-        its = every[id(block)]
-        if network_alone and pricing.knows(block, layers, before):
+        its = every.get(id(block)) if network_alone else None
+        if its is not None and pricing.knows(block, layers, before):
             return its
-        now = candidate(its.name, block, layers, pricing, its if network_alone else None)
-        return now if its.pool is None else evolve(now, pool=its.pool)
+        return evolve(candidate(_name(block, pool), block, layers, pricing, its), pool=pool)
 
-    priced = _priced(known.sharded, price, progress, deadline)
+    priced = _priced(blocks, price, progress, deadline)
     return evolve(
         known,
         candidates=tuple(priced.values()),
-        sharded=tuple(known.sharded[index] for index in priced),
+        sharded=tuple(blocks[index] for index in priced),
         pricing=pricing,
-        complete=len(priced) == len(known.sharded),
+        complete=len(priced) == len(blocks),
     )
 
 
@@ -245,9 +279,10 @@ def _operators(graph: OperatorGraph) -> dict[str, tuple[str, ...]]:
     return {layer: operator_names for layer, operator_names in zip(graph.layers, names, strict=True) if operator_names}
 
 
-def _name(block: Block) -> str:
-    """A candidate's name: the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
-    return "-".join([*(f"{name}{degree}" for name, degree in block.degrees if degree > 1), f"mb{block.micro_batch}"])
+def _name(block: Block, pool: str | None) -> str:
+    """A candidate's name: its pool, the degrees above 1 and the micro-batch size, such as `tp8-sp8-mb1`."""
+    degrees = (f"{name}{degree}" for name, degree in block.degrees if degree > 1)
+    return "-".join([*([] if pool is None else [pool]), *degrees, f"mb{block.micro_batch}"])
 
 
 def _check_selective(training: Training, graph: OperatorGraph) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -35,6 +34,7 @@ from nest.solve.effort import Deadline
 from nest.spec import DeviceSpec, Problem
 
 if TYPE_CHECKING:
+    from nest.formulate.price import FirstPlan
     from nest.formulate.priced_models import PricedModels
 
 
@@ -59,6 +59,7 @@ def formulate(
     binding: bool = True,
     deadline: Deadline | None = None,
     priced: PricedModels | None = None,
+    first_plan: Callable[[Instance], FirstPlan | None] | None = None,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
 
@@ -71,6 +72,8 @@ def formulate(
         deadline: when the search ends, which is left most of the time: candidates that cannot be priced until then are
             left out, evenly among all. None: all are priced.
         priced: models priced before with this registry, which are not priced again; None: there are none.
+        first_plan: finds a good plan of an instance with few of the candidates: of many others those are left out that
+            cannot be as fast (`nest.formulate.worth`), where nothing priced before is kept. None: none is left out.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
@@ -99,32 +102,43 @@ def formulate(
     if network is not None:
         cluster = evolve(cluster, levels=(optimistic_level(network),))
         pricing_collectives = OnRings(collectives, network.least_rings)
+
+    def of_candidates(made: Formulation) -> Instance:
+        """The instance with the candidates of a formulation."""
+        limits_here = limits if limits is None else limits_on(limits, cluster.size)
+        return Instance(
+            cluster=cluster,
+            graph=made.graph,
+            candidates=made.candidates,
+            space=build_space(problem, registry, made, device, limits_here, binding),
+            collectives=collectives,
+            complete=made.complete,
+        )
+
     if problem.profile is not None:
         formulation = from_profile(problem, registry, cluster)
     else:
 
-        def price() -> Formulation:
+        def price(first_plan: Callable[[Formulation], FirstPlan | None] | None = None) -> Formulation:
+            place = (cluster, device, pricing_collectives)
             due = deadline or Deadline()
-            return from_model(problem, registry, cluster, device, pricing_collectives, progress, due)
+            return from_model(problem, registry, *place, progress, due, first_plan=first_plan)
 
-        if priced is None or network is not None:
+        if priced is None and network is None and first_plan is not None:
+            formulation = price(lambda some: first_plan(of_candidates(some)))
+        elif priced is None or network is not None:
             formulation = price()
         else:
             from nest.formulate.priced_models import pricing_key
 
             due = deadline or Deadline()
-            again = partial(repriced, cluster=cluster, device=device, progress=progress, deadline=due)
+
+            def again(known: Formulation) -> Formulation:
+                return repriced(known, problem, registry, cluster, device, progress, due)
+
             formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price, again)
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
-    limits = limits if limits is None else limits_on(limits, cluster.size)
-    instance = Instance(
-        cluster=cluster,
-        graph=formulation.graph,
-        candidates=formulation.candidates,
-        space=build_space(problem, registry, formulation, device, limits, binding),
-        collectives=collectives,
-        complete=formulation.complete,
-    )
+    instance = of_candidates(formulation)
     if network is not None:
         instance = with_network(instance, formulation, network)
     return instance, formulation
@@ -158,7 +172,10 @@ def _on_pools(
             from nest.formulate.priced_models import pricing_key
 
             key = pricing_key(problem, registry, pool.cluster, device, collectives)
-            again = partial(repriced, cluster=pool.cluster, device=device, progress=progress, deadline=deadline)
+
+            def again(found: Formulation) -> Formulation:
+                return repriced(found, problem, registry, pool.cluster, device, progress, deadline)
+
             whole = priced.of(evolve(key, model=(*key.model, pool.name)), price, again)
             return whole.of(pool.cluster, problem.training)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing, shares
 from nest.formulate.recompute import Host, SavedTensors, external_inputs, recompute_modes, tensor_bytes
 from nest.graph import Block, Operator
-from nest.instance import Array, Overheads, RecomputeMode
+from nest.instance import Array, Cluster, Overheads, RecomputeMode
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing"
     searched and one that is given. What a stage with ZeRO 3 gathers is told apart. What the training says of overheads
     stands in place of the device's.
     """
-    blocks = pricing.cluster.size // block.width
-    several = blocks > 1
+    several, many = room(block, pricing.cluster)
     said = {key: getattr(pricing.training, key) for key in ("context", "communicator", "fragmentation")}
     overheads = evolve(
         pricing.device.memory_overheads, **{key: value for key, value in said.items() if value is not None}
@@ -138,11 +137,16 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing"
         for layer in layers
     )
     gathered = max(whole, default=0.0) if several else 0.0
-    # Fewer than four blocks are stages or replicas, but not both.
-    groups = len(_axes(block)) + several + (blocks >= 4)
+    groups = len(_axes(block)) + several + many
     framework = overheads.context + groups * overheads.communicator
     data = external_inputs([row.operator for layer in layers for row in layer.rows])
     return ExtraMemory(overheads.fragmentation, framework, buffers, gathered, data)
+
+
+def room(block: Block, cluster: Cluster) -> tuple[bool, bool]:
+    """Whether a cluster has room for several of a block, and for stages and replicas of it: fewer than four are one."""
+    blocks = cluster.size // block.width
+    return blocks > 1, blocks >= 4
 
 
 def _axes(block: Block) -> set[str]:

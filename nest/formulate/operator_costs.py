@@ -130,8 +130,8 @@ class PricedOperator:
             layer's computation; empty: it hides none.
         exposed: that share.
         weight_gradients: communication in the backward pass that serves nothing but gradients of weights.
-        ports: seconds for which its communication occupies a device's port at each level: forward and backward, of
-            shape `(levels,)` each; None: it has none.
+        ports: gives seconds for which its communication occupies a device's port at each level: forward and backward,
+            of shape `(levels,)` each, worked out when they are first asked for; None: it has no communication.
         kept: the operator with what it really saves for its backward pass (`nest.formulate.recompute`).
     """
 
@@ -143,7 +143,7 @@ class PricedOperator:
     coefficient: str = ""
     exposed: float = 1.0
     weight_gradients: float = 0.0
-    ports: tuple[Array, Array] | None = None
+    ports: Callable[[], tuple[Array, Array]] | None = None
     kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
 
     def times(self, direction: Direction) -> tuple[float, float, float]:
@@ -254,7 +254,10 @@ class PricedLayer:
         return self.once_everywhere("alone", self._alone)
 
     def _alone(self) -> "PricedLayer":
-        rows = {id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0)) for row in self.rows}
+        rows = {
+            id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0), weight_gradients=0.0)
+            for row in self.rows
+        }
         parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
         return PricedLayer(tuple(rows.values()), parts)
 
@@ -269,7 +272,7 @@ class PricedLayer:
         which = 0 if direction is Direction.FORWARD else 1
         return [
             sum(
-                (row.ports[which] for row in part if row.ports and (among is None or row.operator.name in among)),
+                (row.ports()[which] for row in part if row.ports and (among is None or row.operator.name in among)),
                 numpy.zeros(levels),
             )
             for part in self.parts

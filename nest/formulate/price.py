@@ -12,11 +12,14 @@ from nest.formulate.memory import extra_memory, modes
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, shares
 from nest.formulate.pricing import Pricing, priced_layers
 from nest.graph import Block
-from nest.instance import Array, Candidate, Cluster, LayerGraph, ParameterGroup
+from nest.instance import Array, Candidate, Cluster, LayerGraph, ParameterGroup, Solution
 from nest.spec import Training
 
 Spread = Callable[[Callable[[PricedLayer], Sequence[float]]], Array]
 """From the numbers of the parts of a layer to an array over the planned layers."""
+
+FirstPlan = tuple[Solution, float]
+"""A plan of some candidates, with its step time in seconds."""
 
 
 def candidate(
@@ -147,7 +150,9 @@ class Formulation:
         classes: of a model, its layers by class.
         pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
-        complete: whether the candidates are all there are; else there was no time to price the others.
+        complete: whether no other candidate can be the answer; else there was no time to price the others.
+        unpriced: how many are left out as none of their plans can be as fast as one that is known.
+        first: that plan, of these candidates, with its step time in seconds; None: none is known.
     """
 
     graph: LayerGraph
@@ -160,6 +165,8 @@ class Formulation:
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
     complete: bool = True
+    unpriced: int = 0
+    first: FirstPlan | None = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:
@@ -170,7 +177,35 @@ class Formulation:
         """The same for a cluster and a training on which nothing of it depends, such as one with more memory."""
         if self.pricing is None:
             return self
-        return evolve(self, pricing=evolve(self.pricing, cluster=cluster, training=training))
+        return evolve(self, pricing=self.pricing.beside(cluster, training))
+
+    def computing(self) -> tuple[Candidate, ...]:
+        """The candidates of a model as if what is sent inside their blocks took no time."""
+        assert self.classes is not None
+        assert self.pricing is not None
+        index, timing = numpy.array(self.classes.class_of), self.pricing.timing
+        result = []
+        for each, block in zip(self.candidates, self.sharded, strict=True):
+            layers = [layer.alone for layer, _ in priced_layers(block, self.classes, self.pricing)]
+            forward, backward, gradients = (
+                numpy.array([value for layer in layers for value in values(layer)]).take(index)
+                for values in (
+                    lambda layer: layer.seconds(Direction.FORWARD, timing),
+                    lambda layer: layer.seconds(Direction.BACKWARD, timing),
+                    PricedLayer.weight_gradients,
+                )
+            )
+            result.append(
+                evolve(
+                    each,
+                    forward=forward,
+                    backward=backward,
+                    weight_gradients=numpy.minimum(gradients, backward / 2),
+                    busy=numpy.zeros_like(each.busy),
+                    collectives=numpy.zeros_like(forward),
+                )
+            )
+        return tuple(result)
 
     def units(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The layers of the model in order, each with its name and what is planned of it, as indices."""

@@ -8,7 +8,7 @@ from nest.formulate.price import Formulation
 from nest.formulate.shard import micro_batches
 from nest.hooks.guard import Guarded
 from nest.hooks.registry import Registry
-from nest.instance import Cluster, CollectiveModel, Level
+from nest.instance import Cluster, CollectiveModel
 from nest.spec import DeviceSpec, Problem
 
 MOST = 4
@@ -35,16 +35,13 @@ class PricingKey:
     builtin: bool
 
     def is_repriced(self, other: "PricingKey") -> bool:
-        """Whether graphs of `other` serve this one: built-in strategies read no more of a cluster than its shape."""
+        """Whether graphs of `other` serve this one, on a network of as many levels.
+
+        Built-in strategies read no more of a cluster than which blocks it admits.
+        """
         if not self.builtin or self.device is None or other.device is None or self.model != other.model:
             return False
-        return _shape(self.cluster) == _shape(other.cluster)
-
-
-def _shape(cluster: Cluster) -> Cluster:
-    """The cluster but for what its network can do."""
-    bare = (Level(level.name, level.fanout, 1.0, 0.0) for level in cluster.levels)
-    return evolve(cluster, levels=tuple(bare))
+        return len(self.cluster.levels) == len(other.cluster.levels)
 
 
 @define(eq=False)
@@ -70,14 +67,24 @@ class PricedModels:
         """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:
-            alike = next((each for each in reversed(self._known) if key.is_repriced(each[0])), None)
-            found = key, price() if alike is None else again(alike[1])
+            alike = self._most_alike(key)
+            found = key, price() if alike is None else again(alike)
         else:
             self._known.remove(found)
         if found[1].complete:
             self._known.append(found)
             del self._known[: -self.most]
         return found[1]
+
+    def _most_alike(self, key: PricingKey) -> Formulation | None:
+        """What serves a key best, used now: on the same device, of the most blocks, as few nodes may have few; None."""
+        alike = [each for each in reversed(self._known) if key.is_repriced(each[0])]
+        if not alike:
+            return None
+        best = max(alike, key=lambda each: (each[0].device == key.device, len(each[1].candidates)))
+        self._known.remove(best)
+        self._known.append(best)
+        return best[1]
 
 
 def pricing_key(

@@ -1,14 +1,14 @@
 """From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cache, cached_property, partial
 
 import numpy
 from attrs import evolve, field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
+from nest.formulate.memory import ExtraMemory, room
 from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Timing
 from nest.formulate.partition import inseparable, owners, passing
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
@@ -16,9 +16,6 @@ from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel
 from nest.spec import DeviceSpec, Training
-
-if TYPE_CHECKING:
-    from nest.formulate.memory import ExtraMemory
 
 NOTHING = OperatorCost(0.0, 0.0)
 """What a communication operator computes."""
@@ -72,31 +69,48 @@ class Pricing:
         factory=dict, init=False, repr=False, eq=False
     )
     _layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
-    _extra: dict[int, tuple[Block, "ExtraMemory"]] = field(factory=dict, init=False, repr=False, eq=False)
+    _extra: dict[int, tuple[Block, ExtraMemory]] = field(factory=dict, init=False, repr=False, eq=False)
     _elsewhere: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
 
     def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
-        """The same on another network of the same shape or another device; what is alike is not priced again."""
+        """The same on another network of as many levels or another device; what is alike is not priced again."""
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
-        other._shapes.update(self._shapes)
+        for (ranks, width), shapes in self._shapes.items():
+            if cluster.parts(width) == self.cluster.parts(width):
+                other._shapes[ranks, width] = shapes
         if device != self.device:
             return other
-        levels = list(zip(self.cluster.levels, cluster.levels, strict=True))
-        changed = min((index for index, (here, there) in enumerate(levels) if here != there), default=len(levels))
+        # Layers are told apart by how their ranks lie, so that what fan-outs change needs no other care.
+        before, after = ([evolve(level, fanout=1) for level in each.levels] for each in (self.cluster, cluster))
+        same = (here == there for here, there in zip(before, after, strict=True))
+        changed = next((index for index, each in enumerate(same) if not each), len(after))
         if scale_up_levels(cluster.levels) != self.calls.inside:
             changed = 0
         other.compute_costs.update(self.compute_costs)
         other._layers.update({key: each for key, each in self._layers.items() if each.reach < changed})
         other._elsewhere.update(self._layers)
+        for key, known in self._extra.items():
+            if room(known[0], cluster) == room(known[0], self.cluster):
+                other._extra[key] = known
+        return other
+
+    def beside(self, cluster: Cluster, training: Training) -> "Pricing":
+        """The same for a cluster and a training that cost all the same; what is priced stays so."""
+        other = evolve(self, cluster=cluster, training=training)
+        other.compute_costs.update(self.compute_costs)
+        other._shapes.update(self._shapes)
+        other._layers.update(self._layers)
         other._extra.update(self._extra)
         return other
 
     def knows(self, block: Block, layers: LayerClasses, before: "Pricing") -> bool:
-        """Whether all layers of a block cost what they cost `before`."""
+        """Whether a block needs and all its layers cost what they do `before`."""
+        if self._extra.get(id(block)) is not before._extra[id(block)]:
+            return False
         now, then = (priced_layers(block, layers, each) for each in (self, before))
         return all(here is there for (here, _), (there, _) in zip(now, then, strict=True))
 
-    def once(self, block: Block, make: "Callable[[], ExtraMemory]") -> "ExtraMemory":
+    def once(self, block: Block, make: Callable[[], ExtraMemory]) -> ExtraMemory:
         """What a block needs besides, whatever the network is."""
         if id(block) not in self._extra:
             self._extra[id(block)] = block, make()
@@ -130,6 +144,10 @@ class Pricing:
         """Seconds for which `calls` occupy a device's port at each level, shape `(levels,)`."""
         rows = (self.calls.ports(call, self.shapes(call.axis, block), len(block.ranks(call.axis))) for call in calls)
         return sum(rows, numpy.zeros(len(self.cluster.levels)))
+
+    def ports_of(self, made: Collective, block: Block) -> tuple[Array, Array]:
+        """`ports` of all calls of a collective operator, forward and backward."""
+        return self.ports(made.forward, block), self.ports(made.backward, block)
 
     @property
     def timing(self) -> Timing:
@@ -244,9 +262,7 @@ def _priced(
         hidden = hidden_forward, hidden_backward
         coefficient = pricing.exposed(made, block)
         exposed = getattr(pricing.device.calibration, coefficient) if coefficient else 1.0
-        ports = None
-        if operator.collective is not None:
-            ports = pricing.ports(made.forward, block), pricing.ports(made.backward, block)
+        ports = None if operator.collective is None else cache(partial(pricing.ports_of, made, block))
         of_weights = min(seconds(made.backward[: made.weight_gradients], 0.0)[0], backward)
         rows.append(
             PricedOperator(

@@ -14,6 +14,7 @@ from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model, resolve_model, with_sequence_length
 from nest.formulate.pools import pools_in_place
+from nest.formulate.price import FirstPlan
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
@@ -169,6 +170,7 @@ def formulated(
     notify: Callable[[str], None] | None = None,
     changes: Changes | None = None,
     deadline: Deadline | None = None,
+    first_plan: Callable[[Instance], FirstPlan | None] | None = None,
 ) -> tuple[Problem, Instance, Formulation]:
     """A problem, complete, as the instance that solvers see, with what that was made of.
 
@@ -179,6 +181,7 @@ def formulated(
         notify: called with what is taken for granted of a problem that does not say it, a sentence each.
         changes: keys of its sections in place of what is written.
         deadline: as for `formulate`.
+        first_plan: as for `formulate`.
 
     Raises:
         InputError: the problem cannot be used.
@@ -196,7 +199,7 @@ def formulated(
                 if sentence is not None:
                     notify(sentence)
         refuse_contradictions(whole, written, known)
-        return whole, *formulate(whole, known, progress=progress, deadline=deadline)
+        return whole, *formulate(whole, known, progress=progress, deadline=deadline, first_plan=first_plan)
 
 
 def _by_levels(problem: Problem, known: Registry) -> str | None:

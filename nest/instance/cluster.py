@@ -167,6 +167,10 @@ class Cluster:
             groups, below = parents[starts], capacity
         return tuple(shape)
 
+    def parts(self, width: int) -> tuple[int, ...]:
+        """Devices per group of each level of which a block of `width` devices fills several: they say how it lies."""
+        return tuple(capacity for capacity in self.capacities if capacity < width)
+
     def admits(self, width: int) -> bool:
         """Whether blocks of `width` devices can be aligned with every level (PROBLEM.md section 2)."""
         return width <= self.size and all(c % width == 0 or width % c == 0 for c in self.capacities)

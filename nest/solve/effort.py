@@ -1,10 +1,16 @@
 """How long a search may take, and on how many threads."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator, Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from nest.errors import InputError, NoPlanYet
+
+if TYPE_CHECKING:
+    from nest.instance import Array
 
 AFTERWARDS = 0.4
 """Seconds of a limit, or a tenth of it, left for what follows a search: the plan is priced anew and written."""
@@ -41,7 +47,7 @@ class Deadline:
         self._patience = patience
 
     @classmethod
-    def of(cls, time_limit: "float | Deadline | None") -> "Deadline":
+    def of(cls, time_limit: float | Deadline | None) -> Deadline:
         """The deadline itself, or one that begins now and lasts so many seconds.
 
         Raises:
@@ -68,7 +74,7 @@ class Deadline:
         """Whether it is for one that has none, too."""
         return self.left <= -self._patience
 
-    def patient(self) -> "Deadline":
+    def patient(self) -> Deadline:
         """One that passes when this one is over: for a search that has no plan."""
         return Deadline(None if self.left == inf else max(self.left + self._patience, 0.0) / 0.9, patience=0.0)
 
@@ -143,3 +149,11 @@ def attempts(candidates: int) -> Iterator[tuple[Sequence[int] | None, float | No
             yield spread(candidates, few), None
             few *= 4
     yield None, None
+
+
+def least_first(work: Array, wanted: int) -> list[int]:
+    """The places of a few of many numbers, ascending: the smaller the numbers, the more of them."""
+    count = len(work)
+    wanted = min(wanted, count)
+    order = work.argsort(kind="stable")
+    return sorted({int(order[place * place * count // (wanted * wanted)]) for place in range(wanted)})

@@ -13,6 +13,7 @@ from attrs import define, evolve, field, frozen
 from nest.documents import solved_document
 from nest.errors import InputError
 from nest.formulate.price import Formulation
+from nest.formulate.priced_models import PricedModels
 from nest.formulate.target import runs_on
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result
@@ -84,10 +85,19 @@ class Found:
 
 @define(eq=False)
 class NodeSearch:
-    """One cluster's numbers of nodes, with what is known of the least step time of each."""
+    """One cluster's numbers of nodes, with what is known of the least step time of each.
+
+    Attributes:
+        problem: self-contained, on the whole cluster.
+        known: registered strategies and the like.
+        priced: models priced before with these.
+        sizes: the problem on each number of nodes.
+        diagnosis: why the number of nodes asked last has no plan; None: it has, or bounds alone say so.
+    """
 
     problem: Problem
     known: Registry
+    priced: PricedModels = field(factory=PricedModels)
     sizes: NodeCounts = field(init=False)
     _found: dict[Count, Found] = field(factory=dict)
     _least: dict[Count, float] = field(factory=dict)
@@ -98,7 +108,7 @@ class NodeSearch:
         sizes: NodeCounts = (
             Mixtures(self.problem, self.known)
             if pooled
-            else Sizes(self.problem, self.known, Nodes.of(self.problem.cluster))
+            else Sizes(self.problem, self.known, Nodes.of(self.problem.cluster), self.priced)
         )
         self.sizes, self._least = sizes, {count: sizes.least(count) for count in sizes.counts()}
 

@@ -1,13 +1,13 @@
 """A cluster of which some nodes are used only: what its network is then, and how fast any plan on it can be at most."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, gcd, inf, lcm, prod
 
 from attrs import define, evolve, field, frozen
 
 from nest.catalogue import network_levels
 from nest.formulate.cluster import as_measured, build_cluster
-from nest.formulate.instance import build_instance, formulate
+from nest.formulate.instance import formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.price import Formulation
@@ -15,14 +15,11 @@ from nest.formulate.priced_models import PricedModels
 from nest.formulate.shard import micro_batches
 from nest.hooks.guard import Guarded
 from nest.hooks.registry import Registry
-from nest.instance import Cluster, Instance
+from nest.instance import Instance, Level
 from nest.solve.dp.floors import Floor, floors
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.parameters import with_levels
-
-FREE = 1e24
-"""Bytes per second of a network on which what is sent takes no time that counts."""
 
 
 @frozen
@@ -123,27 +120,25 @@ def _even(count: int, fanouts: Sequence[int]) -> tuple[int, ...] | None:
 
 @define(eq=False)
 class Sizes:
-    """A problem on every number of nodes of its cluster: each formulated once where it is alike, each bounded.
+    """A problem on every number of nodes of its cluster, each bounded.
 
     Attributes:
         problem: self-contained, on the whole cluster.
         known: registered strategies and the like.
         nodes: of the cluster; None: it can only be used as a whole.
+        priced: models priced before: blocks of fewer nodes are mostly those of more.
     """
 
     problem: Problem
     known: Registry
     nodes: Nodes | None
-    _priced: "_Alike" = field(factory=lambda: _Alike())
-    _of_floors: PricedModels = field(factory=PricedModels)
+    priced: PricedModels = field(factory=PricedModels)
     _real: Mapping[int, Floor] = field(factory=dict)
     _free: Mapping[int, Floor] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         if self.nodes is not None and self.nodes.count > 1 and self._same_blocks():
-            self._real = self._floors(free=False)
-            self._free = self._floors(free=True) if len(self.nodes.fanouts) > 1 else self._real
-            self._priced.widths = tuple(sorted({part for width in self._real for part in _divisors(width)}))
+            self._real, self._free = self._floors()
 
     def counts(self) -> tuple[int, ...]:
         """Numbers of nodes that make a cluster, ascending."""
@@ -196,13 +191,12 @@ class Sizes:
             InputError: it cannot be used, or allows no plan there.
         """
         problem = self.on(count)
-        self._priced.cluster, _ = build_cluster(problem.cluster, self.known)
-        return problem, *formulate(problem, self.known, priced=self._priced)  # type: ignore[arg-type]
+        return problem, *formulate(problem, self.known, priced=self.priced)
 
     def least(self, count: int) -> float:
         """Seconds that no plan on so many nodes beats, from compute alone; 0: nothing is known.
 
-        Blocks that reach beyond the first level around nodes are priced as if what they send took no time: how long it
+        Blocks that reach beyond the first level around nodes count as if what they send took no time: how long it
         takes depends on how many nodes that level's groups have then.
         """
         if self.nodes is None or not self._real:
@@ -236,22 +230,28 @@ class Sizes:
             and not any(isinstance(each, Guarded) for kind in models for each in kind.values())
         )
 
-    def _floors(self, *, free: bool) -> Mapping[int, Floor]:
-        """The floors of all widths that any number of nodes admits, on the network or on one that is `free`."""
+    def _floors(self) -> Iterator[Mapping[int, Floor]]:
+        """The floors of all widths that any number of nodes admits: on the network, and as if nothing took time on it.
+
+        Levels further out are those of the whole cluster with one group each, so that what is priced serves for it.
+        """
         assert self.nodes is not None
         whole, device = build_cluster(self.problem.cluster, self.known)
-        inner = as_measured(whole, device, self.problem)[0].levels[: self.nodes.inside + 1]
+        levels, first = as_measured(whole, device, self.problem)[0].levels, self.nodes.inside
         # Every width of a block that divides some number of devices divides this.
         sizes = self._sizes() ** self.nodes.count.bit_length()
         every = self.nodes.each * lcm(*(gcd(sizes, count) for count in range(1, self.nodes.count + 1)))
-        network = (*inner[:-1], evolve(inner[-1], fanout=every))
-        if free:
-            network = tuple(evolve(each, bandwidth=FREE, latency=0.0, lines=(), link=None) for each in network)
-        instance = build_instance(self.problem, self.known, levels=network, priced=self._of_floors)
-        candidates = tuple(each for each in instance.candidates if each.width <= whole.size)
-        below = prod(level.fanout for level in network[:-1])
-        cluster = evolve(whole, levels=(*network[:-1], evolve(network[-1], fanout=whole.size // below)))
-        return floors(evolve(instance, cluster=cluster, candidates=candidates))
+
+        def with_groups_of(fanout: int) -> tuple[Level, ...]:
+            outer = (evolve(level, fanout=1) for level in levels[first + 1 :])
+            return (*levels[:first], evolve(levels[first], fanout=fanout), *outer)
+
+        instance, formulation = formulate(self.problem, self.known, levels=with_groups_of(every), priced=self.priced)
+        inside = prod(level.fanout for level in levels[:first])
+        cluster = evolve(whole, levels=with_groups_of(whole.size // inside))
+        for candidates in (instance.candidates, formulation.computing()):
+            narrow = tuple(each for each in candidates if each.width <= whole.size)
+            yield floors(evolve(instance, cluster=cluster, candidates=narrow))
 
     def _sizes(self) -> int:
         """A number that every degree divides a power of: degrees divide sizes of the model, or of micro-batches."""
@@ -260,47 +260,3 @@ class Sizes:
         graph = layer_classes(load_model(problem.model, problem.training, self.known)).graph
         shapes = [shape for each in graph.operators for shape in (each.space, *(p.shape for p in each.parameters))]
         return lcm(*micro_batches(problem), *(size for shape in shapes for _, size in shape if size))
-
-
-def _divisors(number: int) -> Iterator[int]:
-    return (part for part in range(1, number + 1) if number % part == 0)
-
-
-@define(eq=False)
-class _Alike:
-    """Formulations of clusters that differ in their numbers of nodes, kept for those that have the same blocks.
-
-    Attributes:
-        widths: of all blocks on any number of nodes, and what divides these; none: nothing is known to be alike.
-        cluster: what is formulated next.
-    """
-
-    widths: tuple[int, ...] = ()
-    cluster: Cluster | None = None
-    _kept: dict[object, Formulation] = field(factory=dict)
-
-    def of(
-        self, key: object, price: Callable[[], Formulation], again: Callable[[Formulation], Formulation]
-    ) -> Formulation:
-        """What was priced of a cluster alike, or else `price()`; arguments as of `PricedModels.of`."""
-        assert self.cluster is not None
-        alike = self._key(self.cluster) if self.widths else self.cluster
-        if alike not in self._kept:
-            if not self.widths:  # Each is asked for in a row, or not again.
-                self._kept.clear()
-            self._kept[alike] = price()
-        return self._kept[alike]
-
-    def _key(self, cluster: Cluster) -> object:
-        """All of a cluster that blocks are made and priced by.
-
-        Those are the widths admitted, the groups inside them, the figures of levels, and whether there is room for
-        one block, for two and for four (`nest.formulate.memory.extra_memory`).
-        """
-        figures = tuple(evolve(level, fanout=1) for level in cluster.levels)
-        widths = (
-            (width, min(cluster.size // width, 4), tuple(c for c in cluster.capacities if c < width))
-            for width in self.widths
-            if cluster.admits(width)
-        )
-        return figures, tuple(widths)

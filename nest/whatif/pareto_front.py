@@ -94,19 +94,34 @@ def pareto_front(
     """
     problem = problem_of(plan, solver)
     cluster, _ = build_cluster(problem.cluster, solver.plugins)
-    memory_limits = sorted({cluster.device_memory * each for each in memories}, reverse=True)
-    points: list[FrontierPoint] = []
-    for devices in sorted(set(counts or device_counts(cluster)), reverse=True):
-        needed = float("inf")
-        for memory in memory_limits:
-            if memory >= needed or memory <= cluster.reserve:
-                continue
-            asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
-            best = solver.within(problem, devices, memory, cluster.size, asking)
-            points.append(_point(devices, memory, best))
-            if best is None or best.batch_time is None:
-                break
-            needed = needed_memory(best)
+    every = sorted(set(counts or device_counts(cluster)), reverse=True)
+    return front_of([point for count in every for point in front_points(problem, count, solver, memories)])
+
+
+def front_points(
+    problem: Problem, devices: int, solver: Solver, memories: Sequence[float] = MEMORIES
+) -> tuple[FrontierPoint, ...]:
+    """The points of `pareto_front` with at most so many devices, by falling memory; none is told to be efficient.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    cluster, _ = build_cluster(problem.cluster, solver.plugins)
+    points, needed = list[FrontierPoint](), inf
+    for memory in sorted({cluster.device_memory * each for each in memories}, reverse=True):
+        if memory >= needed or memory <= cluster.reserve:
+            continue
+        asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
+        best = solver.within(problem, devices, memory, cluster.size, asking)
+        points.append(_point(devices, memory, best))
+        if best is None or best.batch_time is None:
+            break
+        needed = needed_memory(best)
+    return tuple(points)
+
+
+def front_of(points: Sequence[FrontierPoint]) -> tuple[FrontierPoint, ...]:
+    """Points of all numbers of devices, with those told that are `efficient`."""
     points = [_not_beaten(point, points) for point in points]
     return tuple(evolve(point, efficient=_efficient(point, points)) for point in points)
 

@@ -1,4 +1,4 @@
-"""The questions of an explanation, each answered by itself, in whichever process."""
+"""The questions of an explanation or a report, each answered by itself, in whichever process."""
 
 from collections.abc import Iterator
 from functools import cached_property, partial
@@ -17,11 +17,15 @@ ALONE = 2.0
 """Seconds for which questions are answered one after the other: another process begins with half a second of its own,
 and prices the model again."""
 
+RECIPE = "manual"
+"""The planner whose plan stands for what one would launch without a planner."""
+
 Question = tuple[str, int]
-"""A part of the explanation, and the place among its questions."""
+"""A part of what is answered, and the place among its questions."""
 
 Answered = tuple[Question, Any, int]
-"""A question, its answer (a `ShadowPrice`, an `Alternative` or a `Breakpoint`), and how many searches it took."""
+"""A question, its answer (such as a `ShadowPrice`, an `Alternative` or a `Breakpoint`), and how many searches it
+took."""
 
 
 @define(eq=False)
@@ -31,7 +35,7 @@ class Questions:
     Attributes:
         plan: what is explained.
         best: the best plan of its problem; the plan itself where nobody asks for it.
-        parts: which are asked.
+        parts: which are asked: those of `nest explain` and those of `nest report`.
         time_limit: seconds for each search; None: as long as it takes.
         versions: what is installed where the explanation began: another process must have the same.
         solver: knows the best plan and what the model costs; None: made when it is needed.
@@ -98,6 +102,30 @@ class Questions:
             asked["alternatives"] = [partial(unrefuted, plan, each) for each in questions(plan, problem, known)]
         if "flips" in self.parts:
             asked["flips"] = [partial(breakpoint_of, best, problem, each) for each in sweeps(best, problem, known)]
+        return asked | self._of_a_report()
+
+    def _of_a_report(self) -> dict[str, list[Any]]:
+        """What only the page of a plan asks."""
+        from nest.formulate.cluster import build_cluster
+        from nest.whatif.alternatives import recipe
+        from nest.whatif.parameters import parameters
+        from nest.whatif.pareto_front import device_counts, front_points
+        from nest.whatif.sensitivity import responses_to
+        from nest.whatif.solver import problem_of
+
+        asked: dict[str, list[Any]] = {"recipe": [], "frontier": [], "sensitivity": []}
+        if not {*self.parts} & {*asked}:
+            return asked
+        plan, solver = self.plan, self._base
+        problem = problem_of(plan, solver)
+        if "recipe" in self.parts and RECIPE in solver.plugins.planners():
+            asked["recipe"] = [partial(recipe, plan, problem, RECIPE)]
+        if "frontier" in self.parts:
+            counts = device_counts(build_cluster(problem.cluster, solver.plugins)[0])
+            asked["frontier"] = [partial(front_points, problem, count) for count in counts]
+        if "sensitivity" in self.parts and plan.batch_time:
+            every = parameters(problem, solver.plugins)
+            asked["sensitivity"] = [partial(responses_to, plan, problem, each) for each in every]
         return asked
 
 

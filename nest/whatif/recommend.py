@@ -8,25 +8,33 @@ found by asking every number below, each proved to miss the deadline.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from json import dumps
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from nest.catalogue import clusters
 from nest.errors import InputError
 from nest.formulate.pools import any_cluster
+from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Changes, Source, naming, read_record, self_contained
+from nest.formulate.stack import device_of
 from nest.formulate.target import with_target
 from nest.hooks.registry import Registry, registry
 from nest.io import check_writable, is_file_name, write_text
 from nest.spec import ClusterSpec, Problem
 from nest.whatif.curve import curve_lines
 from nest.whatif.node_search import NodeSearch
+from nest.whatif.nodes import Nodes
+from nest.whatif.parameters import with_levels
 from nest.whatif.sweep.run import processes
 
 Told = Callable[[str, int, int], None]
 """Called with which cluster is answered, how many are, and how many there are."""
+
+FOUND = ("fewest", "cheapest", "fastest", "nearest")
+"""Keys of an answer that have a number of nodes and its plan; docs/reference/command-line.md has them."""
 
 
 @frozen
@@ -120,88 +128,136 @@ def recommendation(
     if curve is not None:
         check_writable(curve, source)
     base = Path(source).parent if isinstance(source, (str, Path)) else None
-    asked = _Asked(problem, written, base, known, wanted)
-    each = tuple(names) or tuple(dict.fromkeys((asked.own, *clusters())))
-    found = []
-    for answer in _answers(asked, each, jobs):
-        found.append(answer)
-        if answer["unknown"]:
-            raise InputError(answer["error"])
-        if progress is not None:
-            progress(f"{answer['cluster']} is answered", len(found), len(each))
-    found.sort(key=lambda answer: int(answer.pop("place")))
-    refused = [each["error"] for each in found if each["error"] is not None]
-    if len(refused) == len(found):
+    own = problem.cluster.name or "the problem's"
+    each = tuple(names) or tuple(dict.fromkeys((own, *clusters())))
+    training = _Training(problem, written, base, known, own)
+    alike = _alike([training.on(name) for name in each])
+    found: dict[int, dict[str, Any]] = {}
+    for place, answer in _answers(_Search(known, wanted), alike, jobs):
+        for index, member in alike[place].members:
+            found[index] = _answer_of(answer, alike[place], each[index], member)
+            if progress is not None:
+                progress(f"{each[index]} is answered", len(found), len(each))
+    ordered = [found[index] for index in range(len(each))]
+    refused = [answer["error"] for answer in ordered if answer["error"] is not None]
+    if len(refused) == len(ordered):
         raise InputError(refused[0])
-    rows = [row for each in found for row in each.pop("rows")]
-    told = tuple({key: value for key, value in each.items() if key not in ("unknown", "error")} for each in found)
+    rows = [row for answer in ordered for row in answer.pop("rows")]
+    told = tuple({key: value for key, value in answer.items() if key != "error"} for answer in ordered)
     if curve is not None:
         write_text(curve, curve_lines(rows))
     return Recommendation(problem.training.tokens, wanted, told)
 
 
 @frozen
-class _Asked:
-    """What is asked of every cluster; `written` and `base` are of the file of `problem`."""
+class _Training:
+    """The training that is asked about, as written; `written` and `base` are of the file of `problem`."""
 
     problem: Problem
     written: Mapping[str, Any]
     base: Path | None
     known: Registry
-    wanted: Wanted
+    own: str
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process has a registry of its own, of what is installed."""
-        return _asked_elsewhere, (self.problem, self.written, self.base, self.wanted, self.known.strict)
-
-    def __call__(self, item: tuple[int, str]) -> dict[str, Any]:
-        """What the cluster of this name needs, and its place among those asked about."""
-        answer: dict[str, Any] = {"place": item[0], "unknown": False}
-        try:
-            return answer | self.known.run(lambda: self.of(item[1]))
-        except InputError as error:
-            return {**answer, "unknown": True, "error": str(error)}
-
-    @property
-    def own(self) -> str:
-        """What the problem's own cluster is called."""
-        return self.problem.cluster.name or "the problem's"
-
-    def of(self, name: str) -> dict[str, Any]:
-        """What one cluster needs; one that cannot be used has an `error`.
+    def on(self, name: str) -> Problem:
+        """It on one cluster, self-contained.
 
         Raises:
             InputError: there is no such cluster.
         """
         own = name == self.own
         spec = self.problem.cluster if own else ClusterSpec(name=name)
-        problem = evolve(self.problem, cluster=spec)
         if not own and is_file_name(name):  # It is beside whoever asks, not beside the problem.
-            problem = evolve(problem, cluster=evolve(spec, name=str(Path(name).absolute())))
-        whole = self_contained(problem, self.base, self.known)
+            spec = evolve(spec, name=str(Path(name).absolute()))
+        whole = self_contained(evolve(self.problem, cluster=spec), self.base, self.known)
         whole, _ = with_target(whole, {**self.written, "cluster": {}}, self.known)
         any_cluster(whole.cluster, self.known)
-        blank = dict.fromkeys(("nodes", "devices_per_node", "fewest", "cheapest", "fastest", "nearest", "reason"))
-        answer: dict[str, Any] = {"cluster": name, **blank, "price": None, "error": None, "rows": []}
+        return whole
+
+
+@define
+class _Alike:
+    """Clusters that have the same answer: they differ in their names, and in networks around all of their devices.
+
+    Attributes:
+        problem: on the first of them, self-contained.
+        members: each with its place among all, and the problem on it.
+    """
+
+    problem: Problem
+    members: list[tuple[int, Problem]]
+
+
+def _alike(problems: Sequence[Problem]) -> list[_Alike]:
+    """Some problems by what decides their answer, those on one kind of device one after the other."""
+    found: dict[str, _Alike] = {}
+    for place, problem in enumerate(problems):
+        bare = evolve(problem, cluster=with_levels(problem.cluster)).to_dict()
+        levels = list(bare["cluster"].get("levels", ()))
+        for index in range(len(levels) - 1, 0, -1):
+            if levels[index]["fanout"] > 1:
+                break
+            levels[index] = levels[index].get("name")  # Plans say how busy each level is by its name.
+        key = dumps({**bare, "cluster": {**bare["cluster"], "levels": levels}}, sort_keys=True)
+        found.setdefault(key, _Alike(problem, [])).members.append((place, problem))
+    return sorted(found.values(), key=lambda each: str(device_of(each.problem.cluster)))
+
+
+def _answer_of(answer: dict[str, Any], alike: _Alike, name: str, problem: Problem) -> dict[str, Any]:
+    """The answer of clusters alike, of the one of this name: plans carry the problem on so many of its nodes."""
+
+    def carried(found: dict[str, Any], count: str) -> dict[str, Any]:
+        if found["plan"] is None or problem == alike.problem:
+            return found
+        nodes = Nodes.of(problem.cluster)
+        here = problem if nodes is None else nodes.on(problem, found[count])
+        assert here is not None
+        return {**found, "plan": {**found["plan"], "problem": here.to_dict()}}
+
+    found = {key: answer[key] and carried(answer[key], "nodes") for key in FOUND}
+    rows = [carried({"cluster": name, **row}, "uses") for row in answer["rows"]]
+    return {"cluster": name, **answer, **found, "rows": rows}
+
+
+@frozen
+class _Search:
+    """What clusters need; `priced`: models priced on those before, in this process."""
+
+    known: Registry
+    wanted: Wanted
+    priced: PricedModels = field(factory=PricedModels, eq=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process has a registry of its own, of what is installed."""
+        return _search_elsewhere, (self.wanted, self.known.strict)
+
+    def __call__(self, item: tuple[int, Problem]) -> tuple[int, dict[str, Any]]:
+        """What is needed of the cluster of a problem, and its place among those asked about."""
+        place, problem = item
+        return place, self.known.run(lambda: self.of(problem))
+
+    def of(self, problem: Problem) -> dict[str, Any]:
+        """What is needed of the cluster of a problem; one that cannot be used has an `error`."""
+        blank = dict.fromkeys(("nodes", "devices_per_node", *FOUND, "reason"))
+        answer: dict[str, Any] = {**blank, "price": None, "error": None, "rows": []}
         try:
-            search = NodeSearch(whole, self.known)
+            search = NodeSearch(problem, self.known, self.priced)
             sizes = search.sizes
             answer |= {"nodes": sizes.total, "devices_per_node": sizes.devices_per_node, "price": sizes.price}
             answer |= search.answers(self.wanted.within, self.wanted.budget)
             if self.wanted.curve is not None:
-                answer["rows"] = [{"cluster": name, **row} for row in search.curve()]
+                answer["rows"] = list(search.curve())
         except InputError as error:
             answer |= {"error": str(error), "reason": str(error)}
         return answer
 
 
-def _asked_elsewhere(
-    problem: Problem, written: Mapping[str, Any], base: Path | None, wanted: Wanted, strict: bool
-) -> _Asked:
-    return _Asked(problem, written, base, registry(strict=strict), wanted)
+def _search_elsewhere(wanted: Wanted, strict: bool) -> _Search:
+    return _Search(registry(strict=strict), wanted)
 
 
-def _answers(asked: _Asked, names: Sequence[str], jobs: int | None) -> Iterator[dict[str, Any]]:
-    """What each cluster needs, as they come, each with its `place` among the names."""
-    items, engine = tuple(enumerate(names)), processes(jobs, asked.known)
-    yield from map(asked, items) if engine is None else engine.submit(asked, items)
+def _answers(search: _Search, alike: Sequence[_Alike], jobs: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The place of each group of clusters and what is needed of it, as they come."""
+    items = [(place, each.problem) for place, each in enumerate(alike)]
+    engine = processes(jobs, search.known)
+    yield from map(search, items) if engine is None else engine.submit(search, items)

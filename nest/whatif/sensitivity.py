@@ -70,9 +70,16 @@ def responses(plan: PlanDocument, solver: Solver, *, factors: Sequence[float] = 
     if not plan.batch_time:
         return ()
     problem = problem_of(plan, solver)
+    every = parameters(problem, solver.plugins)
+    return tuple(each for parameter in every for each in responses_to(plan, problem, parameter, solver, factors))
+
+
+def responses_to(
+    plan: PlanDocument, problem: Problem, parameter: Parameter, solver: Solver, factors: Sequence[float] = FACTORS
+) -> tuple[Response, ...]:
+    """The responses to one number of the problem of a plan that takes some time; arguments as of `responses`."""
     return tuple(
         _response(plan, problem, parameter, factor, solver)
-        for parameter in parameters(problem, solver.plugins)
         for factor in factors
         if _possible(parameter, factor, plan, problem)
     )

@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 
 from nest.formulate.cluster import build_cluster
-from nest.formulate.instance import build_instance
+from nest.formulate.instance import build_instance, formulate
 from nest.formulate.priced_models import PricedModels, pricing_key
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
@@ -98,6 +98,57 @@ def test_another_network_prices_what_its_levels_change(
     kept = [mine is its for mine, its in zip(first.candidates, found.candidates, strict=True)]
     assert any(kept) == (level >= 0)
     assert not all(kept)
+
+
+@pytest.mark.parametrize("fanouts", [(2, 16), (2, 6), (2, 1), (4, 4), (4, 2), (1, 8)], ids=str)
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {},
+        {"search": Search(granularity="operator")},
+        {"strategies": {"tp": (True,)}},
+        {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2), "cp": (1, 2)}},
+        {"model": EXPERTS, "training": {"overlap": Overlap(tensor=True, experts=True), "dispatch": "per-node"}},
+    ],
+    ids=["layers", "operators", "highest", "experts", "dispatch"],
+)
+def test_of_another_number_of_devices_blocks_are_kept(
+    problem: Build, fanouts: tuple[int, int], rest: Mapping[str, Any]
+) -> None:
+    """As if priced alone, from fewer and from more; and what lies as before, with room for as many, is not priced."""
+    known, priced = registry(), PricedModels()
+    levels = tuple(evolve(level, fanout=fanout) for level, fanout in zip(PAIRS, fanouts, strict=True))
+    for cluster in ({"levels": PAIRS}, {"levels": levels}, {"levels": PAIRS, **NETWORKS[-1][0]}, {"levels": levels}):
+        asked = problem(cluster=cluster, **rest)
+        assert same(build_instance(asked, known, priced=priced), build_instance(asked, known))
+    priced = PricedModels()
+    every = [
+        build_instance(problem(cluster={"levels": each}, **rest), known, priced=priced) for each in (PAIRS, levels)
+    ]
+    one, other = ({each.name: each for each in instance.candidates} for instance in every)
+    before, after = (instance.cluster for instance in every)
+    for name in one.keys() & other.keys():
+        width = one[name].width
+        alike = before.parts(width) == after.parts(width)
+        alike &= all((before.size // width >= rooms) == (after.size // width >= rooms) for rooms in (2, 4))
+        assert (one[name] is other[name]) == alike
+
+
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(tensor=True, experts=True)], ids=["serial", "overlap"])
+def test_computing_alone_is_what_a_free_network_leaves(problem: Build, overlap: Overlap) -> None:
+    slow, free = (tuple(evolve(each, bandwidth=rate, latency=0.0) for each in NODES) for rate in (1e8, 1e24))
+    rest = {"model": EXPERTS, "strategies": {"ep": (1, 2), "tp": (1, 2, 4)}, "training": {"overlap": overlap}}
+    _, formulation = formulate(problem(cluster={"levels": slow}, **rest), registry())
+    there = build_instance(problem(cluster={"levels": free}, **rest), registry())
+    found = formulation.computing()
+    assert any(
+        (mine.collectives > mine.forward).any() for mine in formulation.candidates if mine.collectives is not None
+    )
+    for mine, other in zip(found, there.candidates, strict=True):
+        assert mine.forward == pytest.approx(other.forward, rel=1e-9)
+        assert mine.backward == pytest.approx(other.backward, rel=1e-9)
+        assert mine.weight_gradients == pytest.approx(other.weight_gradients, rel=1e-9)
+        assert not mine.busy.any()
 
 
 def test_what_plug_ins_read_is_not_guessed(problem: Build) -> None:

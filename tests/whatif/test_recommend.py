@@ -1,6 +1,8 @@
 """How many nodes of which cluster: equal to solving every number of nodes."""
 
 from itertools import accumulate
+from json import dumps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from nest.formulate.problem import read_record, self_contained
 from nest.hooks.registry import registry
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest.whatif.curve import rows_of
+from nest.whatif.node_search import NodeSearch
 from nest.whatif.nodes import Nodes, Sizes
 from nest.whatif.recommend import Wanted, recommendation
 
@@ -163,6 +166,24 @@ def test_processes_answer_alike() -> None:
     wanted, names = Wanted(20 * DAY), ["the problem's", "dgx-h100-superpod-16"]
     one, two = (recommendation(problem(), names, None, wanted, registry(), jobs=jobs) for jobs in (1, 2))
     assert one.to_dict() == two.to_dict()
+
+
+def test_clusters_that_differ_by_name_are_answered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network around all of their devices counts for nothing; one of other devices is answered by itself."""
+    own = tmp_path / "own.yaml"
+    node = {"fanout": 8, "bandwidth": 450e9, "link": "nvlink4", "name": "node"}
+    levels = [node, {"fanout": 1, "bandwidth": 1e9, "name": "network"}]
+    own.write_text(dumps({"cluster": {"device": "h100-sxm", "levels": levels}}))
+    names, wanted, answered = ["p5.48xlarge", "BM.GPU4.8", "a3-highgpu-8g", str(own)], Wanted(20 * DAY), []
+    alone = [recommendation(problem(), [name], None, wanted, registry(), jobs=1) for name in names]
+    answers = NodeSearch.answers
+    monkeypatch.setattr(NodeSearch, "answers", lambda self, *asked: answered.append(self) or answers(self, *asked))
+    found = recommendation(problem(), names, None, wanted, registry(), jobs=1)
+    assert [each["cluster"] for each in found.clusters] == names
+    assert [each.clusters[0] for each in alone] == list(found.clusters)
+    assert len(answered) == 2
+    for each in found.clusters:
+        assert nest.check(each["fewest"]["plan"]).ok
 
 
 def test_a_cluster_of_no_levels_is_used_as_a_whole() -> None:

@@ -4,6 +4,6 @@ from nest.solve.dp.attempt import inseparable_layers
 from nest.solve.dp.cache import SearchCache
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.shortlist import PlanSignature
-from nest.solve.dp.solver import feasible, solve
+from nest.solve.dp.solver import feasible, first_plan, solve
 
-__all__ = ["PlanSignature", "SearchCache", "TooManyCuts", "feasible", "inseparable_layers", "solve"]
+__all__ = ["PlanSignature", "SearchCache", "TooManyCuts", "feasible", "first_plan", "inseparable_layers", "solve"]

@@ -3,6 +3,7 @@
 import numpy
 
 from nest.instance import Array, Instance
+from nest.solve.effort import least_first
 
 SCOUTED, SCOUTS, SCOUT_SHARE, MOST_SCOUTS = 64, 16, 16, 64
 """Candidates from which on a plan is looked for among few of them first, so that what computes for longer than it takes
@@ -12,11 +13,8 @@ which share of all, and how many at most."""
 
 def scouts(instance: Instance) -> list[int]:
     """A few of the candidates, ascending: the less their devices work on a sample, the more of them."""
-    bounds, count = _work(instance), len(instance.candidates)
-    wanted = min(max(count // SCOUT_SHARE, SCOUTS), MOST_SCOUTS, count)
-    ranks = dict.fromkeys(place * place * count // (wanted * wanted) for place in range(wanted))
-    order = bounds.argsort(kind="stable")
-    return sorted(int(order[rank]) for rank in ranks)
+    count = len(instance.candidates)
+    return least_first(_work(instance), min(max(count // SCOUT_SHARE, SCOUTS), MOST_SCOUTS))
 
 
 def _work(instance: Instance) -> Array:

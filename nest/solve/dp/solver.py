@@ -6,6 +6,7 @@ from math import inf
 from nest.instance import Instance, Result, Solution
 from nest.solve.dp.attempt import Attempt
 from nest.solve.dp.cache import SearchCache, SharedTables
+from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.scouts import SCOUTED, scouts
 from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.ties import simplest
@@ -115,6 +116,22 @@ def _scouted(
         return []
     plans = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
     return [Incumbent(value, LAST, solution) for solution, value in plans]
+
+
+def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float] | None:
+    """A good plan of an instance with few candidates, of stages of one chunk where there are such, and its step time.
+
+    None: there is none, or it is not found in `SCOUT_TIME`, or the graph has too many cuts.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+    """
+    shared = (instance, deadline, None, (), SharedTables(instance), None)
+    try:
+        result = Attempt(*shared, None, SCOUT_TIME, None, False, {}, scouts=True).solve()
+    except (OutOfTime, TooManyCuts):
+        return None
+    return None if result.solution is None or result.batch_time is None else (result.solution, result.batch_time)
 
 
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:

@@ -7,11 +7,10 @@ import pytest
 from nest import api
 from nest.api import compare, explain
 from nest.errors import InputError
-from nest.hooks.registry import registry
 from nest.html_page import PARTS, most_searches
-from nest.io import structure
 from nest.report.text.explanation import alternative_rows
-from nest.spec import PlanDocument, Problem
+from nest.spec import PlanDocument
+from nest.whatif import questions
 from nest.whatif.pareto_front import pareto_front
 from nest.whatif.sensitivity import responses
 from nest.whatif.solver import Solver
@@ -103,7 +102,16 @@ def test_no_more_searches_are_made_than_were_told(without: list[str], searched: 
     assert asked
     assert len({most for _, most in asked}) == 1
     assert all(done < most for done, most in asked)
-    assert most_searches(structure(plan.problem, Problem), PARTS, registry()) == 0
+    assert most_searches(()) == 0
+
+
+def test_several_processes_write_the_same_page(searched: PlanDocument, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "ALONE", 0.0)  # Questions as quick as these are else answered by one process.
+    told: list[tuple[int, int]] = []
+    several = api.report_page(searched, jobs=2, progress=lambda _, done, most: told.append((done, most)))
+    assert several == api.report_page(searched)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert 0 < max(done for done, _ in told) <= told[0][1]
 
 
 def test_parts_are_left_out(plan: PlanDocument) -> None:
