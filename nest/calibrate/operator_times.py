@@ -1,13 +1,15 @@
 """Measured operators as operators the cost model prices."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy
 from attrs import evolve
 
 from nest.calibrate.devices import NOISE
-from nest.calibrate.lines import Line
-from nest.calibrate.plausible import Figure
+from nest.calibrate.lines import Doubt, Line, doubt_contradictions, no_doubt, operator_lines, read_lines, timed
+from nest.calibrate.plausible import Figure, refuse_impossible
+from nest.catalogue import devices
 from nest.errors import InputError
 from nest.formulate.model import matrix_peak
 from nest.graph import Operator, Parameter, Tensor
@@ -62,6 +64,26 @@ def operator_figures(
     for line, usual, fastest in zip(lines, predicted, least, strict=True):
         seconds = line.measurement.seconds
         yield Figure(line.place, "seconds", seconds, usual or host.prior, host.high, fastest, floor, noise=NOISE)
+
+
+def checked_operators(path: Path, device: str, costs: CostModel, doubt: Doubt = no_doubt) -> list[OperatorMeasurement]:
+    """The operators in a file of measurements, whose times can be on `device` as the catalogue calls it.
+
+    A device that the catalogue does not know says nothing, nor do backward passes of products, which are two products.
+    `doubt` is told of contradictory and of repeated lines.
+
+    Raises:
+        InputError: the file cannot be read, or some times cannot be; all of those are told, each with its line.
+    """
+    lines, known = operator_lines(read_lines([path], doubt)), devices().get(device)
+    if known is not None:
+        refuse_impossible(operator_figures([each for each in lines if _is_whole(each.measurement)], known, costs))
+    doubt_contradictions(timed(lines), NOISE, doubt)
+    return [line.measurement for line in lines]
+
+
+def _is_whole(measured: OperatorMeasurement) -> bool:
+    return (measured.kind, measured.direction) != (PRODUCT, "backward")
 
 
 def _at_peak(measured: OperatorMeasurement, operator: Operator, training: Training, device: DeviceSpec) -> float:

@@ -22,8 +22,9 @@ LONG = ULYSSES / "examples" / "llama-2-7b-on-32-single-gpu-nodes" / "problem.yam
 ALLOWED = {"hooks", "catalogue", "deployment", "instance", "graph", "spec", "io", "units", "errors"}
 """Rooms of nest that a plug-in may import: hooks and below, and no solver."""
 
-CONDUCTOR = {"api"}
-"""What commands of a plug-in may call beside: the walks through the house that nest's own commands call."""
+CONDUCTOR = {"api", "calibrate"}
+"""What commands of a plug-in may call beside: the walks through the house that nest's own commands call, and what
+checks measurements."""
 
 
 def project(folder: Path) -> dict[str, Any]:

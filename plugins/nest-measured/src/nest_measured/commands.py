@@ -88,18 +88,17 @@ def profile(
 
     Exit code 0: done; 2: bad input.
     """
-    from nest.calibrate.devices import NOISE
-    from nest.calibrate.lines import doubt_contradictions, operator_lines, read_lines, timed
+    from nest.calibrate.operator_times import checked_operators
     from nest.errors import InputError
+    from nest.hooks.registry import registry
     from nest.io import check_writable, unstructure
-    from nest_measured.profiled import check_seconds, table_of
+    from nest_measured.profiled import table_of
 
     check_writable(output)
-    lines = operator_lines(read_lines([measurements], _warn))
-    check_seconds(lines, device)
-    doubt_contradictions(timed(lines), NOISE, _warn)
+    built_in = next(iter(registry().cost_models().values()))
+    measured = checked_operators(measurements, device, built_in, _warn)
     try:
-        table = table_of([line.measurement for line in lines], device)
+        table = table_of(measured, device)
     except InputError as error:
         raise InputError(f"{measurements}: {error}") from None
     _write(output, unstructure(table))

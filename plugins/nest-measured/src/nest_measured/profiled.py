@@ -3,12 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from nest.calibrate.lines import Line
-from nest.calibrate.operator_times import operator_figures
-from nest.calibrate.plausible import refuse_impossible
-from nest.catalogue import devices
 from nest.errors import InputError
-from nest.hooks.registry import registry
 from nest.spec.measurements import Measurement, OperatorMeasurement
 from nest.units import Seconds
 from nest_measured.table import Row, Table
@@ -54,22 +49,6 @@ def table_of(measurements: Sequence[Measurement], device: str) -> Table:
     if not table:
         raise InputError("there is no forward pass of an operator among the measurements.")
     return Table(tuple(table), device)
-
-
-def check_seconds(lines: Sequence[Line[OperatorMeasurement]], device: str) -> None:
-    """Refuse times that cannot be on `device`, as `nest calibrate devices` does.
-
-    Backward passes of products are two products, which are not told apart here; a device that the catalogue does not
-    know says nothing.
-
-    Raises:
-        InputError: some cannot be; all are told, each with its line.
-    """
-    known = devices().get(device)
-    if known is None:
-        return
-    whole = [each for each in lines if (each.measurement.kind, each.measurement.direction) != ("matmul", "backward")]
-    refuse_impossible(operator_figures(whole, known, next(iter(registry().cost_models().values()))))
 
 
 def _median(measured: Sequence[OperatorMeasurement]) -> Seconds:
