@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import ExtraMemory, room
-from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Timing
+from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing
 from nest.formulate.partition import inseparable, owners, passing
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
@@ -140,14 +140,17 @@ class Pricing:
         """Seconds of one call."""
         return self.calls.seconds(call, self.shapes(call.axis, block), len(block.ranks(call.axis)))
 
-    def ports(self, calls: Sequence[Communication], block: Block) -> Array:
-        """Seconds for which `calls` occupy a device's port at each level, shape `(levels,)`."""
-        rows = (self.calls.ports(call, self.shapes(call.axis, block), len(block.ranks(call.axis))) for call in calls)
-        return sum(rows, numpy.zeros(len(self.cluster.levels)))
+    def ports(self, made: Collective, block: Block) -> Callable[[], tuple[Array, Array]]:
+        """Gives seconds for which all calls of a collective occupy a device's port, forward and backward.
 
-    def ports_of(self, made: Collective, block: Block) -> tuple[Array, Array]:
-        """`ports` of all calls of a collective operator, forward and backward."""
-        return self.ports(made.forward, block), self.ports(made.backward, block)
+        They are worked out when they are asked for: of candidates that are not worth it, nobody does. What gives them
+        holds on to none of this, which would keep all networks that were priced before.
+        """
+        ways = [
+            [(call, self.shapes(call.axis, block), len(block.ranks(call.axis))) for call in calls]
+            for calls in (made.forward, made.backward)
+        ]
+        return cache(partial(_ports, self.calls, *ways))
 
     @property
     def timing(self) -> Timing:
@@ -199,6 +202,13 @@ class Pricing:
                 rows = _priced(operators, block, self, [row.kept for row in known.layer.rows])
                 self._layers[key] = evolve(known, layer=known.layer.on_another_network(rows))
         return self._layers[key].layer
+
+
+def _ports(calls: Calls, *ways: Sequence[tuple[Communication, tuple[Shape, ...], int]]) -> tuple[Array, Array]:
+    """Seconds by level for which calls, with the shapes of their groups and members, occupy a port, each way."""
+    levels = len(calls.cluster.levels)
+    forward, backward = (sum((calls.ports(*each) for each in way), numpy.zeros(levels)) for way in ways)
+    return forward, backward
 
 
 def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:
@@ -262,7 +272,7 @@ def _priced(
         hidden = hidden_forward, hidden_backward
         coefficient = pricing.exposed(made, block)
         exposed = getattr(pricing.device.calibration, coefficient) if coefficient else 1.0
-        ports = None if operator.collective is None else cache(partial(pricing.ports_of, made, block))
+        ports = None if operator.collective is None else pricing.ports(made, block)
         of_weights = min(seconds(made.backward[: made.weight_gradients], 0.0)[0], backward)
         rows.append(
             PricedOperator(
