@@ -239,6 +239,7 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("layer_times", "seconds"): partial(amount, what="the time"),
     ("schedules", "chunks"): partial(whole, what="the number of chunks"),
     ("schedules", "with_chunks"): instance_of(protocols.Schedule, "schedule"),
+    ("schedules", "fills"): truth,
     ("schedules", "staggered"): truth,
     ("schedules", "copies"): _copies,
     ("planners", "summary"): _word,

@@ -69,6 +69,8 @@ class Schedule(Protocol):
             micro-batches. State in memory is multiplied by it.
         admits: `admits(stages, micro_batches, chunks)`: whether there is such a plan; left out, there is.
         order: `order(stage, stages, micro_batches)`, see `OrderedSchedule`.
+        fills: when true, each stage holds, at some moment, one micro-batch or more in each of its chunks, as where the
+            first one passes all chunks before anything goes back; left out, `in_flight` of every stage says.
         staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
             the stage that is at it for longest, from its first pass to its step; only replays read it.
     """
@@ -183,6 +185,19 @@ def weights_of(schedule: Schedule, micro_batches: int, stages: int, *, hides: bo
 def chunks_of(schedule: Schedule) -> int:
     """Chunks of each stage; 1 for one that knows no chunks."""
     return int(getattr(schedule, "chunks", 1))
+
+
+def least_held(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
+    """How many micro-batches every chunk of a stage holds at one moment, by stage."""
+    every = (fullest_moments(schedule, stage, stages, micro_batches) for stage in range(1, stages + 1))
+    return tuple(max(map(min, moments)) for moments in every)
+
+
+def fills(schedule: Schedule, stages: int, micro_batches: int) -> bool:
+    """Whether each stage holds, at some moment, one micro-batch or more in each of its chunks."""
+    if chunks_of(schedule) == 1 or getattr(schedule, "fills", False):
+        return True  # In one chunk each has one.
+    return all(each >= 1 for each in least_held(schedule, stages, micro_batches))
 
 
 def copies_of(schedule: Schedule) -> int:
@@ -316,13 +331,12 @@ def moments_of_order(order: Iterable[Pass], chunks: int) -> tuple[Moment, ...]:
             seen.add(tuple(now))
         elif step.kind != INPUT_GRADIENTS:
             now[step.chunk] -= 1
-    every = numpy.array(sorted(seen, key=lambda each: (-sum(each), each)), dtype=numpy.float64)
-    most, kept = numpy.empty_like(every), 0
-    for moment in every:
-        if not (moment <= most[:kept]).all(axis=1).any():
-            most[kept] = moment
-            kept += 1
-    return tuple(map(tuple, most[:kept].tolist()))
+    left = numpy.array(sorted(seen, key=lambda each: (-sum(each), each)), dtype=numpy.float64)
+    kept = []
+    while len(left):  # No moment after the first holds as much as that in all, so that none has it as a part.
+        kept.append(tuple(left[0].tolist()))
+        left = left[(left > left[0]).any(axis=1)]
+    return tuple(kept)
 
 
 class _RoundSchedule(Protocol):

@@ -13,6 +13,7 @@ class DualPipeV:
     """Stage `i` has chunks `i` and `2 s + 1 - i`, and runs one forward while the other runs backward."""
 
     name = "dualpipe-v"
+    fills = True
     chunks = 2
     placement = "v"
 

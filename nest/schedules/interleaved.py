@@ -17,6 +17,7 @@ class Interleaved:
 
     chunks: int = field(default=2, validator=validators.ge(2))
     name = "interleaved"
+    fills = True
 
     def with_chunks(self, chunks: int) -> "Interleaved":
         """The same with `chunks` chunks for each stage."""

@@ -21,6 +21,7 @@ class InterleavedZeroBubble:
 
     chunks: int = field(default=2, validator=validators.ge(2))
     name = "interleaved-zero-bubble"
+    fills = True
 
     def with_chunks(self, chunks: int) -> "InterleavedZeroBubble":
         """The same with `chunks` chunks for each stage."""

@@ -16,6 +16,7 @@ class ZBV:
     """Stage `i` has chunks `i` and `2 s + 1 - i`, so that a micro-batch ends where it began."""
 
     name = "zb-v"
+    fills = True
     chunks = 2
     placement = "v"
     staggered = True

@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.hooks.results import sound_in_flight, sound_weights
-from nest.instance import admits, chunks_of, copies_of, route, weights_of
+from nest.instance import admits, chunks_of, copies_of, least_held, route, weights_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault, places_of
 from nest.plan.certificate import (
     RAYS,
@@ -84,6 +84,8 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
     if stages == 1:
         tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
     tally.run("from 1 to all micro-batches are in flight", where, _bad_in_flight, schedule, count, stages)
+    if getattr(schedule, "fills", False):
+        tally.run("it fills the chunks of its stages", where, _not_filled, schedule, count, stages)
     if isinstance(schedule, OrderedSchedule) and tally.run(
         "its order can be run", where, _bad_order, schedule, count, stages
     ):
@@ -116,6 +118,13 @@ def _one_stage(schedule: Schedule, count: int) -> Problems:
 def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> None:
     for stage in range(1, stages + 1):
         sound_in_flight(schedule.in_flight(stage, stages, count), stage, stages, count)
+
+
+def _not_filled(schedule: Schedule, count: int, stages: int) -> Problems:
+    for stage, held in enumerate(least_held(schedule, stages, count), start=1):
+        if held < 1:
+            yield f"`fills` is true, but stage {stage} never holds a micro-batch in each of its chunks"
+            return
 
 
 def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:

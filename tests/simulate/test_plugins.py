@@ -13,6 +13,7 @@ from nest.errors import InputError
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.instance import Pass
+from nest.schedules.interleaved import Interleaved
 from nest.spec import PlanDocument
 from nest.testing import check_schedule
 from tests.simulate.uniform_plans import uniform_plan
@@ -127,3 +128,15 @@ def test_the_kit_finds_orders_that_hold_too_much() -> None:
 
 def test_from_python_the_same() -> None:
     assert nest.simulate(uniform_plan(5, "1f1b").to_dict()).batch_time > 0
+
+
+def test_the_kit_finds_chunks_that_are_never_filled() -> None:
+    """Counts of one chunk at a time, though the schedule says that all chunks are held at some moment."""
+
+    class Bare(Interleaved):
+        def in_flight(self, stage: int, stages: int, micro_batches: int) -> tuple[tuple[float, ...], ...]:
+            return tuple(tuple(float(each == chunk) for each in range(self.chunks)) for chunk in range(self.chunks))
+
+    told = [finding.told for finding in check_schedule(Bare()) if not finding.passed]
+    assert any("stage 1 never holds a micro-batch in each of its chunks" in each for each in told)
+    assert all(finding.passed for finding in check_schedule(Interleaved()))

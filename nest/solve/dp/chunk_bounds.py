@@ -9,7 +9,7 @@ import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Schedule, fullest_moments
+from nest.instance import Array, fullest_moments, least_held
 from nest.instance.schedule import Moment
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
@@ -180,7 +180,7 @@ class ChunkBounds(PlanSearch):
 
         Most numbers of chunks have that in common: they share one object.
         """
-        held = _least_held(configuration.schedule, count, configuration.micro_batches)
+        held = least_held(configuration.schedule, count, configuration.micro_batches)
         homes = self._end_homes(configuration, count)
         return self.once_shared(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
 
@@ -296,12 +296,6 @@ def lean_units(bounds: FirstBounds, splits: Splits, configuration: Configuration
         ends=ends,
         peak=min(float(mode.peak[list(each[0])].max()) for mode in modes.values() for each in runs),
     )
-
-
-def _least_held(schedule: Schedule, count: int, micro_batches: int) -> tuple[float, ...]:
-    """How many micro-batches every chunk of a stage holds at one moment, by stage."""
-    every = (fullest_moments(schedule, stage, count, micro_batches) for stage in range(1, count + 1))
-    return tuple(max(map(min, moments)) for moments in every)
 
 
 def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:

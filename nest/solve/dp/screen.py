@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from math import inf
 from typing import TYPE_CHECKING
 
 import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, ParameterGroup, Schedule, chunks_of, copies_of, fullest_moments
+from nest.instance import Array, Instance, ParameterGroup, Schedule, chunks_of, copies_of, fills
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.rules import uniform_sets
 from nest.solve.dp.state import sharded
@@ -139,13 +138,9 @@ class ScreenTables:
     def filled(self, options: _Options, place: int, plans: Configuration) -> bool:
         """Whether each stage has at some moment one micro-batch or more in flight in each of its chunks."""
         schedule, count = self.instance.space.schedules[options.schedule[place]], int(options.count[place])
-        micro_batches = plans.micro_batches
-        if chunks_of(schedule) == 1:
-            return True
-        key = (schedule.name, chunks_of(schedule), count, micro_batches)
+        key = (schedule.name, chunks_of(schedule), count, plans.micro_batches)
         if key not in self._full:
-            every = (fullest_moments(schedule, stage, count, micro_batches) for stage in range(1, count + 1))
-            self._full[key] = all(max(map(min, moments), default=-inf) >= 1 for moments in every)
+            self._full[key] = fills(schedule, count, plans.micro_batches)
         return self._full[key]
 
     def options(self, counts: Counts, micro_batches: int, slots: int) -> _Options:
