@@ -62,6 +62,14 @@ def test_a_model_that_would_keep_keys_and_values_is_captured_as_one_that_does_no
     assert keeping == plain
 
 
+def test_queries_keys_and_values_of_one_product_have_their_heads() -> None:
+    """GPT-2 makes them together, with a bias that has all their dimensions and is no second tensor of the product."""
+    config = transformers.GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=8, n_positions=64)
+    graph = captured(lambda: transformers.GPT2LMHeadModel(config), 32)
+    heads = {size for each in graph.operators for name, size in each.space if name.startswith("heads")}
+    assert heads == {8}
+
+
 def t5() -> Any:
     sizes = {"vocab_size": 256, "d_model": 64, "d_kv": 8, "d_ff": 176, "num_heads": 8, "decoder_start_token_id": 0}
     config = transformers.T5Config(**sizes, num_layers=3, num_decoder_layers=2)

@@ -124,7 +124,9 @@ def _name_side_by_side(operators: Sequence[Recorded]) -> None:
         read = [*operator.inputs, *operator.parameters]
         if operator.kind != "matmul" or operator.experts is not None or len(read) < 2:
             continue
-        own = [{leaf for dim in stored.dims for leaf in leaves(dim)} for stored in read]
+        inner = {leaf for extent in operator.space if extent.contracted for leaf in leaves(extent.dim)}
+        every = ({leaf for dim in stored.dims for leaf in leaves(dim)} for stored in read)
+        own = [each for each in every if each & inner]  # What is added to a product, as a bias, is none of its two.
         for extent in operator.space:
             for leaf in leaves(extent.dim):
                 if not extent.contracted and leaf in outermost and sum(leaf in each for each in own) > 1:
