@@ -151,8 +151,7 @@ class Formulation:
         pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
         complete: whether no other candidate can be the answer; else there was no time to price the others.
-        unpriced: how many are left out as none of their plans can be as fast as one that is known.
-        first: that plan, of these candidates, with its step time in seconds; None: none is known.
+        first: a plan of these candidates that is known, with its step time in seconds; None: none is.
     """
 
     graph: LayerGraph
@@ -165,7 +164,6 @@ class Formulation:
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
     complete: bool = True
-    unpriced: int = 0
     first: FirstPlan | None = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 

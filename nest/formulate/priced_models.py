@@ -63,7 +63,7 @@ class PricedModels:
         Args:
             key: of what is wanted.
             price: prices it from the beginning.
-            again: prices it from what differs by the network or the device alone.
+            again: prices it from what differs by the network, the number of devices or the device alone.
         """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:

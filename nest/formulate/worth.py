@@ -84,8 +84,7 @@ def worth(
     place = {each.name: index for index, each in enumerate(result.candidates)}
     names = [tried.candidates[stage.candidate].name for stage in known[0].stages]
     stages = [evolve(each, candidate=place[name]) for each, name in zip(known[0].stages, names, strict=True)]
-    first = evolve(known[0], stages=tuple(stages)), known[1]
-    return evolve(result, first=first, unpriced=len(blocks) - len(left))
+    return evolve(result, first=(evolve(known[0], stages=tuple(stages)), known[1]))
 
 
 def _device_seconds(made: Formulation, block: Block) -> float:

@@ -182,7 +182,7 @@ class Instance:
         candidates: what strategies contribute; at least one.
         space: which plans are allowed.
         collectives: the model that prices collectives.
-        complete: whether the candidates are all that the problem allows; else there was no time to price the others.
+        complete: whether no other candidate can be the answer; else there was no time to price the others.
         network: the network as it is, where it is no hierarchy. Then `cluster` has a single level, and with it
             candidates and collectives are such that no plan on the network beats what it takes on that level.
         pools: the cluster's, where it has several kinds of device. Each candidate then names its pool, and `cluster` is

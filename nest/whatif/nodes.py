@@ -1,6 +1,6 @@
 """A cluster of which some nodes are used only: what its network is then, and how fast any plan on it can be at most."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, gcd, inf, lcm, prod
 
 from attrs import define, evolve, field, frozen
@@ -15,7 +15,7 @@ from nest.formulate.priced_models import PricedModels
 from nest.formulate.shard import micro_batches
 from nest.hooks.guard import Guarded
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Level
+from nest.instance import Candidate, Instance, Level
 from nest.solve.dp.floors import Floor, floors
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest.tolerances import AGREEMENT
@@ -230,10 +230,11 @@ class Sizes:
             and not any(isinstance(each, Guarded) for kind in models for each in kind.values())
         )
 
-    def _floors(self) -> Iterator[Mapping[int, Floor]]:
+    def _floors(self) -> tuple[Mapping[int, Floor], Mapping[int, Floor]]:
         """The floors of all widths that any number of nodes admits: on the network, and as if nothing took time on it.
 
-        Levels further out are those of the whole cluster with one group each, so that what is priced serves for it.
+        These are for blocks beyond the first level around nodes: where that is the last one, there are none. Levels
+        further out are those of the whole cluster with one group each, so that what is priced serves for it.
         """
         assert self.nodes is not None
         whole, device = build_cluster(self.problem.cluster, self.known)
@@ -249,9 +250,13 @@ class Sizes:
         instance, formulation = formulate(self.problem, self.known, levels=with_groups_of(every), priced=self.priced)
         inside = prod(level.fanout for level in levels[:first])
         cluster = evolve(whole, levels=with_groups_of(whole.size // inside))
-        for candidates in (instance.candidates, formulation.computing()):
+
+        def of(candidates: Sequence[Candidate]) -> Mapping[int, Floor]:
             narrow = tuple(each for each in candidates if each.width <= whole.size)
-            yield floors(evolve(instance, cluster=cluster, candidates=narrow))
+            return floors(evolve(instance, cluster=cluster, candidates=narrow))
+
+        real = of(instance.candidates)
+        return real, of(formulation.computing()) if len(self.nodes.fanouts) > 1 else real
 
     def _sizes(self) -> int:
         """A number that every degree divides a power of: degrees divide sizes of the model, or of micro-batches."""
