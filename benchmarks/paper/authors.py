@@ -2,23 +2,30 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
+from benchmarks.paper.cells import DEVICES, Cell, artifact
+from benchmarks.paper.published import COLUMNS, FIGURE_5
 from benchmarks.scale import piper
+from benchmarks.scale.suite import PUBLISHED_LOADS
 from nest.formulate.instance import build_instance
 from nest.formulate.planner_context import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.io import structure
+from nest.plan.evaluate import evaluate
 from nest.report.text.layout import table
 from nest.solve.solver import solve
 from nest.spec import Problem
 
 GIB = 2.0**30
+
+NEAR = 0.05
+"""Share within which a figure counts as reproduced."""
 
 PIPER = {
     (8, 8): 0.165855750,
@@ -75,8 +82,61 @@ def pipers(folder: Path, sizes: Sequence[int] = (8, 64)) -> Iterator[Reproduced]
             f"BERT-32 on {devices} devices of {gib} GiB, seconds per sample",
             f"{published:.9f}",
             "no plan" if ours is None else f"{ours:.9f}",
-            ours is not None and abs(ours / published - 1) <= 0.05,
+            ours is not None and abs(ours / published - 1) <= NEAR,
         )
+
+
+def loads(folder: Path) -> Iterator[Reproduced]:
+    """The fullest device of pipelines over branched graphs, tensors sent straight to their readers.
+
+    Published by Piper's authors before it (Tarnawski et al., NeurIPS 2020; msr-fiddle/dnn-partitioning); a CPU may take
+    part there, which none of ours does.
+    """
+    for name, published in PUBLISHED_LOADS.items():
+        problem = json.loads((folder / f"layergraphs__{name}_inference.json").read_text(encoding="utf-8"))
+        problem["search"]["tensors"] = "direct"
+        instance, solution = decided("piper", problem)
+        ours = None if solution is None else evaluate(instance, solution).slowest
+        yield Reproduced(
+            "piper",
+            f"{name} on 6 devices, seconds of the fullest",
+            f"{published:.4f}",
+            "no plan" if ours is None else f"{ours:.4f}",
+            ours is not None and abs(ours / published - 1) <= NEAR,
+        )
+
+
+SCALED = {"nest-paper": COLUMNS.index("nest"), "phaze": COLUMNS.index("phaze")}
+"""Planners whose throughput by devices can be compared on the artifact's inputs, and their columns of figure 5."""
+
+
+def throughputs(folder: Path) -> Iterator[Reproduced]:
+    """How throughput grows with devices, on the solver inputs from which the paper's authors have it."""
+    cells = artifact(folder)
+    for planner, column in SCALED.items():
+        for model in dict.fromkeys(cell.model for cell in cells):
+            own = [cell for cell in cells if cell.model == model]
+            published = [FIGURE_5[model][DEVICES.index(cell.devices)][column] for cell in own]
+            ours = [_throughput(planner, cell) for cell in own]
+            sizes = ", ".join(str(cell.devices) for cell in own[1:])
+            pairs = list(zip(_grown(published), _grown(ours), strict=True))
+            yield Reproduced(
+                planner,
+                f"throughput of {model} on {sizes} devices over {own[0].devices}",
+                *(", ".join("-" if pair[side] is None else f"{pair[side]:.2f}" for pair in pairs) for side in (0, 1)),
+                all(theirs and found and abs(found / theirs - 1) <= NEAR for theirs, found in pairs),
+            )
+
+
+def _throughput(planner: str, cell: Cell) -> float | None:
+    """Samples per second of a planner's plan of a cell."""
+    instance, solution = decided(planner, cell.problem())
+    return None if solution is None else instance.space.global_batch / evaluate(instance, solution).batch_time
+
+
+def _grown(values: Sequence[float | None]) -> list[float | None]:
+    """All but the first, over the first."""
+    return [value / values[0] if value and values[0] else None for value in values[1:]]
 
 
 @frozen
@@ -185,9 +245,13 @@ def text(rows: Sequence[Reproduced]) -> str:
 
 
 def reproduced(data: Path | None) -> list[Reproduced]:
-    """Every figure that can be looked at; those of Piper need its data, `data/piper`."""
-    folder = None if data is None else data / "piper"
-    return [*(pipers(folder) if folder is not None and folder.is_dir() else ()), *alpas()]
+    """Every figure that can be looked at; all but Alpa's need their folders of `data`."""
+    found: list[Reproduced] = []
+    parts: dict[str, Callable[[Path], Iterable[Reproduced]]] = {"piper": pipers, "dag": loads, "artifact": throughputs}
+    for name, part in parts.items():
+        if data is not None and (data / name).is_dir():
+            found += part(data / name)
+    return [*found, *alpas()]
 
 
 if __name__ == "__main__":

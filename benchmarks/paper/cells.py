@@ -37,6 +37,9 @@ TODAY_LENGTH = 4096
 BOUND, RUN = "nest", "1f1b"
 """Schedules: the paper's bound, and one that frameworks run."""
 
+TARGETS = {TPU: "none", GPU: "megatron"}
+"""Frameworks that models of today are planned for: the one that most train with on GPUs; of TPUs none is asked for."""
+
 DEVICES = (64, 128, 256, 512, 1024)
 MICRO_BATCHES = (1, 2, 4, 8)
 
@@ -52,6 +55,7 @@ class Cell:
         micro_batch: samples.
         source: file that holds the problem; None: it is made of the names.
         schedule: of the pipeline.
+        target: the framework that has to be able to run the plans; `none`: any plan will do.
     """
 
     model: str
@@ -60,12 +64,18 @@ class Cell:
     micro_batch: int
     source: Path | None = None
     schedule: str = BOUND
+    target: str = "none"
 
     @property
     def name(self) -> str:
         """For people."""
         ending = "" if self.schedule == BOUND else f", {self.schedule}"
         return f"{self.model} on {self.devices} devices of {self.cluster}, micro-batch {self.micro_batch}{ending}"
+
+    @property
+    def folder(self) -> str:
+        """For files."""
+        return f"{self.model}-on-{self.devices}-{self.cluster}"
 
     def problem(self) -> Problem:
         """What is planned: the paper's schedule, and its search with ZeRO and recomputation left open.
@@ -99,6 +109,7 @@ class Cell:
             "strategies": {"cp": [1]},
             "search": {
                 "rank_order": ["pp-inner", "dp-inner"],
+                "target": self.target,
                 "zero": [0, 1, 2, 3],
                 "recompute": ["none", "selective", "full"],
             },
@@ -127,11 +138,14 @@ def table_3(quick: bool = False) -> tuple[Cell, ...]:
 
 
 def today(quick: bool = False) -> tuple[Cell, ...]:
-    """Models of today on both networks, with a schedule that frameworks run."""
+    """Models of today on both networks, with a schedule that frameworks run; on GPUs as Megatron-LM can run them."""
     if quick:
-        return (Cell("llama-2-7b", GPU, 64, 1, None, RUN),)
-    sizes = TODAY.items()
-    return tuple(Cell(model, network, devices, 1, None, RUN) for model, devices in sizes for network in (TPU, GPU))
+        return (Cell("llama-2-7b", GPU, 64, 1, None, RUN, TARGETS[GPU]),)
+    return tuple(
+        Cell(model, network, devices, 1, None, RUN, target)
+        for model, devices in TODAY.items()
+        for network, target in TARGETS.items()
+    )
 
 
 ARTIFACT_MODELS = {"bert": "bert-large", "llama2": "llama-2-7b", "llama3": "llama-3-70b", "gpt3": "gpt3-175b"}

@@ -1,7 +1,7 @@
 """Planning a cell with every planner."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from math import prod
 from typing import Any
@@ -36,6 +36,7 @@ class Row:
         seconds: wall-clock time of its search.
         replayed: step time of its replay over what it is priced at; None: it was not replayed.
         runs_on: frameworks that run it as it is; None: nobody looked.
+        launch: what `nest export` writes for each of them, contents by framework and file name.
     """
 
     planner: str
@@ -47,6 +48,11 @@ class Row:
     seconds: float = field(default=0.0, eq=False)
     replayed: float | None = None
     runs_on: tuple[str, ...] | None = None
+    launch: Mapping[str, Mapping[str, str]] = field(factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the JSON file, which names frameworks; their files lie beside it."""
+        return asdict(self, filter=lambda attribute, _: attribute.name != "launch")
 
 
 @frozen
@@ -86,7 +92,7 @@ class Outcome:
             "status": self.status,
             "seconds": round(self.seconds, 1),
             "schedule": self.cell.schedule,
-            "plans": [asdict(row) for row in self.rows],
+            "plans": [row.to_dict() for row in self.rows],
         }
 
 
@@ -129,6 +135,7 @@ def _row(
         [*degrees, f"pp{len(plan.stages)}", f"x{plan.data_parallel}", f"zero{zero}", recompute, str(plan.rank_order)]
     )
     replay = api.simulate(plan) if whole and plan.fits else None
+    frameworks = _frameworks(plan) if whole else None
     return Row(
         planner,
         plan.throughput if plan.fits else None,
@@ -138,5 +145,6 @@ def _row(
         plan.candidate.width * len(plan.stages) * (plan.data_parallel or 1),
         seconds or 0.0,
         None if replay is None else replay.batch_time / replay.closed_form,
-        _frameworks(plan) if whole else None,
+        frameworks,
+        {name: api.exported(plan, (name,)).files for name in frameworks or () if plan.fits},
     )

@@ -7,6 +7,7 @@ from statistics import median
 
 from benchmarks.paper.cells import Cell
 from benchmarks.paper.measure import EQUAL, OURS, Outcome
+from nest.io import write_files
 from nest.report.text.layout import table
 from nest.units import format_bytes
 
@@ -141,9 +142,13 @@ def _decisions(results: Results) -> str:
 
 
 def write(folder: Path, results: Results, figures: Sequence[tuple[str, str]], machine: dict[str, str]) -> None:
-    """`paper.md` and `paper.json`."""
+    """`paper.md`, `paper.json`, and under `launch` what each framework is given to run the plans that it can."""
     heading = "# The paper's set-ups\n\n" + "".join(f"- {name}: {value}\n" for name, value in machine.items()) + "\n"
     (folder / "paper.md").write_text(heading + text(results, figures), encoding="utf-8")
+    for outcome in results.outcomes:
+        for row in outcome.rows:
+            for framework, files in row.launch.items():
+                write_files(folder / "launch" / outcome.cell.folder / row.planner / framework, files)
     document = {"machine": machine, "cells": [each.to_dict() for each in results.outcomes]}
     (folder / "paper.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

@@ -3,16 +3,22 @@
 Its authors' program is msr-fiddle/piper; docs/explanation/planners/piper.md says what is kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
+import numpy
 from attrs import evolve
 
 from nest.hooks.planning import PlannerContext, Proposal
-from nest.instance import Candidate, Instance, RecomputeMode, Solution, StageDecision
+from nest.instance import Array, Candidate, Instance, RecomputeMode, Result, Solution, StageDecision
 from nest.planners.shapes import Choices, Units, modes, partition, permitted, requested_counts, units
 from nest.planners.splits import Option, even_slowest, over_submeshes
 from nest.planners.tables import StageTable, in_flight_from_end, plain_schedules, stage_table, touching_bytes
 from nest.planners.views import Believed, first_that_fits, flat, usable_devices, usual_order
+from nest.spec.constraints import equals
+
+ENDLESS = 10**8
+"""Micro-batches, at least, of a pipeline whose filling does not count: it takes less than 1e-6 of the time."""
 
 
 class Piper:
@@ -27,7 +33,8 @@ class Piper:
 
     def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
         """The plan of least seconds per sample by its own model that fits."""
-        ranked = _Objective(instance, flat(instance, context)).ranked()
+        objective = _Objective(instance, flat(instance, context))
+        ranked = objective.ranked() if objective.in_one_order else objective.over_downsets(context.search)
         return first_that_fits(context, ranked, "it expects {:.4g} s of a pipeline that is always full.")
 
 
@@ -37,50 +44,92 @@ class _Objective:
         self._pieces: Units = units(instance)
         self._devices = usable_devices(instance)
         self._schedule = plain_schedules(instance)[0]
+        self._zero = min(instance.space.zero)  # Piper has data parallelism alone.
+
+    @property
+    def in_one_order(self) -> bool:
+        """Whether stages are runs of one order: each unit reads the one before, or plans may be mixed."""
+        read = {(each[0], consumer) for each in self._instance.graph.tensors for consumer in each[1]}
+        joined = all(any((a, b) in read for a in one for b in other) for one, other in pairwise(self._pieces))
+        return joined or self._instance.space.mixed
 
     def ranked(self) -> Iterator[Believed]:
         """Plans with the seconds that the whole batch takes in a full pipeline."""
         if self._instance.space.mixed:
             yield from self._mixed()
-        zero = min(self._instance.space.zero)  # Piper has data parallelism alone.
+        for index, replicas, micro_batches in self._shapes():
+            candidate = self._view.candidates[index]
+            held = in_flight_from_end(self._schedule, micro_batches)
+            for name in modes(self._instance, candidate):
+                choices = Choices(index, replicas, usual_order(self._instance), self._schedule, name, self._zero, None)
+                table = self._table(candidate, candidate.mode(name), self._zero, replicas, micro_batches)
+                best = None
+                for split in even_slowest(table, self._devices // (candidate.width * replicas), held):
+                    allowed = permitted(self._instance, candidate, replicas, len(split.cuts) + 1)
+                    if allowed and (best is None or split.slowest < best.slowest):
+                        best = split
+                if best is not None:
+                    cut = partition(self._pieces, best.cuts)
+                    yield best.slowest * micro_batches, choices.solution(self._instance, cut)
+
+    def over_downsets(self, search: Callable[[Instance], Result]) -> Iterator[Believed]:
+        """The same where the graph branches: stages are differences of any downsets, as in the paper.
+
+        The exact dynamic program decides, of tensors sent straight to their readers and of batches so long that the
+        slowest stage alone counts.
+        """
+        orders, instance = (usual_order(self._instance),), self._instance
+        for index, replicas, micro_batches in self._shapes():
+            candidate = self._view.candidates[index]
+            share = self._reduced(candidate, replicas) / self._view.cluster.levels[0].bandwidth / micro_batches
+            longer = -(-ENDLESS // micro_batches)
+            # Constraints on the number of micro-batches are of the batch as it is: `_shapes` asked them.
+            kept = tuple(each for each in instance.space.constraints if "micro_batches" not in each.names())
+            space = evolve(
+                instance.space,
+                global_batch=instance.space.global_batch * longer,
+                schedules=(self._schedule,),
+                rank_orders=orders,
+                zero=(self._zero,),
+                constraints=(*kept, equals("replicas", replicas)),
+                direct=True,
+            )
+            only = evolve(candidate, forward=candidate.forward + share)
+            found = search(evolve(self._view, candidates=(only,), space=space))
+            if found.solution is not None and found.batch_time is not None:
+                stages = tuple(evolve(stage, candidate=index) for stage in found.solution.stages)
+                yield found.batch_time / longer, evolve(found.solution, stages=stages)
+
+    def _shapes(self) -> Iterator[tuple[int, int, int]]:
+        """Candidates, replicas that share the micro-batches evenly (the paper's condition on `d`), micro-batches."""
         for index in requested_counts(self._instance):
             candidate = self._view.candidates[index]
             for replicas in range(1, self._devices // candidate.width + 1):
                 micro_batches = self._instance.micro_batches(candidate, replicas)
-                # Replicas share the micro-batches evenly (the paper's condition on `d`).
                 if micro_batches is None or self._instance.space.global_batch % (replicas * candidate.samples):
                     continue
-                held = in_flight_from_end(self._schedule, micro_batches)
-                for name in modes(self._instance, candidate):
-                    choices = Choices(index, replicas, usual_order(self._instance), self._schedule, name, zero, None)
-                    table = self._table(candidate, candidate.mode(name), zero, replicas, micro_batches)
-                    best = None
-                    for split in even_slowest(table, self._devices // (candidate.width * replicas), held):
-                        allowed = permitted(self._instance, candidate, replicas, len(split.cuts) + 1)
-                        if allowed and (best is None or split.slowest < best.slowest):
-                            best = split
-                    if best is not None:
-                        cut = partition(self._pieces, best.cuts)
-                        yield best.slowest * micro_batches, choices.solution(self._instance, cut)
+                yield index, replicas, micro_batches
+
+    def _reduced(self, candidate: Candidate, replicas: int) -> Array:
+        """Bytes that each layer's gradients take to reduce, by Piper's formula. Shape `(layers,)`."""
+        found = numpy.zeros(len(self._view.graph.layers))
+        for group in candidate.state:
+            sharing = replicas * len(group.ranks)
+            found += 4 * (sharing - 1) / sharing * group.gradients / 2
+        return found
 
     def _table(
         self, candidate: Candidate, mode: RecomputeMode, zero: int, replicas: int, micro_batches: int
     ) -> StageTable:
         """A stage's time with what crosses its boundaries, there and back, and its share in reducing gradients."""
         view, (level,) = self._view, self._view.cluster.levels[:1]
-        reduced = sum(
-            4 * (replicas * len(group.ranks) - 1) / (replicas * len(group.ranks)) * group.gradients / 2
-            for group in candidate.state
-        )
-        table = stage_table(
-            view, self._pieces, candidate, mode, zero, replicas, reduced / level.bandwidth / micro_batches
-        )
+        share = self._reduced(candidate, replicas) / level.bandwidth / micro_batches
+        table = stage_table(view, self._pieces, candidate, mode, zero, replicas, share)
         return evolve(table, time=table.time + touching_bytes(view, self._pieces, candidate) / level.bandwidth)
 
     def _mixed(self) -> Iterator[Believed]:
         """Stages that each have a width and replicas of their own (the strategy `batch`), where plans may be mixed."""
-        usable = requested_counts(self._instance)
-        zero = min(self._instance.space.zero)
+        usable, zero = requested_counts(self._instance), self._zero
         for samples in sorted({self._view.candidates[index].samples for index in usable}):
             same = [index for index in usable if self._view.candidates[index].samples == samples]
             micro_batches = self._instance.micro_batches(self._view.candidates[same[0]], 1)

@@ -7,7 +7,7 @@ from nest.formulate.planner_context import planner_context
 from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.io import structure
-from nest.solve.dp import solve
+from nest.solve.solver import solve
 from nest.spec import Problem
 
 LAYERS = 8

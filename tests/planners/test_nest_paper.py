@@ -1,8 +1,11 @@
 """The published algorithm: right where its model is, wrong where it is not."""
 
+from pathlib import Path
+
 import pytest
 
 import nest
+from benchmarks.paper.authors import throughputs
 from tests.planners.instances import LAYERS, candidate, planned, problem
 
 
@@ -61,3 +64,9 @@ def test_the_last_stage_recomputes_nothing():
     modes = [stage.recompute for stage in proposal.solution.stages]
     assert modes[-1] == "none"
     assert set(modes) == {"none", "full"}
+
+
+def test_its_throughput_grows_with_devices_as_published(shared: Path) -> None:
+    rows = [row for row in throughputs(shared / "artifact") if row.planner == "nest-paper"]
+    assert len(rows) == 4
+    assert all(row.near for row in rows), rows

@@ -51,7 +51,10 @@ def solve(
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
+        ValueError: tensors go straight to their readers (`Space.direct`), which this search does not price.
     """
+    if instance.space.direct:
+        raise ValueError("tensors that go straight to their readers are no matter of cuts: ask nest.solve.solver.solve")
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     first = None if known is None else Incumbent(known[1], FIRST if preferred else LAST, known[0])
     listed, others = tuple(map(PlanSignature.of, besides)), dict[PlanKind, Incumbent]()
