@@ -211,5 +211,5 @@ def text(found: SourceErrors) -> list[str]:
     ]
     if its.own is not None:
         told = f"mean error {its.own.mean:.1%}, {its.own.covered:.1%} inside, half a range {its.own.half_width:.1%}"
-        lines.append(f"with {OWN_RUNS} runs of their own: {told}")
+        lines.append(f"with {OWN_RUNS} runs of their own: {told}; {its.own.least:.1%} with the median of all")
     return [line.rstrip() for line in lines]

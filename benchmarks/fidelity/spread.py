@@ -72,11 +72,14 @@ class OwnRuns:
         mean: absolute relative error.
         covered: share inside the range that then holds.
         half_width: of these ranges.
+        least: absolute relative error with the median of all of a cluster's runs for its level: what however many runs
+            leave.
     """
 
     mean: float
     covered: float
     half_width: float
+    least: float
 
 
 @frozen
@@ -115,8 +118,8 @@ def spreads(runs: Strangers, told_apart: tuple[float, int, float]) -> Spreads:
     clusters = list(_with_own_runs(runs, found))
     own = None
     if clusters:
-        counts = [count for *_, count in clusters]
-        own = OwnRuns(*(float(numpy.average([each[i] for each in clusters], weights=counts)) for i in range(3)))
+        *figures, counts = zip(*clusters, strict=True)
+        own = OwnRuns(*(float(numpy.average(each, weights=counts)) for each in figures))
     return Spreads(
         found,
         *told_apart,
@@ -179,8 +182,10 @@ def _left_out(runs: Strangers, apart: float) -> Iterator[tuple[NDArray[numpy.boo
             )
 
 
-def _with_own_runs(runs: Strangers, found: Mapping[str, TimeSpread]) -> Iterator[tuple[float, float, float, int]]:
-    """Of each cluster, when `OWN_RUNS` of it are known: error of the others, share inside, half width, and its runs."""
+def _with_own_runs(
+    runs: Strangers, found: Mapping[str, TimeSpread]
+) -> Iterator[tuple[float, float, float, float, int]]:
+    """Of each cluster, when `OWN_RUNS` of it are known: the figures of `OwnRuns`, and how many runs it has."""
     clusters = numpy.array(runs.clusters)
     for name in sorted(set(runs.clusters)):
         its = clusters == name
@@ -194,7 +199,8 @@ def _with_own_runs(runs: Strangers, found: Mapping[str, TimeSpread]) -> Iterator
             errors.append(numpy.abs(numpy.exp(-rest) - 1).mean())
             inside.append((numpy.abs(rest) <= REACH * deviation).mean())
         width = half_width(level([0.0] * OWN_RUNS, usual)[1])
-        yield float(numpy.mean(errors)), float(numpy.mean(inside)), width, len(own)
+        least = float(numpy.abs(numpy.exp(numpy.median(own) - own) - 1).mean())
+        yield float(numpy.mean(errors)), float(numpy.mean(inside)), width, least, len(own)
 
 
 def _draws(count: int) -> Iterator[tuple[int, ...]]:
