@@ -33,6 +33,9 @@ def test_spreads_are_those_that_runs_were_drawn_with() -> None:
     assert found.own.covered == pytest.approx(COVERED, abs=0.04)
     assert found.own.mean < numpy.abs(numpy.expm1(-both.off)).mean() / 1.5
     assert found.own.half_width < found.half_width / 1.5
+    # Levels that are known leave what is within clusters: of a normal variable, sqrt(2 / pi) standard deviations.
+    assert found.own.least == pytest.approx((2 / numpy.pi) ** 0.5 * (0.05 + 0.1) / 2, rel=0.05)
+    assert found.own.least < found.own.mean
 
 
 def test_a_source_says_nothing_of_its_own_range() -> None:
