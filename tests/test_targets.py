@@ -155,14 +155,33 @@ def test_runs_on_names_those_that_export_the_plan(target: str | None) -> None:
         "search": {} if target is None else {"target": target},
     }
     plan = api.solve(problem)
-    assert plan.runs_on is not None
-    assert target is None or target in plan.runs_on
+    taken = exporters_of(plan)
+    assert target is None or target in taken
+    assert list(plan.runs_on or ()) == taken
+    for name in TARGETS:
+        assert api.check({**plan.to_dict(), "runs_on": [name]}).ok == (name in taken)
+    assert api.check({**plan.to_dict(), "runs_on": []}).ok  # Made before anybody knew these.
+
+
+def exporters_of(plan: PlanDocument) -> list[str]:
+    """The frameworks that the plan can be exported for as it is."""
     taken = []
     for name in TARGETS:
         with suppress(InputError):
             export_checked(plan, (name,), registry())
             taken.append(name)
-    assert list(plan.runs_on) == taken
-    for name in TARGETS:
-        assert api.check({**plan.to_dict(), "runs_on": [name]}).ok == (name in taken)
-    assert api.check({**plan.to_dict(), "runs_on": []}).ok  # Made before anybody knew these.
+    return taken
+
+
+@pytest.mark.parametrize("order", ["pp-inner", "dp-inner"])
+@pytest.mark.parametrize("seed", seeds(8, 200))
+def test_runs_on_of_random_plans_names_those_that_export_them(seed: int, order: str) -> None:
+    """Ranks that no launcher starts where they lie, machines filled in part, experts across replicas."""
+    problem, random = random_problem(seed, "none"), Random(seed)
+    fanouts = [level["fanout"] for level in problem["cluster"]["levels"]]
+    size = fanouts[0] * fanouts[1]
+    problem["search"]["rank_order"] = order
+    problem["constraints"] = ["pp > 1", "replicas > 1", f"devices <= {random.randint(min(size, 4), size)}"]
+    plan = api.solve(problem)
+    if plan.status != "infeasible":
+        assert list(plan.runs_on or ()) == exporters_of(plan)

@@ -139,7 +139,7 @@ def today_text(results: Results, cells: Sequence[Cell]) -> str:
         outcome = results.of(cell)
         for row in outcome.rows:
             gain = outcome.gain(row.planner)
-            runs = "-" if row.runs_on is None else ", ".join(row.runs_on) or "none as it is"
+            runs = "-" if row.launch is None else ", ".join(row.launch) or "none as it is"
             rows.append(
                 [
                     f"{cell.model}, {cell.devices} of {cell.cluster}",

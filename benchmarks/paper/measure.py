@@ -35,8 +35,8 @@ class Row:
         devices: it uses.
         seconds: wall-clock time of its search.
         replayed: step time of its replay over what it is priced at; None: it was not replayed.
-        runs_on: frameworks that run it as it is; None: nobody looked.
-        launch: what `nest export` writes for each of them, contents by framework and file name.
+        launch: what `nest export` writes for each framework that runs it as it is, contents by framework and file
+            name; None: nobody looked.
     """
 
     planner: str
@@ -47,12 +47,12 @@ class Row:
     devices: int | None = None
     seconds: float = field(default=0.0, eq=False)
     replayed: float | None = None
-    runs_on: tuple[str, ...] | None = None
-    launch: Mapping[str, Mapping[str, str]] = field(factory=dict, repr=False)
+    launch: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """For the JSON file, which names frameworks; their files lie beside it."""
-        return asdict(self, filter=lambda attribute, _: attribute.name != "launch")
+        launch = None if self.launch is None else list(self.launch)
+        return asdict(self, filter=lambda attribute, _: attribute.name != "launch") | {"runs_on": launch}
 
 
 @frozen
@@ -116,10 +116,12 @@ def _measured(cell: Cell) -> Outcome:
     return Outcome(cell, tuple(rows), found.ours.status, bool(found.refuting), seconds)
 
 
-def _frameworks(plan: PlanDocument) -> tuple[str, ...]:
-    """Those that can run the plan as it is. Plans of comparisons do not say how large the cluster is."""
+def _launch(plan: PlanDocument) -> dict[str, Mapping[str, str]]:
+    """What is exported of a plan for each framework that can run it as it is."""
+    # Plans of comparisons do not say how large the cluster is.
     devices = prod(level["fanout"] for level in plan.problem["cluster"]["levels"])
-    return runs_on(evolve(plan, summary={**plan.summary, "devices": devices}), registry())
+    whole = evolve(plan, summary={**plan.summary, "devices": devices})
+    return {name: api.exported(whole, (name,)).files for name in runs_on(whole, registry())}
 
 
 def _row(
@@ -135,7 +137,6 @@ def _row(
         [*degrees, f"pp{len(plan.stages)}", f"x{plan.data_parallel}", f"zero{zero}", recompute, str(plan.rank_order)]
     )
     replay = api.simulate(plan) if whole and plan.fits else None
-    frameworks = _frameworks(plan) if whole else None
     return Row(
         planner,
         plan.throughput if plan.fits else None,
@@ -145,6 +146,5 @@ def _row(
         plan.candidate.width * len(plan.stages) * (plan.data_parallel or 1),
         seconds or 0.0,
         None if replay is None else replay.batch_time / replay.closed_form,
-        frameworks,
-        {name: api.exported(plan, (name,)).files for name in frameworks or () if plan.fits},
+        _launch(plan) if whole and plan.fits else None,
     )

@@ -147,7 +147,7 @@ def write(folder: Path, results: Results, figures: Sequence[tuple[str, str]], ma
     (folder / "paper.md").write_text(heading + text(results, figures), encoding="utf-8")
     for outcome in results.outcomes:
         for row in outcome.rows:
-            for framework, files in row.launch.items():
+            for framework, files in (row.launch or {}).items():
                 write_files(folder / "launch" / outcome.cell.folder / row.planner / framework, files)
     document = {"machine": machine, "cells": [each.to_dict() for each in results.outcomes]}
     (folder / "paper.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -307,7 +307,8 @@ def even_launch(problem: Problem, framework: str) -> dict[str, str]:
     each = cluster.devices_per_host or (devices // len(cluster.hosts) if cluster.hosts else sizes[0])
     return {
         f"devices <= {each} or devices % {each} == 0": f"{framework} starts as many processes on every machine",
-        f"rank_order == 'dp-inner' or 2 * devices > {devices}": (
+        # Replicas lie side by side if each has as many blocks as there is room for (PROBLEM.md section 3).
+        f"rank_order == 'dp-inner' or replicas == 1 or {devices} // (replicas * width) == pp": (
             f"{framework} numbers processes machine by machine, and leaves out none in between"
         ),
     }

@@ -11,7 +11,7 @@ from nest.errors import InputError, InputErrors
 from nest.exporters.keys import Keys, launched
 from nest.exporters.megatron import flags as megatron
 from nest.exporters.megatron.flags import flag_groups, transformer_of
-from nest.exporters.megatron.model_flags import detail_flags, model_flags
+from nest.exporters.megatron.model_flags import detail_flags, feed_forwards, model_flags
 from nest.exporters.megatron.notation import FLAG as LAYOUT
 from nest.exporters.megatron.notation import Flags, Value, given_flags, read_pattern
 from nest.exporters.megatron.reading.training import SPEAKERS, STACK
@@ -216,6 +216,24 @@ def in_order(name: str) -> dict[str, str]:
     return {
         'rank_order == "dp-inner" or pp == 1 or replicas == 1': (
             f"{name} counts ranks with the pipeline outside data parallelism"
+        )
+    }
+
+
+def in_device_order(name: str, problem: Problem) -> dict[str, str]:
+    """The constraint of frameworks that count ranks either way, and start them machine by machine.
+
+    With the pipeline inside data parallelism ranks lie in the order of devices where `order_of` says so.
+
+    Raises:
+        InputError: nothing is known of the model.
+    """
+    sparse = bool(feed_forwards(transformer_of(problem))[1])
+    alike = "ep * etp == tp * cp" if sparse else "cp == 1"
+    return {
+        f"rank_order == 'dp-inner' or pp == 1 or replicas == 1 or (width == tp * cp and {alike})": (
+            f"{name} counts ranks with the pipeline inside data parallelism only where experts, which it counts of "
+            "dense models too, lie over the ranks of all else"
         )
     }
 

@@ -13,12 +13,13 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import even_machines, problem_of
+from nest.exporters.common import even_launch, even_machines, problem_of
 from nest.exporters.keys import Keys, opened
+from nest.exporters.megatron.flags import transformer_of
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.reading.training import OLD_STACK
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under
-from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
+from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_device_order, machines
 from nest.hooks.pipelines import deployed
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
@@ -226,7 +227,13 @@ def limits(problem: Problem) -> Limits:
     Raises:
         InputError: the model or the training is beyond it.
     """
-    return evolve(DIALECT.limits(problem), zero=(0, 1), zero_degrees=False, even_stages=True)
+    inner = DIALECT.limits(problem)
+    constraints = {**inner.constraints, **in_device_order("NeMo", problem), **even_launch(problem, "NeMo")}
+    blocks = len(transformer_of(problem).blocks)
+    constraints[f"chunks == 1 or {blocks} % (pp * chunks) == 0"] = (
+        "NeMo divides the transformer blocks evenly among chunks, without counting embedding and head"
+    )
+    return evolve(inner, constraints=constraints, zero=(0, 1), zero_degrees=False, even_stages=True)
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:

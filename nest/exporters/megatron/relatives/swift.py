@@ -12,7 +12,7 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import even_machines, problem_of
+from nest.exporters.common import even_launch, even_machines, problem_of
 from nest.exporters.keys import Keys, opened
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.parallel_flags import environment
@@ -228,7 +228,7 @@ def limits(problem: Problem) -> Limits:
     inner, more = DIALECT.limits(problem), in_order("Megatron-SWIFT")
     if problem.training.overlap.experts:
         more["ep == 1"] = "Megatron-SWIFT has no argument that overlaps the exchange of experts (overlap.experts)"
-    constraints = {**inner.constraints, **more}
+    constraints = {**inner.constraints, **more, **even_launch(problem, "Megatron-SWIFT")}
     return evolve(inner, constraints=constraints, zero_degrees=False)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
-from nest.exporters.common import even_machines, problem_of
+from nest.exporters.common import even_launch, even_machines, problem_of
 from nest.exporters.keys import Keys, opened
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, trained
@@ -261,7 +261,7 @@ def limits(problem: Problem) -> Limits:
         more["tp == 1"] = "verl does not set up what overlaps tensor parallelism; say overlap.tensor: false"
     if overlap.experts:
         more["ep == 1"] = "verl does not set up what overlaps the exchange of experts; say overlap.experts: false"
-    constraints = {**inner.constraints, **more}
+    constraints = {**inner.constraints, **more, **even_launch(problem, "verl")}
     return evolve(inner, constraints=constraints, zero=(0, 1), zero_degrees=False)
 
 
