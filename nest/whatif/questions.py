@@ -11,6 +11,7 @@ from nest.errors import InputError, InternalError
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
+from nest.whatif.answer_cache import kept
 from nest.whatif.solver import Solver
 
 ALONE = 2.0
@@ -52,16 +53,20 @@ class Questions:
         return Questions, (self.plan, self.best, self.parts, self.time_limit, self.versions)
 
     def __call__(self, question: Question) -> Answered:
-        """The answer, by searches of changed problems.
+        """The answer, by searches of changed problems, or as it is kept on disk.
 
         Raises:
-            InputError: a faster plan shows that this one is wrongly called optimal.
+            InputError: a faster plan shows that this one is wrongly called optimal; or what is kept cannot be written.
             InternalError: another version would answer here.
         """
-        part, place = question
+        plans = (self.plan, self.best)
+        answer, solves = kept(question, plans, self.time_limit, self.versions, partial(self._answer, *question))
+        return question, answer, solves
+
+    def _answer(self, part: str, place: int) -> tuple[Any, int]:
+        """An answer and how many searches it took."""
         solver = self._base.afresh()
-        answer = self._asked[part][place](solver)
-        return question, answer, solver.solves
+        return self._asked[part][place](solver), solver.solves
 
     @property
     def every(self) -> tuple[Question, ...]:

@@ -1,0 +1,87 @@
+"""Answers kept on disk: the same as new ones, and only where they are sure to be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nest
+from nest.errors import InputError
+from nest.spec import PlanDocument
+from nest.whatif import questions
+from nest.whatif.answer_cache import FOLDER
+from nest.whatif.solver import Solver
+from tests.whatif.test_explain import PROBLEM
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def plan() -> PlanDocument:
+    return nest.solve(PROBLEM)
+
+
+def told(plan: PlanDocument, **options: Any) -> str:
+    return json.dumps(nest.explain(plan, **options).to_dict())
+
+
+def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a search")
+
+    monkeypatch.setattr(Solver, "_solved", refuse)
+
+
+def test_a_second_explanation_is_the_first_without_a_search(
+    plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(FOLDER)
+    new = told(plan)
+    monkeypatch.setenv(FOLDER, str(folder))
+    monkeypatch.setattr(questions, "ALONE", 0.0)  # All are asked of other processes.
+    assert told(plan, jobs=2) == new
+    no_search(monkeypatch)
+    assert told(plan) == new
+    assert told(plan, jobs=2) == new
+
+
+def test_what_is_cut_short_is_made_again(plan: PlanDocument, folder: Path) -> None:
+    new = told(plan)
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-5])
+    assert told(plan) == new
+
+
+def test_another_plan_and_other_code_are_asked_again(
+    plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(plan)
+    first = set(folder.iterdir())
+    told(nest.solve({**PROBLEM, "constraints": ["replicas <= 1"]}))
+    second = set(folder.iterdir())
+    assert first < second
+    monkeypatch.setattr("nest.whatif.answer_cache._code", lambda: "other")
+    told(plan)
+    assert len(set(folder.iterdir()) - second) == len(first)
+
+
+def test_nothing_is_kept_with_plug_ins_or_a_time_limit(
+    plan: PlanDocument, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(plan, time_limit=60)
+    (tmp_path / "mine.py").write_text("")
+    monkeypatch.setenv("NEST_PLUGINS", str(tmp_path / "mine.py"))
+    told(plan)
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_is_named(plan: PlanDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(FOLDER, str(tmp_path / "file" / "cache"))
+    with pytest.raises(InputError, match=f"{FOLDER}: .*file/cache: cannot make this folder"):
+        told(plan)
