@@ -13,6 +13,7 @@ from attrs import frozen
 from benchmarks.paper.cells import DEVICES, TPU, Cell
 from benchmarks.paper.measure import EVALUATIONS, OURS
 from nest import api
+from nest.formulate.pooled_plans import takes_pools
 from nest.formulate.problem import formulated
 from nest.hooks.registry import registry
 from nest.report.text.layout import table
@@ -46,7 +47,7 @@ def efforts(model: str, sizes: Sequence[int]) -> Iterator[Effort]:
         cell = Cell(model, TPU, devices, 1)
         whole = known.run(lambda cell=cell: formulated(cell.problem(), known)[0])
         task = Task(whole, known, None, 1, EVALUATIONS, None, api.evaluate)
-        for name in (OURS, *known.planners()):
+        for name in (OURS, *(each for each, planner in known.planners().items() if not takes_pools(planner))):
             yield _apart(task, name, devices)
 
 
