@@ -165,6 +165,24 @@ def test_constraints_hold_on_every_stage_of_a_mixed_plan() -> None:
         assert permission_violations(problem, result.solution) == [], text
 
 
+def test_numbers_of_stages_share_the_devices_they_may_use() -> None:
+    """As far as they may: what fewer stages can use and more cannot tells them not apart."""
+    found = [candidate(5, name=f"c{w}", width=w, seed=w, scale=1 / w) for w in (1, 2, 4)]
+
+    def listed(text: str) -> list[tuple[tuple[int, ...], frozenset[int] | None]]:
+        problem = instance(found, machines=cluster((8,)), mixed=True, constraints=["replicas == 1", text])
+        every = mixed_configurations(problem, 5, 0, Exclusions())
+        return [(each.stage_counts, each.tally.totals) for each in every if each.rank_order == "pp-inner"]
+
+    assert listed("devices <= 8") == [((1, 2, 3, 4, 5), None)]
+    assert listed("devices <= 6") == [((1, 2, 3, 4, 5), frozenset(range(1, 7)))]
+    assert listed("pp * devices <= 12") == [
+        ((1,), None),
+        ((2,), frozenset(range(2, 7))),
+        ((3,), frozenset({3, 4})),
+    ]
+
+
 def test_an_infeasible_mixed_problem_names_memory() -> None:
     found = [candidate(5, name=f"c{w}", width=w, seed=w) for w in (1, 2)]
     result = solve(instance(found, machines=cluster((4,), memory=1.0), mixed=True))

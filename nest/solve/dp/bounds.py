@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Sequence
+from typing import Protocol
 
 import numpy
 from attrs import define, field, frozen
-from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.solve.dp.cheapest import least_parts
 from nest.solve.dp.choices import UNKNOWN
-from nest.solve.dp.configurations import Configuration, State, Tally
+from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.fastest import fastest
+from nest.solve.dp.pairs import Pairs, Rows
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
 from nest.tolerances import LIMIT_SLACK
 
-if TYPE_CHECKING:
-    from nest.solve.dp.mixed_recurrence import Member
+
+class StageTimes(Protocol):
+    """What stages take at least, boundaries at their cheapest."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """The stages."""
+
+    @property
+    def parted(self) -> bool:
+        """Whether a schedule weighs the parts of their times apart."""
+
+    def window(self, after: int, before: int, time_limit: float) -> Rows:
+        """As `StageTables.window`."""
+
+    def of(self, in_flight: float) -> tuple[Array, ...]:
+        """Least seconds per micro-batch, what is added up of them, and once per batch. Shape `(pairs,)` each.
+
+        Added up are the seconds; where a schedule weighs their parts apart those of forward passes, of gradients of
+        inputs, of gradients of weights, and of the second less the third: four arrays in place of one.
+        """
 
 
 @define(eq=False)
 class LeastTimes:
-    """What every stage of a candidate takes at least, boundaries at their cheapest.
+    """What every stage of a candidate takes at least, boundaries at their cheapest: `StageTimes`.
 
     Attributes:
         tables: the stages' choices.
@@ -40,12 +59,22 @@ class LeastTimes:
     remembers: bool
     _known: dict[float, tuple[Array, ...]] = field(factory=dict, init=False)
 
-    def of(self, in_flight: float) -> tuple[Array, ...]:
-        """Least seconds per micro-batch, what is added up of them, and once per batch. Shape `(pairs,)` each.
+    @property
+    def pairs(self) -> Pairs:
+        """The stages."""
+        return self.tables.pairs
 
-        Added up are the seconds; where a schedule weighs their parts apart those of forward passes, of gradients of
-        inputs, of gradients of weights, and of the second less the third: four arrays in place of one.
-        """
+    @property
+    def parted(self) -> bool:
+        """Whether their times are known by parts."""
+        return self.tables.parted
+
+    def window(self, after: int, before: int, time_limit: float) -> Rows:
+        """As `StageTables.window`."""
+        return self.tables.window(after, before, time_limit)
+
+    def of(self, in_flight: float) -> tuple[Array, ...]:
+        """As `StageTimes.of`."""
         fits = self.tables.same_fits(in_flight)
         if fits not in self._known:
             if not self.remembers:
@@ -71,32 +100,28 @@ class LeastTimes:
         return numpy.maximum(time, apart + around), *added, sync
 
 
-def partition_bounds(
-    candidates: Sequence[LeastTimes], in_flight: Sequence[float], time_limit: float, meter: Meter
-) -> Array:
-    """What `LeastTimes.of` has, each the least over all partitions on its own, for 1 to `len(in_flight)` stages.
+def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit: float, meter: Meter) -> Array:
+    """What `stages` take, each the least over all partitions on its own, for 1 to `len(in_flight)` stages.
 
     Of the first and the last the largest of a stage, of those between the sum. Shape `(terms, stages)`.
 
     Args:
-        candidates: what stages may use.
+        stages: what they take at least.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
         time_limit: most seconds a stage may take per micro-batch.
         meter: counts the work.
     """
-    terms = 6 if candidates[0].tables.parted else 3
-    before = numpy.full((terms, candidates[0].tables.pairs.count), numpy.inf)
+    terms = 6 if stages.parted else 3
+    before = numpy.full((terms, stages.pairs.count), numpy.inf)
     before[:, 0] = 0.0
     bounds = numpy.full((terms, len(in_flight)), numpy.inf)
     # Each term has a recurrence of its own: what is least of one need not be of another, so together they only bound.
     for index, flying in enumerate(in_flight):
         after = numpy.full_like(before, numpy.inf)
-        for each in candidates:
-            rows = each.tables.window(index, len(in_flight) - index - 1, time_limit)
-            if not len(rows):
-                continue
-            time, *added, sync = (values[rows.pairs] for values in each.of(flying))
-            rest = before[:, each.tables.pairs.smaller[rows.pairs]]
+        rows = stages.window(index, len(in_flight) - index - 1, time_limit)
+        if len(rows):
+            time, *added, sync = (values[rows.pairs] for values in stages.of(flying))
+            rest = before[:, stages.pairs.smaller[rows.pairs]]
             rows.lower(after[0], numpy.maximum(time, rest[0]))
             for term, values in enumerate(added, start=1):
                 rows.lower(after[term], values + rest[term])
@@ -254,54 +279,3 @@ class Packing:
         mode = sums.modes[name]
         peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self.chain.order], self.chain.starts)
         return LeanMode(sums.compute.whole + mode.extra.whole, state + mode.first.whole, mode.more.whole, peak)
-
-
-Allowed = Callable[[int, int], NDArray[numpy.bool_]]
-"""Of a member and a stage number from the end, which of the member's stages may be used."""
-
-
-def packable(
-    members: Sequence[Member],
-    stages: int,
-    size: int,
-    tally: Tally,
-    allowed: Allowed,
-    time_limit: float,
-    meter: Meter,
-) -> NDArray[numpy.bool_]:
-    """For 1 to `stages` stages, whether the whole model fits into a replica of `size` devices.
-
-    Args:
-        members: what stages may use.
-        stages: most stages.
-        size: devices of a replica.
-        tally: what the stages must add up to.
-        allowed: which stages may be used.
-        time_limit: most seconds that these take per micro-batch.
-        meter: counts the work.
-    """
-    # Blocks lie one behind the other: what starts as late as it can leaves most room in front, so one start is enough.
-    start = numpy.full(members[0].tables.pairs.count, numpy.inf)
-    start[0] = -float(size)
-    starts: dict[State, Array] = {tally.start: start}  # The negative of the latest start; infinite: none.
-    fits = numpy.zeros(stages, dtype=bool)
-    for stage in range(1, stages + 1):
-        following: dict[State, Array] = {}
-        for index, member in enumerate(members):
-            rows = member.tables.window(stage - 1, stages - stage, time_limit)
-            if not len(rows):
-                continue
-            usable = allowed(index, stage)[rows.pairs]
-            smaller = member.tables.pairs.smaller[rows.pairs]
-            for state, behind in starts.items():
-                after = tally.step(state, member.width)
-                if after is None:
-                    continue
-                # The latest multiple of the width that leaves the block in front of those behind it.
-                latest = numpy.ceil((behind[smaller] + member.width) / member.width) * member.width
-                latest[~usable | (latest > 0)] = numpy.inf
-                rows.lower(following.setdefault(after, numpy.full_like(start, numpy.inf)), latest)
-                meter.count(len(rows))
-        starts = following
-        fits[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
-    return fits

@@ -5,10 +5,11 @@ from functools import partial
 
 import numpy
 
-from nest.instance import Array, Cluster, Instance, chunks_of
-from nest.solve.dp.bounds import least_peak_memory, packable
+from nest.instance import Cluster, Instance, chunks_of
+from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.mixed import MixedSearch
+from nest.solve.dp.mixed_diagnosis import least_mixed_memory
 from nest.solve.dp.nodes import LeastMemory
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
@@ -38,7 +39,7 @@ def diagnose(
     tried = [configuration for configuration in configurations if configuration.stage_counts[0] <= most]
     least = None
     if tried:
-        least = _least_mixed_memory(search, tried) if isinstance(search, MixedSearch) else _least_memory(search, tried)
+        least = least_mixed_memory(search, tried) if isinstance(search, MixedSearch) else _least_memory(search, tried)
     other = None if chunked is None else chunked(numpy.inf if least is None else least.bytes)
     if tried or other is not None:
         return _memory(search.instance, LeastMemory.least((least, other)))
@@ -257,69 +258,3 @@ def _least_memory(search: PlainSearch, tried: list[Configuration]) -> LeastMemor
                 yield LeastMemory(float(peaks[count - 1]), count, each.replicas, name)
 
     return LeastMemory.least(every())
-
-
-def _least_mixed_memory(search: MixedSearch, tried: list[Configuration]) -> LeastMemory | None:
-    """The least memory any mixed plan needs of its fullest device; None when no plan can be formed at all."""
-    best: LeastMemory | None = None
-    for configuration in tried:
-        counts = [count for count in configuration.stage_counts if count <= search.downsets.most_stages]
-        longest = search.in_flight(configuration, counts[-1])
-        alike = all(search.in_flight(configuration, count) == longest[:count] for count in counts)
-        for group in [counts] if alike else [[count] for count in counts]:
-            best = _lesser_mixed(best, _MixedMemory(search, configuration, group))
-    return best
-
-
-def _lesser_mixed(best: LeastMemory | None, memory: "_MixedMemory") -> LeastMemory | None:
-    """The better of what is known and the least memory of some numbers of stages, found among all that stages need."""
-    levels = memory.levels()
-    if best is not None:
-        levels = levels[levels < best.bytes]
-    if not len(levels) or memory.fits(float(levels[-1])) is None:
-        return best
-    low, high = 0, len(levels) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if memory.fits(float(levels[middle])) is not None else (middle + 1, high)
-    count = memory.fits(float(levels[low]))
-    assert count is not None
-    return LeastMemory(float(levels[low]), count, memory.configuration.replicas)
-
-
-class _MixedMemory:
-    """What the stages of a configuration need, for numbers of stages with the same micro-batches in flight."""
-
-    def __init__(self, search: MixedSearch, configuration: Configuration, counts: list[int]) -> None:
-        self.search = search
-        self.configuration = configuration
-        self.counts = counts
-        self.in_flight = search.in_flight(configuration, counts[-1])
-        self.members = search.all_members(configuration)
-        self.known: dict[tuple[int, float], Array] = {}
-
-    def of(self, member: int, stage: int) -> Array:
-        """Bytes of a member's stages as stage `stage` from the end."""
-        key = (member, self.in_flight[stage - 1])
-        if key not in self.known:
-            tables = self.members[member].tables
-            self.known[key] = tables.pairs.spread(tables.least_memory(self.in_flight[stage - 1]))
-        return self.known[key]
-
-    def levels(self) -> Array:
-        """All that some stage needs, ascending."""
-        stages = range(1, len(self.in_flight) + 1)
-        return numpy.unique(numpy.concatenate([self.of(i, j) for i in range(len(self.members)) for j in stages]))
-
-    def fits(self, capacity: float) -> int | None:
-        """The least of the numbers of stages for which some plan needs no more than `capacity`."""
-        possible = packable(
-            self.members,
-            len(self.in_flight),
-            self.configuration.size,
-            self.configuration.tally,
-            lambda member, stage: self.of(member, stage) <= capacity,
-            numpy.inf,
-            self.search.meter,
-        )
-        return next((count for count in self.counts if possible[count - 1]), None)

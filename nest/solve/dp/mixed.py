@@ -1,15 +1,14 @@
 """Plans whose stages use different candidates: their bounds and their exact solution."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Collection, Sequence
 
 import numpy
 from attrs import define, evolve, field
-from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Weights
-from nest.solve.dp.bounds import LeastTimes, packable, partition_bounds
+from nest.solve.dp.blocks import MemberTimes
+from nest.solve.dp.bounds import partition_bounds
 from nest.solve.dp.choices import part_rows
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
@@ -19,9 +18,6 @@ from nest.solve.dp.placement import Offsets, offsets
 from nest.solve.dp.recurrence import boundary_times
 from nest.solve.dp.stages import stage_tables
 from nest.solve.search import Bounded, Incumbent
-
-HALVINGS = 6
-"""How often the range of the slowest stage is halved to bound it."""
 
 REMEMBERED = 4
 """Sets of tables kept for the configurations solved last."""
@@ -98,17 +94,21 @@ class MixedSearch(CutSearch, PlanSearch):
     ) -> Incumbent | None:
         """The best plan of so many stages if it beats `limit`, exactly."""
         objective = self.objective(configuration, stages)
-        members = self.members(
-            configuration, objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
-        )
+        time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
+        members = self._placeable(configuration, stages, time_limit)
+        if not members:
+            pruned["room of a stage"] += 1
+            return None
         in_flight, places = self.in_flight(configuration, stages), self.offsets(configuration)
         shared = (configuration.tally, self.downsets.count, self.meter, self.apart(configuration, stages))
-        alike = MixedRecurrence(
-            [member.without_levels() for member in members], in_flight, places.without_levels(), *shared
-        )
-        if least_batch_time(alike.run, objective, floor, limit, first_will_do=True)[1] is None:
-            pruned["recurrence without levels"] += 1
-            return None
+        if places.levels > 1:
+            alike = MixedRecurrence(
+                [member.without_levels() for member in members], in_flight, places.without_levels(), *shared
+            )
+            # With every boundary at its cheapest no plan is slower than it is: where none beats the limit, none does.
+            if least_batch_time(alike.run, objective, floor, limit, first_will_do=True)[1] is None:
+                pruned["recurrence without levels"] += 1
+                return None
         exact = MixedRecurrence(members, in_flight, places, *shared)
         value, partition = least_batch_time(exact.run, objective, floor, limit)
         pruned["recurrence"] += 1
@@ -130,6 +130,18 @@ class MixedSearch(CutSearch, PlanSearch):
                 for used, at in placed
             ),
         )
+
+    def _placeable(self, configuration: Configuration, stages: int, time_limit: float) -> list[Member]:
+        """The members' stages within a time limit that leave room for so many stages in all."""
+        members = self.members(configuration, time_limit)
+        times = MemberTimes.of_members([member.without_levels() for member in members])
+        room = configuration.size, configuration.tally
+        masks = times.placeable(self.in_flight(configuration, stages), time_limit, *room)
+        return [
+            evolve(member, tables=member.tables.only(mask))
+            for member, mask in zip(members, masks, strict=True)
+            if mask.any()
+        ]
 
     def offsets(self, configuration: Configuration) -> Offsets:
         """The devices of a replica."""
@@ -185,71 +197,34 @@ class MixedSearch(CutSearch, PlanSearch):
 
         `least` has the seconds that its slowest stage takes at least.
         """
-        members = tuple(member.without_levels() for member in self.members(configuration, time_limit))
+        times = MemberTimes.of_members([member.without_levels() for member in self.members(configuration, time_limit)])
         longest = self.in_flight(configuration, max(least))
-        shared = self._bounds(configuration, members, longest, time_limit, least)
+        shared = self._bounds(configuration, times, longest, time_limit, least)
         floors = {}
-        for count, seconds in least.items():
+        for count in least:
             own = self.in_flight(configuration, count)
             same = own == longest[:count]
-            bounds = shared if same else self._bounds(configuration, members, own, time_limit, {count: seconds})
+            bounds = shared if same else self._bounds(configuration, times, own, time_limit, (count,))
             floors[count] = self.floor(configuration, count, bounds[:, count - 1].tolist())
         return floors
 
     def _bounds(
         self,
         configuration: Configuration,
-        members: tuple[Member, ...],
+        times: MemberTimes,
         in_flight: tuple[float, ...],
         time_limit: float,
-        least: dict[int, float],
+        counts: Collection[int],
     ) -> Array:
         """As `partition_bounds`."""
-        times = [LeastTimes(member.tables, member.times[0], True) for member in members]
-
-        def feasible(limit: float) -> NDArray[numpy.bool_]:
-            return packable(
-                members,
-                len(in_flight),
-                configuration.size,
-                configuration.tally,
-                lambda member, stage: times[member].of(in_flight[stage - 1])[0] <= limit,
-                limit,
-                self.meter,
-            )
-
-        slowest = _bisect(feasible, min(least.values()), time_limit, sorted(least))
-        if min(slowest.values()) == numpy.inf:
-            return numpy.full((3, len(in_flight)), numpy.inf)
-        # Of the slowest stage, what fits into the replica tells more than partitions do.
         bounds = partition_bounds(times, in_flight, time_limit, self.meter)
-        bounds[0] = [slowest.get(count, numpy.inf) for count in range(1, len(in_flight) + 1)]
+        # Of the slowest stage, what fits into the replica tells more than partitions do.
+        room = configuration.size, configuration.tally, self.meter
+        for count, slowest in times.least_limits(in_flight, counts, time_limit, *room).items():
+            bounds[0, count - 1] = slowest
         return bounds
 
 
 def _least_sum(candidates: Sequence[Candidate], weights: Weights) -> float:
     """What the compute of all layers adds to the step time, each on the candidate with which it adds least."""
     return float(numpy.array([weights.of_parts(*part_rows(each)) for each in candidates]).min(axis=0).sum())
-
-
-def _bisect(
-    feasible: Callable[[float], NDArray[numpy.bool_]], lowest: float, highest: float, counts: list[int]
-) -> dict[int, float]:
-    """For each count a time below which it is not feasible; infinite when it is not even at `highest`."""
-    if highest == numpy.inf:
-        possible = feasible(highest)
-        return {count: lowest if possible[count - 1] else numpy.inf for count in counts}
-    steps = 2**HALVINGS
-    at = cache(lambda step: feasible(lowest + (highest - lowest) * step / steps))
-    values = {}
-    for count in counts:
-        if not at(steps)[count - 1]:
-            values[count] = numpy.inf
-            continue
-        below, above = 0, steps
-        while above - below > 1:
-            middle = (below + above) // 2
-            below, above = (below, middle) if at(middle)[count - 1] else (middle, above)
-        # What is not feasible at `below` is not at any shorter time: the lower end is the bound.
-        values[count] = lowest + (highest - lowest) * below / steps
-    return values

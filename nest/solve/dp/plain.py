@@ -224,7 +224,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
         def bounds(in_flight: tuple[float, ...]) -> Array:
             tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
-            return partition_bounds([LeastTimes(tables, relaxed, False)], in_flight, time_limit, self.meter)
+            return partition_bounds(LeastTimes(tables, relaxed, False), in_flight, time_limit, self.meter)
 
         def shared(in_flight: tuple[float, ...]) -> Array:
             """Those of all schedules that hold as many micro-batches in flight."""

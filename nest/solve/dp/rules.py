@@ -50,10 +50,14 @@ class Exclusions:
     large: int = 0
 
     def hold(
-        self, constraints: "Sequence[Constraint | _CachedConstraint]", values: Mapping[str, Value], weight: int = 1
+        self,
+        constraints: "Sequence[_CachedConstraint]",
+        values: Mapping[str, Value],
+        added: Mapping[str, Value] | None = None,
+        weight: int = 1,
     ) -> bool:
-        """Whether constraints are all true of `values`; counts `weight` for the first that is not."""
-        refusing = next((each for each in constraints if not each.holds(values)), None)
+        """Whether constraints are true of `values` and what is `added`; counts `weight` for the first that is not."""
+        refusing = next((each for each in constraints if not each.holds(values, added)), None)
         if refusing is not None:
             self.constraints[refusing.text] += weight
         return refusing is None
@@ -123,6 +127,11 @@ def _counts(ranks: int, stages: int) -> dict[str, Value]:
     return {"pp": stages, "devices": ranks * stages}
 
 
+def _from(least: int, totals: frozenset[int] | None) -> frozenset[int] | None:
+    """The totals that are `least` or more; None: any."""
+    return None if totals is None else frozenset(total for total in totals if total >= least)
+
+
 class _CachedConstraint:
     """A constraint that is computed once for each combination of the values it reads."""
 
@@ -132,14 +141,14 @@ class _CachedConstraint:
         self._names = tuple(sorted(constraint.names()))
         self._known: dict[tuple[Value, ...], bool] = {}
 
-    def holds(self, values: Mapping[str, Value], chosen: Mapping[str, Value] | None = None) -> bool:
-        """Whether it is true of `values` with what a stage chose.
+    def holds(self, values: Mapping[str, Value], added: Mapping[str, Value] | None = None) -> bool:
+        """Whether it is true of `values` and what is `added`.
 
         Raises:
             InputError: as `Constraint.holds`.
         """
-        named = chosen or {}
-        key = tuple(named[name] if name in named else values[name] for name in self._names)
+        further = added or {}
+        key = tuple(further[name] if name in further else values[name] for name in self._names)
         if key not in self._known:
             self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
         return self._known[key]
@@ -177,12 +186,12 @@ class PlainRules:
     ) -> dict[tuple[Choice, ...], tuple[int, ...]]:
         """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform."""
         self.exclusions.combinations += len(counts)
-        if not self.exclusions.hold(self.once, values, len(counts)):
+        if not self.exclusions.hold(self.once, values, weight=len(counts)):
             return {}
         counts_left = list(counts)
         if self.counted:
             counts_left = [
-                count for count in counts if self.exclusions.hold(self.counted, values | _counts(ranks, count))
+                count for count in counts if self.exclusions.hold(self.counted, values, _counts(ranks, count))
             ]
         if not counts_left:
             return {}
@@ -221,7 +230,7 @@ class MixedRules:
         expressions = [each for each in instance.space.constraints if each.expression is not None]
         self.plain = [each for each in expressions if not each.names() & COUNTED_NAMES]
         counted = [each for each in expressions if each.names() & COUNTED_NAMES]
-        self.counted = [each for each in counted if each.names() <= SHARED_NAMES]
+        self.counted = [_CachedConstraint(each) for each in counted if each.names() <= SHARED_NAMES]
         self.counted_by_stage = [each for each in counted if not each.names() <= SHARED_NAMES]
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self.devices_matter = any("devices" in each.names() for each in expressions)
@@ -253,26 +262,34 @@ class MixedRules:
         every = uniform_sets(left, self.uniform)
         if not self.counted and not self.counted_by_stage:
             return [(members, None, tuple(counts)) for members in every]
-        result: dict[tuple[Members, frozenset[int] | None], list[int]] = defaultdict(list)
+        result: list[tuple[Members, frozenset[int] | None, list[int]]] = []
+        # What depends on numbers alone is the same whatever the stages use.
+        shared = next(iter(values.values()))
         for count in counts:
-            totals: dict[Members, set[int]] = defaultdict(set)
-            for used in range(count, size + 1) if self.devices_matter else (0,):
-                added: dict[str, Value] = {"pp": count, "devices": replicas * used}
-                # What depends on numbers alone is the same whatever the stages use.
-                if not self.exclusions.hold(self.counted, next(iter(values.values())) | added):
-                    continue
-                sets = every
-                if self.counted_by_stage:
+            added = {
+                used: {"pp": count, "devices": replicas * used}
+                for used in (range(count, size + 1) if self.devices_matter else (0,))
+            }
+            held = [used for used, each in added.items() if self.exclusions.hold(self.counted, shared, each)]
+            totals = {members: held for members in every if held}
+            if self.counted_by_stage:
+                totals = defaultdict(list)
+                for used in held:
                     choices_left = {
-                        i: self._holding(self.counted_by_stage, values[i] | added, own) for i, own in left.items()
+                        i: self._holding(self.counted_by_stage, values[i] | added[used], own) for i, own in left.items()
                     }
-                    sets = uniform_sets(choices_left, self.uniform)
-                for members in sets:
-                    totals[members].add(used)
+                    for members in uniform_sets(choices_left, self.uniform):
+                        totals[members].append(used)
             for members, each in totals.items():
                 any_total = not self.devices_matter or len(each) == size + 1 - count
-                result[members, None if any_total else frozenset(each)].append(count)
-        return [(members, total, tuple(allowed)) for (members, total), allowed in result.items()]
+                allowed = None if any_total else frozenset(each)
+                # So many stages use as many devices at least: what was allowed below that for fewer changes nothing.
+                alike = (own for one, total, own in result if one == members and _from(count, total) == allowed)
+                counted = next(alike, None)
+                if counted is None:
+                    result.append((members, allowed, counted := []))
+                counted.append(count)
+        return [(members, total, tuple(own)) for members, total, own in result]
 
     def _holding(
         self, constraints: list[Constraint], values: dict[str, Value], choices: tuple[Choice, ...]

@@ -132,29 +132,53 @@ class StageTables:
         return least
 
     def window(self, after: int, before: int, time_limit: float) -> Rows:
-        """The stages with `after` stages behind them and up to `before` in front, none of which may take longer.
-
-        A downset that computes for longer than its stages may take together, or leaves more than that to the others,
-        is the larger of none of them.
-        """
-        if time_limit == numpy.inf:
-            return self.pairs.rows(0, self.pairs.count - 1)
-        slack = time_limit * (1 + LIMIT_SLACK)
-        possible = (self.compute <= (after + 1) * slack) & (self.compute[-1] - self.compute <= before * slack)
-        indices = numpy.flatnonzero(possible)
-        return self.pairs.rows(int(indices[0]), int(indices[-1])) if len(indices) else self.pairs.rows(0, -1)
+        """The stages with `after` stages behind them and up to `before` in front, none of which may take longer."""
+        return window(self.pairs, self.compute, after, before, time_limit)
 
     def within(self, time_limit: float) -> StageTables:
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
         mask = numpy.zeros(self.classes, dtype=bool)
-        parts = self.parts
-        for part in parts:
+        for part in self.parts:
             mask |= ((part.first <= self.capacity) & (part.floor <= time_limit)).any(axis=0)
+        return self._of_classes(mask)
+
+    def only(self, mask: NDArray[numpy.bool_]) -> StageTables:
+        """The stages for which `mask`, one for each of the pairs, is true."""
+        if self.pairs.classes is None:
+            return self._of_classes(mask)
+        left = numpy.zeros(self.classes, dtype=bool)
+        left[self.pairs.classes[mask]] = True
+        tables = self._of_classes(left)
+        return evolve(tables, pairs=tables.pairs.only(mask[left[self.pairs.classes]]))
+
+    def _of_classes(self, mask: NDArray[numpy.bool_]) -> StageTables:
+        """The stages of the classes for which `mask` is true."""
         if mask.all():
             return self
-        left = [part.at((slice(None), mask)) for part in parts]
+        left = [part.at((slice(None), mask)) for part in self.parts]
         tables = tuple(part.at(choice) for part in left for choice in range(len(part.time)))
         return StageTables(self.choices, tables, self.pairs.only_classes(mask), self.capacity, self.compute)
+
+
+def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: float) -> Rows:
+    """The stages with `after` stages behind them and up to `before` in front, none of which may take longer.
+
+    A downset that computes for longer than its stages may take together, or leaves more than that to the others, is the
+    larger of none of them.
+
+    Args:
+        pairs: all stages.
+        compute: seconds of forward and backward at least, shape `(downsets,)`.
+        after: number of stages behind.
+        before: most stages in front.
+        time_limit: most seconds per micro-batch of a stage.
+    """
+    if time_limit == numpy.inf:
+        return pairs.rows(0, pairs.count - 1)
+    slack = time_limit * (1 + LIMIT_SLACK)
+    possible = (compute <= (after + 1) * slack) & (compute[-1] - compute <= before * slack)
+    indices = numpy.flatnonzero(possible)
+    return pairs.rows(int(indices[0]), int(indices[-1])) if len(indices) else pairs.rows(0, -1)
 
 
 def stage_tables(
