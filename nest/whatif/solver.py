@@ -1,9 +1,9 @@
 """The best plans of problems that differ in something, each solved once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from copy import copy
 from json import dumps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import evolve, frozen
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from nest.solve.dp import SearchCache
 
 MOST_INSTANCES = 4
-"""Instances kept: both ends of a stretch, and what lies between."""
+"""Instances kept, of all candidates and of few each: both ends of a stretch, and what lies between."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 Progress = Callable[[str, int], None]
 """Called with what is being asked and how many solves were done before."""
@@ -73,6 +75,7 @@ class Solver:
         self._starts = Starts()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
+        self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
         self._searched: list[SearchCache] = []  # One, made by the first search.
 
     def afresh(self) -> "Solver":
@@ -110,10 +113,18 @@ class Solver:
             problem: self-contained: the plan's own with something else in it.
             plan: any plan with decisions.
         """
+        return self.times_on(problem, (plan,))[0]
+
+    def times_on(self, problem: Problem, plans: Sequence[PlanDocument]) -> tuple[float | None, ...]:
+        """As `time_on`, of each of some plans: no other candidates than theirs are priced."""
+        used = frozenset(stage.candidate for plan in plans for stage in plan.stages)
+        return tuple(self._time_on(problem, plan, used) for plan in plans)
+
+    def _time_on(self, problem: Problem, plan: PlanDocument, among: frozenset[str]) -> float | None:
         try:
             if plan.lower_bound is None:  # What nobody searched need not be among what is searched.
                 return _time_of(decided_instance(problem, plan, self.plugins), plan)
-            return _time_of(self._instance(problem), plan)
+            return _time_of(self._instance(problem, among), plan)
         except InputError:
             return None
 
@@ -170,21 +181,24 @@ class Solver:
         self._starts.keep(plan)
         return plan
 
-    def _instance(self, problem: Problem) -> Instance:
+    def _instance(self, problem: Problem, among: frozenset[str] | None = None) -> Instance:
         """The instance of a problem; the latest are kept, as plans are priced on what is searched next.
+
+        Args:
+            problem: self-contained.
+            among: names of the candidates that are asked about; None: all are.
 
         Raises:
             InputError: as `build_instance`.
         """
         # What is disabled meanwhile is in no instance made after that.
         key = f"{len(self.plugins.warnings)} {canonical(problem)}"
-        found = self._instances.pop(key, None)
-        if found is None:
-            found = self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced))
-        self._instances[key] = found
-        if len(self._instances) > MOST_INSTANCES:
-            del self._instances[next(iter(self._instances))]
-        return found
+        if key in self._instances or among is None:
+            return _latest(self._instances, key, lambda: self._built(problem, None))
+        return _latest(self._of_few, (key, among), lambda: self._built(problem, among))
+
+    def _built(self, problem: Problem, among: Collection[str] | None) -> Instance:
+        return self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced, among=among))
 
     def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
         """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.
@@ -197,6 +211,15 @@ class Solver:
         own = None if begun is None else (begun[0], begun[1].batch_time)
         known = self._starts.better(instance, own)
         return known, known is own
+
+
+def _latest(known: dict[Key, Instance], key: Key, build: Callable[[], Instance]) -> Instance:
+    """That of a key, built where it is not known; those asked for last stay."""
+    found = known.pop(key, None) or build()
+    known[key] = found
+    if len(known) > MOST_INSTANCES:
+        del known[next(iter(known))]
+    return found
 
 
 def at_most(problem: Problem, devices: int) -> Problem:
