@@ -245,7 +245,8 @@ class _Search:
             if parameter.name == "memory":
                 plan = self.solver.within(self.problem, self.size, value, self.size, asking, self.best)
             else:
-                plan = self.solver.plan(parameter.changed(self.problem, value), asking, self.best)
+                floors = self.solver.floors(self.problem, parameter, value / parameter.value)
+                plan = self.solver.plan(parameter.changed(self.problem, value), asking, self.best, floors)
         except InputError:
             return _Evaluation(value, None)
         if plan is not None and plan.batch_time is not None:
