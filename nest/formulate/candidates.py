@@ -1,7 +1,7 @@
 """The candidates of a problem: of its profile as given, or of its model as sharded and priced on one kind of device."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from math import gcd, inf
 
@@ -160,6 +160,7 @@ def repriced(
     device: DeviceSpec | None,
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
+    among: Collection[str] | None = None,
 ) -> Formulation:
     """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
@@ -172,9 +173,10 @@ def repriced(
         device: the accelerator.
         progress: told now and then which share of the candidates is priced.
         deadline: until when candidates are priced.
+        among: names of the candidates that are priced; None: all are.
 
     Raises:
-        InputError: no combination of strategies is left.
+        InputError: no combination of strategies is left, or none of `among` is there.
         NoPlanYet: the time is up before anything could be priced.
     """
     before, layers = known.pricing, known.classes
@@ -189,6 +191,10 @@ def repriced(
         context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
         made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
         blocks = tuple(alike.get((each.degrees, each.micro_batch), each) for each in made)
+    if among is not None:
+        blocks = tuple(each for each in blocks if _name(each, pool) in among)
+        if not blocks:
+            raise InputError("the problem does not offer these candidates.")
 
     def price(block: Block) -> Candidate:
         its = every.get(id(block)) if network_alone else None

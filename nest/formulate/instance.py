@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -45,9 +45,10 @@ def build_instance(
     progress: Callable[[SearchProgress], None] | None = None,
     *,
     priced: PricedModels | None = None,
+    among: Collection[str] | None = None,
 ) -> Instance:
     """The instance of `problem`; `formulate` says more."""
-    return formulate(problem, registry, levels, progress, priced=priced)[0]
+    return formulate(problem, registry, levels, progress, priced=priced, among=among)[0]
 
 
 def formulate(
@@ -59,6 +60,7 @@ def formulate(
     binding: bool = True,
     deadline: Deadline | None = None,
     priced: PricedModels | None = None,
+    among: Collection[str] | None = None,
     first_plan: Callable[[Instance], FirstPlan | None] | None = None,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
@@ -72,6 +74,8 @@ def formulate(
         deadline: when the search ends, which is left most of the time: candidates that cannot be priced until then are
             left out, evenly among all. None: all are priced.
         priced: models priced before with this registry, which are not priced again; None: there are none.
+        among: names of the candidates that are asked about: of a model that `priced` knows on another network or
+            device no others are priced. None: all are.
         first_plan: finds a good plan of an instance with few of the candidates: of many others those are left out that
             cannot be as fast (`nest.formulate.worth`), where nothing priced before is kept. None: none is left out.
 
@@ -134,9 +138,10 @@ def formulate(
             due = deadline or Deadline()
 
             def again(known: Formulation) -> Formulation:
-                return repriced(known, problem, registry, cluster, device, progress, due)
+                return repriced(known, problem, registry, cluster, device, progress, due, among)
 
-            formulation = priced.of(pricing_key(problem, registry, cluster, device, collectives), price, again)
+            key = pricing_key(problem, registry, cluster, device, collectives)
+            formulation = priced.of(key, price, again, keep=among is None)
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
     instance = of_candidates(formulation)
     if network is not None:

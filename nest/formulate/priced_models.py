@@ -56,7 +56,12 @@ class PricedModels:
     _known: list[tuple[PricingKey, Formulation]] = field(factory=list, init=False)
 
     def of(
-        self, key: PricingKey, price: Callable[[], Formulation], again: Callable[[Formulation], Formulation]
+        self,
+        key: PricingKey,
+        price: Callable[[], Formulation],
+        again: Callable[[Formulation], Formulation],
+        *,
+        keep: bool = True,
     ) -> Formulation:
         """What was priced with this key before, or else is priced now and kept where it is complete.
 
@@ -64,10 +69,13 @@ class PricedModels:
             key: of what is wanted.
             price: prices it from the beginning.
             again: prices it from what differs by the network, the number of devices or the device alone.
+            keep: whether `again` prices all of it, which is worth keeping.
         """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:
             alike = self._most_alike(key)
+            if alike is not None and not keep:
+                return again(alike)
             found = key, price() if alike is None else again(alike)
         else:
             self._known.remove(found)

@@ -1,6 +1,7 @@
 """At which bandwidth, memory, peak or batch another plan becomes the best: looked for by solving on both sides."""
 
-from math import log, sqrt
+from collections.abc import Sequence
+from math import inf, log, sqrt
 
 from attrs import asdict, evolve, frozen
 
@@ -22,7 +23,17 @@ REACH = 4.0
 generation of a network to the next but one."""
 
 MOST_SOLVES = 16
-"""For one breakpoint; halving the reach on a logarithmic scale comes to the precision in 8, guesses mostly in 4."""
+"""For one breakpoint; halving the reach on a logarithmic scale comes to the precision in 8, crossings mostly in 3."""
+
+CLOSER = 0.9
+"""Share of the stretch, on a logarithmic scale, that a guess must not leave; else it is halved next."""
+
+NARROW = 0.03
+"""Stretch of memory up to which what a plan needs is often the breakpoint itself; in farther ones the best plans are
+many, and halving is quicker."""
+
+FINER = 20
+"""Times as precisely crossings of plans that are known are found: pricing them takes a hundredth of a search."""
 
 ASIDE = 1e-6
 """Relative distance of the two sides where the breakpoint is known: the memory that a plan needs."""
@@ -103,16 +114,15 @@ def breakpoint_of(best: PlanDocument, problem: Problem, sweep: Sweep, solver: So
     """The breakpoint of the best plan nearest to what the problem has, by solves.
 
     A plan stays the best where the best plan decides the same (`signature`), or where the plan, kept as it is, takes
-    longer by `HARDLY_FASTER` at most: nobody would change a plan for less. The best plan is solved for at the end of
-    the reach and halfway. Where it is another one, the value from which the plan takes so much longer is guessed from a
-    straight line (in the reciprocal of the parameter, as transfers and products take); for memory it is what the plans
-    need. Solves on both sides of the guess confirm it or say on which side the breakpoint lies, until it lies between
-    two values that differ by at most `PRECISION`.
+    longer by `HARDLY_FASTER` at most: nobody would change a plan for less. The best plan is solved for halfway through
+    the reach and, where nothing changes there, at its end. Where it is another one, the plans met so far are priced
+    along the parameter, which takes no search, to see where one of them is faster by so much: their lower envelope
+    bounds the best step time from above (Eisner and Severance, J. ACM 23(4), 1976). For memory it is what the plans
+    need. Solves on both sides of that value confirm it, or find a better plan, until the breakpoint lies between two
+    values that differ by at most `PRECISION`.
 
-    Where a plan, kept as it is, is the best at two memories it is at all between, as fewer plans fit into less; and the
-    best with some memory that fits into less is the best with that, too, which is not solved for (`Solver.within`). For
-    other parameters that is not so in general: shorter stretches in between where another plan is the best are not
-    looked for.
+    The best plan with some memory that fits into less is the best with that, too, which is not solved for
+    (`Solver.within`). Shorter stretches in between where another plan is the best are not looked for.
 
     Args:
         best: the best plan of the problem; infeasible: the least memory is looked for with which there is a plan.
@@ -162,6 +172,7 @@ class _Search:
     def __init__(self, best: PlanDocument, problem: Problem, sweep: Sweep, solver: Solver) -> None:
         self.best, self.problem, self.sweep, self.solver = best, problem, sweep, solver
         self.signature = signature(best, solver.plugins)
+        self.met: list[PlanDocument] = []
         if problem.cluster.pools is not None:
             return
         cluster, _ = build_cluster(problem.cluster, solver.plugins)
@@ -192,17 +203,13 @@ class _Search:
         end = parameter.value * (reach if self.sweep.direction == MORE else 1 / reach)
         if not parameter.allows(end):  # Memory below the reserve.
             end = parameter.at_least * (1 + PRECISION)
-        changed = self.evaluate(end)
-        # A plan that is the best with some memory and with less is so with any between; of else the middle is asked.
-        if self.signature and not (parameter.unit == "bytes" and self.keeps(changed)):
-            between = self.evaluate(sqrt(parameter.value * end))
-            if self.differs(between):
-                changed = between
-            else:
-                same = between
+        changed = self.evaluate(sqrt(parameter.value * end) if self.signature else end)
+        if self.signature and not self.differs(changed):
+            same, changed = changed, self.evaluate(end)
         if not self.differs(changed):
             return changed, None
         left, halving = MOST_SOLVES - 2, False
+        memory = parameter.unit == "bytes"
         while left > 0 and _apart(same, changed) > PRECISION:
             before = log(1 + _apart(same, changed))
             for value in (_middle(same, changed),) if halving else self.guesses(same, changed):
@@ -212,9 +219,20 @@ class _Search:
                     changed = evaluation
                     break
                 same = evaluation
+            same, changed = self.as_lean(same, changed)
             # Guesses may come close from one side only.
-            halving = not halving and log(1 + _apart(same, changed)) > before / 2
+            far = log(1 + _apart(same, changed)) > before * CLOSER
+            halving = (memory and _apart(same, changed) > NARROW) or (far and not halving)
         return same, changed
+
+    def as_lean(self, same: _Evaluation, changed: _Evaluation) -> tuple[_Evaluation, _Evaluation]:
+        """The same two, but for the one with more memory than its plan needs, which is the best there too."""
+        needed = self.needed(same, changed) if self.sweep.parameter.name == "memory" else None
+        low, high = sorted((same.value, changed.value))
+        if needed is None or not low < needed < high:
+            return same, changed
+        lean = self.evaluate(needed)  # Implied by the other.
+        return (same, lean) if self.differs(lean) else (lean, changed)
 
     def evaluate(self, value: float) -> _Evaluation:
         """The best plan at a value."""
@@ -226,10 +244,14 @@ class _Search:
         try:
             if parameter.name == "memory":
                 plan = self.solver.within(self.problem, self.size, value, self.size, asking, self.best)
-                return _Evaluation(value, plan)
-            return _Evaluation(value, self.solver.plan(parameter.changed(self.problem, value), asking, self.best))
+            else:
+                floors = self.solver.floors(self.problem, parameter, value / parameter.value)
+                plan = self.solver.plan(parameter.changed(self.problem, value), asking, self.best, floors)
         except InputError:
             return _Evaluation(value, None)
+        if plan is not None and plan.batch_time is not None:
+            self.met.append(plan)
+        return _Evaluation(value, plan)
 
     def differs(self, evaluation: _Evaluation) -> bool:
         """Whether the plan asked about is not the best there."""
@@ -278,19 +300,40 @@ class _Search:
         return needed_memory(wider, pool) if wider is not None and used else None
 
     def crossing(self, same: _Evaluation, changed: _Evaluation) -> float | None:
-        """Where the plan, or the best of its kind, is slower than the rival by enough; None: no such value is known."""
-        if same.plan is None or changed.plan is None or changed.plan.batch_time is None:
+        """Where a plan that was met becomes faster by enough than the plan asked about and its kind; None: nowhere."""
+        known = self.solver.plugins
+        kin = [each for each in self.met if signature(each, known) == self.signature]
+        others = [each for each in self.met if signature(each, known) != self.signature]
+        every = [self.best, *kin, *others]
+
+        def lag(value: float) -> float:
+            """By how much the plan asked about and its kind are too slow, on a logarithmic scale."""
+            times = [inf if each is None else each for each in self.times(every, value)]
+            own = min(times[0] / (1 + HARDLY_FASTER), min(times[1 : len(kin) + 1], default=inf))
+            other = min(times[len(kin) + 1 :], default=inf)
+            return log(own / other) if max(own, other) < inf else inf if other < own else -inf
+
+        # Transfers and products take a time that is linear in the reciprocal.
+        near, far = 1 / same.value, 1 / changed.value
+        ahead, behind = lag(same.value), lag(changed.value)
+        if not ahead <= 0 < behind:
             return None
-        mine = same.plan if signature(same.plan, self.solver.plugins) == self.signature else self.best
-        times = [self.at(plan, each.value) for each in (same, changed) for plan in (mine, changed.plan)]
-        if None in times:
-            return None
-        here, rival_here, there, rival_there = (time or 0.0 for time in times)
-        before, after = rival_here * (1 + HARDLY_FASTER) - here, there - rival_there * (1 + HARDLY_FASTER)
-        if before <= 0 or after <= 0:
-            return None
-        share = before / (before + after)
-        return 1 / ((1 - share) / same.value + share / changed.value)
+        while abs(far / near - 1) > PRECISION / FINER and abs(near / far - 1) > PRECISION / FINER:
+            share = ahead / (ahead - behind) if -inf < ahead and behind < inf else 0.5
+            between = near + (far - near) * min(max(share, 1 / FINER), 1 - 1 / FINER)
+            lags = lag(1 / between)
+            if lags <= 0:
+                near, ahead = between, lags
+            else:
+                far, behind = between, lags
+        return 2 / (near + far)
+
+    def times(self, plans: Sequence[PlanDocument], value: float) -> tuple[float | None, ...]:
+        """As `at`, of each of some plans with decisions."""
+        try:
+            return self.solver.times_on(self.sweep.parameter.changed(self.problem, value), plans)
+        except InputError:
+            return (None,) * len(plans)
 
 
 def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:

@@ -101,7 +101,7 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
     except InputError:  # Such as a batch below the smallest micro-batch: no plan has it.
         return Response(parameter.name, parameter.unit, value, factor, None, None, None, changed=False)
     same_plan_time = solver.time_on(changed, plan)
-    best = _best(plan, changed, parameter, factor, same_plan_time, solver)
+    best = _best(plan, problem, changed, parameter, factor, same_plan_time, solver)
     time = None if best is None else best.batch_time
     stays = time is None or (same_plan_time is not None and same_plan_time <= time * (1 + AGREEMENT))
     scale = factor if parameter.unit == "samples" else 1.0
@@ -122,6 +122,7 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
 
 def _best(
     plan: PlanDocument,
+    problem: Problem,
     changed: Problem,
     parameter: Parameter,
     factor: float,
@@ -136,7 +137,7 @@ def _best(
     if parameter.name == "memory":
         cluster, _ = build_cluster(changed.cluster, solver.plugins)
         return solver.within(changed, cluster.size, parameter.value * factor, cluster.size, label)
-    return solver.plan(changed, label, plan)
+    return solver.plan(changed, label, plan, solver.floors(problem, parameter, factor))
 
 
 def _is_implied(

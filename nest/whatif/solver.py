@@ -1,9 +1,10 @@
 """The best plans of problems that differ in something, each solved once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from json import dumps
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import evolve, frozen
 
@@ -14,12 +15,14 @@ from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Source, carried_problem, naming
+from nest.formulate.worth import can_be_worth
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Solution
 from nest.plan.document import infeasible
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
-from nest.whatif.parameters import with_memory
+from nest.tolerances import LIMIT_SLACK
+from nest.whatif.parameters import Parameter, with_memory
 from nest.whatif.starts import Starts, decided_on
 
 
@@ -33,7 +36,12 @@ if TYPE_CHECKING:
     from nest.solve.dp import SearchCache
 
 MOST_INSTANCES = 4
-"""Instances kept: both ends of a stretch, and what lies between."""
+"""Instances kept, of all candidates and of few each: both ends of a stretch, and what lies between."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+Known = tuple[Solution, float]
+"""A plan that fits, with its step time in seconds."""
 
 Progress = Callable[[str, int], None]
 """Called with what is being asked and how many solves were done before."""
@@ -73,6 +81,8 @@ class Solver:
         self._starts = Starts()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
+        self._floors: dict[str, dict[str, float]] = {}
+        self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
         self._searched: list[SearchCache] = []  # One, made by the first search.
 
     def afresh(self) -> "Solver":
@@ -81,19 +91,27 @@ class Solver:
         other.solves, other._known, other._within = 0, dict(self._known), {}
         return other
 
-    def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
+    def plan(
+        self,
+        problem: Problem,
+        asking: str = "",
+        start: PlanDocument | None = None,
+        floors: Mapping[str, float] | None = None,
+    ) -> PlanDocument | None:
         """The best plan of a problem, or the document that says why there is none; None: it allows no plan at all.
 
         Args:
             problem: self-contained.
             asking: what is asked, for progress.
             start: a plan to begin with, where it is one of the problem's; it is the answer where none is faster.
+            floors: of each candidate that may be in the answer, step times in seconds that no plan with it beats: those
+                that are slower than a plan that is known need no price. None: nothing is known of them.
         """
         key = canonical(problem)
         if key not in self._known:
             if self.progress is not None:
                 self.progress(asking, self.solves)
-            self._known[key] = self.plugins.run(lambda: self._solved(problem, start))
+            self._known[key] = self.plugins.run(lambda: self._solved(problem, start, floors))
             self.solves += 1
         return self._known[key]
 
@@ -110,10 +128,18 @@ class Solver:
             problem: self-contained: the plan's own with something else in it.
             plan: any plan with decisions.
         """
+        return self.times_on(problem, (plan,))[0]
+
+    def times_on(self, problem: Problem, plans: Sequence[PlanDocument]) -> tuple[float | None, ...]:
+        """As `time_on`, of each of some plans: no other candidates than theirs are priced."""
+        used = frozenset(stage.candidate for plan in plans for stage in plan.stages)
+        return tuple(self._time_on(problem, plan, used) for plan in plans)
+
+    def _time_on(self, problem: Problem, plan: PlanDocument, among: frozenset[str]) -> float | None:
         try:
             if plan.lower_bound is None:  # What nobody searched need not be among what is searched.
                 return _time_of(decided_instance(problem, plan, self.plugins), plan)
-            return _time_of(self._instance(problem), plan)
+            return _time_of(self._instance(problem, among), plan)
         except InputError:
             return None
 
@@ -150,17 +176,53 @@ class Solver:
         answers.append(_Limits(devices, memory, plan))
         return plan
 
-    def _solved(self, problem: Problem, start: PlanDocument | None) -> PlanDocument | None:
+    def floors(self, problem: Problem, parameter: Parameter, factor: float) -> Mapping[str, float] | None:
+        """What plans of a problem take at least with a parameter multiplied by a factor, as `plan` has it.
+
+        None where nothing is known: models of cost that are not built in may be faster on slower links, and all other
+        parameters change more than times.
+
+        Args:
+            problem: self-contained, with the value that the parameter has.
+            parameter: of it.
+            factor: above 0; where it is above 1, plans may be as fast as they like.
+
+        Raises:
+            InputError: the problem cannot be used.
+        """
+        named = (problem.costs, problem.collectives, problem.layer_times, problem.profile, problem.cluster.topology)
+        own = all(each is None for each in named) and problem.cluster.pools is None
+        if not own or parameter.unit not in ("bytes/s", "FLOP/s") or not can_be_worth(problem, self.plugins):
+            return None
+        key = canonical(problem)
+        if key not in self._floors:
+            from nest.solve.dp import candidate_floors
+
+            found = candidate_floors(self._instance(problem), self._cache)
+            self._floors[key] = {name: seconds for name, seconds in found.items() if seconds < inf}
+        return self._floors[key] if factor <= 1 else dict.fromkeys(self._floors[key], 0.0)
+
+    @property
+    def _cache(self) -> "SearchCache":
         from nest.solve.dp import SearchCache
-        from nest.solve.solver import solve
 
         if not self._searched:
             self._searched.append(SearchCache())
+        return self._searched[0]
+
+    def _solved(
+        self, problem: Problem, start: PlanDocument | None, floors: Mapping[str, float] | None
+    ) -> PlanDocument | None:
+        from nest.solve.solver import solve
+
         try:
-            instance = self._instance(problem)
-            known, preferred = self._begun(instance, start)
+            if floors is None:
+                instance = self._instance(problem)
+                known, preferred = self._begun(instance, start)
+            else:
+                instance, known, preferred = self._narrowed(problem, start, floors)
             result = solve(
-                instance, self.time_limit, known=known, preferred=preferred, runner_up=False, cache=self._searched[0]
+                instance, self.time_limit, known=known, preferred=preferred, runner_up=False, cache=self._cache
             )
         except InputError:  # No list of choices allows it, or the cluster cannot be: an answer, too.
             return None
@@ -170,23 +232,45 @@ class Solver:
         self._starts.keep(plan)
         return plan
 
-    def _instance(self, problem: Problem) -> Instance:
+    def _instance(self, problem: Problem, among: frozenset[str] | None = None) -> Instance:
         """The instance of a problem; the latest are kept, as plans are priced on what is searched next.
+
+        Args:
+            problem: self-contained.
+            among: names of the candidates that are asked about; None: all are.
 
         Raises:
             InputError: as `build_instance`.
         """
         # What is disabled meanwhile is in no instance made after that.
         key = f"{len(self.plugins.warnings)} {canonical(problem)}"
-        found = self._instances.pop(key, None)
-        if found is None:
-            found = self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced))
-        self._instances[key] = found
-        if len(self._instances) > MOST_INSTANCES:
-            del self._instances[next(iter(self._instances))]
-        return found
+        if key in self._instances or among is None:
+            return _latest(self._instances, key, lambda: self._built(problem, None))
+        more = next((names for of, names in reversed(self._of_few) if of == key and names >= among), among)
+        return _latest(self._of_few, (key, more), lambda: self._built(problem, among))
 
-    def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[tuple[Solution, float] | None, bool]:
+    def _built(self, problem: Problem, among: Collection[str] | None) -> Instance:
+        return self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced, among=among))
+
+    def _narrowed(
+        self, problem: Problem, start: PlanDocument | None, floors: Mapping[str, float]
+    ) -> tuple[Instance, Known | None, bool]:
+        """An instance without candidates that are too slow, and as `_begun` what its search begins with."""
+        used = self._starts.candidates | {stage.candidate for stage in (() if start is None else start.stages)}
+        first = self._instance(problem, frozenset(used)) if used else None
+        known, preferred = (None, False) if first is None else self._begun(first, start)
+        limit = inf if known is None else known[1] * (1 + LIMIT_SLACK)
+        worth = {name for name, seconds in floors.items() if seconds <= limit}
+        if first is None or known is None:
+            instance = self._instance(problem, frozenset(worth) or None)
+            return instance, *self._begun(instance, start)
+        names = [first.candidates[stage.candidate].name for stage in known[0].stages]
+        instance = self._instance(problem, frozenset(worth.union(names)))
+        place = {each.name: index for index, each in enumerate(instance.candidates)}
+        stages = [evolve(each, candidate=place[name]) for each, name in zip(known[0].stages, names, strict=True)]
+        return instance, (evolve(known[0], stages=tuple(stages)), known[1]), preferred
+
+    def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[Known | None, bool]:
         """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.
 
         That is `start` or one of the latest: a search of a neighbouring problem mostly finds it, or one nearly as
@@ -197,6 +281,15 @@ class Solver:
         own = None if begun is None else (begun[0], begun[1].batch_time)
         known = self._starts.better(instance, own)
         return known, known is own
+
+
+def _latest(known: dict[Key, Instance], key: Key, build: Callable[[], Instance]) -> Instance:
+    """That of a key, built where it is not known; those asked for last stay."""
+    found = known.pop(key, None) or build()
+    known[key] = found
+    if len(known) > MOST_INSTANCES:
+        del known[next(iter(known))]
+    return found
 
 
 def at_most(problem: Problem, devices: int) -> Problem:

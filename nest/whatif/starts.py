@@ -23,6 +23,11 @@ class Starts:
 
     _plans: dict[Hashable, PlanDocument] = field(factory=dict)
 
+    @property
+    def candidates(self) -> set[str]:
+        """Names of the candidates of their stages."""
+        return {stage.candidate for plan in self._plans.values() for stage in plan.stages}
+
     def best(self, instance: Instance) -> tuple[Solution, float] | None:
         """The fastest of them on an instance, with its step time, seconds; None: none is one of its plans."""
         return self.better(instance, None)

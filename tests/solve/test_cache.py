@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from nest.instance import Instance
-from nest.solve.dp import SearchCache, solve
+from nest.solve.dp import SearchCache, candidate_floors, solve
 from nest.spec.constraints import parse
 from tests.seeds import seeds
 from tests.solve.test_chunks import chunked_problem
@@ -47,3 +47,24 @@ def test_what_was_searched_before_changes_no_answer(seed: int, chunked: bool) ->
         both = [solve(each, runner_up=False, known=known, preferred=False, cache=kept) for kept in (None, cache)]
         assert both[0] == both[1]
         assert both[0].batch_time == alone.batch_time
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["one chunk", "chunks"])
+@pytest.mark.parametrize("first", seeds(2, of=20))
+def test_no_plan_is_below_the_floor_of_its_candidate(first: int, chunked: bool) -> None:
+    """With as much memory or less; and constraints on its degrees that refuse a candidate leave it no plan."""
+    asked = 0
+    for seed in range(5 * first, 5 * first + 5):
+        random, cache = Random(seed), SearchCache()
+        for each in neighbours(chunked_problem(random) if chunked else drawn(seed), random):
+            names = sorted({name for candidate in each.candidates for name in candidate.degrees})
+            rules = [parse(f"{name} {random.choice(['<= 1', '> 1'])}") for name in names if random.random() < 0.3]
+            ruled = evolve(each, space=evolve(each.space, constraints=(*each.space.constraints, *rules)))
+            floors, memory = candidate_floors(ruled, cache), ruled.cluster.memory * random.choice([0.7, 1.0])
+            cluster = evolve(ruled.cluster, memory=memory, device_memory=memory)
+            for candidate in ruled.candidates:
+                alone = solve(evolve(ruled, candidates=(candidate,), cluster=cluster), runner_up=False)
+                if alone.batch_time is not None:
+                    asked += 1
+                    assert floors[candidate.name] <= alone.batch_time * (1 + 1e-9)
+    assert asked

@@ -1,5 +1,7 @@
 """Flips: on one side the plan is the best, on the other another one is, by whoever solves and prices."""
 
+from collections.abc import Mapping
+
 import pytest
 from attrs import evolve
 
@@ -143,7 +145,13 @@ def test_a_tie_is_no_change() -> None:
     class Tied(Solver):
         """Says that another order of ranks is the best, which takes the same time."""
 
-        def plan(self, problem: Problem, asking: str = "", start: PlanDocument | None = None) -> PlanDocument | None:
+        def plan(
+            self,
+            problem: Problem,
+            asking: str = "",
+            start: PlanDocument | None = None,
+            floors: Mapping[str, float] | None = None,
+        ) -> PlanDocument | None:
             time = Solver().time_on(problem, plan_asked)
             return evolve(plan_asked, rank_order=other, batch_time=time)
 

@@ -1,5 +1,7 @@
 """What searches of problems share that differ in constraints or memory alone: nothing of it counts as work."""
 
+from __future__ import annotations
+
 from collections.abc import Hashable
 from typing import Any
 
@@ -7,6 +9,7 @@ from attrs import define, evolve, field
 
 from nest.instance import Cluster, Instance, Space
 from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.listing import least_times
 from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 
@@ -39,6 +42,23 @@ class SharedTables:
     def of(self, search: Hashable) -> dict[Hashable, Any]:
         """Those of a search, such as that of one chunk a stage over some downsets."""
         return self._by_search.setdefault(search, {})
+
+
+def candidate_floors(instance: Instance, cache: SearchCache) -> dict[str, float]:
+    """Step times, seconds, that no plan beats whose stages all have a candidate, by its name; infinite: it has none.
+
+    They hold as well where links and devices are slower, and where there is less memory, all else as it is.
+
+    Args:
+        instance: the problem; its plans mix no candidates.
+        cache: of problems searched before.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+    """
+    tables = cache.of(instance)
+    least = least_times(instance, len(instance.graph.layers), tables.splits.counts, tables.screen)
+    return {candidate.name: seconds for candidate, seconds in zip(instance.candidates, least, strict=True)}
 
 
 @define(eq=False)

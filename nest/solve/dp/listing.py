@@ -103,16 +103,49 @@ def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Cou
 
 def _worth_it(instance: Instance, index: int, exclusions: Exclusions, screen: Screen) -> Iterator[_Open]:
     """The same of those that a screen leaves, in any order."""
+    schedules = instance.space.schedules
+    for place, plans, slots in _unscheduled(instance, index, exclusions):
+        for schedule, worth in screen.worth(plans, slots):
+            yield _Open((schedule, *place), plans, schedules[schedule], worth.counts, worth)
+
+
+def _unscheduled(
+    instance: Instance, index: int, exclusions: Exclusions
+) -> Iterator[tuple[tuple[int, int, int], Configuration, int]]:
+    """Plans of a candidate whose choices and schedule are open, behind their place in the order of ties, and slots."""
     space, candidate = instance.space, instance.candidates[index]
     members = ((index, stage_choices(instance, candidate)),)
     for replicas, micro_batches in _batches(instance, candidate, exclusions):
         size = replica_size(instance.cluster, candidate.width, replicas)
-        slots, degrees = size // candidate.width, zero_degrees(instance, (candidate,), replicas, exclusions)
+        degrees = zero_degrees(instance, (candidate,), replicas, exclusions)
         for (number, degree), (order, rank_order) in product(enumerate(degrees), enumerate(space.rank_orders)):
             shared = (replicas, micro_batches, rank_order, space.schedules[0], size, (), degree)
-            plans = Configuration(0, members, *shared)
-            for place, worth in screen.worth(plans, slots):
-                yield _Open((place, order, replicas, number), plans, space.schedules[place], worth.counts, worth)
+            yield (order, replicas, number), Configuration(0, members, *shared), size // candidate.width
+
+
+def least_times(
+    instance: Instance, most_stages: int, chunked_counts: ChunkedCounts, tables: ScreenTables
+) -> tuple[float, ...]:
+    """Step times, seconds, that no plan of one candidate beats, by candidate; infinite where there is none.
+
+    That is where no plan has the memory, or constraints on degrees and sizes refuse the candidate: others are not
+    asked. Arguments are as for `configurations`.
+    """
+    exclusions = Exclusions()
+    rules, admitted, schedule = PlainRules(instance, exclusions), Admitted(exclusions), instance.space.schedules[0]
+
+    def counts_of(schedule: Schedule, micro_batches: int, slots: int) -> Sequence[int]:
+        return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
+
+    screen = Screen(instance, tables, counts_of, rules.uniform, inf)
+
+    def least(index: int, candidate: Candidate) -> float:
+        if not rules.admit(candidate, schedule):
+            return inf
+        every = _unscheduled(instance, index, exclusions)
+        return min((screen.least(plans, slots) for _, plans, slots in every), default=inf)
+
+    return tuple(least(*each) for each in enumerate(instance.candidates))
 
 
 def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:

@@ -16,6 +16,9 @@ COUNTED_NAMES = frozenset({"pp", "devices"})
 CHOSEN_NAMES = frozenset({"zero", "recompute"})
 """Names whose value is what a stage chooses."""
 
+REPLICA_NAMES = frozenset({"dp", "zero_degree"})
+"""Names whose value follows from the candidate and the number of replicas."""
+
 SHARED_NAMES = COUNTED_NAMES | {"replicas", "micro_batches", "rank_order", "schedule", "chunks"}
 """Names with one value for all stages of a plan."""
 
@@ -153,6 +156,10 @@ class _CachedConstraint:
             self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
         return self._known[key]
 
+    def reads(self, names: Collection[str]) -> bool:
+        """Whether it reads one of these names."""
+        return any(name in names for name in self._names)
+
     def never(self) -> tuple[str, tuple[Value, ...]] | None:
         """The only name it reads and the values that had, where it was true of none of them."""
         if len(self._names) != 1 or not self._known or any(self._known.values()):
@@ -175,6 +182,12 @@ class PlainRules:
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self._choosing_names = tuple(sorted(set().union(*(each.names() for each in choosing)) - CHOSEN_NAMES))
         self._sets: dict[tuple[object, ...], tuple[list[tuple[Choice, ...]], list[str]]] = {}
+
+    def admit(self, candidate: Candidate, schedule: Schedule) -> bool:
+        """Whether a candidate satisfies all constraints that read nothing but its degrees and sizes."""
+        values = plan_values(candidate, 1, 1, "", schedule)
+        beside = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
+        return all(each.holds(values) for each in self.once if not each.reads(beside))
 
     def never(self) -> dict[str, tuple[str, tuple[Value, ...]]]:
         """Constraints that held nowhere, as `Exclusions.never` has them."""

@@ -213,10 +213,7 @@ class Screen:
         some = numpy.flatnonzero(held.any(axis=1)).tolist()
         if not some:
             return []
-        # What stages choose decides no more of the bound than what they take beside compute.
-        beside = [self.tables.bounds.beside(plans, sets[place]) for place in some]
-        more, sync = (numpy.array([getattr(each, name) for each in beside])[:, None] for name in ("seconds", "sync"))
-        bound = self.tables.bounds.least(plans.candidate, options.rows, options.count, (more, sync))
+        bound = self._bound(plans, options, [sets[place] for place in some])
         left = held[some] & (bound <= self.limit)
         self.slow += int(held.sum()) - int(left.sum())
         by_schedule: dict[int, list[Bounds]] = {}
@@ -226,6 +223,21 @@ class Screen:
             by_set[some[row]][count] = float(bound[row, option])
         set_of = {choice: place for place, each in enumerate(sets) for choice in each}
         return [(schedule, Worth(by_set, set_of)) for schedule, by_set in by_schedule.items()]
+
+    def least(self, plans: Configuration, slots: int) -> float:
+        """Seconds that no plan beats that there may be memory for; infinite where there is none. Arguments as above."""
+        options, sets = self._fast(plans, slots), self._sets(plans.choices)
+        held = self._holding(plans, options, sets)
+        if not held.any():
+            return numpy.inf
+        return float(self._bound(plans, options, sets).min(where=held, initial=numpy.inf))
+
+    def _bound(self, plans: Configuration, options: _Options, sets: Sequence[tuple[Choice, ...]]) -> Array:
+        """Seconds that no plan beats, by what its stages may choose from. Shape `(sets, options)`."""
+        # What stages choose decides no more of the bound than what they take beside compute.
+        beside = [self.tables.bounds.beside(plans, each) for each in sets]
+        more, sync = (numpy.array([getattr(each, name) for each in beside])[:, None] for name in ("seconds", "sync"))
+        return self.tables.bounds.least(plans.candidate, options.rows, options.count, (more, sync))
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
         """The choices of a stage, parted by what all stages must choose alike."""
