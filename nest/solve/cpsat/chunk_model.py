@@ -81,7 +81,7 @@ class ChunkModels:
         narrowed = numbers.narrowed(target)
         if narrowed is None:
             return None
-        choices, bound = narrowed
+        choices, bound = [numbers.needed(own) for own in narrowed[0]], narrowed[1]
         each.bound = max(each.bound, min(bound, target))
         if sum(map(len, choices)) > MOST_CHOICES:
             raise TooManyChoicesError(f"the stages have more than {MOST_CHOICES} choices")
@@ -155,9 +155,9 @@ class ChunkModel:
 
     def _boundaries(self) -> list[list[Term]]:
         """For each boundary, the outer ends included, which units lie behind it; no chunk is empty."""
-        count = len(self._contents.units.layers)
+        count = len(self._contents.layers)
         rows: list[list[Term]] = [[1] * count]
-        for number, starts in enumerate(self._contents.units.starts):
+        for number, starts in enumerate(self._numbers.units.starts):
             row: list[Term] = []
             for unit in range(count):
                 if unit < starts[0]:
@@ -195,7 +195,7 @@ class ChunkModel:
     def _layers_are_where_they_must(self) -> None:
         """`same_stage` keeps layers on one stage, and a partition says on which."""
         graph, space = self._instance.graph, self._instance.space
-        home = self._contents.units.home(len(graph.layers)).tolist()
+        home = self._numbers.units.home(len(graph.layers)).tolist()
         index = {name: layer for layer, name in enumerate(graph.layers)}
 
         def on(stage: int, unit: int) -> Term:
@@ -237,7 +237,7 @@ class ChunkModel:
             total = total + sum(each * self._runs(chunk, place) for place, each in enumerate(more) if each)
             if stashes and chunk > 0:
                 stash = _parts((held - 1) * self._contents.border_bytes, unit)
-                starts = self._contents.units.starts[chunk - 1]
+                starts = self._numbers.units.starts[chunk - 1]
                 total = total + sum(stash[place] * self._begins(chunk - 1, place) for place in starts)
         self.model.add(total <= room).only_enforce_if(used)
 
@@ -270,7 +270,7 @@ class ChunkModel:
         pair = (min(sending.earlier, sending.later), max(sending.earlier, sending.later))
         near = self._placement.apart[pair]
         starts: dict[float, list[int]] = defaultdict(list)
-        for unit in self._contents.units.starts[sending.number]:
+        for unit in self._numbers.units.starts[sending.number]:
             starts[float(self._contents.border_bytes[unit])].append(unit)
         if len(starts) == 1:
             return [self._message(level, size, literal) for size in starts for level, literal in near.items()]
@@ -363,7 +363,7 @@ class ChunkModel:
         rows = [[each if isinstance(each, int) else value(each) for each in row] for row in self._behind]  # type: ignore[arg-type]
         borders = [len(row) - sum(row) for row in rows]
         runs = list(pairwise(borders))
-        layers = self._contents.units.layers
+        layers = self._contents.layers
         stages, names = [], []
         for stage, offset in enumerate(self._placement.offsets(value)):
             place = next(place for place, literal in enumerate(self._taken[stage]) if value(literal))

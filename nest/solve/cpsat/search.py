@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,17 @@ from attrs import define, evolve, field
 
 from nest.errors import InternalError
 from nest.instance import Instance, SearchProgress, Solution, chunks_of
-from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
+from nest.solve.cpsat.cases import Case, OpenCase, cases, cases_of, has_ports, orders
 from nest.solve.cpsat.chunk_model import ChunkModel, ChunkModels
 from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.cuts import list_cuts
+from nest.solve.cpsat.families import Families
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
 from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.room_bound import RoomBound
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
 from nest.solve.cpsat.tier_model import TierModel
@@ -48,12 +51,11 @@ FEW_CASES = 60
 JOINT_EFFORT = 2.0
 """CP-SAT's deterministic seconds for a joint model; after them it is case by case."""
 
-NEAR = 1.05
+NEAR = 1.01
 """Bounds settle a case by themselves when they are above the target by this factor; what is nearer is
 for CP-SAT, unless that does not answer with its first effort."""
 
 UNLISTED = "the time was up before all cases were listed"
-
 Progress = Callable[[SearchProgress], None]
 
 
@@ -150,24 +152,16 @@ class Search:
 
     def run(self) -> Verification:
         """The answer."""
-        deadline = self.effort.deadline
         if self.effort.deadline.passed or not self.instance.complete:
             return self._answer([], UNLISTED)
-        quick = ComputeBound(self.instance)
-        few: list[Case] = []
-        waiting: list[OpenCase] = []
-        for case in cases(self.instance, self.plain.most_stages):
-            if deadline.passed:
-                return self._answer([], UNLISTED)
-            self._cases += 1
-            if len(few) <= FEW_CASES:
-                few.append(case)
-            if (bound := quick.of(case)) <= self.target * NEAR:
-                waiting.append(OpenCase(case, bound, NEAR))
+        few = list(islice(cases(self.instance, self.plain.most_stages), FEW_CASES + 1))
         if 0 < len(few) <= FEW_CASES and self.best > 0 and self._joint_proof(few):
+            self._cases = len(few)
             return self._answer([])
-        self._pruned = self._cases - len(waiting)
-        waiting = self._best_first(waiting)
+        listed = self._listed()
+        if listed is None:
+            return self._answer([], UNLISTED)
+        waiting = self._best_first(listed)
         effort = FIRST_EFFORT
         while any(each.stuck is None for each in waiting) and not self._over:
             left: list[OpenCase] = []
@@ -209,10 +203,33 @@ class Search:
                 self._improve(solution, price)
         return status == "INFEASIBLE"
 
+    def _listed(self) -> list[OpenCase] | None:
+        """The cases that what layers compute, and what stages have room for, leave; None: the time was up.
+
+        Where compute settles a number of replicas and stages with a schedule, each order of ranks counts as a case.
+        """
+        instance, near = self.instance, self.target * NEAR
+        compute, room, waiting = ComputeBound(instance), RoomBound(instance), []
+        for family in Families(instance, self.plain.most_stages):
+            if self.effort.deadline.passed:
+                return None
+            left = family.only(compute.of_rows(family) <= near)
+            self._cases += (len(family.rows) - len(left.rows)) * len(orders(instance))
+            for case in cases_of(instance, left):
+                self._cases += 1
+                bound = compute.of(case)
+                if bound <= near and not room.excludes(case, compute.slowest_limit(case, near)):
+                    waiting.append(OpenCase(case, bound, NEAR))
+        self._pruned = self._cases - len(waiting)
+        return waiting
+
     def _best_first(self, waiting: Sequence[OpenCase]) -> list[OpenCase]:
-        """The cases that bounds leave, most promising first."""
+        """The cases that bounds leave, most promising first.
+
+        They are bounded as they are listed: those one behind the other mostly share what stages cost.
+        """
         left = []
-        for each in sorted(waiting, key=lambda each: each.bound):
+        for each in waiting:
             if each.bound <= self.target * NEAR and not self.effort.deadline.passed:
                 each.bound = max(each.bound, self._models_of(each.case).bound(each.case, self.target * NEAR))
             if each.bound <= self.target * NEAR and each.bound < inf:
