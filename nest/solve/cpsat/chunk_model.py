@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
-from attrs import define, field, frozen
+from attrs import frozen
 
-from nest.instance import Instance, Solution, StageDecision, chunks_of, route
-from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkCases, ChunkChoices, Sending, sendings
-from nest.solve.cpsat.path_model import MOST_CHOICES, TooManyChoicesError
+from nest.instance import Solution, StageDecision, route
+from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices, Sending, sendings
 from nest.solve.cpsat.placement import SlotPlacement, point_to_point, slots
 from nest.solve.cpsat.ports import StagePorts
 from nest.solve.cpsat.scaling import Limit, Scale, largest_slowest
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
     from nest.instance.schedule import Moment
-    from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
 
@@ -41,53 +39,6 @@ MOST_AROUND = 4_000
 
 Overfull = tuple[int, tuple[int, ...], int, int]
 """A stage that does not fit: its index, where its chunks begin and end, and index of its content and mode."""
-
-
-@define(eq=False)
-class ChunkModels:
-    """Models of cases of several chunks.
-
-    Attributes:
-        instance: the problem.
-    """
-
-    instance: Instance
-    _cases: ChunkCases = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._cases = ChunkCases(self.instance)
-
-    def bound(self, case: Case, target: float) -> float:
-        """Seconds no plan of the case is below, as far as that matters for `target`.
-
-        Every boundary is at its cheapest, and stages hold contents that add up to all units, whatever the chunks.
-        """
-        try:
-            narrowed = self._cases.of(case).narrowed(target)
-        except TooManyChoicesError:
-            return 0.0
-        # Where choices are left the bound is that of plans up to the target.
-        return numpy.inf if narrowed is None else min(narrowed[1], target)
-
-    def model(
-        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
-    ) -> ChunkModel | None:
-        """The model of a case without what is `overfull`; None: no plan is below the target.
-
-        Raises:
-            TooManyChoicesError: there would be too many variables.
-        """
-        numbers = self._cases.of(each.case)
-        narrowed = numbers.narrowed(target)
-        if narrowed is None:
-            return None
-        choices, bound = [numbers.needed(own) for own in narrowed[0]], narrowed[1]
-        each.bound = max(each.bound, min(bound, target))
-        if sum(map(len, choices)) > MOST_CHOICES:
-            raise TooManyChoicesError(f"the stages have more than {MOST_CHOICES} choices")
-        # The stage itself, and what each of its chunks sends and receives.
-        limit = limit_of(each.case, 1 + 2 * chunks_of(each.case.schedule))
-        return ChunkModel(numbers, choices, overfull, limit, ordered=ordered)
 
 
 @frozen(eq=False)
@@ -184,13 +135,14 @@ class ChunkModel:
         return row[unit] - (row[unit - 1] if unit else 0)
 
     def _stages_hold_their_chunks(self) -> None:
-        """A stage's content is that of its chunks."""
-        for stage, (taken, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
-            for each in range(len(self._contents.totals)):
-                held = self._contents.counts[choices.content, each].tolist()
-                units = numpy.flatnonzero(self._contents.unit_class == each).tolist()
-                own = [self._runs(chunk, unit) for chunk in self._chunks[stage] for unit in units]
-                self.model.add(_weighed(taken, held) == sum(own))
+        """A stage's content is that of its chunks; all contents are all units, which settles most models at once."""
+        for each, total in enumerate(self._contents.totals.tolist()):
+            units = numpy.flatnonzero(self._contents.unit_class == each).tolist()
+            every: list[Term] = []
+            for taken, choices, chunks in zip(self._taken, self._choices, self._chunks, strict=True):
+                every.append(_weighed(taken, self._contents.counts[choices.content, each].tolist()))
+                self.model.add(every[-1] == sum(self._runs(chunk, unit) for chunk in chunks for unit in units))
+            self.model.add(sum(every) == total)
 
     def _layers_are_where_they_must(self) -> None:
         """`same_stage` keeps layers on one stage, and a partition says on which."""
