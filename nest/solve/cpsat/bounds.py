@@ -19,6 +19,7 @@ from attrs import define, evolve, field, frozen
 from nest.instance import Instance, admits, copies_of
 from nest.solve.cpsat.cases import Case, Mode, seen_by, teams
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
+from nest.solve.cpsat.kept import Kept
 from nest.solve.cpsat.links import Links, links_of
 from nest.solve.cpsat.paths import Paths, kept_only, least
 from nest.solve.cpsat.placement import slots
@@ -39,14 +40,20 @@ class Relaxation:
     instance: Instance
     cuts: Cuts
     book: StageBook
-    _fastest: dict[object, tuple[Floats, Floats, Floats]] = field(factory=dict)
+    _fastest: Kept[tuple[Floats, Floats, Floats]] = field(factory=Kept)
     _cheapest: dict[object, Floats] = field(factory=dict)
     _links: dict[object, Links] = field(factory=dict)
     _terms: dict[object, list[list[float]]] = field(factory=dict)
     _flying: dict[object, float] = field(factory=dict)
 
+    def trim(self) -> None:
+        """Between two cases: let go of what there is no room for."""
+        self._fastest.trim()
+        self.book.trim()
+
     def of(self, case: Case, target: float) -> float:
         """Seconds no plan of the case is below, as far as that matters for `target`; infinite where nothing fits."""
+        self.trim()
         if self.instance.pools is not None and (bound := self._of_any_stages(case)) > target:
             return bound
         stages = [self._stages(case, case.in_flight(stage)) for stage in range(1, case.stages + 1)]
@@ -152,21 +159,24 @@ class Relaxation:
         members = tuple((case.candidates[position], case.modes[position]) for position in team)
         key: tuple[object, ...] = (members, case.replicas, case.rank_order, self._around(case), flying)
         key += (case.zero_degree, copies_of(case.schedule), (case.weights, case.hiding))
-        if key not in self._fastest:
-            best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(3)]
-            first, last = self.cuts.first, self.cuts.last
-            for candidate, modes in members:
-                capacity = self.instance.cluster_of(candidate).memory * (1 + LIMIT_SLACK)
-                costs = self.book.costs(case, candidate)
-                rows = costs.rows(modes)
-                fits = costs.one[rows] + (flying - 1) * costs.more[rows] <= capacity
-                cheapest = self.transfers(case, candidate)
-                whole, added = least_times(case, costs, (rows,), cheapest[first], cheapest[last])
-                for table, values in zip(best, (whole, added, costs.sync[rows]), strict=True):
-                    fitting = numpy.where(fits, values, inf).min(axis=0)
-                    table[first, last] = numpy.minimum(table[first, last], fitting)
-            self._fastest[key] = (best[0], best[1], best[2])
-        return self._fastest[key]
+        return self._fastest.of(key, lambda: self._least_of(case, members, flying))
+
+    def _least_of(
+        self, case: Case, members: Sequence[tuple[int, tuple[Mode, ...]]], flying: float
+    ) -> tuple[Floats, Floats, Floats]:
+        best = [numpy.full((self.cuts.count, self.cuts.count), inf) for _ in range(3)]
+        first, last = self.cuts.first, self.cuts.last
+        for candidate, modes in members:
+            capacity = self.instance.cluster_of(candidate).memory * (1 + LIMIT_SLACK)
+            costs = self.book.costs(case, candidate)
+            rows = costs.rows(modes)
+            fits = costs.one[rows] + (flying - 1) * costs.more[rows] <= capacity
+            cheapest = self.transfers(case, candidate)
+            whole, added = least_times(case, costs, (rows,), cheapest[first], cheapest[last])
+            for table, values in zip(best, (whole, added, costs.sync[rows]), strict=True):
+                fitting = numpy.where(fits, values, inf).min(axis=0)
+                table[first, last] = numpy.minimum(table[first, last], fitting)
+        return best[0], best[1], best[2]
 
 
 def levels(instance: Instance, case: Case) -> list[int]:
@@ -257,6 +267,7 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
     A choice goes when it does not fit, when another of the same layers is at least as fast in both respects, or when
     the fastest stages around it, whatever their places, still make the plan too slow.
     """
+    relaxation.trim()
     choices = [_fitting(relaxation, case, index, overfull) for index in range(case.stages)]
     fewest, bound, paths = sum(map(len, choices)) + 1, 0.0, relaxation.paths(case)
     while sum(map(len, choices)) < fewest:

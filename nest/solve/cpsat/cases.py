@@ -5,8 +5,7 @@ Each case is a question of its own: is there a plan of this case that is better 
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from itertools import combinations, product
+from itertools import product
 
 from attrs import define, evolve, field, frozen
 
@@ -17,12 +16,11 @@ from nest.instance import (
     Solution,
     StageDecision,
     Weights,
-    admits,
     chunks_of,
     fullest_moments,
     in_flight,
 )
-from nest.solve.cpsat.cuts import chunk_units
+from nest.solve.cpsat.families import Families, Family, rooms
 from nest.solve.cpsat.scaling import Limit, least_weight
 from nest.spec.constraints import Constraint, Value
 
@@ -138,12 +136,6 @@ def teams(instance: Instance, case: Case) -> tuple[tuple[tuple[int, ...], int], 
     return tuple(((position,), room) for position, room in enumerate(rooms(instance, case.candidates, case.replicas)))
 
 
-def rooms(instance: Instance, candidates: Sequence[int], replicas: int) -> tuple[int, ...]:
-    """For each of some candidates, how many blocks of a replica its pool has room for."""
-    every = ((instance.cluster_of(each).size, instance.candidates[each].width) for each in candidates)
-    return tuple(size // (replicas * width) for size, width in every)
-
-
 def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
     """Every case of an instance; together they hold every plan of its space.
 
@@ -154,7 +146,17 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
     Raises:
         InputError: a constraint cannot be computed.
     """
-    for setting in _settings(instance, most_stages):
+    for family in Families(instance, most_stages):
+        yield from cases_of(instance, family)
+
+
+def cases_of(instance: Instance, family: Family) -> Iterator[Case]:
+    """Every case of a family.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+    """
+    for setting in _settings(instance, family):
         for degree, candidates in _shard_degrees(instance, setting.candidates, setting.replicas):
             cut = evolve(setting, candidates=candidates, zero_degree=degree)
             for devices in _block_devices(instance, cut):
@@ -166,42 +168,24 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
                         yield evolve(cut, candidates=tuple(usable), modes=used, block_devices=devices)
 
 
-def _settings(instance: Instance, most_stages: int) -> Iterator[Case]:
-    """What stages share before shard groups, modes and the devices of all blocks are chosen."""
-
-    def setting(
-        candidates: tuple[int, ...], widest: int, replicas: int, order: str, schedule: Schedule, stages: int, count: int
-    ) -> Case:
-        weights, hiding = space.weights(schedule, count, stages), space.hides(schedule.name)
-        return Case(candidates, (), widest, replicas, order, schedule, stages, count, weights, hiding)
-
-    space, size = instance.space, instance.cluster.size
+def orders(instance: Instance) -> tuple[str, ...]:
+    """The rank orders that tell cases apart."""
+    space = instance.space
     read = any("rank_order" in constraint.names() for constraint in space.constraints)
     # On a network blocks lie anywhere, whatever the order of ranks.
-    orders = space.rank_orders[:1] if instance.network is not None and not read else space.rank_orders
-    plain = [schedule for schedule in space.schedules if chunks_of(schedule) == 1]
-    interleaved = [schedule for schedule in space.schedules if chunks_of(schedule) > 1]
-    for candidates, widest in _together(instance, mixed=space.mixed):
-        fewest = 1 if instance.pools is None else len(candidates)
-        for replicas, count in _replica_numbers(instance, candidates, widest):
-            room = _room(instance, candidates, widest, replicas)
-            numbers: Iterable[int] = range(fewest, min(most_stages, room) + 1)
-            if space.even:
-                numbers = [stages for stages in numbers if len(space.blocks) % stages == 0]
-            if space.partition is not None:
-                numbers = [stages for stages in numbers if len(space.partition) == stages]
-            for order, schedule, stages in product(orders, plain, numbers):
-                if admits(schedule, stages, count):
-                    yield setting(candidates, widest, replicas, order, schedule, stages, count)
-    # Plans of several chunks have one candidate.
-    split = cache(lambda parts: chunk_units(instance, parts) is not None)
-    for candidates, widest in _together(instance, mixed=False) if interleaved else ():
-        for replicas, count in _replica_numbers(instance, candidates, widest):
-            for order, schedule in product(orders, interleaved):
-                for stages in range(2, min(size // (replicas * widest), len(space.blocks)) + 1):
-                    given = space.partition is None or len(space.partition) == stages
-                    if given and split(stages * chunks_of(schedule)) and admits(schedule, stages, count):
-                        yield setting(candidates, widest, replicas, order, schedule, stages, count)
+    return tuple(space.rank_orders[:1] if instance.network is not None and not read else space.rank_orders)
+
+
+def _settings(instance: Instance, family: Family) -> Iterator[Case]:
+    """What stages share before shard groups, modes and the devices of all blocks are chosen."""
+    space, rows = instance.space, family.rows
+    numbers = (each.tolist() for each in (rows.replicas, rows.micro_batches, rows.schedule, rows.stages))
+    for replicas, count, number, stages in zip(*numbers, strict=True):
+        schedule = space.schedules[number]
+        weights, hiding = space.weights(schedule, count, stages), space.hides(schedule.name)
+        shared = (family.candidates, (), family.widest, replicas)
+        for order in orders(instance):
+            yield Case(*shared, order, schedule, stages, count, weights, hiding)
 
 
 def _shard_degrees(
@@ -225,67 +209,6 @@ def _shard_degrees(
         if cut and (read or cut not in seen):
             seen.add(cut)
             yield degree, tuple(sizes)
-
-
-def _replica_numbers(instance: Instance, candidates: Sequence[int], widest: int) -> Iterator[tuple[int, int]]:
-    """Numbers of replicas, with the micro-batches of each."""
-    most = instance.cluster.size // widest
-    if instance.pools is not None:
-        most = min(instance.cluster_of(each).size // instance.candidates[each].width for each in candidates)
-    for replicas in range(1, most + 1):
-        count = instance.micro_batches(instance.candidates[candidates[0]], replicas)
-        if count is not None:
-            yield replicas, count
-
-
-def _room(instance: Instance, candidates: Sequence[int], widest: int, replicas: int) -> int:
-    """How many blocks of these candidates a replica has room for at most."""
-    widths = [instance.candidates[each].width for each in candidates]
-    if instance.pools is None:
-        return widest * (instance.cluster.size // (replicas * widest)) // min(widths)
-    return sum(rooms(instance, candidates, replicas))
-
-
-def _together(instance: Instance, *, mixed: bool) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Sets of candidates that the stages of one plan choose from, each with the width of the widest."""
-    if instance.pools is not None:
-        yield from _across_pools(instance)
-        return
-    usable = [(index, each) for index, each in enumerate(instance.candidates) if instance.cluster.admits(each.width)]
-    if not mixed:
-        for index, each in usable:
-            yield (index,), each.width
-        return
-    for samples, width in sorted({(each.samples, each.width) for _, each in usable}):
-        indices = (index for index, each in usable if each.samples == samples and each.width <= width)
-        yield tuple(indices), width
-
-
-def _across_pools(instance: Instance) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Candidates of the same samples, one of each of some pools, with the width of the widest."""
-    by_samples: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, each in enumerate(instance.candidates):
-        if instance.cluster_of(index).admits(each.width):
-            by_samples[each.samples][instance.pool_of(index)].append(index)
-    for _, of_pool in sorted(by_samples.items()):
-        for count in range(1, len(of_pool) + 1):
-            for pools in combinations(sorted(of_pool), count):
-                for candidates in product(*(of_pool[pool] for pool in pools)) if _joined(instance, pools) else ():
-                    used = [instance.candidates[each] for each in candidates]
-                    if not instance.space.alike or all(each.split == used[0].split for each in used):
-                        yield candidates, max(each.width for each in used)
-
-
-def _joined(instance: Instance, pools: Sequence[int]) -> bool:
-    """Whether links lead from each of these pools to all the others, by way of some of them."""
-    assert instance.pools is not None
-    reached, waiting = {pools[0]}, [pools[0]]
-    while waiting:
-        here = waiting.pop()
-        near = {each for each in pools if each not in reached and instance.pools.link(here, each) is not None}
-        reached |= near
-        waiting += near
-    return len(reached) == len(pools)
 
 
 def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
-from attrs import define, field, frozen
+from attrs import frozen
 
-from nest.instance import Instance, Solution, StageDecision, chunks_of, route
-from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkCases, ChunkChoices, Sending, sendings
-from nest.solve.cpsat.path_model import MOST_CHOICES, TooManyChoicesError
+from nest.instance import Solution, StageDecision, route
+from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices, Sending, sendings
 from nest.solve.cpsat.placement import SlotPlacement, point_to_point, slots
 from nest.solve.cpsat.ports import StagePorts
 from nest.solve.cpsat.scaling import Limit, Scale, largest_slowest
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
     from nest.instance.schedule import Moment
-    from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
 
@@ -41,53 +39,6 @@ MOST_AROUND = 4_000
 
 Overfull = tuple[int, tuple[int, ...], int, int]
 """A stage that does not fit: its index, where its chunks begin and end, and index of its content and mode."""
-
-
-@define(eq=False)
-class ChunkModels:
-    """Models of cases of several chunks.
-
-    Attributes:
-        instance: the problem.
-    """
-
-    instance: Instance
-    _cases: ChunkCases = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._cases = ChunkCases(self.instance)
-
-    def bound(self, case: Case, target: float) -> float:
-        """Seconds no plan of the case is below, as far as that matters for `target`.
-
-        Every boundary is at its cheapest, and stages hold contents that add up to all units, whatever the chunks.
-        """
-        try:
-            narrowed = self._cases.of(case).narrowed(target)
-        except TooManyChoicesError:
-            return 0.0
-        # Where choices are left the bound is that of plans up to the target.
-        return numpy.inf if narrowed is None else min(narrowed[1], target)
-
-    def model(
-        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
-    ) -> ChunkModel | None:
-        """The model of a case without what is `overfull`; None: no plan is below the target.
-
-        Raises:
-            TooManyChoicesError: there would be too many variables.
-        """
-        numbers = self._cases.of(each.case)
-        narrowed = numbers.narrowed(target)
-        if narrowed is None:
-            return None
-        choices, bound = narrowed
-        each.bound = max(each.bound, min(bound, target))
-        if sum(map(len, choices)) > MOST_CHOICES:
-            raise TooManyChoicesError(f"the stages have more than {MOST_CHOICES} choices")
-        # The stage itself, and what each of its chunks sends and receives.
-        limit = limit_of(each.case, 1 + 2 * chunks_of(each.case.schedule))
-        return ChunkModel(numbers, choices, overfull, limit, ordered=ordered)
 
 
 @frozen(eq=False)
@@ -155,9 +106,9 @@ class ChunkModel:
 
     def _boundaries(self) -> list[list[Term]]:
         """For each boundary, the outer ends included, which units lie behind it; no chunk is empty."""
-        count = len(self._contents.units.layers)
+        count = len(self._contents.layers)
         rows: list[list[Term]] = [[1] * count]
-        for number, starts in enumerate(self._contents.units.starts):
+        for number, starts in enumerate(self._numbers.units.starts):
             row: list[Term] = []
             for unit in range(count):
                 if unit < starts[0]:
@@ -184,18 +135,19 @@ class ChunkModel:
         return row[unit] - (row[unit - 1] if unit else 0)
 
     def _stages_hold_their_chunks(self) -> None:
-        """A stage's content is that of its chunks."""
-        for stage, (taken, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
-            for each in range(len(self._contents.totals)):
-                held = self._contents.counts[choices.content, each].tolist()
-                units = numpy.flatnonzero(self._contents.unit_class == each).tolist()
-                own = [self._runs(chunk, unit) for chunk in self._chunks[stage] for unit in units]
-                self.model.add(_weighed(taken, held) == sum(own))
+        """A stage's content is that of its chunks; all contents are all units, which settles most models at once."""
+        for each, total in enumerate(self._contents.totals.tolist()):
+            units = numpy.flatnonzero(self._contents.unit_class == each).tolist()
+            every: list[Term] = []
+            for taken, choices, chunks in zip(self._taken, self._choices, self._chunks, strict=True):
+                every.append(_weighed(taken, self._contents.counts[choices.content, each].tolist()))
+                self.model.add(every[-1] == sum(self._runs(chunk, unit) for chunk in chunks for unit in units))
+            self.model.add(sum(every) == total)
 
     def _layers_are_where_they_must(self) -> None:
         """`same_stage` keeps layers on one stage, and a partition says on which."""
         graph, space = self._instance.graph, self._instance.space
-        home = self._contents.units.home(len(graph.layers)).tolist()
+        home = self._numbers.units.home(len(graph.layers)).tolist()
         index = {name: layer for layer, name in enumerate(graph.layers)}
 
         def on(stage: int, unit: int) -> Term:
@@ -237,7 +189,7 @@ class ChunkModel:
             total = total + sum(each * self._runs(chunk, place) for place, each in enumerate(more) if each)
             if stashes and chunk > 0:
                 stash = _parts((held - 1) * self._contents.border_bytes, unit)
-                starts = self._contents.units.starts[chunk - 1]
+                starts = self._numbers.units.starts[chunk - 1]
                 total = total + sum(stash[place] * self._begins(chunk - 1, place) for place in starts)
         self.model.add(total <= room).only_enforce_if(used)
 
@@ -270,7 +222,7 @@ class ChunkModel:
         pair = (min(sending.earlier, sending.later), max(sending.earlier, sending.later))
         near = self._placement.apart[pair]
         starts: dict[float, list[int]] = defaultdict(list)
-        for unit in self._contents.units.starts[sending.number]:
+        for unit in self._numbers.units.starts[sending.number]:
             starts[float(self._contents.border_bytes[unit])].append(unit)
         if len(starts) == 1:
             return [self._message(level, size, literal) for size in starts for level, literal in near.items()]
@@ -363,7 +315,7 @@ class ChunkModel:
         rows = [[each if isinstance(each, int) else value(each) for each in row] for row in self._behind]  # type: ignore[arg-type]
         borders = [len(row) - sum(row) for row in rows]
         runs = list(pairwise(borders))
-        layers = self._contents.units.layers
+        layers = self._contents.layers
         stages, names = [], []
         for stage, offset in enumerate(self._placement.offsets(value)):
             place = next(place for place, literal in enumerate(self._taken[stage]) if value(literal))

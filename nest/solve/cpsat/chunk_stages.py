@@ -1,16 +1,14 @@
-"""What stages of several chunks can hold, whatever the chunks, and what that costs (PROBLEM.md section 4).
+"""What stages of several chunks cost (PROBLEM.md section 4).
 
-Most of a stage's cost depends on how many units of each class it holds: units are of one class where all that a
-candidate says of their layers is equal. Such counts are a stage's content. Only messages and, where chunks hold
-different numbers of micro-batches, activations depend on where the chunks begin.
+Most of it follows from a stage's content (`nest.solve.cpsat.contents`). Only messages and, where chunks hold different
+numbers of micro-batches, activations depend on where the chunks begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from itertools import pairwise, product
-from math import inf, prod
+from itertools import pairwise
+from math import inf
 
 import numpy
 from attrs import define, field, frozen
@@ -19,140 +17,13 @@ from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_mom
 from nest.instance.schedule import Moment
 from nest.solve.cpsat.bounds import least_times, levels, time_limit, value
 from nest.solve.cpsat.cases import Case
+from nest.solve.cpsat.content_paths import ContentPaths, backward, forward
+from nest.solve.cpsat.contents import Contents, few_classes, unit_classes
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units, chunk_units
-from nest.solve.cpsat.path_model import TooManyChoicesError
-from nest.solve.cpsat.paths import Paths, least
+from nest.solve.cpsat.kept import Kept
 from nest.solve.cpsat.placement import point_to_point
-from nest.solve.cpsat.stages import Parts, StageCosts, data_parallel_groups, priced
+from nest.solve.cpsat.stages import StageCosts, data_parallel_groups, priced
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
-
-MOST_CONTENTS = 20_000
-"""Contents of a stage up to which they are listed: 32 blocks that are alike, with embedding and head, make 132."""
-
-MOST_STATES = 1_500
-"""Contents of all stages up to one, up to which a bound runs through them."""
-
-
-@frozen(eq=False)
-class Contents:
-    """What a stage can hold, by classes of units.
-
-    Attributes:
-        units: what chunks are runs of.
-        unit_class: the class of each unit. Shape `(units,)`.
-        totals: units of each class. Shape `(classes,)`.
-        counts: how many of each class a content has. Shape `(contents, classes)`.
-        parts: what stages of each content are made of, their inputs aside.
-        border_bytes: bytes that cross the border in front of each unit; none in front of the first. Shape `(units,)`.
-        unit_more: by recompute mode, bytes of each unit's further micro-batches in flight. Shape `(units,)`.
-    """
-
-    units: Units
-    unit_class: Integers
-    totals: Integers
-    counts: Integers
-    parts: Parts
-    border_bytes: Floats
-    unit_more: dict[str, Floats]
-
-    @classmethod
-    def of(cls, instance: Instance, candidate: Candidate, units: Units, stages: int, chunks: int) -> Contents:
-        """The contents of stages of so many chunks.
-
-        Raises:
-            TooManyChoicesError: there are too many.
-        """
-        unit_class = _classes(candidate, units)
-        totals = numpy.bincount(unit_class)
-        counts = _counts(unit_class, totals, chunks, len(units.layers) - (stages - 1) * chunks)
-        examples = [list(units.layers[int((unit_class == each).argmax())]) for each in range(len(totals))]
-
-        def sums(values: Floats) -> Floats:
-            own = numpy.array([float(values[layers].sum()) for layers in examples])
-            endless = numpy.isinf(own)
-            total: Floats = counts.astype(numpy.float64) @ numpy.where(endless, 0.0, own)
-            total[counts[:, endless].any(axis=1)] = inf
-            return total
-
-        def largest(values: Floats) -> Floats:
-            own = numpy.array([float(values[layers].max()) for layers in examples])
-            most: Floats = numpy.where(counts > 0, own[None, :], 0.0).max(axis=1)
-            return most
-
-        more = {
-            mode.name: numpy.array([float(mode.more[list(layers)].sum()) for layers in units.layers])
-            for mode in candidate.recompute
-        }
-        parts = Parts.of(candidate, sums, largest, numpy.zeros(len(counts)), numpy.zeros(1))
-        return cls(units, unit_class, totals, counts, parts, _border_bytes(instance, candidate, units), more)
-
-    @cached_property
-    def between(self) -> Integers | None:
-        """By two states, the content that a stage between them has, or the number of contents where it has none.
-
-        A state says how many units of each class the stages so far hold. The first has none, the last all. None: there
-        are too many. Shape `(states, states)`.
-        """
-        shape = tuple((self.totals + 1).tolist())
-        if prod(shape) > MOST_STATES:
-            return None
-        states = numpy.array(list(product(*map(range, shape))), dtype=numpy.int64)
-        place = numpy.full(shape, len(self.counts), dtype=numpy.int64)
-        place[tuple(self.counts.T)] = numpy.arange(len(self.counts))
-        ahead = (states[None, :, :] - states[:, None, :]).reshape(-1, len(shape))
-        content = numpy.where((ahead >= 0).all(axis=1), place[tuple(numpy.maximum(ahead, 0).T)], len(self.counts))
-        return content.reshape(len(states), len(states))
-
-
-def _classes(candidate: Candidate, units: Units) -> Integers:
-    """The class of each unit."""
-    rows = [numpy.atleast_2d(array) for name, array in candidate.arrays() if name != "tensor_bytes"]
-    found = candidate.finding_weight_gradients
-    rows += [numpy.atleast_2d(each) for each in (found, candidate.busy) if each is not None]
-    rows += [mode.busy for mode in candidate.recompute if mode.busy is not None]
-    every = numpy.concatenate(rows)
-    known: dict[bytes, int] = {}
-    return numpy.array([known.setdefault(every[:, list(layers)].tobytes(), len(known)) for layers in units.layers])
-
-
-def _counts(unit_class: Integers, totals: Integers, chunks: int, longest: int) -> Integers:
-    """How many units of each class a stage of so many runs can hold, `longest` at most, in a fixed order.
-
-    Where classes are few, every number of each is listed, whether there are such runs or not.
-
-    Raises:
-        TooManyChoicesError: they are too many.
-    """
-    shape = tuple((totals + 1).tolist())
-    if prod(shape) <= MOST_CONTENTS:
-        every = numpy.array(list(product(*map(range, shape))), dtype=numpy.int64)
-        sums = every.sum(axis=1)
-        listed: Integers = every[(sums >= chunks) & (sums <= longest)]
-        return listed
-    reached = {(0, (0,) * len(totals))}
-    for _ in range(chunks):
-        following: set[tuple[int, tuple[int, ...]]] = set()
-        for end, counts in reached:
-            for first in range(end, len(unit_class)):
-                grown = list(counts)
-                for last in range(first, len(unit_class)):
-                    grown[unit_class[last]] += 1
-                    following.add((last + 1, tuple(grown)))
-            if len(following) > MOST_CONTENTS:
-                raise TooManyChoicesError(f"stages of several chunks can hold more than {MOST_CONTENTS} sets of blocks")
-        reached = following
-    found = sorted({counts for _, counts in reached if sum(counts) <= longest})
-    return numpy.array(found, dtype=numpy.int64).reshape(-1, len(totals))
-
-
-def _border_bytes(instance: Instance, candidate: Candidate, units: Units) -> Floats:
-    """Bytes that cross the border in front of each unit (`cut(D)` of PROBLEM.md section 4)."""
-    home, total = units.home(len(instance.graph.layers)), numpy.zeros(len(units.layers))
-    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
-        # Made in one unit and read in later ones, a tensor crosses every border between.
-        last = max((int(home[consumer]) for consumer in consumers), default=-1)
-        total[int(home[producer]) + 1 : last + 1] += size
-    return total
 
 
 @frozen(eq=False)
@@ -197,6 +68,18 @@ class ChunkChoices:
     def __len__(self) -> int:
         return len(self.content)
 
+    def of_contents(self, count: int) -> Booleans:
+        """Which of so many contents a choice has."""
+        held = numpy.zeros(count, dtype=bool)
+        held[self.content] = True
+        return held
+
+    def least(self, count: int, values: Floats) -> Floats:
+        """The least value of the choices of each of so many contents; infinite where there is none."""
+        least = numpy.full(count, inf)
+        numpy.minimum.at(least, self.content, values)
+        return least
+
     def only(self, rows: Booleans) -> ChunkChoices:
         """Only these rows."""
         content, mode = self.content[rows], self.mode[rows]
@@ -210,13 +93,15 @@ class ChunkCase:
     Attributes:
         instance: the problem.
         case: the case.
-        contents: of its stages.
+        units: what its chunks are runs of, and where they may begin.
+        contents: of its stages, and maybe others.
         costs: of stages with each content, messages and stashed inputs aside; arrays of shape `(modes, contents)`.
         moments: for each stage, what its chunks hold at the moments that may be the fullest.
     """
 
     instance: Instance
     case: Case
+    units: Units
     contents: Contents
     costs: StageCosts
     moments: tuple[tuple[Moment, ...], ...]
@@ -234,44 +119,72 @@ class ChunkCase:
     def choices(self) -> list[ChunkChoices]:
         """For each stage what it can be, as far as its content alone tells."""
         room, rows = self.instance.cluster.memory * (1 + LIMIT_SLACK), self.costs.rows(self.case.modes[0])
-        every = []
-        cheapest, needed = self._cheapest(), numpy.array([self._needed(row, rows) for row in rows])
+        every, modes, known = [], numpy.array(rows, dtype=numpy.int64), {}
+        cheapest, possible = self._cheapest(), self._possible()
         for stage in range(self.case.stages):
             arriving = sum((seconds for each, seconds in cheapest if each.later == stage), 0.0)
             returning = sum((seconds for each, seconds in cheapest if each.earlier == stage), 0.0)
-            fits = needed & numpy.array([self._memory(stage, row) <= room for row in rows])
-            time, added = least_times(self.case, self.costs, (rows,), numpy.array(arriving), numpy.array(returning))
-            which, content = numpy.nonzero(fits)
-            mode = numpy.array(rows, dtype=numpy.int64)[which]
+            if (arriving, returning) not in known:
+                around = numpy.array(arriving), numpy.array(returning)
+                known[arriving, returning] = least_times(self.case, self.costs, (rows,), *around)
+            time, added = known[arriving, returning]
+            which, content = numpy.nonzero(possible[stage] & (self._memory(stage, rows) <= room))
+            mode = modes[which]
             every.append(
                 ChunkChoices(content, mode, time[which, content], added[which, content], self.costs.sync[mode, content])
             )
         return every
+
+    def _possible(self) -> Booleans:
+        """Which contents a stage can have, for where its chunks may begin. Shape `(stages, contents)`.
+
+        It holds no unit that lies in none of its chunks wherever they begin, and each that lies in no other stage's.
+        """
+        case, counts, starts = self.case, self.contents.counts, self.units.starts
+        unit, home = numpy.arange(len(self.units.layers)), numpy.array(route(case.schedule, case.stages))
+        first, last = (
+            numpy.array(ends) for ends in ([0, *(s[0] for s in starts)], [*(s[-1] for s in starts), unit.size])
+        )
+        may = (unit >= first[:, None]) & (unit < last[:, None])
+        held = numpy.array([may[home == stage].any(axis=0) for stage in range(case.stages)])
+        alone = held & (held.sum(axis=0) == 1)
+        classes = numpy.eye(len(self.contents.totals), dtype=numpy.int64)[self.contents.unit_class]
+        most, fewest, sums = held @ classes, alone @ classes, counts.sum(axis=1)
+        chunks = chunks_of(case.schedule)
+        longest = len(self.units.layers) - (case.stages - 1) * chunks
+        within = (counts <= most[:, None]).all(axis=2) & (counts >= fewest[:, None]).all(axis=2)
+        possible: Booleans = within & (sums >= chunks) & (sums <= longest)
+        return possible
 
     def _cheapest(self) -> list[tuple[Sending, float]]:
         """Each boundary with the seconds that what crosses it takes at least."""
         near = levels(self.instance, self.case)
         seconds = []
         for each in sendings(self.case):
-            sizes = self.contents.border_bytes[list(self.contents.units.starts[each.number])]
+            sizes = self.contents.border_bytes[list(self.units.starts[each.number])]
             every = [float(point_to_point(self.instance.cluster, sizes, level).min()) for level in near]
             seconds.append((each, min(every, default=0.0)))
         return seconds
 
-    def _memory(self, stage: int, row: int) -> Floats:
-        """Bytes that a stage needs in a mode at least, by content."""
-        moments, (name, _) = self.moments[stage], self.costs.modes[row]
-        stash = numpy.zeros(1)
-        if self.candidate.mode(name).stash_inputs:
-            # In front of the first chunk of all there is nothing.
-            stash = self.contents.border_bytes
+    def _memory(self, stage: int, rows: Sequence[int]) -> Floats:
+        """Bytes that a stage needs at least, by mode and content. Shape `(rows, contents)`."""
+        # In front of the first chunk of all there is nothing.
+        stash = self.contents.border_bytes
+        stashes = numpy.array([[self.candidate.mode(self.costs.modes[row][0]).stash_inputs] for row in rows])
         further = []
-        for moment in moments:
-            most = min(moment) - 1
+        for moment in self.moments[stage]:
             stashed = sum((held - 1) * float(stash.min() if held >= 1 else stash.max()) for held in moment)
-            further.append(most * self.costs.more[row] + stashed)
-        held: Floats = self.costs.one[row] + numpy.maximum.reduce(further)
+            further.append((min(moment) - 1) * self.costs.more[rows] + numpy.where(stashes, stashed, 0.0))
+        held: Floats = self.costs.one[rows] + numpy.maximum.reduce(further)
         return held
+
+    def needed(self, choices: ChunkChoices) -> ChunkChoices:
+        """The choices that no other mode makes needless; bounds are the same without them."""
+        rows = self.costs.rows(self.case.modes[0])
+        table = numpy.zeros(self.costs.time.shape, dtype=bool)
+        for row in rows:
+            table[row] = self._needed(row, rows)
+        return choices.only(table[choices.mode, choices.content])
 
     def _needed(self, row: int, rows: Sequence[int]) -> Booleans:
         """By content, where no other mode makes a mode needless."""
@@ -302,39 +215,34 @@ class ChunkCase:
         between = self.contents.between
         if between is None:
             return self._narrowed_alone(choices, target)
-        fewest, paths = sum(map(len, choices)) + 1, Paths((self.case.stages,))
+        fewest, count = sum(map(len, choices)) + 1, len(self.contents.counts)
+        paths = ContentPaths.through(between, [each.of_contents(count) for each in choices])
+        if paths is None:
+            return None
         while sum(map(len, choices)) < fewest:
             fewest = sum(map(len, choices))
             times, added, syncs = (
-                [(self._table(each, getattr(each, name)),) for each in choices] for name in ("time", "added", "sync")
+                paths.steps([each.least(count, getattr(each, name)) for each in choices])
+                for name in ("time", "added", "sync")
             )
-            before, after = paths.forward(added), paths.backward(added)
-            total, sync = least(before[-1]), paths.least(syncs, numpy.maximum)
+            before, after = forward(added), backward(added)
+            total, sync = float(before[-1].min()), float(forward(syncs, numpy.maximum)[-1].min())
             if total == inf:
                 return None
-            slowest = max(paths.least(times, numpy.maximum), paths.least(times) / self.case.stages)
+            slowest = float(forward(times, numpy.maximum)[-1].min())
+            slowest = max(slowest, float(forward(times)[-1].min()) / self.case.stages)
             bound = max(bound, value(self.case, slowest, total, sync))
             if bound > target:
                 return None
             limit = time_limit(self.case, target, total, sync)
             for stage, each in enumerate(choices):
-                (front,), (rear,) = before[stage].values(), after[stage + 1].values()
-                through = (front[:, None] + rear[None, :]).ravel()
-                around = numpy.full(len(self.contents.counts) + 1, inf)
-                numpy.minimum.at(around, between.ravel(), through)
+                around = paths.around(stage, before[stage], after[stage + 1], count)
                 batch = around[each.content] + each.added
                 reached = numpy.isfinite(batch)
                 batch = numpy.where(reached, batch, 0.0) + numpy.maximum(sync, each.sync)
                 batch += self.case.weights.slowest * numpy.maximum(slowest, each.time)
                 choices[stage] = each.only(reached & (each.time <= limit) & (batch * (1 - SUM_ERROR) <= target))
         return choices, bound
-
-    def _table(self, choices: ChunkChoices, values: Floats) -> Floats:
-        """The least value by the states before and after a stage; infinite where no choice is left."""
-        least = numpy.full(len(self.contents.counts) + 1, inf)
-        numpy.minimum.at(least, choices.content, values)
-        table: Floats = least[self.contents.between]
-        return table
 
     def _narrowed_alone(
         self, choices: Sequence[ChunkChoices], target: float
@@ -360,8 +268,9 @@ class ChunkCases:
 
     instance: Instance
     _units: dict[int, Units | None] = field(factory=dict)
-    _contents: dict[tuple[int, int, int], Contents] = field(factory=dict)
-    _costs: dict[object, StageCosts] = field(factory=dict)
+    _classes: dict[object, Integers] = field(factory=dict)
+    _contents: Kept[Contents] = field(factory=Kept)
+    _costs: Kept[StageCosts] = field(factory=Kept)
     _moments: dict[object, tuple[tuple[Moment, ...], ...]] = field(factory=dict)
 
     def of(self, case: Case) -> ChunkCase:
@@ -370,20 +279,26 @@ class ChunkCases:
         Raises:
             TooManyChoicesError: its stages can hold too many sets of units.
         """
+        for kept in (self._contents, self._costs):
+            kept.trim()
         (candidate,), chunks = case.candidates, chunks_of(case.schedule)
-        parts, key = case.stages * chunks, (candidate, case.stages, chunks)
+        parts = case.stages * chunks
         if parts not in self._units:
             self._units[parts] = chunk_units(self.instance, parts)
         units = self._units[parts]
         assert units is not None, "cases have numbers of stages with chunks only"
-        if key not in self._contents:
-            used = self.instance.candidates[candidate]
-            self._contents[key] = Contents.of(self.instance, used, units, case.stages, chunks)
-        contents, copies = self._contents[key], copies_of(case.schedule)
+        used, copies = self.instance.candidates[candidate], copies_of(case.schedule)
+        key: tuple[object, ...] = (candidate, units.layers)
+        if key not in self._classes:
+            self._classes[key] = unit_classes(used, units)
+        classes = self._classes[key]
+        if not few_classes(classes):
+            # Else all cases of a candidate share contents and what they cost.
+            key = (*key, case.stages, chunks)
+        contents = self._contents.of(key, lambda: Contents.of(self.instance, used, units, classes, case.stages, chunks))
         groups = data_parallel_groups(self.instance, case, candidate)
-        if (key, groups, copies) not in self._costs:
-            self._costs[key, groups, copies] = priced(self.instance, contents.parts, groups, copies)
-        return ChunkCase(self.instance, case, contents, self._costs[key, groups, copies], self._moments_of(case))
+        costs = self._costs.of((*key, groups, copies), lambda: priced(self.instance, contents.parts, groups, copies))
+        return ChunkCase(self.instance, case, units, contents, costs, self._moments_of(case))
 
     def _moments_of(self, case: Case) -> tuple[tuple[Moment, ...], ...]:
         """Those of all stages: schedules may run through their order of passes to find them."""

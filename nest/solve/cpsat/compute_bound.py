@@ -4,88 +4,128 @@ The slowest stage takes no less than the mean, and no less than the slowest laye
 """
 
 from collections.abc import Sequence
+from math import inf
+from typing import Any
 
 import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Instance, Weights
-from nest.solve.cpsat.cases import Case, rooms
+from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Floats
+from nest.solve.cpsat.families import Family, rooms
 from nest.tolerances import SUM_ERROR
 
 
-@frozen
+@frozen(eq=False)
 class _Sums:
-    """What layers add up to at least, each where it takes least.
+    """What layers take at least, each where it takes least.
 
     Attributes:
         total: seconds of all.
         longest: seconds of the longest.
-        added: what they add to the sum in the step time.
         share: what they are of the whole, each on the pool where that is least.
         speeds: of each pool, the share of the whole that it runs per second; none: there is one pool.
+        parts: of each candidate, seconds of forward passes, of gradients of inputs with what runs again, and of
+            gradients of weights. Shape `(3, layers)`.
     """
 
     total: float
     longest: float
-    added: float
     share: float
     speeds: tuple[float, ...]
+    parts: tuple[Floats, ...]
+
+    def added(self, weights: Weights) -> float:
+        """What they add to the sum in the step time."""
+        if weights.uniform:
+            return weights.forward * self.total
+        every = [weights.of_parts(*own) for own in self.parts]
+        return float(numpy.minimum.reduce(every).sum())
 
 
 @define
 class ComputeBound:
-    """The bound that needs the layers' times only."""
+    """The bound that needs the layers' times only.
+
+    Attributes:
+        instance: the problem.
+    """
 
     instance: Instance
-    _known: dict[tuple[int, tuple[str, ...], Weights], tuple[Floats, Floats]] = field(factory=dict)
-    _sums: dict[object, _Sums] = field(factory=dict)
+    _known: dict[tuple[tuple[int, ...], tuple[tuple[str, ...], ...]], _Sums] = field(factory=dict)
 
     def of(self, case: Case) -> float:
         """Seconds no plan of the case is below."""
-        key = (case.candidates, case.modes, case.weights)
-        if key not in self._sums:
-            self._sums[key] = self._summed(case)
-        sums = self._sums[key]
-        slowest = max(sums.total / case.stages, sums.longest)
-        if sums.speeds:
-            slowest = max(slowest, sums.share / self._speed(case, sums.speeds))
-        return (case.weights.slowest * slowest + sums.added) * (1 - SUM_ERROR)
+        sums = self._of_case(case)
+        slowest = self._slowest(sums, case.candidates, case.replicas, case.stages)
+        return float((case.weights.slowest * slowest + sums.added(case.weights)) * (1 - SUM_ERROR))
 
-    def _summed(self, case: Case) -> _Sums:
-        every = [
-            self._layers(candidate, tuple(dict.fromkeys(mode[0] for mode in modes)), case.weights)
-            for candidate, modes in zip(case.candidates, case.modes, strict=True)
-        ]
-        fastest, weighed = (numpy.minimum.reduce(each) for each in zip(*every, strict=True))
-        times = numpy.array([seconds for seconds, _ in every])
-        whole = times.sum(axis=1)
-        pooled = len(every) > 1 and self.instance.pools is not None and bool(whole.all())
+    def of_rows(self, family: Family) -> Floats:
+        """Seconds no plan of each row of a family is below, whatever modes its stages may use. Shape `(rows,)`.
+
+        A second of compute adds no less to the sum than where it weighs least.
+        """
+        rows, chosen = family.rows, self.instance.space.recompute
+        every = ((each, self.instance.candidates[each].recompute) for each in family.candidates)
+        names = {each: tuple(m.name for m in modes if chosen is None or m.name in chosen) for each, modes in every}
+        usable = {each: own for each, own in names.items() if own}
+        # On pools each candidate has a stage.
+        if not usable or (self.instance.pools is not None and len(usable) < len(names)):
+            return numpy.full(len(rows), inf)
+        sums = self._summed(tuple(usable), tuple(usable.values()))
+        slowest = self._slowest(sums, family.candidates, rows.replicas, rows.stages)
+        bounds: Floats = (rows.slowest * slowest + rows.least * sums.total) * (1 - SUM_ERROR)
+        return bounds
+
+    def slowest_limit(self, case: Case, target: float) -> float:
+        """Seconds per micro-batch that no stage of a plan of the case below `target` exceeds."""
+        if case.weights.slowest <= 0:
+            return inf
+        left = target - self._of_case(case).added(case.weights) * (1 - SUM_ERROR)
+        return left / case.weights.slowest * (1 + SUM_ERROR)
+
+    def _of_case(self, case: Case) -> _Sums:
+        names = tuple(tuple(dict.fromkeys(mode[0] for mode in modes)) for modes in case.modes)
+        key = (case.candidates, names)
+        if key not in self._known:
+            self._known[key] = self._summed(*key)
+        return self._known[key]
+
+    def _summed(self, candidates: tuple[int, ...], names: tuple[tuple[str, ...], ...]) -> _Sums:
+        """The sums with some recompute modes of each candidate."""
+        parts = tuple(self._parts(each, own) for each, own in zip(candidates, names, strict=True))
+        times = numpy.array([own.sum(axis=0) for own in parts])
+        fastest, whole = times.min(axis=0), times.sum(axis=1)
+        pooled = len(candidates) > 1 and self.instance.pools is not None and bool(whole.all())
         share = float((times / whole[:, None]).min(axis=0).sum()) if pooled else 0.0
         speeds = tuple((1 / whole).tolist()) if pooled else ()
-        return _Sums(float(fastest.sum()), float(fastest.max()), float(weighed.sum()), share, speeds)
+        return _Sums(float(fastest.sum()), float(fastest.max()), share, speeds, parts)
 
-    def _speed(self, case: Case, speeds: Sequence[float]) -> float:
-        """How much of all layers the stages run per second at most.
+    def _parts(self, candidate: int, names: tuple[str, ...]) -> Floats:
+        """What each layer of a candidate takes at least with some recompute modes, as `_Sums.parts`."""
+        used = self.instance.candidates[candidate]
+        extra = numpy.minimum.reduce([used.mode(name).extra for name in names])
+        found = used.finding_weight_gradients
+        return numpy.array([used.forward, used.backward - found + extra, found])
+
+    def _slowest(self, sums: _Sums, candidates: Sequence[int], replicas: Any, stages: Any) -> Any:
+        """Seconds the slowest of so many stages takes at least, elementwise."""
+        slowest = numpy.maximum(sums.total / stages, sums.longest)
+        if sums.speeds:
+            slowest = numpy.maximum(slowest, sums.share / self._speed(candidates, replicas, stages, sums.speeds))
+        return slowest
+
+    def _speed(self, candidates: Sequence[int], replicas: Any, stages: Any, speeds: Sequence[float]) -> Any:
+        """How much of all layers the stages run per second at most, elementwise.
 
         A stage of `t` seconds runs `t / whole` of all layers, counted in the seconds that its pool takes for the whole;
         so counted, each layer is no less than its share where that is least. Each pool has a stage, and room for so
         many; the others are in the fastest that have room.
         """
-        left, speed = case.stages - len(speeds), sum(speeds)
-        held = rooms(self.instance, case.candidates, case.replicas)
-        for each, room in sorted(zip(speeds, held, strict=True), reverse=True):
-            further = min(left, room - 1)
+        left, speed = stages - len(speeds), sum(speeds)
+        held = rooms(self.instance, candidates, replicas)
+        for each, room in sorted(zip(speeds, held, strict=True), key=lambda own: own[0], reverse=True):
+            further = numpy.minimum(left, room - 1)
             speed, left = speed + further * each, left - further
         return speed
-
-    def _layers(self, candidate: int, modes: tuple[str, ...], weights: Weights) -> tuple[Floats, Floats]:
-        """Seconds of each layer at least, and what it adds to the sum."""
-        key = (candidate, modes, weights)
-        if key not in self._known:
-            used = self.instance.candidates[candidate]
-            extra = numpy.minimum.reduce([used.mode(name).extra for name in modes])
-            whole, found = used.forward + used.backward + extra, used.finding_weight_gradients
-            weighed = weights.of_parts(used.forward, used.backward - found + extra, found)
-            self._known[key] = whole, weights.forward * whole if weights.uniform else weighed
-        return self._known[key]

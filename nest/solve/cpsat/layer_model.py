@@ -161,7 +161,7 @@ class LayerModel:
             held = mode.first + (flying - 1) * mode.more
             zero = self._instance.space.effective_zero(choice.zero)
             for sums, group in self._groups(choice):
-                held = held + copies_of(self._case.schedule) * held_state(sums, group, zero)
+                held = held + copies_of(self._case.schedule) * held_state(sums, group.shard_size, zero)
             total = self._over(stage, floors(held, unit))
             if choice.zero == 3:
                 total = total + floors(numpy.array([used.gathered]), unit)[0]

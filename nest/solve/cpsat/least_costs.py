@@ -139,6 +139,6 @@ def _held_and_update(instance: Instance, case: Case, index: int, mode: Mode) -> 
     held = candidate.mode(recompute).first
     for group, ranks in zip(candidate.state, data_parallel_groups(instance, case, index), strict=True):
         rows = rows_of_state(group)
-        held = held + copies_of(case.schedule) * held_state(rows, ranks, kept)
+        held = held + copies_of(case.schedule) * held_state(rows, ranks.shard_size, kept)
         total += float(rows["update"].sum()) / (ranks.shard_size if zero else 1)
     return held, total

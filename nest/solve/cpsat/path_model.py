@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 MOST_CHOICES = 300_000
 """Choices of all stages together up to which a model is built; more do not fit a small machine's memory."""
 
-
 FEW_CHOICES = 4_000
 """Choices of the stages of all cases up to which one joint model asks about them, without any bounds."""
 
@@ -81,7 +80,7 @@ class PathModels:
         narrowed = narrow(self._relaxation, each.case, target, overfull)
         if narrowed is None:
             return None
-        # Below the margin the bound is that of plans up to there only; no more than the target is known of all.
+        # The bound is that of plans up to the margin only.
         each.bound = max(each.bound, narrowed.bound)
         limit = limit_of(each.case, TERMS)
         return PathModel(self._relaxation, each.case, narrowed.choices, limit, ordered=ordered)

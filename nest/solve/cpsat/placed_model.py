@@ -14,7 +14,7 @@ from attrs import define, evolve, field
 
 from nest.instance import Instance, NetworkModel, OnRings, Solution, chunks_of
 from nest.solve.cpsat.bounds import Relaxation, narrow
-from nest.solve.cpsat.chunk_model import ChunkModels
+from nest.solve.cpsat.chunk_models import ChunkModels
 from nest.solve.cpsat.every_placement import Found, best_of_all
 from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError

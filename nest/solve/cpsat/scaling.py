@@ -104,14 +104,18 @@ def largest_slowest(scale: Scale, limit: int) -> int:
 
 
 def least_weight(weights: Weights) -> float:
-    """What a second of a stage adds to the sum at least, whatever it is spent on.
+    """What a second of a stage adds to the sum at least, whatever it is spent on."""
+    return min(least_compute_weight(weights), weights.arriving, weights.returning)
+
+
+def least_compute_weight(weights: Weights) -> float:
+    """What a second of compute adds to the sum at least.
 
     Gradients of weights take no longer than those of inputs (`Candidate.weight_gradients`). So the cheapest second is
     one of forward passes, of gradients of inputs, or half of these with half of gradients of weights.
     """
     inputs = weights.input_gradients
-    messages = weights.arriving, weights.returning
-    return min(weights.forward, inputs, (inputs + weights.weight_gradients) / 2, *messages)
+    return min(weights.forward, inputs, (inputs + weights.weight_gradients) / 2)
 
 
 def scale(weights: Weights, stages: int, batch_time: float, terms: int, *, apart: bool = False) -> Scale:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +16,19 @@ from attrs import define, evolve, field
 
 from nest.errors import InternalError
 from nest.instance import Instance, SearchProgress, Solution, chunks_of
-from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
-from nest.solve.cpsat.chunk_model import ChunkModel, ChunkModels
+from nest.solve.cpsat.cases import Case, OpenCase, cases, cases_of, has_ports, orders
+from nest.solve.cpsat.chunk_models import ChunkModels
+from nest.solve.cpsat.comparison import bounds_only, compare
 from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.cuts import list_cuts
-from nest.solve.cpsat.layer_model import LayerModel
+from nest.solve.cpsat.families import Families
 from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
 from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.room_bound import RoomBound
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
-from nest.solve.cpsat.tier_model import TierModel
 from nest.solve.cpsat.verification import Price, Pricing, Verification
 from nest.solve.effort import Deadline
 from nest.tolerances import AGREEMENT, PROOF
@@ -34,7 +36,6 @@ from nest.tolerances import AGREEMENT, PROOF
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver
 
-    from nest.solve.cpsat.path_model import PathModel
 
 MOST_CUTS = 600
 """Cuts up to which the stages between them are listed: 600 make 180,000 stages, priced in seconds."""
@@ -48,12 +49,11 @@ FEW_CASES = 60
 JOINT_EFFORT = 2.0
 """CP-SAT's deterministic seconds for a joint model; after them it is case by case."""
 
-NEAR = 1.05
+NEAR = 1.01
 """Bounds settle a case by themselves when they are above the target by this factor; what is nearer is
 for CP-SAT, unless that does not answer with its first effort."""
 
 UNLISTED = "the time was up before all cases were listed"
-
 Progress = Callable[[SearchProgress], None]
 
 
@@ -150,24 +150,16 @@ class Search:
 
     def run(self) -> Verification:
         """The answer."""
-        deadline = self.effort.deadline
         if self.effort.deadline.passed or not self.instance.complete:
             return self._answer([], UNLISTED)
-        quick = ComputeBound(self.instance)
-        few: list[Case] = []
-        waiting: list[OpenCase] = []
-        for case in cases(self.instance, self.plain.most_stages):
-            if deadline.passed:
-                return self._answer([], UNLISTED)
-            self._cases += 1
-            if len(few) <= FEW_CASES:
-                few.append(case)
-            if (bound := quick.of(case)) <= self.target * NEAR:
-                waiting.append(OpenCase(case, bound, NEAR))
+        few = list(islice(cases(self.instance, self.plain.most_stages), FEW_CASES + 1))
         if 0 < len(few) <= FEW_CASES and self.best > 0 and self._joint_proof(few):
+            self._cases = len(few)
             return self._answer([])
-        self._pruned = self._cases - len(waiting)
-        waiting = self._best_first(waiting)
+        listed = self._listed()
+        if listed is None:
+            return self._answer([], UNLISTED)
+        waiting = self._best_first(listed)
         effort = FIRST_EFFORT
         while any(each.stuck is None for each in waiting) and not self._over:
             left: list[OpenCase] = []
@@ -209,10 +201,33 @@ class Search:
                 self._improve(solution, price)
         return status == "INFEASIBLE"
 
+    def _listed(self) -> list[OpenCase] | None:
+        """The cases that what layers compute, and what stages have room for, leave; None: the time was up.
+
+        Where compute settles a number of replicas and stages with a schedule, each order of ranks counts as a case.
+        """
+        instance, near = self.instance, self.target * NEAR
+        compute, room, waiting = ComputeBound(instance), RoomBound(instance), []
+        for family in Families(instance, self.plain.most_stages):
+            if self.effort.deadline.passed:
+                return None
+            left = family.only(compute.of_rows(family) <= near)
+            self._cases += (len(family.rows) - len(left.rows)) * len(orders(instance))
+            for case in cases_of(instance, left):
+                self._cases += 1
+                bound = compute.of(case)
+                if bound <= near and not room.excludes(case, compute.slowest_limit(case, near)):
+                    waiting.append(OpenCase(case, bound, NEAR))
+        self._pruned = self._cases - len(waiting)
+        return waiting
+
     def _best_first(self, waiting: Sequence[OpenCase]) -> list[OpenCase]:
-        """The cases that bounds leave, most promising first."""
+        """The cases that bounds leave, most promising first.
+
+        They are bounded as they are listed: those one behind the other mostly share what stages cost.
+        """
         left = []
-        for each in sorted(waiting, key=lambda each: each.bound):
+        for each in waiting:
             if each.bound <= self.target * NEAR and not self.effort.deadline.passed:
                 each.bound = max(each.bound, self._models_of(each.case).bound(each.case, self.target * NEAR))
             if each.bound <= self.target * NEAR and each.bound < inf:
@@ -226,6 +241,8 @@ class Search:
 
         CP-SAT is asked again without what does not fit after all, and below a plan that it found.
         """
+        if self._settled_by_contents(each, effort):
+            return True
         overfull: tuple[Any, ...] = ()
         while True:
             try:
@@ -250,9 +267,9 @@ class Search:
                 self._improve(solution, price)
                 continue
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
-            self._compare(model, price, scaled.seconds(solver.objective_value), scaled.error, optimal=optimal)
+            compare(model, price, scaled.seconds(solver.objective_value), scaled.error, optimal=optimal)
             better = self._improve(solution, price)
-            if _bounds_only(model) and optimal:
+            if bounds_only(model) and optimal:
                 above = price.batch_time > scaled.seconds(solver.objective_value) + scaled.error
                 if above and isinstance(model, PlacedModel) and not model.inexact:
                     return self._tries_all(each, overfull)
@@ -268,6 +285,14 @@ class Search:
             if bound <= self.target and not better and optimal:
                 each.stuck = "integers are too coarse"
             return bound > self.target
+
+    def _settled_by_contents(self, each: OpenCase, effort: float) -> bool:
+        """Whether the stages of a case of several chunks are too slow wherever its chunks begin."""
+        models = self._models_of(each.case)
+        if not isinstance(models, ChunkModels):
+            return False
+        model = models.outline(each, self.target * each.margin, self._limit)
+        return model is not None and self._ask(each, model, None, effort)[1] == "INFEASIBLE"
 
     def _tries_all(self, each: OpenCase, overfull: Sequence[Any]) -> bool:
         """Whether trying every placement, where links decide, settles the case."""
@@ -309,32 +334,6 @@ class Search:
         self.best, self.better = price.batch_time, solution
         return True
 
-    @staticmethod
-    def _compare(
-        model: PathModel | LayerModel | ChunkModel,
-        price: Price,
-        seconds: float,
-        error: float,
-        *,
-        optimal: bool,
-    ) -> None:
-        """Every plan CP-SAT finds is priced exactly; the two must agree within the error bound.
-
-        Raises:
-            InternalError: they do not. What bounds plans from below only says so where its plan is optimal.
-        """
-        if _bounds_only(model):
-            if optimal and price.batch_time < seconds:
-                raise InternalError(
-                    f"CP-SAT's model gives a plan at least {seconds} s, exact pricing {price.batch_time} s. "
-                    "This is a bug in nest; please report it with the problem file."
-                )
-        elif not seconds <= price.batch_time <= seconds + error:
-            raise InternalError(
-                f"CP-SAT's model gives a plan {seconds} s, exact pricing {price.batch_time} s; they may differ by "
-                f"{error} s. This is a bug in nest; please report it with the problem file."
-            )
-
     def _limit(self, case: Case, terms: int) -> Limit | None:
         """The scale of a case and its limit on the step time in integers; None where any plan is better."""
         if self.best == inf:
@@ -375,10 +374,3 @@ class Search:
             version=version("ortools"),
             reason=reason,
         )
-
-
-def _bounds_only(model: PathModel | LayerModel | ChunkModel) -> bool:
-    """Whether the model's best plan may take longer than it says."""
-    return isinstance(model, (LayerModel, PlacedModel, TierModel)) or (
-        isinstance(model, ChunkModel) and bool(model.inexact)
-    )

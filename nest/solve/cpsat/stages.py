@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 from nest.instance import Candidate, Cluster, Instance, Level, ParameterGroup, Weights, copies_of, port_seconds
 from nest.solve.cpsat.cases import Case, Mode, seen_by
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
+from nest.solve.cpsat.kept import Kept
 from nest.solve.cpsat.placement import block_starts
 from nest.solve.cpsat.ports import Ports
 
@@ -202,27 +203,34 @@ class StageBook:
 
     instance: Instance
     cuts: Cuts
-    _parts: dict[int, Parts] = field(factory=dict)
+    _parts: Kept[Parts] = field(factory=Kept)
     _groups: dict[tuple[int, int, str, int, int | None], tuple[DataParallelGroup, ...]] = field(factory=dict)
-    _costs: dict[tuple[int, int, tuple[DataParallelGroup, ...]], StageCosts] = field(factory=dict)
+    _costs: Kept[StageCosts] = field(factory=Kept)
+
+    def trim(self) -> None:
+        """Between two cases: let go of what there is no room for."""
+        self._parts.trim()
+        self._costs.trim()
 
     def costs(self, case: Case, candidate: int) -> StageCosts:
         """The costs of stages that use `candidate` in `case`."""
         place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
         if place not in self._groups:
             self._groups[place] = data_parallel_groups(*seen_by(self.instance, case, candidate), candidate)
-        key = (candidate, copies_of(case.schedule), self._groups[place])
-        if key not in self._costs:
-            self._costs[key] = priced(self.instance.at(candidate), self.parts(candidate), key[2], key[1])
-        return self._costs[key]
+        groups, copies = self._groups[place], copies_of(case.schedule)
+        return self._costs.of(
+            (candidate, copies, groups),
+            lambda: priced(self.instance.at(candidate), self.parts(candidate), groups, copies),
+        )
 
     def parts(self, candidate: int) -> Parts:
         """What stages that use `candidate` are made of, whatever the case."""
-        if candidate not in self._parts:
-            used, cuts = self.instance.candidates[candidate], self.cuts
-            crossing = cuts.bytes(self.instance.graph, used)
-            self._parts[candidate] = Parts.of(used, cuts.sums, cuts.largest, crossing[cuts.first], crossing)
-        return self._parts[candidate]
+        return self._parts.of(candidate, lambda: self._made(candidate))
+
+    def _made(self, candidate: int) -> Parts:
+        used, cuts = self.instance.candidates[candidate], self.cuts
+        crossing = cuts.bytes(self.instance.graph, used)
+        return Parts.of(used, cuts.sums, cuts.largest, crossing[cuts.first], crossing)
 
 
 def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], copies: int) -> StageCosts:
@@ -323,7 +331,7 @@ def _sharded(
             gather = _in_pieces(instance, "all_gather", "weights", sums, group, rows)
             often += 2 * gather
             gathered += gather[0]
-        held += held_state(sums, group, zero)
+        held += held_state(sums, group.shard_size, zero)
     once[0] *= instance.space.synchronisation * (instance.space.sharded_synchronisation if zero else 1.0)
     # What is gathered for the layers at work is there once, however many copies there are of the parameters.
     held = copies * held + (parts.candidate.gathered if zero == 3 else 0.0)
@@ -331,10 +339,10 @@ def _sharded(
     return _Sharded(often, gathering, once, update, held)
 
 
-def held_state(sums: dict[str, Floats], group: DataParallelGroup, zero: int) -> Floats:
+def held_state(sums: dict[str, Floats], shards: int, zero: int) -> Floats:
     """Bytes of a parameter group's state that a device holds with a ZeRO stage, by which it keeps it."""
     parts = (("weights", 3), ("gradients", 2), ("optimizer", 1))
-    held: Floats = sum(sums[name] / (group.shard_size if zero >= sharded else 1) for name, sharded in parts)  # type: ignore[assignment]
+    held: Floats = sum(sums[name] / (shards if zero >= sharded else 1) for name, sharded in parts)  # type: ignore[assignment]
     return held
 
 

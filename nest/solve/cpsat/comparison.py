@@ -1,0 +1,46 @@
+"""What CP-SAT's model and exact pricing say of one plan, side by side."""
+
+from __future__ import annotations
+
+from nest.errors import InternalError
+from nest.solve.cpsat.chunk_model import ChunkModel
+from nest.solve.cpsat.layer_model import LayerModel
+from nest.solve.cpsat.path_model import PathModel
+from nest.solve.cpsat.placed_model import PlacedModel
+from nest.solve.cpsat.tier_model import TierModel
+from nest.solve.cpsat.verification import Price
+
+Model = PathModel | LayerModel | ChunkModel
+
+
+def bounds_only(model: Model) -> bool:
+    """Whether the model's best plan may take longer than it says."""
+    return isinstance(model, (LayerModel, PlacedModel, TierModel)) or (
+        isinstance(model, ChunkModel) and bool(model.inexact)
+    )
+
+
+def compare(
+    model: Model,
+    price: Price,
+    seconds: float,
+    error: float,
+    *,
+    optimal: bool,
+) -> None:
+    """Every plan CP-SAT finds is priced exactly; the two must agree within the error bound.
+
+    Raises:
+        InternalError: they do not. What bounds plans from below only says so where its plan is optimal.
+    """
+    if bounds_only(model):
+        if optimal and price.batch_time < seconds:
+            raise InternalError(
+                f"CP-SAT's model gives a plan at least {seconds} s, exact pricing {price.batch_time} s. "
+                "This is a bug in nest; please report it with the problem file."
+            )
+    elif not seconds <= price.batch_time <= seconds + error:
+        raise InternalError(
+            f"CP-SAT's model gives a plan {seconds} s, exact pricing {price.batch_time} s; they may differ by "
+            f"{error} s. This is a bug in nest; please report it with the problem file."
+        )

@@ -1,0 +1,133 @@
+"""The bound from what stages have room for: of layers that are alike, so many in the memory and the time of each stage.
+
+Layers that are alike are most of a transformer. A stage that holds `n` of them in some mode takes at least `n` times
+what one of them computes, and needs at least `n` times what one of them keeps; what else it holds only adds. So within
+some seconds a stage has room for so many of them, and no plan is that fast whose stages, each with the mode that gives
+it the most room, have not room for all (PROBLEM.md sections 3, 4 and 8). Collectives, messages, ports, gradient
+reduction and stashed inputs are forgotten.
+"""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy
+from attrs import define, field, frozen
+
+from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments
+from nest.solve.cpsat.cases import Case, Mode, teams
+from nest.solve.cpsat.cuts import Floats, Integers
+from nest.solve.cpsat.stages import held_state, rows_of_state
+from nest.tolerances import LIMIT_SLACK
+
+
+@frozen(eq=False)
+class _Least:
+    """What one of the layers needs at least, by mode; arrays of shape `(modes, 1)`.
+
+    Attributes:
+        seconds: per micro-batch.
+        kept: bytes with one micro-batch in flight; infinite where it cannot run.
+        more: bytes of each further one.
+        room: bytes that a device has for such layers.
+    """
+
+    seconds: Floats
+    kept: Floats
+    more: Floats
+    room: Floats
+
+
+@define
+class RoomBound:
+    """Whether the stages of a case have room for all layers.
+
+    Attributes:
+        instance: the problem.
+    """
+
+    instance: Instance
+    _alike: dict[tuple[int, ...], Integers] = field(factory=dict)
+    _least: dict[object, _Least] = field(factory=dict)
+    _flying: dict[object, Floats] = field(factory=dict)
+
+    def excludes(self, case: Case, slowest: float) -> bool:
+        """Whether no plan of the case has stages that all take `slowest` seconds per micro-batch at most."""
+        count, flying = len(self._layers(case.candidates)), self._in_flight(case)
+        rooms, together = [], 0.0
+        for team, stages in teams(self.instance, case):
+            held = numpy.concatenate([_most(self._needs(case, position), flying, slowest) for position in team])
+            # No stage holds more than there are.
+            own = numpy.clip(held.max(axis=0), 0, count)
+            rooms.append(own)
+            # A team has so many stages at most: at best those with the most room.
+            together += float(numpy.sort(own)[::-1][:stages].sum())
+        return min(float(numpy.maximum.reduce(rooms).sum()), together) < count
+
+    def _layers(self, candidates: tuple[int, ...]) -> Integers:
+        """Of the layers that are alike in all these candidates, those that compute most together."""
+        if candidates not in self._alike:
+            used = [self.instance.candidates[each] for each in candidates]
+            classes: dict[bytes, list[int]] = {}
+            every = numpy.concatenate([_rows(each) for each in used])
+            for layer in range(every.shape[1]):
+                classes.setdefault(every[:, layer].tobytes(), []).append(layer)
+            work = used[0].forward + used[0].backward
+            self._alike[candidates] = numpy.array(max(classes.values(), key=lambda each: len(each) * work[each[0]]))
+        return self._alike[candidates]
+
+    def _in_flight(self, case: Case) -> Floats:
+        """Micro-batches that each chunk of a stage holds at one moment, at least 1; NaN: never do all.
+
+        Where a chunk holds none, what its layers keep of the first micro-batch is not there. Shape `(stages,)`.
+        """
+        key = (case.schedule.name, chunks_of(case.schedule), case.stages, case.micro_batches)
+        if key not in self._flying:
+            every = (
+                fullest_moments(case.schedule, stage, case.stages, case.micro_batches)
+                for stage in range(1, case.stages + 1)
+            )
+            held = [max(map(min, moments)) for moments in every]
+            self._flying[key] = numpy.array([each if each >= 1 else nan for each in held])
+        return self._flying[key]
+
+    def _needs(self, case: Case, position: int) -> _Least:
+        index, modes = case.candidates[position], case.modes[position]
+        copies = copies_of(case.schedule)
+        key = (case.candidates, index, modes, case.replicas, case.zero_degree, copies)
+        if key not in self._least:
+            layers, cluster = self._layers(case.candidates), self.instance.cluster_of(index)
+            used = self.instance.candidates[index]
+            every = numpy.array([self._of_mode(case, used, mode, layers, copies) for mode in modes]).T[:, :, None]
+            capacity = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
+            self._least[key] = _Least(every[0], every[1], every[2], capacity - every[3])
+        return self._least[key]
+
+    def _of_mode(
+        self, case: Case, used: Candidate, mode: Mode, layers: Integers, copies: int
+    ) -> tuple[float, float, float, float]:
+        """Seconds, bytes kept, bytes of further micro-batches, and bytes that a stage needs but once."""
+        recompute, zero = used.mode(mode[0]), self.instance.space.effective_zero(mode[1])
+        work = used.forward + used.backward + recompute.extra
+        kept = recompute.first
+        for group in used.state:
+            ranks = case.replicas * len(group.ranks)
+            kept = kept + copies * held_state(rows_of_state(group), min(ranks, case.zero_degree or ranks), zero)
+        once = float(recompute.peak[layers].min()) + (used.gathered if zero == 3 else 0.0)
+        return float(work[layers].min()), float(kept[layers].min()), float(recompute.more[layers].min()), once
+
+
+def _most(least: _Least, flying: Floats, slowest: float) -> Floats:
+    """How many of the layers each stage has room for, in its memory and in so many seconds. Shape `(modes, stages)`."""
+    kept = least.kept + (flying - 1) * least.more
+    with numpy.errstate(divide="ignore", invalid="ignore"):
+        held = numpy.where(kept > 0, least.room / kept, inf)
+        run = numpy.where(least.seconds > 0, slowest / least.seconds, inf)
+    # Widened, as sums in floating point may have come out larger than they are.
+    most: Floats = numpy.floor(numpy.minimum(held, run) * (1 + LIMIT_SLACK))
+    return most
+
+
+def _rows(candidate: Candidate) -> Floats:
+    """All that a candidate says of each layer. Shape `(numbers, layers)`."""
+    return numpy.concatenate([numpy.atleast_2d(each) for name, each in candidate.arrays() if name != "tensor_bytes"])
