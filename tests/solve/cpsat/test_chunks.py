@@ -25,11 +25,12 @@ from nest.instance import (
 from nest.plan.evaluate import evaluate
 from nest.plan.layout import replica_size
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.cpsat import Price, chunk_model, compute_bound, graph_search, search, verify
+from nest.solve.cpsat import Price, chunk_models, graph_search, search, verify
 from nest.solve.effort import Deadline
 from nest.tolerances import AGREEMENT
 from tests.seeds import blocks, seeds
 from tests.small_instances import chain
+from tests.solve.cpsat.without_bounds import leave_cases_to_models
 
 CLOSE = 2e-6
 """A better plan is the best up to 1e-6, and is found with integers that are off by much less."""
@@ -217,8 +218,8 @@ def test_it_agrees_with_every_plan_priced(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_its_models_agree_with_every_plan_priced(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here they leave them to the models."""
-    monkeypatch.setattr(chunk_model.ChunkModels, "bound", lambda *_: 0.0)
-    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
+    monkeypatch.setattr(chunk_models.ChunkModels, "bound", lambda *_: 0.0)
+    leave_cases_to_models(monkeypatch)
     examine(draw(seed))
 
 

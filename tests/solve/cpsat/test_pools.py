@@ -16,12 +16,13 @@ from nest.instance import Instance, Solution
 from nest.io import structure
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.cpsat import Price, Verification, bounds, compute_bound, search, verify
+from nest.solve.cpsat import Price, Verification, bounds, search, verify
 from nest.spec import Problem
 from tests.agreement.random_pools import random_plan, random_pool_problem
 from tests.oracle.pools import price, solve, violations
 from tests.pooled_problems import candidate, solution_of, two_pools
 from tests.seeds import blocks, seeds
+from tests.solve.cpsat.without_bounds import leave_cases_to_models
 
 CLOSE = 2e-6
 """A better plan is the best up to 1e-6, and is found with integers that are off by much less."""
@@ -92,7 +93,7 @@ def test_its_models_agree_with_brute_force(seed: int, monkeypatch: pytest.Monkey
     """Bounds settle most cases; here they only narrow what stages can be."""
     monkeypatch.setattr(search, "FEW_CASES", 0)
     monkeypatch.setattr(bounds.Relaxation, "of", lambda *_: 0.0)
-    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
+    leave_cases_to_models(monkeypatch)
     examine(2000 + seed)
 
 

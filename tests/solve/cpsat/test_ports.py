@@ -13,7 +13,7 @@ from nest.hooks.registry import registry
 from nest.instance import Candidate, ParameterGroup, RecomputeMode, Solution, StageDecision
 from nest.io import structure
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import chunk_model, compute_bound, search, verify
+from nest.solve.cpsat import chunk_models, search, verify
 from nest.spec import Problem
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
@@ -21,6 +21,7 @@ from tests.oracle.brute_force import solve
 from tests.seeds import blocks, seeds
 from tests.small_instances import instance
 from tests.solve.cpsat.test_verify import ask, crowded, every_placement
+from tests.solve.cpsat.without_bounds import leave_cases_to_models
 
 CLOSE = 2e-6
 KINDS = ("plain", "mixed", "chunked", "sharded", "sharded mixed")
@@ -71,8 +72,8 @@ def test_it_agrees_with_brute_force_where_bounds_take_part(
 def test_its_models_agree_with_brute_force(seed: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here each has a model."""
     monkeypatch.setattr(search, "FEW_CASES", 0)
-    monkeypatch.setattr(chunk_model.ChunkModels, "bound", lambda *_: 0.0)
-    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
+    monkeypatch.setattr(chunk_models.ChunkModels, "bound", lambda *_: 0.0)
+    leave_cases_to_models(monkeypatch)
     examine(seed, kind)
 
 

@@ -20,7 +20,7 @@ from nest.hooks.registry import registry
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, Solution, StageDecision
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
-from nest.solve.cpsat import Price, Verification, chunk_model, compute_bound, search, verify
+from nest.solve.cpsat import Price, Verification, chunk_models, search, verify
 from nest.solve.dp import solve as dynamic_program
 from nest.solve.dp.recurrence import Recurrence
 from nest.spec.constraints import parse
@@ -30,6 +30,7 @@ from tests.oracle.document import document_of
 from tests.oracle.price import price, violations
 from tests.seeds import blocks, seeds
 from tests.small_instances import candidate, chain, cluster, instance
+from tests.solve.cpsat.without_bounds import leave_cases_to_models
 from tests.solve.test_placement import crowded as uneven
 
 CLOSE = 2e-6
@@ -110,8 +111,8 @@ def test_it_agrees_with_brute_force_where_chunks_are_dealt(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(3, 30, 60))
 def test_its_model_agrees_with_brute_force_where_chunks_are_dealt(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds settle most cases; here none takes part."""
-    monkeypatch.setattr(chunk_model.ChunkModels, "bound", lambda *_: 0.0)
-    monkeypatch.setattr(compute_bound.ComputeBound, "of", lambda *_: 0.0)
+    monkeypatch.setattr(chunk_models.ChunkModels, "bound", lambda *_: 0.0)
+    leave_cases_to_models(monkeypatch)
     examine(random_problem(Random(seed), "chunked"))
 
 

@@ -1,0 +1,157 @@
+"""Bounds that settle cases without CP-SAT: no plan is below them, and they see what there is no room for."""
+
+from collections.abc import Iterator
+from math import inf
+from random import Random
+from typing import Any
+
+import numpy
+import pytest
+from attrs import evolve
+
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import registry
+from nest.instance import Instance, Solution, chunks_of
+from nest.io import structure
+from nest.plan.document import solution_of
+from nest.plan.evaluate import evaluate
+from nest.solve.cpsat.cases import Case, OpenCase, cases
+from nest.solve.cpsat.chunk_models import ChunkModels
+from nest.solve.cpsat.compute_bound import ComputeBound
+from nest.solve.cpsat.cuts import list_cuts
+from nest.solve.cpsat.families import Families
+from nest.solve.cpsat.path_model import PathModels
+from nest.solve.cpsat.room_bound import RoomBound
+from nest.solve.cpsat.scaling import Limit, scale
+from nest.solve.cpsat.solver import Effort
+from nest.solve.effort import Deadline
+from nest.spec import PlanDocument, Problem
+from tests import pooled_problems
+from tests.agreement import random_pools
+from tests.agreement.problems import random_plan, random_problem
+from tests.oracle import brute_force, pools
+from tests.oracle.document import document_of
+from tests.seeds import seeds
+from tests.small_instances import candidate, chain, cluster, instance
+
+ROUNDED = 1 + 1e-9
+"""A bound may exceed the step time of a plan by rounding."""
+
+
+def written(problem: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan of the oracle as a document."""
+    document: dict[str, Any] = document_of(problem, plan) | {"verification": None}
+    for stage in document["stages"]:
+        del stage["offset"]
+    return document
+
+
+def fitting_plans(seed: int, kind: str) -> Iterator[tuple[Instance, Solution]]:
+    """Plans of a random problem that keep its memory and constraints: the fastest, and some others."""
+    random = Random(seed)
+    if kind == "pools":
+        problem = random_pools.random_pool_problem(random)
+        drawn: list[Any] = [random_pools.random_plan(random, problem, random.choice([1, 2, 3])) for _ in range(20)]
+        legal = [each for each in drawn if each is not None and not pools.violations(problem, each)]
+        best = pools.solve(problem).plan
+    else:
+        problem = random_problem(random, kind)
+        drawn = [random_plan(random, problem, random.choice([1, 2, 3])) for _ in range(20)]
+        legal = [each for each in drawn if each is not None]
+        best = brute_force.solve(problem).plan
+    formulated = build_instance(structure(problem, Problem), registry())
+    for plan in [*legal, *([] if best is None else [best])]:
+        if kind == "pools":
+            solution = pooled_problems.solution_of(formulated, plan)
+        else:
+            solution = solution_of(formulated, structure(written(problem, plan), PlanDocument))
+        if evaluate(formulated, solution).fits:
+            yield formulated, solution
+
+
+def cases_with(problem: Instance, solution: Solution) -> Iterator[Case]:
+    """The cases that a plan belongs to."""
+    used = {stage.candidate for stage in solution.stages}
+    for case in cases(problem, len(problem.graph.layers)):
+        same = (case.replicas, case.rank_order, case.schedule.name, chunks_of(case.schedule), case.stages)
+        if same != (solution.replicas, solution.rank_order, solution.schedule, solution.chunks, len(solution.stages)):
+            continue
+        if used != set(case.candidates) if problem.pools is not None else not used <= set(case.candidates):
+            continue
+        allowed = dict(zip(case.candidates, case.modes, strict=True))
+        modes = ((stage.recompute, stage.zero) in allowed[stage.candidate] for stage in solution.stages)
+        if case.zero_degree == solution.zero_degree and all(modes):
+            yield case
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "pools"])
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_no_plan_is_below_a_bound(seed: int, kind: str) -> None:
+    for problem, solution in fitting_plans(seed, kind):
+        priced = evaluate(problem, solution)
+        seconds, slowest = priced.batch_time, max(stage.time for stage in priced.stages) * ROUNDED
+        cuts = list_cuts(problem, 600)
+        assert cuts is not None
+        compute, room = ComputeBound(problem), RoomBound(problem)
+        paths, chunked = PathModels(problem, cuts), ChunkModels(problem)
+        for case in cases_with(problem, solution):
+            assert compute.of(case) <= seconds * ROUNDED
+            assert compute.slowest_limit(case, seconds * ROUNDED) >= slowest / ROUNDED**2
+            assert not room.excludes(case, slowest)
+            models = chunked if chunks_of(case.schedule) > 1 else paths
+            assert models.bound(case, seconds * 1.5) <= seconds * ROUNDED
+            assert row_bound(problem, compute, case) <= seconds * ROUNDED
+
+
+def row_bound(problem: Instance, compute: ComputeBound, case: Case) -> float:
+    """What the bound says of the row that a case is of: the most, where there are several."""
+    found = []
+    for family in Families(problem, len(problem.graph.layers)):
+        rows, schedules = family.rows, problem.space.schedules
+        own = [schedules[number] is case.schedule for number in rows.schedule.tolist()]
+        own &= (rows.stages == case.stages) & (rows.replicas == case.replicas)
+        if set(case.candidates) <= set(family.candidates) and case.widest == family.widest:
+            found += compute.of_rows(family)[own].tolist()
+    return float(max(found))
+
+
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_no_plan_of_several_chunks_is_left_out_by_the_model_of_contents(seed: int) -> None:
+    for problem, solution in fitting_plans(seed, "chunked"):
+        seconds = evaluate(problem, solution).batch_time
+
+        def limit_of(case: Case, terms: int, seconds: float = seconds) -> Limit:
+            scaled = scale(case.weights, case.stages, seconds, terms, apart=case.apart)
+            return scaled, scaled.limit(seconds)
+
+        models, effort = ChunkModels(problem), Effort(1, 0, Deadline())
+        for case in cases_with(problem, solution) if solution.chunks > 1 else ():
+            model = models.outline(OpenCase(case, 0.0, 1.0), seconds * ROUNDED, limit_of)
+            assert model is not None
+            assert effort.ask(model, 1.0)[1] == "OPTIMAL"
+
+
+def alike(layers: int, **changes: Any) -> Instance:
+    """Layers of 3 s and 10 bytes each, without recomputation: two stages on two devices."""
+    used = candidate(layers)
+    ones = numpy.ones(layers)
+    state = evolve(used.state[0], weights=ones, gradients=ones, optimizer=ones, update=0 * ones)
+    mode = evolve(used.recompute[0], first=7 * ones, more=7 * ones)
+    used = evolve(used, forward=ones, backward=2 * ones, state=(state,), recompute=(mode,))
+    asked = {"zero": (0,), "constraints": ["pp == 2"], "rank_orders": ("pp-inner",), **changes}
+    return instance([used], graph=chain(layers), **asked)
+
+
+@pytest.mark.parametrize(("memory", "excluded"), [(30.0, False), (29.9, True), (34.0, False)])
+def test_stages_that_have_not_memory_for_all_layers_are_seen(memory: float, excluded: bool) -> None:
+    """Two micro-batches in flight make 17 bytes a layer in front, one 10 bytes behind."""
+    problem = alike(4, machines=cluster((2,), memory=memory))
+    (case,) = cases(problem, 4)
+    assert RoomBound(problem).excludes(case, inf) is excluded
+
+
+@pytest.mark.parametrize(("slowest", "excluded"), [(6.0, False), (5.99, True), (9.0, False)])
+def test_stages_that_have_not_time_for_all_layers_are_seen(slowest: float, excluded: bool) -> None:
+    problem = alike(4)
+    (case,) = (each for each in cases(problem, 4) if each.replicas == 1)
+    assert RoomBound(problem).excludes(case, slowest) is excluded
