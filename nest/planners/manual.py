@@ -1,6 +1,6 @@
 """Megatron-LM's rules of thumb (arXiv 2104.04473, sections 3.2 to 3.4)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count as counter
 from math import inf
 from operator import itemgetter
@@ -8,7 +8,18 @@ from operator import itemgetter
 from attrs import frozen
 
 from nest.hooks.planning import Assessment, PlannerContext, Proposal
-from nest.instance import Instance, Schedule, Solution, admits, chunks_of, copies_of
+from nest.instance import (
+    Candidate,
+    Instance,
+    RecomputeMode,
+    Schedule,
+    Solution,
+    Weights,
+    admits,
+    chunks_of,
+    copies_of,
+    weights_of,
+)
 from nest.planners.shapes import (
     USUAL_RANK_ORDER,
     Choices,
@@ -21,8 +32,6 @@ from nest.planners.shapes import (
     requested_counts,
     units,
 )
-from nest.solve.dp.first_bounds import ComputeBounds
-from nest.solve.dp.state import sharded
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 FAVOURED = ("tp", "sp", "ep")
@@ -95,8 +104,9 @@ class _Climbed:
     """
 
     def __init__(self, instance: Instance, context: PlannerContext) -> None:
-        self._instance, self._context, self._bounds = instance, context, ComputeBounds(instance)
-        self._known: dict[tuple[int, int, int], Mapping[int, float]] = {}
+        self._instance, self._context = instance, context
+        self._bounds: dict[tuple[int, int], _Bound] = {}
+        self._weighed: dict[tuple[int, int], tuple[Weights | None, ...]] = {}
         self._places = counter()
         self.best: Tried | None = None
         self._closest: Tried | None = None
@@ -124,42 +134,80 @@ class _Climbed:
 
     def _least(self, step: "_Step", index: int) -> float:
         """Seconds that no plan of one candidate on a step beats; infinite where all stages together lack memory."""
-        key = index, step.saving, step.zero
-        if key not in self._known:
-            self._known[key] = self._least_times(*key)
-        return self._known[key].get(step.stages, inf)
-
-    def _least_times(self, index: int, saving: int, zero: int) -> Mapping[int, float]:
-        """Step times, seconds, that no plan of one candidate beats that may fit, by its number of stages."""
-        instance, candidate = self._instance, self._instance.candidates[index]
-        found: dict[int, float] = {}
+        instance, candidate, stages = self._instance, self._instance.candidates[index], step.stages
         allowed = modes(instance, candidate)
-        if saving >= len(allowed):
-            return found
-        mode, cluster = candidate.mode(allowed[saving]), instance.cluster_of(index)
-        beside = float(mode.extra.sum()) * (1 - SUM_ERROR), 0.0
-        room, first = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve, float(mode.first.sum())
-        groups = [(each, each.weights.sum(), each.gradients.sum(), each.optimizer.sum()) for each in candidate.state]
-        for replicas in replica_counts(instance, candidate, 1):
+        if step.saving >= len(allowed):
+            return inf
+        mode, cluster = candidate.mode(allowed[step.saving]), instance.cluster_of(index)
+        if (index, step.saving) not in self._bounds:
+            self._bounds[index, step.saving] = _Bound.of(candidate, mode)
+        room, bound = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve, self._bounds[index, step.saving]
+        least = inf
+        for replicas in replica_counts(instance, candidate, stages):
             batches = instance.micro_batches(candidate, replicas) or 0
-            most = min(cluster.size // (candidate.width * replicas), len(instance.graph.layers))
-            degree = instance.space.zero_degrees[0]
-            state = float(sharded(groups, 1, replicas=replicas, zero=zero, zero_degree=degree)[0])
-            for schedule in instance.space.schedules:
-                counts = [count for count in range(1, most + 1) if admits(schedule, count, batches)]
+            state = _state(candidate, replicas, step.zero, instance.space.zero_degrees[0])
+            for schedule, weights in zip(instance.space.schedules, self._weights(batches, stages), strict=True):
                 # A stage of one chunk has a micro-batch or more in flight.
-                needed = state * copies_of(schedule) + (first if chunks_of(schedule) == 1 else 0.0)
-                bounds = self._bounds.of(index, schedule, batches, counts, beside).tolist()
-                for count, bound in zip(counts, bounds, strict=True):
-                    if needed * (1 - LIMIT_SLACK) <= room * count:
-                        found[count] = min(found.get(count, inf), bound)
-        return found
+                needed = state * copies_of(schedule) + (bound.first if chunks_of(schedule) == 1 else 0.0)
+                if weights is not None and needed * (1 - LIMIT_SLACK) <= room * stages:
+                    least = min(least, bound.at(weights, stages))
+        return least
+
+    def _weights(self, batches: int, stages: int) -> tuple[Weights | None, ...]:
+        """The weights of each schedule; None where it has no plan of so many micro-batches and stages."""
+        if (batches, stages) not in self._weighed:
+            self._weighed[batches, stages] = tuple(
+                weights_of(each, batches, stages) if admits(each, stages, batches) else None
+                for each in self._instance.space.schedules
+            )
+        return self._weighed[batches, stages]
 
     def nothing(self) -> Proposal:
         """What there is to say where nothing fits."""
         if self._closest is not None:
             return Proposal(self._closest[2], ("no step of the rules fits into memory; this is the closest.",))
         return Proposal(None, (f"no step of the rules is a plan of the problem; of the last one: {self._fault[1]}.",))
+
+
+@frozen
+class _Bound:
+    """What plans of one candidate and one recompute mode take at least, seconds per micro-batch.
+
+    Attributes:
+        longest: of the longest layer.
+        total: of all layers, what is recomputed among it.
+        first: bytes of one micro-batch in flight, of all layers.
+        parts: of all layers, by forward passes, gradients of inputs and gradients of weights.
+    """
+
+    longest: float
+    total: float
+    first: float
+    parts: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, candidate: Candidate, mode: RecomputeMode) -> "_Bound":
+        """That of a candidate in a mode."""
+        times, gradients = candidate.forward + candidate.backward, candidate.finding_weight_gradients
+        inputs = float((candidate.backward - gradients).clip(min=0.0).sum())
+        parts = float(candidate.forward.sum()), inputs, float(gradients.sum())
+        return cls(float(times.max()), float((times + mode.extra).sum()), float(mode.first.sum()), parts)
+
+    def at(self, weights: Weights, stages: int) -> float:
+        """Step time, seconds, that no plan of so many stages beats (PROBLEM.md section 4): equal ones, or one layer."""
+        together = weights.forward * self.total if weights.uniform else weights.of_parts(*self.parts)
+        return (weights.slowest * max(self.total / stages, self.longest) + float(together)) * (1 - SUM_ERROR)
+
+
+def _state(candidate: Candidate, replicas: int, zero: int, zero_degree: int | None) -> float:
+    """Bytes of the state of all layers on a device, sharded by a ZeRO stage (PROBLEM.md section 4, Memory)."""
+    total = 0.0
+    for group in candidate.state:
+        sharing = replicas * len(group.ranks)
+        sharing = min(sharing, zero_degree or sharing)
+        rows = (group.weights, 3), (group.gradients, 2), (group.optimizer, 1)
+        total += sum(float(row.sum()) / (sharing if zero >= stage else 1) for row, stage in rows)
+    return total
 
 
 @frozen
