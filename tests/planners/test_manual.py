@@ -2,6 +2,7 @@
 
 import pytest
 
+from nest.planners import manual
 from tests.planners.instances import LAYERS, candidate, planned, problem
 
 STATE = 5e8
@@ -123,3 +124,25 @@ def test_the_sweep_leaves_no_device_idle():
     _, proposal, seen = planned("manual", problem(1e12, candidate(1), constraints=["pp >= 3"], zero=(0, 1)))
     assert seen.fits
     assert len(proposal.solution.stages) * proposal.solution.replicas == 16
+
+
+@pytest.mark.parametrize("schedules", [["1f1b"], ["gpipe", "1f1b", "interleaved"]], ids=["one", "several"])
+@pytest.mark.parametrize("keys", [{}, {"zero": (0, 1, 3)}, {"constraints": ["width <= 4"]}], ids=str)
+def test_what_is_not_priced_is_not_the_answer(schedules, keys, monkeypatch):
+    """The sweep finds what it would find if it priced every plan in order; and of most memories it prices fewer."""
+    offered = [candidate(width, samples) for width in (1, 2, 4) for samples in (1, 2)]
+    fewer, bounded, on_step = 0, manual._Climbed._least, manual._on_step
+    for memory in (1e6, STATE * LAYERS * 0.15, STATE * LAYERS):
+        written = problem(memory, *offered, **keys)
+        written["training"]["schedule"] = schedules
+        answers, priced = [], []
+        for least in (bounded, lambda *_: 0.0):
+            asked = []
+            monkeypatch.setattr(manual._Climbed, "_least", least)
+            monkeypatch.setattr(manual, "_on_step", lambda *each, asked=asked: asked.append(1) or on_step(*each))
+            answers.append(planned("manual", written)[1])
+            priced.append(len(asked))
+        assert answers[0] == answers[1]
+        assert priced[0] <= priced[1]
+        fewer += priced[0] < priced[1]
+    assert fewer > 1
