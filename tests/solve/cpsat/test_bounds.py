@@ -31,6 +31,7 @@ from tests.agreement import random_pools
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle import brute_force, pools
 from tests.oracle.document import document_of
+from tests.oracle.price import violations
 from tests.seeds import seeds
 from tests.small_instances import candidate, chain, cluster, instance
 
@@ -57,7 +58,7 @@ def fitting_plans(seed: int, kind: str) -> Iterator[tuple[Instance, Solution]]:
     else:
         problem = random_problem(random, kind)
         drawn = [random_plan(random, problem, random.choice([1, 2, 3])) for _ in range(20)]
-        legal = [each for each in drawn if each is not None]
+        legal = [each for each in drawn if each is not None and not violations(problem, each)]
         best = brute_force.solve(problem).plan
     formulated = build_instance(structure(problem, Problem), registry())
     for plan in [*legal, *([] if best is None else [best])]:
@@ -108,9 +109,15 @@ def row_bound(problem: Instance, compute: ComputeBound, case: Case) -> float:
     found = []
     for family in Families(problem, len(problem.graph.layers)):
         rows, schedules = family.rows, problem.space.schedules
-        own = [schedules[number] is case.schedule for number in rows.schedule.tolist()]
+        own = numpy.array([schedules[number] is case.schedule for number in rows.schedule.tolist()], dtype=bool)
         own &= (rows.stages == case.stages) & (rows.replicas == case.replicas)
-        if set(case.candidates) <= set(family.candidates) and case.widest == family.widest:
+        # Constraints may leave some candidates of a family only, where these are no pools'.
+        left = (
+            set(case.candidates) <= set(family.candidates)
+            if problem.pools is None
+            else case.candidates == family.candidates
+        )
+        if left and case.widest == family.widest:
             found += compute.of_rows(family)[own].tolist()
     return float(max(found))
 
