@@ -105,8 +105,10 @@ def _wrong(one: Run, expected: int) -> str:
 
 
 def carried_out(measure: Measure, folder: Path, times: int, timeout: float) -> Outcome:
-    """Run a measure: in process, then as the command."""
+    """Run a measure: in process, then as the command; a proof as the command alone."""
     files = written(measure.problems, folder, measure.name)
+    if measure.proof:
+        return _proved(measure, files, times, timeout)
     inside = in_process(files, times, timeout)
     finding = Finding(inside.wrong, False) if inside.wrong else measure.check(inside.answers)
     # A command that prints what was already refused or stopped measures nothing.
@@ -128,6 +130,30 @@ def carried_out(measure: Measure, folder: Path, times: int, timeout: float) -> O
         limit=measure.limit.told(),
         failures=tuple(failures),
         details=_details(inside, whole),
+    )
+
+
+def _proved(measure: Measure, files: Sequence[str], times: int, timeout: float) -> Outcome:
+    """Plan and prove, as the command; the run that took the least of all processors counts."""
+    runs = repeated(lambda: run(["-m", "nest", "solve", "--verify", *files, "--json"], timeout), times)
+    best, memory = min(runs, key=lambda each: each.cpu), max(each.memory for each in runs)
+    wrong, answers = next((each.errors.strip() or "stopped" for each in runs if each.code), ""), list[Answer]()
+    if not wrong:
+        document = json.loads(best.output)
+        answers = document if isinstance(document, list) else [document]
+    finding = Finding(wrong, False) if wrong else measure.check(answers)
+    failures = [] if finding.right else [finding.told]
+    failures += measure.limit.broken(None, best.seconds, memory, best.cpu)
+    return Outcome(
+        name=measure.name,
+        what=f"{measure.what}: {finding.told}, {best.cpu:.1f} s of CPU",
+        formulate=None,
+        solve=None,
+        process=best.seconds,
+        memory=memory,
+        limit=measure.limit.told(),
+        failures=tuple(failures),
+        details={"cpu": best.cpu, "verification": [each["verification"] for each in answers]},
     )
 
 

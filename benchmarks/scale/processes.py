@@ -26,6 +26,7 @@ class Run:
 
     Attributes:
         seconds: wall-clock time.
+        cpu: seconds of all processors together.
         memory: largest resident set, bytes.
         code: exit code; negative when a signal ended it.
         output: what it printed on standard output.
@@ -34,6 +35,7 @@ class Run:
     """
 
     seconds: float
+    cpu: float
     memory: float
     code: int
     output: str
@@ -59,7 +61,8 @@ def run(arguments: Sequence[str], timeout: float) -> Run:
             stream.seek(0)
             texts.append(stream.read().decode("utf-8", "replace"))
     stopped = process.returncode < 0 and seconds >= timeout
-    return Run(seconds, float(usage.ru_maxrss * MAXRSS_UNIT), process.returncode, texts[0], texts[1], stopped)
+    cpu = usage.ru_utime + usage.ru_stime
+    return Run(seconds, cpu, float(usage.ru_maxrss * MAXRSS_UNIT), process.returncode, texts[0], texts[1], stopped)
 
 
 def repeated(start: Callable[[], Run], times: int) -> list[Run]:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale import problems
-from benchmarks.scale.checks import branched, equal_to, settled, solved, within
-from benchmarks.scale.measure import Limit, Measure, Series
+from benchmarks.scale.checks import branched, equal_to, proved, settled, solved, within
+from benchmarks.scale.measure import Limit, Measure, Series, Source
 from benchmarks.scale.mixed import mixed_measures
+from benchmarks.scale.processes import REPOSITORY
 
 Suite = list[Measure | Series]
+
+README = "llama-3-70b-on-128-h100"
+"""The example that the README begins with."""
 
 DAG_LIMIT = Limit(planning=10, memory=1e9)
 PUBLISHED_LOADS = {"bert24": 17.7899, "gnmt": 32.9107, "resnet50": 33.7747}
@@ -44,7 +48,7 @@ def suite(data: Path) -> tuple[Suite, list[str]]:
             measures += part(data / folder)
         else:
             skipped.append(f"{folder}: skipped, there is no folder {data / folder}")
-    return [*measures, *_towers(), *_real(), *_growth()], skipped
+    return [*measures, *_towers(), *_real(), *_proofs(), *_growth()], skipped
 
 
 def _artifact(folder: Path) -> Suite:
@@ -143,6 +147,24 @@ def _real() -> Suite:
             solved,
         ),
     ]
+
+
+def _proofs() -> Suite:
+    """`nest solve --verify`, with the limits of docs/explanation/verify.md, which are CPU seconds of its machine."""
+    examples = REPOSITORY / "examples"
+    both, large = "llama-3-70b-on-64-h100-and-128-a100", "deepseek-v3-on-2048-h100"
+    files: list[tuple[str, str, Source, Limit]] = [
+        ("llama-70b", "Llama 3 70B on 128 H100", examples / README / "problem.yaml", Limit(cpu=15, memory=5e8)),
+        ("pools", "Llama 3 70B on 64 H100 and 128 A100", examples / both / "problem.yaml", Limit(cpu=15, memory=5e8)),
+        (
+            "llama-405b",
+            "Llama 3.1 405B on 16,384 H100",
+            partial(problems.real, "llama-3.1-405b", "dgx-h100-superpod-16384", 8192),
+            Limit(cpu=180, memory=5e8),
+        ),
+        ("deepseek-v3", "DeepSeek-V3 on 2,048 H100", examples / large / "problem.yaml", Limit(cpu=180, memory=1e9)),
+    ]
+    return [Measure(f"proof-{name}", what, (source,), limit, proved, proof=True) for name, what, source, limit in files]
 
 
 def _growth() -> Suite:

@@ -10,6 +10,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from attrs import field, frozen
@@ -87,6 +88,11 @@ class Constraint:
 
     def names(self) -> frozenset[str]:
         """Names the expression reads."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        # Listings of cases ask a hundred thousand times.
         nodes = () if self.expression is None else ast.walk(self.expression)
         return frozenset(node.id for node in nodes if isinstance(node, ast.Name))
 

@@ -235,7 +235,10 @@ def _modes(instance: Instance, setting: Case, index: int, devices: int | None) -
     values = _values(setting, candidate, devices)
     every = list(product(names, dict.fromkeys(space.zero)))
     for constraint in space.constraints:
-        every = [mode for mode in every if _holds(constraint, values, mode)]
+        if constraint.per_stage:
+            every = [mode for mode in every if _holds(constraint, values, mode)]
+        elif every and not constraint.holds(values):
+            return ()
     return tuple(every)
 
 

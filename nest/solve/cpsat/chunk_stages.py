@@ -169,11 +169,11 @@ class ChunkCase:
     def _memory(self, stage: int, rows: Sequence[int]) -> Floats:
         """Bytes that a stage needs at least, by mode and content. Shape `(rows, contents)`."""
         # In front of the first chunk of all there is nothing.
-        stash = self.contents.border_bytes
+        least, most = float(self.contents.border_bytes.min()), float(self.contents.border_bytes.max())
         stashes = numpy.array([[self.candidate.mode(self.costs.modes[row][0]).stash_inputs] for row in rows])
         further = []
         for moment in self.moments[stage]:
-            stashed = sum((held - 1) * float(stash.min() if held >= 1 else stash.max()) for held in moment)
+            stashed = sum((held - 1) * (least if held >= 1 else most) for held in moment)
             further.append((min(moment) - 1) * self.costs.more[rows] + numpy.where(stashes, stashed, 0.0))
         held: Floats = self.costs.one[rows] + numpy.maximum.reduce(further)
         return held
