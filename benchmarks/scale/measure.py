@@ -76,6 +76,8 @@ class Measure:
         limit: on the sum over the problems.
         check: judges the answers, in the order of the problems.
         whole: whether the command is timed as well.
+        asks: the command that is timed, and what follows the plan that it is asked about, in which `{folder}` stands
+            for a folder of its own; none: it is `nest solve`.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Measure:
     limit: Limit
     check: Check
     whole: bool = True
+    asks: tuple[str, ...] = ()
 
 
 @frozen

@@ -10,6 +10,7 @@ from benchmarks.scale import problems
 from benchmarks.scale.checks import branched, equal_to, settled, solved, within
 from benchmarks.scale.measure import Limit, Measure, Series
 from benchmarks.scale.mixed import mixed_measures
+from benchmarks.scale.processes import REPOSITORY
 
 Suite = list[Measure | Series]
 
@@ -44,7 +45,7 @@ def suite(data: Path) -> tuple[Suite, list[str]]:
             measures += part(data / folder)
         else:
             skipped.append(f"{folder}: skipped, there is no folder {data / folder}")
-    return [*measures, *_towers(), *_real(), *_growth()], skipped
+    return [*measures, *_towers(), *_real(), *_asked(), *_growth()], skipped
 
 
 def _artifact(folder: Path) -> Suite:
@@ -142,6 +143,24 @@ def _real() -> Suite:
             vast,
             solved,
         ),
+    ]
+
+
+def _asked() -> Suite:
+    """What takes many searches, in one process; the wall-clock time is that of its CPU."""
+    example = REPOSITORY / "examples" / "llama-3-70b-on-128-h100" / "problem.yaml"
+    commands = {"explain": ("--json",), "report": ("--output", "{folder}/page.html")}
+    limit = Limit(memory=1e9)
+    return [
+        Measure(
+            verb,
+            f"nest {verb} of Llama 3 70B on 128 H100",
+            (example,),
+            limit,
+            solved,
+            asks=(verb, "--jobs", "1", *rest),
+        )
+        for verb, rest in commands.items()
     ]
 
 
