@@ -84,6 +84,8 @@ class Measure:
         check: judges the answers, in the order of the problems.
         whole: whether the command is timed as well.
         proof: whether the plan is proved as well, and the command alone timed.
+        asks: the command that is timed, and what follows the plan that it is asked about, in which `{folder}` stands
+            for a folder of its own; none: it is `nest solve`.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Measure:
     check: Check
     whole: bool = True
     proof: bool = False
+    asks: tuple[str, ...] = ()
 
 
 @frozen

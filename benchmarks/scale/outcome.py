@@ -113,7 +113,8 @@ def carried_out(measure: Measure, folder: Path, times: int, timeout: float) -> O
     finding = Finding(inside.wrong, False) if inside.wrong else measure.check(inside.answers)
     # A command that prints what was already refused or stopped measures nothing.
     idle = not measure.whole or inside.wrong or all(each["status"] == "refused" for each in inside.answers)
-    whole = [] if idle else repeated(lambda: run(["-m", "nest", "solve", *files, "--json"], timeout), times)
+    command = [] if idle else _command(measure, files, folder, timeout)
+    whole = [] if idle else repeated(lambda: run(["-m", "nest", *command], timeout), times)
     process = min((each.seconds for each in whole), default=None)
     memory = max([inside.memory, *(each.memory for each in whole)])
     failures = [] if finding.right else [finding.told]
@@ -155,6 +156,15 @@ def _proved(measure: Measure, files: Sequence[str], times: int, timeout: float) 
         failures=tuple(failures),
         details={"cpu": best.cpu, "verification": [each["verification"] for each in answers]},
     )
+
+
+def _command(measure: Measure, files: Sequence[str], folder: Path, timeout: float) -> list[str]:
+    """The arguments of the command that is timed; the plan that it is asked about is made here."""
+    if not measure.asks:
+        return ["solve", *files, "--json"]
+    plan, (verb, *rest) = str(folder / f"{measure.name}-plan.json"), measure.asks
+    run(["-m", "nest", "solve", *files, "--output", plan], timeout)
+    return [verb, plan, *(each.format(folder=folder) for each in rest)]
 
 
 def _details(inside: InProcess, whole: Sequence[Run]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def suite(data: Path) -> tuple[Suite, list[str]]:
             measures += part(data / folder)
         else:
             skipped.append(f"{folder}: skipped, there is no folder {data / folder}")
-    return [*measures, *_towers(), *_real(), *_proofs(), *_growth()], skipped
+    return [*measures, *_towers(), *_real(), *_asked(), *_proofs(), *_growth()], skipped
 
 
 def _artifact(folder: Path) -> Suite:
@@ -165,6 +165,24 @@ def _proofs() -> Suite:
         ("deepseek-v3", "DeepSeek-V3 on 2,048 H100", examples / large / "problem.yaml", Limit(cpu=180, memory=1e9)),
     ]
     return [Measure(f"proof-{name}", what, (source,), limit, proved, proof=True) for name, what, source, limit in files]
+
+
+def _asked() -> Suite:
+    """What takes many searches, in one process; the wall-clock time is that of its CPU."""
+    example = REPOSITORY / "examples" / "llama-3-70b-on-128-h100" / "problem.yaml"
+    commands = {"explain": ("--json",), "report": ("--output", "{folder}/page.html")}
+    limit = Limit(memory=1e9)
+    return [
+        Measure(
+            verb,
+            f"nest {verb} of Llama 3 70B on 128 H100",
+            (example,),
+            limit,
+            solved,
+            asks=(verb, "--jobs", "1", *rest),
+        )
+        for verb, rest in commands.items()
+    ]
 
 
 def _growth() -> Suite:

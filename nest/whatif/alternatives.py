@@ -8,10 +8,8 @@ from attrs.filters import exclude
 from nest.deployment import Deployment, deployment
 from nest.deployment.limits import degrees_of
 from nest.errors import InputError
-from nest.formulate.instance import build_instance
 from nest.formulate.planner_context import planner_context
 from nest.hooks.planning import Assessment, assessed
-from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, chunks_of
 from nest.plan.document import document
 from nest.report.plan_summary import figures
@@ -65,7 +63,7 @@ class Alternative:
         return {**asdict(self, recurse=False, filter=exclude("outcome")), **self.outcome.to_dict()}
 
 
-def questions(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Question, ...]:
+def questions(plan: PlanDocument, problem: Problem, solver: Solver) -> tuple[Question, ...]:
     """What can be asked of a plan's decisions, the most important first.
 
     A decision that stages take for themselves (ZeRO, recomputation, with `search.mixed` the degrees) is asked once for
@@ -74,13 +72,13 @@ def questions(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Qu
     Args:
         plan: feasible.
         problem: of the plan, self-contained.
-        known: offers strategies and schedules.
+        solver: will answer them.
 
     Raises:
         InputError: the problem cannot be used.
     """
-    whole = searched_problem(plan, problem)
-    instance, shape = build_instance(whole, known), deployment(plan)
+    whole, known = searched_problem(plan, problem), solver.plugins
+    instance, shape = solver.instance(whole), deployment(plan)
     offered = _offered(instance)
     result: list[Question] = []
     for name in decided(plan, known):
@@ -203,7 +201,7 @@ def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> O
 
     known = solver.plugins
     whole = searched_problem(plan, problem)
-    instance = build_instance(whole, known)
+    instance = solver.instance(whole)
     context = planner_context(whole, instance, known, search, seed=0, evaluations=1)
     proposal = known.planners()[name].plan(instance, context)
     seen = Assessment((), None) if proposal.solution is None else assessed(instance, proposal.solution)

@@ -104,7 +104,7 @@ class Questions:
         if "pools" in self.parts:
             asked["pools"] = [partial(worth, best, each) for each in pool_changes(problem)]
         if "alternatives" in self.parts and plan.batch_time is not None:
-            asked["alternatives"] = [partial(unrefuted, plan, each) for each in questions(plan, problem, known)]
+            asked["alternatives"] = [partial(unrefuted, plan, each) for each in questions(plan, problem, self._base)]
         if "flips" in self.parts:
             asked["flips"] = [partial(breakpoint_of, best, problem, each) for each in sweeps(best, problem, known)]
         return asked | self._of_a_report()

@@ -232,6 +232,14 @@ class Solver:
         self._starts.keep(plan)
         return plan
 
+    def instance(self, problem: Problem) -> Instance:
+        """The instance of a problem with all its candidates.
+
+        Raises:
+            InputError: as `build_instance`.
+        """
+        return self._instance(problem)
+
     def _instance(self, problem: Problem, among: frozenset[str] | None = None) -> Instance:
         """The instance of a problem; the latest are kept, as plans are priced on what is searched next.
 

@@ -55,7 +55,15 @@ def test_absent_data_is_skipped_with_a_line(tmp_path: Path) -> None:
     measures, skipped = suite(tmp_path)
     assert len(skipped) == 4
     assert all(str(tmp_path) in told for told in skipped)
-    assert {each.name.partition("-")[0] for each in measures} == {"joint", "scale", "proof", "growth", "towers"}
+    assert {each.name.partition("-")[0] for each in measures} == {
+        "joint",
+        "scale",
+        "growth",
+        "towers",
+        "explain",
+        "report",
+        "proof",
+    }
 
 
 def test_names_are_chosen_by_beginning_or_pattern() -> None:
@@ -109,6 +117,10 @@ def test_a_measure_and_a_series_are_carried_out(tmp_path: Path) -> None:
     proof = carried_out(Measure("p", "three layers", (small,), Limit(cpu=1e-3), proved, proof=True), tmp_path, 1, 60)
     assert proof.what.startswith("three layers: proved, ")
     assert [told.partition(" ")[0] for told in proof.failures] == ["CPU"]
+    page = ("report", "--without", "alternatives", "--without", "frontier", "--without", "sensitivity")
+    asked = Measure("page", "a page", (small,), Limit(), settled, asks=(*page, "--output", "{folder}/page.html"))
+    assert carried_out(asked, tmp_path, 1, 60).mark == "pass"
+    assert (tmp_path / "page.html").stat().st_size > 1000
     broken = carried_out(Measure("b", "b", (small,), Limit(memory=1.0), settled, whole=False), tmp_path, 1, 60)
     assert broken.mark == "FAIL"
     assert broken.process is None

@@ -18,7 +18,7 @@ KINDS = ("plain", pytest.param("mixed", marks=pytest.mark.slow), "chunked")
 
 
 def alternatives(plan: PlanDocument, problem: Problem, solver: Solver) -> list[Alternative]:
-    return [alternative(plan, each, solver) for each in questions(plan, problem, solver.plugins)]
+    return [alternative(plan, each, solver) for each in questions(plan, problem, solver)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,7 +46,7 @@ def test_no_plan_that_differs_is_better_than_the_alternative(kind: str) -> None:
 
 def test_every_decision_of_a_plan_is_asked_about() -> None:
     for plan, problem, solver in solved(range(5), "plain"):
-        asked = {each.decision for each in questions(plan, problem, solver.plugins)}
+        asked = {each.decision for each in questions(plan, problem, solver)}
         assert {"micro_batch", "pp", "replicas", "schedule", "rank_order", "zero", "recompute"} <= asked
 
 
