@@ -128,7 +128,7 @@ class Pricing:
         """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""
         key = block.ranks(axis), block.width
         if key not in self._shapes:
-            self._shapes[key] = tuple(dict.fromkeys(self.cluster.shape(group) for group in block.groups(axis)))
+            self._shapes[key] = self.cluster.shapes(numpy.array(block.groups(axis), dtype=numpy.int64))
         return self._shapes[key]
 
     @cached_property

@@ -167,6 +167,22 @@ class Cluster:
             groups, below = parents[starts], capacity
         return tuple(shape)
 
+    def shapes(self, sets: NDArray[numpy.int64]) -> tuple[tuple[int, ...], ...]:
+        """The shapes of several sets of as many devices, each once, in the order in which they are met.
+
+        Args:
+            sets: the devices of each in ascending order, none twice, shape `(sets, devices)`.
+        """
+        found = numpy.empty((len(sets), len(self.capacities)), dtype=numpy.int64)
+        below = 1
+        for index, capacity in enumerate(self.capacities):
+            # How many children of its group are met up to each device: where a group begins, one.
+            children: NDArray[numpy.int64] = _begins(sets // below).cumsum(axis=1)
+            first: NDArray[numpy.int64] = numpy.where(_begins(sets // capacity), children - 1, 0)
+            found[:, index] = (children - numpy.maximum.accumulate(first, axis=1)).max(axis=1)
+            below = capacity
+        return tuple(dict.fromkeys(tuple(shape) for shape in found.tolist()))
+
     def parts(self, width: int) -> tuple[int, ...]:
         """Devices per group of each level of which a block of `width` devices fills several: they say how it lies."""
         return tuple(capacity for capacity in self.capacities if capacity < width)
@@ -179,3 +195,10 @@ class Cluster:
 def _first_of_each(ascending: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
     """Which of the numbers, in ascending order, differ from the one before."""
     return numpy.append(True, ascending[1:] != ascending[:-1])
+
+
+def _begins(rows: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
+    """Which of the numbers in rows of ascending ones differ from the one before, the first of each row included."""
+    begins = numpy.ones(rows.shape, dtype=bool)
+    begins[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    return begins

@@ -1,5 +1,6 @@
 """Clusters: levels, shapes, admissible widths."""
 
+import numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,15 @@ def test_shape_bounds_the_members(fanouts: list[int], data: st.DataObject) -> No
         assert 1 <= entry <= fanout
         product *= entry
     assert product >= len(members)
+
+
+@given(FANOUTS, st.data())
+def test_the_shapes_of_several_sets_are_each_met_once(fanouts: list[int], data: st.DataObject) -> None:
+    machines = build(fanouts)
+    size = data.draw(st.integers(1, machines.size))
+    draw = st.sets(st.integers(0, machines.size - 1), min_size=size, max_size=size).map(sorted)
+    sets = data.draw(st.lists(draw, min_size=1, max_size=4))
+    assert machines.shapes(numpy.array(sets)) == tuple(dict.fromkeys(map(machines.shape, sets)))
 
 
 def test_admissible_widths() -> None:

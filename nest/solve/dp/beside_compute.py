@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Array, Candidate, ParameterGroup, Weights
+from nest.instance import Array, ParameterGroup, Weights
 from nest.solve.dp.first_bounds import ComputeBounds, compute_bounds
 from nest.solve.dp.zero import Shape, Sharding, sharding
 from nest.tolerances import SUM_ERROR
@@ -71,7 +71,8 @@ class FirstBounds(ComputeBounds):
 
     _beside: dict[Hashable, BesideCompute] = field(factory=dict)
     _groups: dict[int, tuple[_Group, ...]] = field(factory=dict)
-    _extra: dict[Hashable, tuple[float, float]] = field(factory=dict)
+    _extra: dict[Hashable, tuple[Array, Array, tuple[tuple[int, ...], ...]]] = field(factory=dict)
+    _known_sent: dict[Hashable, tuple[float, float, float]] = field(factory=dict)
     _slopes: dict[Hashable, float] = field(factory=dict)
 
     def of_configuration(self, configuration: Configuration) -> Array:
@@ -92,38 +93,57 @@ class FirstBounds(ComputeBounds):
 
     def beside(self, configuration: Configuration, choices: tuple[Choice, ...] | None = None) -> BesideCompute:
         """What plans of one candidate take beside compute; `choices`: of those of their stages, None: of all."""
-        candidate = self.instance.candidates[configuration.candidate]
-        stride = self._stride(configuration)
         among = configuration.choices if choices is None else choices
-        key = (configuration.candidate, stride, among, configuration.replicas, configuration.zero_degree)
+        key = (
+            configuration.candidate,
+            self._stride(configuration),
+            among,
+            configuration.replicas,
+            configuration.zero_degree,
+        )
         if key not in self._beside:
-            self._beside[key] = self._made(configuration, candidate, stride, among)
+            seconds, sync = self.beside_each(configuration, (among,))
+            self._beside[key] = BesideCompute(float(seconds[0]), float(sync[0]))
         return self._beside[key]
 
-    def _made(
-        self, configuration: Configuration, candidate: Candidate, stride: int, choices: tuple[Choice, ...]
-    ) -> BesideCompute:
-        """Of what hides under the compute of each stage, at least what all of it is longer than all compute shows."""
-        space = self.instance.space
-        extra, most = self._recomputed(configuration.candidate, candidate, choices)
-        once, often, update = self._sent(configuration, stride, sorted({each.zero for each in choices}))
+    def beside_each(self, configuration: Configuration, sets: tuple[tuple[Choice, ...], ...]) -> tuple[Array, Array]:
+        """As `beside`, with each of several sets of choices: seconds per micro-batch and per batch, shape `(sets,)`.
+
+        Of what hides under the compute of each stage, at least what all of it is longer than all compute shows.
+        """
+        space, stride = self.instance.space, self._stride(configuration)
+        extra, work, zeros = self._recomputed(configuration.candidate, sets)
+        once, often, update = numpy.array([self._sent(configuration, stride, each) for each in zeros]).T
         shown, often_shown = space.exposed * once, space.often_exposed * often
         if space.hiding:
-            work = float((candidate.forward + candidate.backward).sum()) + most
-            shown, often_shown = max(shown, once - work), max(often_shown, often - work)
-        return BesideCompute((extra + often_shown) * (1 - SUM_ERROR), (shown + update) * (1 - SUM_ERROR))
+            shown, often_shown = numpy.maximum(shown, once - work), numpy.maximum(often_shown, often - work)
+        return (extra + often_shown) * (1 - SUM_ERROR), (shown + update) * (1 - SUM_ERROR)
 
-    def _recomputed(self, index: int, candidate: Candidate, choices: tuple[Choice, ...]) -> tuple[float, float]:
-        """Seconds per micro-batch for which all layers are recomputed, at least and at most."""
-        modes = tuple(dict.fromkeys(each.recompute for each in choices))
-        key = (index, modes)
+    def _recomputed(
+        self, index: int, sets: tuple[tuple[Choice, ...], ...]
+    ) -> tuple[Array, Array, tuple[tuple[int, ...], ...]]:
+        """Of sets of choices what all layers recompute at least, compute in all at most, and the ZeRO stages.
+
+        The first two in seconds per micro-batch, shape `(sets,)`; the stages ascending.
+        """
+        key = (index, sets)
         if key not in self._extra:
-            rows = numpy.array([candidate.mode(name).extra for name in modes])
-            self._extra[key] = float(rows.min(axis=0).sum()), float(rows.max(axis=0).sum())
+            candidate = self.instance.candidates[index]
+            rows = [numpy.array([candidate.mode(each.recompute).extra for each in choices]) for choices in sets]
+            least = numpy.array([each.min(axis=0).sum() for each in rows])
+            most = numpy.array([each.max(axis=0).sum() for each in rows])
+            work = float((candidate.forward + candidate.backward).sum()) + most
+            self._extra[key] = least, work, tuple(tuple(sorted({each.zero for each in some})) for some in sets)
         return self._extra[key]
 
-    def _sent(self, configuration: Configuration, stride: int, zeros: list[int]) -> tuple[float, float, float]:
-        """Seconds of communication once per batch and per micro-batch, and of the optimizer step."""
+    def _sent(self, configuration: Configuration, stride: int, zeros: tuple[int, ...]) -> tuple[float, float, float]:
+        """Seconds of communication once per batch and per micro-batch, and of the optimizer step.
+
+        Choices that differ in recompute modes alone send alike.
+        """
+        key = (configuration.candidate, stride, configuration.replicas, configuration.zero_degree, *zeros)
+        if key in self._known_sent:
+            return self._known_sent[key]
         if configuration.candidate not in self._groups:
             state = self.instance.candidates[configuration.candidate].state
             self._groups[configuration.candidate] = tuple(map(_Group.of, state))
@@ -133,7 +153,8 @@ class FirstBounds(ComputeBounds):
             # Of layers whose ZeRO stage is open each number is that of the stage which makes it least.
             total += rows[0] if len(rows) == 1 else numpy.minimum.reduce(rows)
         once, often, update = total.tolist()
-        return once, often, update
+        self._known_sent[key] = once, often, update
+        return self._known_sent[key]
 
     def _of_group(self, group: _Group, configuration: Configuration, stride: int, zero: int, *, alone: bool) -> Array:
         """As `_sent`, of one group with one ZeRO stage (the table of PROBLEM.md section 4).

@@ -121,11 +121,11 @@ def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit:
         rows = stages.window(index, len(in_flight) - index - 1, time_limit)
         if len(rows):
             time, *added, sync = (values[rows.pairs] for values in stages.of(flying))
-            rest = before[:, stages.pairs.smaller[rows.pairs]]
-            rows.lower(after[0], numpy.maximum(time, rest[0]))
+            smaller = stages.pairs.smaller[rows.pairs]
+            rows.lower(after[0], numpy.maximum(time, before[0].take(smaller)))
             for term, values in enumerate(added, start=1):
-                rows.lower(after[term], values + rest[term])
-            rows.lower(after[-1], numpy.maximum(sync, rest[-1]))
+                rows.lower(after[term], values + before[term].take(smaller))
+            rows.lower(after[-1], numpy.maximum(sync, before[-1].take(smaller)))
             meter.count(len(rows))
         bounds[:, index] = after[:, -1]
         before = after

@@ -1,10 +1,10 @@
 """What a stage may choose, and what each choice costs every class of stages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Weights
@@ -320,6 +320,17 @@ class ChoiceTable:
         ports = None if self.ports is None else self.ports.at(index)
         parts = None if self.parts is None else self.parts.at(index)
         return ChoiceTable(self.time[index], self.sync[index], self.first[index], self.more[index], ports, parts)
+
+    def of_classes(self, places: NDArray[numpy.int64]) -> "ChoiceTable":
+        """The same of some of the classes."""
+
+        def of(some: Any, names: Iterable[str]) -> Any:
+            return some and evolve(some, **{name: getattr(some, name).take(places, axis=-1) for name in names})
+
+        parts = of(self.parts, ("forward", "inputs", "weights", "work"))
+        own = of(self, ("time", "sync", "first", "more"))
+        table: ChoiceTable = evolve(own, ports=of(self.ports, Ports.names()), parts=parts)
+        return table
 
 
 def ahead(figures: Array, others: Array) -> NDArray[numpy.bool_]:

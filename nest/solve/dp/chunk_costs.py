@@ -187,7 +187,7 @@ class ChunkCosts(ChunkBounds):
             sum(head[own + more] for head, own, more in zip(heads, fixed, counts, strict=True)) for counts in further
         )
         columns = numpy.array([contents.places[mask] for mask in masks])
-        table = self._stage_tables(configuration, contents)[1].at((slice(None), columns))
+        table = self._stage_tables(configuration, contents)[1].of_classes(columns)
         links = tuple(self.instance.cluster.levels[level] for level in slots.levels)
         return StagePrices(further, columns, table, received, links, slots.levels, self.apart(configuration, count))
 

@@ -231,12 +231,12 @@ class Recurrence:
             position = positions[0]
             levels_in = sorted({level for each in positions for level in self._levels_in_front(each, stage)})
             for level_out, after in enumerate(future[position]):
-                rest = after[smaller]
+                rest = after.take(smaller)
                 if not numpy.isfinite(rest).any():
                     continue
-                part = stage_cost + behind[level_out][smaller]
+                part = stage_cost + behind[level_out].take(smaller)
                 for level_in in levels_in:
-                    cost = part + front[level_in][larger]
+                    cost = part + front[level_in].take(larger)
                     # The cheapest choice does: what a stage chooses changes nothing for the others.
                     best.settle(cost, rows.pairs, level_out, level_in, time_limit)
                     rows.lower(entries[position, level_in], cost + rest)

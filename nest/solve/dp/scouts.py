@@ -14,10 +14,10 @@ which share of all, and how many at most."""
 def scouts(instance: Instance) -> list[int]:
     """A few of the candidates, ascending: the less their devices work on a sample, the more of them."""
     count = len(instance.candidates)
-    return least_first(_work(instance), min(max(count // SCOUT_SHARE, SCOUTS), MOST_SCOUTS))
+    return least_first(work(instance), min(max(count // SCOUT_SHARE, SCOUTS), MOST_SCOUTS))
 
 
-def _work(instance: Instance) -> Array:
+def work(instance: Instance) -> Array:
     """Device seconds that the layers of each candidate compute for a sample, shape `(candidates,)`."""
     work = [each.width / each.samples * float((each.forward + each.backward).sum()) for each in instance.candidates]
     return numpy.array(work)

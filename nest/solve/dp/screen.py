@@ -44,19 +44,6 @@ class _Options:
         return _Options(self.schedule[chosen], self.count[chosen], self.rows[chosen], self.copies[chosen])
 
 
-@frozen(eq=False)
-class _Bytes:
-    """Bytes of all layers of a candidate.
-
-    Attributes:
-        state: its parameter groups, each with its weights, gradients and optimizer.
-        first: of one micro-batch in flight, by sets of recompute modes, each layer in its leanest.
-    """
-
-    state: Sequence[tuple[ParameterGroup, Array, Array, Array]]
-    first: dict[tuple[str, ...], float] = field(factory=dict)
-
-
 NOTHING = (0.0, 0.0)
 """Seconds beside compute that are known before stages choose."""
 
@@ -100,7 +87,8 @@ class ScreenTables:
     bounds: FirstBounds
     _options: dict[tuple[int, int], _Options] = field(factory=dict, init=False)
     _parts: dict[Hashable, _Options] = field(factory=dict, init=False)
-    _bytes: dict[int, _Bytes] = field(factory=dict, init=False)
+    _held: dict[Hashable, list[tuple[int, float]]] = field(factory=dict, init=False)
+    _sums: dict[int, list[tuple[ParameterGroup, Array, Array, Array]]] = field(factory=dict, init=False)
     _state: dict[Hashable, float] = field(factory=dict, init=False)
     _needed: dict[Hashable, Array] = field(factory=dict, init=False)
     _alone: dict[Hashable, Array] = field(factory=dict, init=False)
@@ -110,23 +98,37 @@ class ScreenTables:
         """Bytes of one copy of the state, and of one micro-batch, of all layers at least. Shape `(sets, 2)`."""
         key = (plans.candidate, plans.replicas, plans.zero_degree, *sets)
         if key not in self._needed:
-            self._needed[key] = numpy.array([self._needed_with(plans, each) for each in sets])
+            first = self._first(plans.candidate, tuple(sets))
+            self._needed[key] = numpy.array([(self._state_with(plans, zero), held) for zero, held in first])
         return self._needed[key]
 
-    def _needed_with(self, plans: Configuration, choices: tuple[Choice, ...]) -> tuple[float, float]:
-        index, candidate = plans.candidate, self.instance.candidates[plans.candidate]
-        modes, zero = tuple(dict.fromkeys(each.recompute for each in choices)), max(each.zero for each in choices)
-        if index not in self._bytes:
-            sums = [(each, each.weights.sum(), each.gradients.sum(), each.optimizer.sum()) for each in candidate.state]
-            self._bytes[index] = _Bytes(sums)
-        known = self._bytes[index]
-        if modes not in known.first:
-            known.first[modes] = float(numpy.min([candidate.mode(name).first for name in modes], axis=0).sum())
+    def _first(self, index: int, sets: tuple[tuple[Choice, ...], ...]) -> list[tuple[int, float]]:
+        """Of each set the highest ZeRO stage, and the bytes of one micro-batch of all layers at least."""
+        key = (index, sets)
+        if key not in self._held:
+            candidate = self.instance.candidates[index]
+            self._held[key] = [
+                (
+                    max(each.zero for each in choices),
+                    float(numpy.min([candidate.mode(each.recompute).first for each in choices], axis=0).sum()),
+                )
+                for choices in sets
+            ]
+        return self._held[key]
+
+    def _state_with(self, plans: Configuration, zero: int) -> float:
+        """Bytes of one copy of the state of all layers, with a ZeRO stage."""
+        index = plans.candidate
+        if index not in self._sums:
+            state = self.instance.candidates[index].state
+            self._sums[index] = [
+                (each, each.weights.sum(), each.gradients.sum(), each.optimizer.sum()) for each in state
+            ]
         key = (index, plans.replicas, zero, plans.zero_degree)
         if key not in self._state:
-            state = sharded(known.state, 1, replicas=plans.replicas, zero=zero, zero_degree=plans.zero_degree)
-            self._state[key] = float(state[0])
-        return self._state[key], known.first[modes]
+            one = sharded(self._sums[index], 1, replicas=plans.replicas, zero=zero, zero_degree=plans.zero_degree)
+            self._state[key] = float(one[0])
+        return self._state[key]
 
     def alone(self, plans: Configuration, slots: int, options: _Options) -> Array:
         """Seconds that no plan beats, from compute alone, by schedule and number of stages. Shape `(options,)`."""
@@ -213,7 +215,7 @@ class Screen:
         some = numpy.flatnonzero(held.any(axis=1)).tolist()
         if not some:
             return []
-        bound = self._bound(plans, options, [sets[place] for place in some])
+        bound = self._bound(plans, options, sets, some)
         left = held[some] & (bound <= self.limit)
         self.slow += int(held.sum()) - int(left.sum())
         by_schedule: dict[int, list[Bounds]] = {}
@@ -230,13 +232,14 @@ class Screen:
         held = self._holding(plans, options, sets)
         if not held.any():
             return numpy.inf
-        return float(self._bound(plans, options, sets).min(where=held, initial=numpy.inf))
+        return float(self._bound(plans, options, sets, range(len(sets))).min(where=held, initial=numpy.inf))
 
-    def _bound(self, plans: Configuration, options: _Options, sets: Sequence[tuple[Choice, ...]]) -> Array:
-        """Seconds that no plan beats, by what its stages may choose from. Shape `(sets, options)`."""
+    def _bound(
+        self, plans: Configuration, options: _Options, sets: Sequence[tuple[Choice, ...]], some: Sequence[int]
+    ) -> Array:
+        """Seconds that no plan beats, by what its stages may choose from: some of the sets. Shape `(some, options)`."""
         # What stages choose decides no more of the bound than what they take beside compute.
-        beside = [self.tables.bounds.beside(plans, each) for each in sets]
-        more, sync = (numpy.array([getattr(each, name) for each in beside])[:, None] for name in ("seconds", "sync"))
+        more, sync = (each[some, None] for each in self.tables.bounds.beside_each(plans, tuple(sets)))
         return self.tables.bounds.least(plans.candidate, options.rows, options.count, (more, sync))
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:

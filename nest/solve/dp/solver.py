@@ -7,11 +7,14 @@ from nest.instance import Instance, Result, Solution
 from nest.solve.dp.attempt import Attempt
 from nest.solve.dp.cache import SearchCache, SharedTables
 from nest.solve.dp.downsets import TooManyCuts
-from nest.solve.dp.scouts import SCOUTED, scouts
+from nest.solve.dp.scouts import SCOUTED, scouts, work
 from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.ties import simplest
-from nest.solve.effort import Deadline, attempts
+from nest.solve.effort import Deadline, attempts, least_first
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
+
+BEGUN_WITH = 4
+"""Candidates among which the first of all plans is looked for, so that others need not be listed whole."""
 
 SCOUT_TIME = 0.2
 """Share of the time that looking for a first plan among few of the candidates may take."""
@@ -130,11 +133,16 @@ def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float]
         InputError: a constraint cannot be computed.
     """
     shared = (instance, deadline, None, (), SharedTables(instance), None)
-    try:
-        result = Attempt(*shared, None, SCOUT_TIME, None, False, {}, scouts=True).solve()
-    except (OutOfTime, TooManyCuts):
-        return None
-    return None if result.solution is None or result.batch_time is None else (result.solution, result.batch_time)
+    known: Incumbent | None = None
+    # What cannot be as fast as a plan of the first few need not be listed of the others.
+    for among in (least_first(work(instance), BEGUN_WITH), None):
+        try:
+            result = Attempt(*shared, among, SCOUT_TIME, known, False, {}, scouts=True).solve()
+        except (OutOfTime, TooManyCuts):
+            return None
+        if result.solution is not None and result.batch_time is not None:
+            known = Incumbent(result.batch_time, LAST, result.solution)
+    return None if known is None else (known.solution, known.value)
 
 
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:

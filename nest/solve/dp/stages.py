@@ -28,6 +28,10 @@ time (Llama 3.1 405B on 1,024 H100 takes 1.1 times as long with one at a time; 2
 time spares memory."""
 
 
+SMALL_COUNTS = 2**16
+"""Micro-batches in flight from which on numbers are told apart by sorting them."""
+
+
 @frozen(eq=False)
 class StageTables:
     """Every choice of every class of stages, for one candidate, number of replicas and rank order.
@@ -87,8 +91,7 @@ class StageTables:
         if in_flight != int(in_flight):
             return -in_flight
         if not self._most_in_flight:
-            most = [numpy.unique(part.most_in_flight(self.capacity)) for part in self.parts]
-            self._most_in_flight.append(most[0] if len(most) == 1 else numpy.unique(numpy.concatenate(most)))
+            self._most_in_flight.append(_distinct([part.most_in_flight(self.capacity) for part in self.parts]))
         return int(numpy.searchsorted(self._most_in_flight[0], in_flight))
 
     def best(self, in_flight: float, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
@@ -155,9 +158,21 @@ class StageTables:
         """The stages of the classes for which `mask` is true."""
         if mask.all():
             return self
-        left = [part.at((slice(None), mask)) for part in self.parts]
+        places = numpy.flatnonzero(mask)
+        left = [part.of_classes(places) for part in self.parts]
         tables = tuple(part.at(choice) for part in left for choice in range(len(part.time)))
         return StageTables(self.choices, tables, self.pairs.only_classes(mask), self.capacity, self.compute)
+
+
+def _distinct(counts: Sequence[NDArray[numpy.int64]]) -> NDArray[numpy.int64]:
+    """The distinct numbers among counts of 0 or more, ascending: most are small, so that none need be sorted."""
+    met = numpy.zeros(SMALL_COUNTS, dtype=bool)
+    large = []
+    for each in counts:
+        small = each < SMALL_COUNTS
+        met[each[small]] = True
+        large.append(each[~small])
+    return numpy.concatenate([numpy.flatnonzero(met), numpy.unique(numpy.concatenate(large))])
 
 
 def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: float) -> Rows:
