@@ -162,7 +162,7 @@ def _proofs() -> Suite:
             partial(problems.real, "llama-3.1-405b", "dgx-h100-superpod-16384", 8192),
             Limit(cpu=180, memory=5e8),
         ),
-        ("deepseek-v3", "DeepSeek-V3 on 2,048 H100", examples / large / "problem.yaml", Limit(cpu=180, memory=1e9)),
+        ("deepseek-v3", "DeepSeek-V3 on 2,048 H100", examples / large / "problem.yaml", Limit(cpu=180)),
     ]
     return [Measure(f"proof-{name}", what, (source,), limit, proved, proof=True) for name, what, source, limit in files]
 

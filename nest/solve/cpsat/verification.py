@@ -38,7 +38,8 @@ class Verification:
         settled: whether no plan is better than the best known by more than the tolerance: every case is settled.
         models: how often CP-SAT was asked.
         pruned: how many cases cheap bounds settled.
-        cases: how many there were.
+        cases: how many there were; a number of replicas and stages that a bound settles at once, whatever the modes,
+            counts as one for each schedule and order of ranks.
         error: the largest error of the integers, as a share of the step time.
         seconds: spent.
         seed: of CP-SAT.

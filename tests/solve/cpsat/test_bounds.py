@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve
 
 from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
@@ -34,7 +34,6 @@ from tests.oracle.document import document_of
 from tests.oracle.price import violations
 from tests.seeds import seeds
 from tests.small_instances import candidate, chain, cluster, instance
-from tests.solve.every_plan import Odd
 
 ROUNDED = 1 + 1e-9
 """A bound may exceed the step time of a plan by rounding."""
@@ -173,19 +172,24 @@ def test_stages_that_have_not_time_for_all_layers_are_seen(slowest: float, exclu
     assert RoomBound(problem).excludes(case, slowest) is excluded
 
 
-@frozen
-class Filling(Odd):
+class Filling:
     """Gradients of weights fill what others leave, as far as they may."""
 
-    def weights(self, micro_batches: int, stages: int) -> tuple[float, ...]:
+    name = "filling"
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float, float, float]:
         """All stages wait for passes forward and for gradients of inputs alone."""
         return micro_batches - 1.0, 1.0, 1.0, -1.0
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> float:
+        """One."""
+        return 1.0
 
 
 def test_a_row_weighs_compute_as_its_cheapest_part() -> None:
     """Gradients of weights are taken off the step of 12 s a micro-batch, and rows do not tell what is spent on them."""
     problem = alike(4, constraints=["pp == 1"])
-    space = evolve(problem.space, schedules=(Filling((), (1.0,)),))
+    space = evolve(problem.space, schedules=(Filling(),))
     problem = evolve(problem, space=space)
     compute = ComputeBound(problem)
     (case,) = (each for each in cases(problem, 1) if each.replicas == 1)

@@ -1,0 +1,45 @@
+"""What is kept from one case to the next: no more than there is room for, and nothing that an answer needs."""
+
+from random import Random
+
+import numpy
+import pytest
+
+import nest
+from nest.solve.cpsat import kept, search
+from nest.solve.cpsat.kept import Kept
+from tests.agreement.problems import random_problem
+
+
+def test_the_oldest_go_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_KEPT", 200)
+    made: list[int] = []
+    values: Kept[tuple[numpy.ndarray, ...]] = Kept()
+
+    def value(number: int) -> tuple[numpy.ndarray, ...]:
+        def make() -> tuple[numpy.ndarray, ...]:
+            made.append(number)
+            return numpy.zeros(10), numpy.zeros(number)
+
+        return values.of(number, make)
+
+    for number in (1, 2, 0, 1):
+        value(number)
+    # 88, 96 and 80 bytes: nothing goes before it is trimmed, and then the first.
+    assert made == [1, 2, 0]
+    values.trim()
+    for number in (2, 0, 1):
+        value(number)
+    assert made == [1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+def test_a_proof_that_keeps_nothing_is_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FEW_CASES", 0)
+    problem = random_problem(Random(3), kind)
+    asked = [nest.solve(problem, verify=True).verification or {}]
+    monkeypatch.setattr(kept, "MOST_KEPT", 0)
+    asked.append(nest.solve(problem, verify=True).verification or {})
+    assert asked[0]["status"] == "proved"
+    one, other = ({name: value for name, value in each.items() if name != "seconds"} for each in asked)
+    assert one == other
