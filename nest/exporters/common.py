@@ -298,13 +298,19 @@ def fanouts(problem: Problem) -> tuple[int, ...]:
     return tuple(level.fanout for level in (network if isinstance(network, tuple) else network.levels))
 
 
-def even_launch(problem: Problem, framework: str) -> dict[str, str]:
-    """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
+def devices_per_machine(problem: Problem) -> int | None:
+    """Devices of a machine of the problem's cluster; None: it has no levels."""
     sizes, cluster = fanouts(problem), problem.cluster
     if not sizes:
+        return None
+    return cluster.devices_per_host or (prod(sizes) // len(cluster.hosts) if cluster.hosts else sizes[0])
+
+
+def even_launch(problem: Problem, framework: str) -> dict[str, str]:
+    """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
+    devices, each = prod(fanouts(problem)), devices_per_machine(problem)
+    if each is None:
         return {}
-    devices = prod(sizes)
-    each = cluster.devices_per_host or (devices // len(cluster.hosts) if cluster.hosts else sizes[0])
     return {
         f"devices <= {each} or devices % {each} == 0": f"{framework} starts as many processes on every machine",
         # Replicas lie side by side if each has as many blocks as there is room for (PROBLEM.md section 3).

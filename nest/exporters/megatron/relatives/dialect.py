@@ -8,6 +8,7 @@ from attrs import evolve, field, frozen
 
 from nest.deployment import LaunchOptions, Limits, Reading, violations
 from nest.errors import InputError, InputErrors
+from nest.exporters.common import devices_per_machine
 from nest.exporters.keys import Keys, launched
 from nest.exporters.megatron import flags as megatron
 from nest.exporters.megatron.flags import flag_groups, transformer_of
@@ -223,15 +224,18 @@ def in_order(name: str) -> dict[str, str]:
 def in_device_order(name: str, problem: Problem) -> dict[str, str]:
     """The constraint of frameworks that count ranks either way, and start them machine by machine.
 
-    With the pipeline inside data parallelism ranks lie in the order of devices where `order_of` says so.
+    With the pipeline inside data parallelism ranks lie in the order of devices where `order_of` says so. Else machines
+    have ranks in a row where there is one machine, or a stage fills some.
 
     Raises:
         InputError: nothing is known of the model.
     """
     sparse = bool(feed_forwards(transformer_of(problem))[1])
     alike = "ep * etp == tp * cp" if sparse else "cp == 1"
+    each = devices_per_machine(problem)
+    whole = "" if each is None else f" or devices <= {each} or width % {each} == 0"
     return {
-        f"rank_order == 'dp-inner' or pp == 1 or replicas == 1 or (width == tp * cp and {alike})": (
+        f"rank_order == 'dp-inner' or pp == 1 or replicas == 1{whole} or (width == tp * cp and {alike})": (
             f"{name} counts ranks with the pipeline inside data parallelism only where experts, which it counts of "
             "dense models too, lie over the ranks of all else"
         )
