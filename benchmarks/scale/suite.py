@@ -169,7 +169,7 @@ def _proofs() -> Suite:
 
 def _asked() -> Suite:
     """What takes many searches, in one process; the wall-clock time is that of its CPU."""
-    example = REPOSITORY / "examples" / "llama-3-70b-on-128-h100" / "problem.yaml"
+    example = REPOSITORY / "examples" / README / "problem.yaml"
     commands = {"explain": ("--json",), "report": ("--output", "{folder}/page.html")}
     limit = Limit(memory=1e9)
     return [

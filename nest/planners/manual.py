@@ -32,6 +32,7 @@ from nest.planners.shapes import (
     requested_counts,
     units,
 )
+from nest.planners.tables import sharded_state
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 FAVOURED = ("tp", "sp", "ep")
@@ -145,7 +146,7 @@ class _Climbed:
         least = inf
         for replicas in replica_counts(instance, candidate, stages):
             batches = instance.micro_batches(candidate, replicas) or 0
-            state = _state(candidate, replicas, step.zero, instance.space.zero_degrees[0])
+            state = float(sharded_state(candidate, replicas, step.zero, instance.space.zero_degrees[0]).sum())
             for schedule, weights in zip(instance.space.schedules, self._weights(batches, stages), strict=True):
                 # A stage of one chunk has a micro-batch or more in flight.
                 needed = state * copies_of(schedule) + (bound.first if chunks_of(schedule) == 1 else 0.0)
@@ -197,17 +198,6 @@ class _Bound:
         """Step time, seconds, that no plan of so many stages beats (PROBLEM.md section 4): equal ones, or one layer."""
         together = weights.forward * self.total if weights.uniform else weights.of_parts(*self.parts)
         return (weights.slowest * max(self.total / stages, self.longest) + float(together)) * (1 - SUM_ERROR)
-
-
-def _state(candidate: Candidate, replicas: int, zero: int, zero_degree: int | None) -> float:
-    """Bytes of the state of all layers on a device, sharded by a ZeRO stage (PROBLEM.md section 4, Memory)."""
-    total = 0.0
-    for group in candidate.state:
-        sharing = replicas * len(group.ranks)
-        sharing = min(sharing, zero_degree or sharing)
-        rows = (group.weights, 3), (group.gradients, 2), (group.optimizer, 1)
-        total += sum(float(row.sum()) / (sharing if zero >= stage else 1) for row, stage in rows)
-    return total
 
 
 @frozen

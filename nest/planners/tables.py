@@ -54,12 +54,7 @@ def stage_table(
     `beside` is what a planner adds to the time of each layer, seconds per micro-batch, shape `(layers,)`.
     """
     stage = instance.space.effective_zero(zero)
-    state = numpy.zeros(len(instance.graph.layers))
-    for group in candidate.state:
-        shards = replicas * len(group.ranks)
-        state += group.weights / (shards if stage >= 3 else 1)
-        state += group.gradients / (shards if stage >= 2 else 1)
-        state += group.optimizer / (shards if stage >= 1 else 1)
+    state = sharded_state(candidate, replicas, stage)
     time = _sums(pieces, candidate.forward + candidate.backward + mode.extra + beside)
     empty = numpy.tri(len(pieces) + 1, dtype=bool)
     gathered = candidate.gathered if stage >= 3 else 0.0
@@ -68,6 +63,18 @@ def stage_table(
     if mode.stash_inputs:
         further = further + cut_bytes(instance, pieces, candidate)[:, None]
     return StageTable(numpy.where(empty, numpy.inf, time), fixed, further, instance.cluster.memory)
+
+
+def sharded_state(candidate: Candidate, replicas: int, zero: int, zero_degree: int | None = None) -> Array:
+    """Bytes of each layer's state on a device, sharded by a ZeRO stage (PROBLEM.md section 4). Shape `(layers,)`."""
+    state = numpy.zeros(len(candidate.forward))
+    for group in candidate.state:
+        ranks = replicas * len(group.ranks)
+        shards = min(ranks, zero_degree or ranks)
+        state += group.weights / (shards if zero >= 3 else 1)
+        state += group.gradients / (shards if zero >= 2 else 1)
+        state += group.optimizer / (shards if zero >= 1 else 1)
+    return state
 
 
 def _sums(pieces: Units, values: Array) -> Array:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import pickle
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from json import dumps
 from pathlib import Path
@@ -72,8 +72,8 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _files() -> Iterator[Path]:
+def _files() -> list[Path]:
     """The files of the package, but for what Python compiles of them, in an order that is always the same."""
     root = Path(__file__).resolve().parents[1]
     every = (Path(folder) / name for folder, _, names in os.walk(root) for name in names)
-    return iter(sorted(path for path in every if path.suffix != ".pyc"))
+    return sorted(path for path in every if path.suffix != ".pyc")
