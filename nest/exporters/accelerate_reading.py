@@ -88,7 +88,7 @@ def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | 
     fixed: dict[str, Any] = {"tp": tp, "sp": False, "cp": cp, "pp": 1}
     training: dict[str, Any] = {
         "precision": keys.choice("mixed_precision", PRECISIONS, None),
-        "stack": "deepspeed" if kind == DEEPSPEED else "fsdp",
+        "stack": "deepspeed" if kind == DEEPSPEED else "transformers",
     }
     training |= _exchange(keys, cp)
     replicas, shards = _groups(keys, devices, tp * cp, machines, kind)

@@ -61,7 +61,10 @@ def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, bas
 
 
 def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Implied | None:
-    """The stack of `search.target`, else of the training precision, else the device's usual; None: no one's."""
+    """The stack of `search.target`, else of the training precision, else the device's usual; None: no one's.
+
+    Where the problem fixes ZeRO 3 and the framework of the usual stack does not run it, the one that stack names.
+    """
     target = problem.search.framework
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
@@ -71,6 +74,10 @@ def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Imp
     for name, stack in known.stacks().items():
         if problem.training.precision in getattr(stack, "precisions", ()):
             return Implied(name, "training.precision", f"the usual one of {problem.training.precision}")
+    usual = known.stacks().get(device.stack)
+    instead = getattr(usual, "fully_sharded", "")
+    if instead in known.stacks() and problem.fixed is not None and problem.fixed.values.get("zero") == 3:
+        return Implied(instead, "fixed.zero", f"that of ZeRO 3 on {device.name}")
     return Implied(device.stack, "cluster.device.stack", f"the usual one of {device.name}")
 
 

@@ -16,7 +16,8 @@ REACHES = ("domain", "network")
 DISPATCHES = ("all-to-all", "per-node")
 ACCUMULATIONS = ("sharded", "whole")
 GRADIENTS = ("fp32", "bf16", "fp16")
-LOSSES = ("unfused", "fused")
+LOSSES = ("unfused", "fused", "eager")
+KERNELS = ("fused", "eager")
 SAVED = ("wide", "narrow")
 
 
@@ -51,7 +52,8 @@ class StackDefaults:
         attention: whether it is fused.
         context_exchange: how context parallelism passes keys and values on.
         gradients: number format gradients are accumulated and reduced in.
-        loss: whether the cross-entropy reads the logits as they are.
+        loss: how the cross-entropy reads the logits.
+        kernels: whether what lies between products is fused.
         saved_inputs: what products in narrow formats keep of their inputs.
         weights_once: whether weights are kept in single precision alone.
         fragmentation: share of the memory held for further micro-batches in flight that the allocator cannot use.
@@ -70,6 +72,7 @@ class StackDefaults:
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
+    kernels: str | None = field(default=None, validator=one_of(KERNELS))
     saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
@@ -96,6 +99,8 @@ class StackSpec:
         description: one line.
         targets: exporters whose files it runs: their names as `search.target` imply it.
         precisions: training precisions that imply it, in place of a device's usual stack.
+        fully_sharded: the stack implied in its place where a problem fixes ZeRO 3, which its framework does not run;
+            empty: it runs it.
         training: what it fills in.
         pipeline_overlap: schedules with which it hides communication between stages; they fill in `overlap.pipeline`.
         notes: what else it does, which no key of a problem expresses, by subject.
@@ -107,6 +112,7 @@ class StackSpec:
     description: str = ""
     targets: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
+    fully_sharded: str = ""
     training: StackDefaults = StackDefaults()
     pipeline_overlap: tuple[str, ...] = ()
     notes: dict[str, str] = field(factory=dict)
@@ -221,8 +227,11 @@ class Training:
             says, else 1.
         accumulation: what ZeRO 2 does with the gradients of several micro-batches: `sharded`, reduce each of them, or
             `whole`, add them up and reduce once per batch, as ZeRO 1 does; None: as the stack says, else `sharded`.
-        loss: how the cross-entropy reads the logits: `unfused`, from a copy of them in single precision, or `fused`, as
-            they are; None: as the stack says, else `unfused`.
+        loss: how the cross-entropy reads the logits: `unfused`, from a copy of them in single precision, whose place
+            its softmax takes; `fused`, as they are; or `eager`, from such a copy, in operators of which each has a
+            result of its own, as PyTorch runs it uncompiled; None: as the stack says, else `unfused`.
+        kernels: whether the operators between products are `fused`, as by a compiler, or `eager`: run one by one, so
+            that more is saved for the backward pass; None: as the stack says, else `fused`.
         saved_inputs: what products in narrow formats keep of their inputs for the backward pass: `wide`, the inputs, or
             `narrow`, the copies they were converted to; None: as the stack says, else `wide`.
         weights_once: whether weights are kept in single precision alone, and what products read is made of them when
@@ -261,6 +270,7 @@ class Training:
     expert_imbalance: float | None = field(default=None, validator=at_least(1))
     accumulation: str | None = field(default=None, validator=one_of(ACCUMULATIONS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
+    kernels: str | None = field(default=None, validator=one_of(KERNELS))
     saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))

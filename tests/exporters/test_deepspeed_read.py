@@ -21,7 +21,7 @@ from tests.exporters.plans import DENSE, SPARSE, assert_same_run, on_stack, plan
 from tests.exporters.random_plans import plans
 
 FILES = {"deepspeed": (deepspeed, deepspeed.JSON_FILE), "accelerate": (accelerate, accelerate.YAML_FILE)}
-STACKS = {"deepspeed": "deepspeed", "accelerate": "fsdp"}
+STACKS = {"deepspeed": "deepspeed", "accelerate": "transformers"}
 
 
 def same(document: PlanDocument, name: str, folder: Path) -> bool:
@@ -209,7 +209,7 @@ use_cpu: false
 def test_fsdp_as_people_write_it(config: str, fixed: dict[str, Any]) -> None:
     found = read_accelerate(LAUNCH.format(kind="FSDP") + f"fsdp_config: {{{config}}}\n")
     assert found.devices == 16
-    assert found.settings["training"] == {"precision": "bf16", "stack": "fsdp"}
+    assert found.settings["training"] == {"precision": "bf16", "stack": "transformers"}
     assert found.settings["fixed"] == {"tp": 1, "sp": False, "cp": 1, "pp": 1, "dp": 16, **fixed}
     assert len(found.notes) == 1
 

@@ -21,8 +21,8 @@ from tests.exporters.random_plans import plans
 
 EXPORTS = {
     "llama-factory": (writing.export_llama_factory, "deepspeed"),
-    "axolotl": (writing.export_axolotl, "fsdp"),
-    "transformers": (writing.export_transformers, "fsdp"),
+    "axolotl": (writing.export_axolotl, "transformers"),
+    "transformers": (writing.export_transformers, "transformers"),
 }
 
 
@@ -368,7 +368,7 @@ def test_the_trainers_arguments_as_people_write_them() -> None:
         "global_batch": 64,
         "precision": "bf16",
         "optimizer": "adamw",
-        "stack": "fsdp",
+        "stack": "transformers",
     }
     assert {"recompute": "full", "zero": 3, "dp": 8, "micro_batch": 4}.items() <= found.settings["fixed"].items()
     assert any("fsdp_offload_params is not priced" in note for note in found.notes)

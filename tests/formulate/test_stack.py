@@ -172,6 +172,15 @@ def test_nothing_else_implied_the_device_does() -> None:
     assert filled(problem(cluster=cluster, search={"target": "galvatron"})).stack == "nanotron"
 
 
+def test_zero_3_is_not_what_the_usual_stack_runs() -> None:
+    cluster = {"device": "h100-sxm", "levels": [{"fanout": 8, "link": "nvlink4"}]}
+    assert filled(problem(cluster=cluster, fixed={"zero": 3})).stack == "fsdp"
+    assert filled(problem(cluster=cluster, fixed={"zero": 1})).stack == "megatron-core"
+    assert filled(problem(cluster=cluster, fixed={"zero": 3}, search={"target": "megatron"})).stack == "megatron-core"
+    described = {**WRITTEN["cluster"]["device"], "stack": "maxtext"}
+    assert filled(problem(cluster={**WRITTEN["cluster"], "device": described}, fixed={"zero": 3})).stack == "maxtext"
+
+
 def test_a_device_in_place_implies_none_which_leaves_all_as_it_was() -> None:
     asked = problem()
     assert filled(asked) == evolve(asked.training, stack=NO_STACK)

@@ -39,6 +39,28 @@ def test_gated_blocks_keep_both_branches(llama, load):
     assert kept == 2 * s * (streams + normed + rotated + context + branches + activated) + 4 * a * s
 
 
+def test_eager_kernels_keep_wide_norms_and_what_the_gate_gives(llama, gpt2, load):
+    """Of a norm its input in single precision and the quotient in place of the input; of a gated network a branch more.
+
+    With `f = 4 h` that is `16 h` bytes a token, what PyTorch 2.11 saved more of an uncompiled Llama than of a compiled
+    one (benchmarks/results/2026-11-27/one_device). LayerNorm and a plain activation are one kernel each.
+    """
+    s, h, f = 32, 24, 40
+    fused, eager = (saved_bytes(load(llama, s, kernels=kernels).by_layer[1]) for kernels in ("fused", "eager"))
+    assert eager - fused == s * (2 * (4 + 2 - 2) * h + 2 * f)
+    assert saved_bytes(load(gpt2, s, kernels="eager").by_layer[1]) == saved_bytes(load(gpt2, s).by_layer[1])
+
+
+def test_an_eager_loss_keeps_logits_beside_their_logarithmic_softmax(gpt2, load):
+    """2 + 4 bytes a logit are kept, and the gradients of both take 4 each: 14, where PyTorch needed 13.7."""
+    s, h, v = 32, 24, 96
+    head = load(gpt2, s, loss="eager").by_layer[-1]
+    assert saved_bytes(head) == 4 * s * h + 6 * s * v + 8 * s
+    loss = next(operator for operator in head if operator.kind == "loss")
+    alive = [each for each in (*loss.inputs, *loss.outputs) if each.differentiable]
+    assert sum(each.bytes for each in alive) == 8 * s * v + 4 * s
+
+
 def test_experts_keep_every_visit(deepseek, load):
     s, h, k, e, w, shared = 32, 24, 3, 8, 7, 14
     graph = load(deepseek, s)

@@ -341,7 +341,7 @@ def _sizes(keys: Keys, ranks: int | None) -> tuple[dict[str, Any], int | None]:
 def _accumulated(keys: Keys, training: dict[str, Any], fixed: Mapping[str, Any], steps: int) -> None:
     """Tell what FSDP does with gradients between micro-batches (`Accelerator.no_sync`, accelerator.py)."""
     path = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
-    if training.get("stack") != "fsdp" or not fixed.get("zero") or keys.truth(path) or steps == 1:
+    if training.get("stack") != "transformers" or not fixed.get("zero") or keys.truth(path) or steps == 1:
         return
     if fixed["zero"] == 2:
         training["accumulation"] = "whole"

@@ -54,13 +54,15 @@ def _add_learned_rows(layer: LayerBuilder, architecture: Architecture, embedded:
     return total
 
 
-def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, fused: bool = False) -> None:
+def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, loss: str = "unfused") -> None:
     """Final norm (or the head of a masked language model), vocabulary projection and cross-entropy.
 
     The loss is computed from fp32 logits, whose place its softmax takes for the backward pass: with the
     inputs of norm and projection, `4*s*b*h*(1 + v/h)` bytes (arXiv 2205.05198, section 4.3). `fused`, one kernel
-    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy). Blocks that predict
-    further tokens share the weights, and have logits and a loss each.
+    computes it from the logits as they are (flash-attn's and Transformer Engine's cross-entropy). `eager`, logits,
+    their logarithmic softmax and the gradients of both have places of their own, 14 bytes a logit with 16-bit ones
+    (torch.nn.functional.cross_entropy of `logits.float()`). Blocks that predict further tokens share the weights, and
+    have logits and a loss each.
     """
     normed = _add_masked_transform(layer, source) if architecture.masked_head else source
     normed = layer.norm("norm", normed)
@@ -80,7 +82,7 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, fu
         # The backward pass of a hyperbolic tangent needs its result.
         layer.add("capped_logits", "activation", (logits,), (capped,), saves=(capped,))
         logits = capped
-    _add_loss(layer, logits, fused)
+    _add_loss(layer, logits, loss)
     for further in range(1, architecture.predicting + 1):
         logits = layer.tensor(f"logits_{further}", vocab)
         layer.add(
@@ -94,25 +96,31 @@ def add_head(layer: LayerBuilder, architecture: Architecture, source: Tensor, fu
             flops_per_point=2.0,
             model_flops_per_point=2.0,
         )
-        _add_loss(layer, logits, fused, f"_{further}")
+        _add_loss(layer, logits, loss, f"_{further}")
 
 
-def _add_loss(layer: LayerBuilder, logits: Tensor, fused: bool, further: str = "") -> None:
+def _add_loss(layer: LayerBuilder, logits: Tensor, how: str, further: str = "") -> None:
     """Cross-entropy; `further` ends the names where it is not that of the next token."""
     vocab = logits.shape[-1]
+    fused = how == "fused"
     if layer.itemsize != FP32 and not fused:
         wide = layer.tensor(f"wide_logits{further}", vocab, itemsize=FP32)
-        layer.add(f"widen{further}", "elementwise", (logits,), (wide,))
+        # Eager, the model's result outlives the loss, whose caller holds it until the backward pass is done.
+        layer.add(f"widen{further}", "elementwise", (logits,), (wide,), saves=(logits,) if how == "eager" else ())
         logits = wide
     labels = layer.indices("labels")
-    loss = layer.tensor(f"loss{further}", itemsize=FP32)
+    made: tuple[Tensor, ...] = (layer.tensor(f"loss{further}", itemsize=FP32),)
+    saved = logits
+    if how == "eager":
+        saved = layer.tensor(f"log_probabilities{further}", vocab, itemsize=FP32)
+        made = (*made, saved)
     layer.add(
         f"loss{further}",
         "loss",
         (logits, labels),
-        (loss,),
+        made,
         space=logits.shape,
-        saves=(logits, labels),
+        saves=(saved, labels),
         contracted=("vocab",),
         passes=loss_passes(layer.itemsize) if fused else 1,
     )
@@ -155,7 +163,13 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
     def layer(name: str) -> LayerBuilder:
         itemsize = activation_itemsize(training)
         return LayerBuilder(
-            name, sequence, itemsize, architecture.norm_bias, training.expert_capacity, operators=operators
+            name,
+            sequence,
+            itemsize,
+            architecture.norm_bias,
+            training.expert_capacity,
+            eager=training.kernels == "eager",
+            operators=operators,
         )
 
     hidden = add_embedding(layer("embedding"), architecture)
@@ -166,7 +180,7 @@ def build_graph(architecture: Architecture, training: Training) -> OperatorGraph
             hidden = _add_post_norm_block(layer(name), block, hidden, stores)
         else:
             hidden = _add_pre_norm_block(layer(name), block, hidden, stores, architecture)
-    add_head(layer("head"), architecture, hidden, fused=training.loss == "fused")
+    add_head(layer("head"), architecture, hidden, training.loss or "unfused")
     return OperatorGraph(tuple(operators), ("embedding", *blocks, "head"), blocks, architecture.family)
 
 
@@ -271,5 +285,11 @@ def _activate(layer: LayerBuilder, name: str, up: Tensor, inner: tuple[str, int]
     """The activation, with the gating product where there are two branches; it needs its inputs again."""
     rows = tuple(axis for axis in up.shape if axis[0] not in ("branch", inner[0]))
     activated = Tensor(f"{layer.name}/{name}", (*rows, inner), up.itemsize)
-    layer.add(name, "activation", (up, *scales), (activated,), saves=(up, *scales))
+    saved: tuple[Tensor, ...] = (up, *scales)
+    made: tuple[Tensor, ...] = (activated,)
+    if layer.eager and any(axis == "branch" for axis, _ in up.shape):
+        # Run apart from the activation, the gating product saves what it reads (transformers v5.17.0, LlamaMLP).
+        gate = Tensor(f"{layer.name}/{name}_gate", activated.shape, up.itemsize, differentiable=False)
+        saved, made = (*saved, gate), (activated, gate)
+    layer.add(name, "activation", (up, *scales), made, saves=saved)
     return activated

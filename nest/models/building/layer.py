@@ -34,6 +34,7 @@ class LayerBuilder:
         itemsize: bytes per activation element.
         norm_bias: LayerNorm in place of RMSNorm.
         capacity: tokens an expert is given room for, over those it would get if all got the same.
+        eager: operators between products run one by one, and save more for the backward pass.
         operators: what was added so far, in order.
     """
 
@@ -42,6 +43,7 @@ class LayerBuilder:
     itemsize: float
     norm_bias: bool
     capacity: float = 1.0
+    eager: bool = False
     operators: list[Operator] = field(factory=list)
 
     @property
@@ -181,7 +183,18 @@ class LayerBuilder:
         names = ("weight", "bias") if (self.norm_bias if bias is None else bias) else ("weight",)
         shape = source.shape[-1:] if weights is None else weights
         parameters = tuple(Parameter(each, shape) for each in names if shape)
-        self.add(name, "norm", (source,), (normed,), parameters=parameters, saves=(source,))
+        saved: tuple[Tensor, ...] = (source,)
+        made: tuple[Tensor, ...] = (normed,)
+        if self.eager and "bias" not in names:
+            # Composed of operators it saves the input in single precision, of which squares and the quotient are
+            # taken, and the quotient, for the gradient of the weight (transformers v5.17.0, LlamaRMSNorm). LayerNorm
+            # is one kernel everywhere.
+            saved = (
+                Tensor(f"{normed.name} in fp32", source.shape, FP32, differentiable=False),
+                Tensor(f"{normed.name} unweighted", source.shape, source.itemsize, differentiable=False),
+            )
+            made = (normed, *saved)
+        self.add(name, "norm", (source,), made, parameters=parameters, saves=saved)
         return normed
 
     def residual(self, name: str, source: Tensor, *changes: Tensor, output: str | None = None) -> Tensor:
