@@ -319,6 +319,15 @@ def in_flight(moments: Iterable[Moment]) -> float:
     return max(sum(moment) / len(moment) for moment in moments)
 
 
+def flying(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
+    """`in_flight` of each stage's `fullest_moments`, counted from the last. Shape `(stages,)`."""
+    behind = range(stages, 0, -1)
+    every: list[Any] = [schedule.in_flight(stage, stages, micro_batches) for stage in behind]
+    if all(type(held) is int for held in every):
+        return tuple(map(float, every))
+    return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
+
+
 def moments_of_order(order: Iterable[Pass], chunks: int) -> tuple[Moment, ...]:
     """The fullest moments of an order of passes: no other holds as many micro-batches in every chunk.
 

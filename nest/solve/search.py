@@ -252,12 +252,14 @@ class BestFirst:
         parts = node.branch(limit, self.pruned)
         heapq.heappop(self._queue)
         self._push(Bounded(max(bound, part.bound), part.tie_break, part.node) for part in parts)
-        for part in parts:
-            wanted = self.excluded is None or not part.node.only(self.excluded)
-            if wanted and part.node.leaf and part.bound < self._least_tried:
-                # A quick plan of a promising leaf, so that slow stages can be left out of tables early.
-                self._least_tried = part.bound
-                self._accept(self._true(part.node.quick()))
+        leaves = [
+            each for each in parts if each.node.leaf and (self.excluded is None or not each.node.only(self.excluded))
+        ]
+        best = min(leaves, key=lambda each: each.bound, default=None)
+        if best is not None and best.bound < self._least_tried:
+            # A quick plan of the most promising leaf, so that slow stages can be left out of tables early.
+            self._least_tried = best.bound
+            self._accept(self._true(best.node.quick()))
 
     def _true(self, plan: Incumbent | None) -> Incumbent | None:
         """A plan with the step time it has in truth."""

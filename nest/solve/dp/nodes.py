@@ -15,8 +15,7 @@ from nest.instance import (
     StageDecision,
     Weights,
     chunks_of,
-    fullest_moments,
-    in_flight,
+    flying,
 )
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
@@ -207,12 +206,8 @@ class InstanceSearch:
     def in_flight(self, configuration: Configuration, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-
-        def made() -> tuple[float, ...]:
-            behind = range(stages, 0, -1)
-            return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
-
-        return self.once_shared(("in flight", *configuration.scheduled, stages), made)
+        key = ("in flight", *configuration.scheduled, stages)
+        return self.once_shared(key, lambda: flying(schedule, stages, micro_batches))
 
     def for_counts(
         self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]
