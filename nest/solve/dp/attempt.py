@@ -78,6 +78,7 @@ class Attempt:
     second: bool
     others: dict[PlanKind, Incumbent]
     scouts: bool = False
+    guess: float = inf
     started: float = field(factory=time.monotonic)
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
@@ -91,7 +92,8 @@ class Attempt:
         instance, space = self.instance, self.instance.space
         self.together = inseparable_layers(instance)
         layers, watch = len(instance.graph.layers), self._search((), self.known).prepare
-        limit = inf if self.known is None else self.known.value * (SLOWER if self.second else 1 + TIE)
+        most = SLOWER if self.second else 1 + TIE
+        limit = min(inf if self.known is None else self.known.value * most, self.guess)
         # Where there may be no plan, the diagnosis reads why each configuration is none.
         screen = self.tables.screen if self.scouts or limit < inf else None
         counts = self.tables.splits.counts
