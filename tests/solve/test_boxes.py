@@ -1,12 +1,13 @@
 """The trade between slowest stage, sum and gradient reduction, and the recurrence and the bound that it asks."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import inf
+from random import Random
+from typing import Any
 
 import numpy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from attrs import frozen
 
 from nest.instance import Array
 from nest.solve.dp import recurrence
@@ -20,14 +21,19 @@ from nest.solve.search import Meter
 Point = tuple[int, int, int, int]
 """Slowest stage, sum, longest gradient reduction, and what the joint bound counts of it at most."""
 
-POINTS = st.lists(st.tuples(*[st.integers(0, 30)] * 3, st.integers(0, 3)), min_size=1, max_size=40)
 
-
-@given(POINTS, st.integers(0, 4), st.integers(1, 3), st.integers(1, 120) | st.just(inf), st.booleans())
-def test_boxes_find_the_least_of_all_partitions(
-    every: list[Point], slowest: int, total: int, limit: float, joined: bool
-) -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_boxes_find_the_least_of_all_partitions(joined: bool) -> None:
     """Also where what was found within wider limits, or the joint bound, leaves boxes out."""
+    for seed in range(400):
+        draw = Random(seed)
+        many, largest = draw.randint(1, 40), draw.choice([6, 30])
+        every = [(*(draw.randint(0, largest) for _ in range(3)), draw.randint(0, 3)) for _ in range(many)]
+        limit = draw.choice([inf, float(draw.randint(1, 4 * largest))])
+        _compare(every, draw.randint(0, 4), draw.randint(1, 3), limit, joined=joined)
+
+
+def _compare(every: list[Point], slowest: int, total: int, limit: float, *, joined: bool) -> None:
     points = [(float(time), float(added + time), float(sync), float(less)) for time, added, sync, less in every]
 
     def within(time_limit: float, sync_limit: float) -> list[tuple[float, ...]]:
@@ -59,80 +65,74 @@ def test_boxes_find_the_least_of_all_partitions(
     assert (first[1] is not None) == (least < limit)
 
 
-@st.composite
-def chains(draw: st.DrawFn) -> tuple[StageTables, tuple[float, ...], Array, int]:
-    """The stages of a chain of layers with two choices, micro-batches in flight, boundaries, levels."""
-    layers, stages = draw(st.integers(1, 7)), draw(st.integers(1, 4))
-    number = numpy.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+@frozen(eq=False)
+class Drawn:
+    """Stages of a chain of layers with two choices, and limits."""
+
+    tables: StageTables
+    in_flight: tuple[float, ...]
+    times: Array
+    limits: tuple[float, float]
+
+
+def drawn(seed: int) -> Drawn:
+    """Numbers are small and whole, so that sums are exact and ties many."""
+    number = numpy.random.default_rng(seed)
+    layers, stages, levels, most = (int(number.integers(*each)) for each in ((1, 8), (1, 6), (1, 3), (1, 3)))
     larger, smaller = (numpy.array(each, dtype=numpy.int32) for each in numpy.tril_indices(layers + 1, -1))
     pairs = Pairs.of(layers + 1, larger, smaller)
-    pairs = pairs.only(number.random(len(pairs)) < 0.9) if draw(st.booleans()) else pairs
+    if number.random() < 0.3:
+        pairs = pairs.only(number.random(len(pairs)) < 0.9)
     compute = numpy.append(0.0, numpy.cumsum(number.integers(0, 5, layers)))
     work = compute[pairs.larger] - compute[pairs.smaller]
-    tables = tuple(
-        ChoiceTable(
-            work + number.integers(0, 3, len(pairs)), *number.integers(0, 6, (3, len(pairs))).astype(numpy.float64)
-        )
-        for _ in range(2)
-    )
-    choices = (Choice("none", 0), Choice("full", 1))
-    in_flight = tuple(float(each) for each in number.integers(1, 4, stages))
-    levels = draw(st.integers(1, 2))
+
+    def table() -> ChoiceTable:
+        sync, first, more = number.integers(0, 6, (3, len(pairs))).astype(numpy.float64)
+        return ChoiceTable(work + number.integers(0, 3, len(pairs)), sync, first, more)
+
+    tables = StageTables((Choice("none", 0), Choice("full", 1)), (table(), table()), pairs, 12.0, compute)
     times = number.integers(0, 3, (levels, layers + 1)).astype(numpy.float64)
     times[:, [0, -1]] = 0.0
-    return StageTables(choices, tables, pairs, 12.0, compute), in_flight, times, levels
+    limits = float(number.integers(0, 16)), float(number.integers(0, 6))
+    limits = tuple(inf if number.random() < 0.2 else each for each in limits)
+    return Drawn(tables, tuple(number.integers(1, most + 1, stages).tolist()), times, limits)
 
 
-@given(chains(), st.integers(0, 30) | st.just(inf), st.integers(0, 6) | st.just(inf))
-def test_a_line_is_the_recurrence_with_a_slot_a_stage(
-    chain: tuple[StageTables, tuple[float, ...], Array, int], time_limit: float, sync_limit: float
-) -> None:
-    tables, in_flight, times, levels = chain
-    steps = numpy.arange(len(in_flight) - 1) % levels
+@pytest.mark.parametrize("seeds", [range(first, first + 100) for first in (0, 100, 200)])
+def test_a_line_is_the_recurrence_with_a_slot_a_stage(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds:
+        chain = drawn(seed)
+        levels = len(chain.times)
+        steps = numpy.arange(len(chain.in_flight) - 1) % levels
+        known = (chain.tables, chain.in_flight, chain.times, steps, (UNKNOWN,) * levels)
 
-    def run() -> Partition | None:
-        known = (tables, in_flight, times, steps, (UNKNOWN,) * levels, Meter())
-        return recurrence.Recurrence(*known).run(time_limit, sync_limit)
+        def run(known: Any = known, limits: tuple[float, float] = chain.limits) -> Partition | None:
+            return recurrence.Recurrence(*known, Meter()).run(*limits)
 
-    found = run()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recurrence, "has_line", lambda tables: False)
-        assert run() == found
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recurrence, "has_line", lambda tables: False)
-        patch.setattr(Pairs, "band", None)
-        assert run() == found
+        found = run()
+        with monkeypatch.context() as patch:
+            patch.setattr(recurrence, "has_line", lambda tables: False)
+            assert run() == found
+            patch.setattr(Pairs, "band", None)
+            assert run() == found
 
 
-@given(chains(), st.integers(0, 30) | st.just(inf), st.integers(0, 6) | st.just(inf), st.integers(1, 3))
-def test_no_partition_is_below_the_joint_sums(
-    chain: tuple[StageTables, tuple[float, ...], Array, int], time_limit: float, sync_limit: float, total: int
-) -> None:
-    tables, in_flight, times, _ = chain
-    if not has_line(tables):
-        return
-    boundary, stages, last = times.min(axis=0), len(in_flight), tables.pairs.count - 1
-    bound = JointSums(tables, boundary, in_flight, float(total), Meter()).least(time_limit, sync_limit)
-    place = {
-        (one, other): at for at, (one, other) in enumerate(zip(tables.pairs.larger, tables.pairs.smaller, strict=True))
-    }
-    least = inf
-    for inner in combinations(range(1, last), stages - 1):
-        cuts = [0, *inner, last]
-        pairs = [(cuts[index + 1], cuts[index]) for index in range(stages)]
-        if all(pair in place for pair in pairs):
-            least = min(
-                least,
-                _least_of(
-                    tables,
-                    in_flight,
-                    boundary,
-                    total,
-                    (time_limit, sync_limit),
-                    [(place[pair], pair) for pair in pairs],
-                ),
-            )
-    assert bound <= least
+@pytest.mark.parametrize("total", [1, 3])
+def test_no_partition_is_below_the_joint_sums(total: int) -> None:
+    for seed in range(200):
+        chain = drawn(seed)
+        tables, stages, last = chain.tables, len(chain.in_flight), chain.tables.pairs.count - 1
+        if not has_line(tables):
+            continue
+        boundary, least = chain.times.min(axis=0), inf
+        bound = JointSums(tables, boundary, chain.in_flight, float(total), Meter()).least(*chain.limits)
+        pairs = list(zip(tables.pairs.larger.tolist(), tables.pairs.smaller.tolist(), strict=True))
+        for inner in combinations(range(1, last), stages - 1):
+            cut = [(one, other) for other, one in pairwise([0, *inner, last])]
+            if all(pair in pairs for pair in cut):
+                taken = [(pairs.index(pair), pair) for pair in cut]
+                least = min(least, _least_of(tables, chain.in_flight, boundary, total, chain.limits, taken))
+        assert bound <= least
 
 
 def _least_of(
