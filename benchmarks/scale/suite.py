@@ -115,7 +115,7 @@ def _problem_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _real() -> Suite:
-    huge = (8, 16, 16, 8, 8)
+    huge, million = (8, 16, 16, 8, 8), (8, 16, 16, 16, 32)
     vast = Limit(planning=10, memory=1e9)
     return [
         Measure(
@@ -143,6 +143,20 @@ def _real() -> Suite:
             "scale-profile",
             "1,000 layers that all differ, widths 1 to 8, 131,072 devices",
             (partial(problems.heterogeneous, 1000, huge, 8192),),
+            vast,
+            solved,
+        ),
+        Measure(
+            "scale-blocks-million",
+            "1,000 transformer blocks on 1,048,576 H100",
+            (partial(problems.deep, 1000, problems.h100(million), 8192),),
+            vast,
+            solved,
+        ),
+        Measure(
+            "scale-profile-million",
+            "1,000 layers that all differ, widths 1 to 8, 1,048,576 devices",
+            (partial(problems.heterogeneous, 1000, million, 8192),),
             vast,
             solved,
         ),

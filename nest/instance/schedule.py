@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 FORWARD, BACKWARD = "forward", "backward"
 INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
@@ -69,6 +70,8 @@ class Schedule(Protocol):
             micro-batches. State in memory is multiplied by it.
         admits: `admits(stages, micro_batches, chunks)`: whether there is such a plan; left out, there is.
         order: `order(stage, stages, micro_batches)`, see `OrderedSchedule`.
+        least_held: `least_held(stages, micro_batches)`, for each stage how many micro-batches all of its chunks hold at
+            one moment, of those of `in_flight` where that is most: what follows from it, in less time.
         fills: when true, each stage holds, at some moment, one micro-batch or more in each of its chunks, as where the
             first one passes all chunks before anything goes back; left out, `in_flight` of every stage says.
         staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
@@ -189,14 +192,22 @@ def chunks_of(schedule: Schedule) -> int:
 
 def least_held(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
     """How many micro-batches every chunk of a stage holds at one moment, by stage."""
+    known = getattr(schedule, "least_held", None)
+    if known is not None:
+        return tuple(float(each) for each in known(stages, micro_batches))
     every = (fullest_moments(schedule, stage, stages, micro_batches) for stage in range(1, stages + 1))
     return tuple(max(map(min, moments)) for moments in every)
 
 
+def always_fills(schedule: Schedule) -> bool:
+    """Whether `fills` holds for any numbers of stages and micro-batches."""
+    return chunks_of(schedule) == 1 or bool(getattr(schedule, "fills", False))  # In one chunk each has one.
+
+
 def fills(schedule: Schedule, stages: int, micro_batches: int) -> bool:
     """Whether each stage holds, at some moment, one micro-batch or more in each of its chunks."""
-    if chunks_of(schedule) == 1 or getattr(schedule, "fills", False):
-        return True  # In one chunk each has one.
+    if always_fills(schedule):
+        return True
     return all(each >= 1 for each in least_held(schedule, stages, micro_batches))
 
 
@@ -331,7 +342,13 @@ def moments_of_order(order: Iterable[Pass], chunks: int) -> tuple[Moment, ...]:
             seen.add(tuple(now))
         elif step.kind != INPUT_GRADIENTS:
             now[step.chunk] -= 1
-    left = numpy.array(sorted(seen, key=lambda each: (-sum(each), each)), dtype=numpy.float64)
+    return fullest(numpy.array(list(seen)).reshape(-1, chunks))
+
+
+def fullest(seen: NDArray[Any]) -> tuple[Moment, ...]:
+    """The moments that no other has as a part, those that hold the most in all first. Shape `(moments, chunks)`."""
+    distinct = numpy.unique(seen, axis=0).astype(numpy.float64)
+    left = distinct[numpy.argsort(-distinct.sum(axis=1), kind="stable")]
     kept = []
     while len(left):  # No moment after the first holds as much as that in all, so that none has it as a part.
         kept.append(tuple(left[0].tolist()))

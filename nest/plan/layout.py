@@ -182,9 +182,9 @@ def counterparts(solution: Solution, here: int, there: int) -> tuple[NDArray[num
 def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
     """Bytes of the tensors produced outside `downset` and consumed in it (`cut(D)` of PROBLEM.md section 4)."""
     total = 0.0
-    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
-        if producer not in downset and any(consumer in downset for consumer in consumers):
-            total += float(size)
+    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes.tolist(), strict=True):
+        if producer not in downset and not downset.isdisjoint(consumers):
+            total += size
     return total
 
 

@@ -1,9 +1,14 @@
 """Interleaved one forward, one backward: Megatron-LM's virtual pipeline stages (arXiv 2104.04473, section 2.2)."""
 
+from functools import lru_cache
+from typing import Any
+
+import numpy
 from attrs import evolve, field, frozen, validators
+from numpy.typing import NDArray
 
 from nest.hooks.protocols import Pass
-from nest.instance.schedule import Moment, moments_of_rounds
+from nest.instance.schedule import Moment, fullest
 from nest.schedules.one_forward_one_backward import in_turn
 
 
@@ -36,7 +41,11 @@ class Interleaved:
 
         That is Megatron-LM's warm-up of `2 (s - i) + (v - 1) s` chunks and the one that runs.
         """
-        return moments_of_rounds(self, stage, stages, micro_batches)
+        return _moments(stage, stages, min(micro_batches, 4 * stages), self.chunks)
+
+    def least_held(self, stages: int, micro_batches: int) -> tuple[int, ...]:
+        """`min(2 (s - i) + 1, s)`: what its warm-up leaves for the last chunk, which begins last and ends first."""
+        return tuple(min(2 * behind + 1, stages) for behind in range(stages - 1, -1, -1))
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """Rounds of `s` micro-batches: each chunk runs a round before the next chunk does (the paper's section 2.2).
@@ -46,10 +55,49 @@ class Interleaved:
         places = in_rounds(stages, micro_batches, self.chunks)
         forward = [Pass("forward", index, chunk) for chunk, index in places]
         backward = [Pass("backward", index, self.chunks - 1 - chunk) for chunk, index in places]
-        return in_turn(forward, [[each] for each in backward], 2 * (stages - stage) + (self.chunks - 1) * stages + 1)
+        return in_turn(forward, [[each] for each in backward], _ahead(stage, stages, self.chunks))
+
+
+def _ahead(stage: int, stages: int, chunks: int) -> int:
+    """Forward passes before the first backward one."""
+    return 2 * (stages - stage) + (chunks - 1) * stages + 1
+
+
+@lru_cache(maxsize=2**13)
+def _moments(stage: int, stages: int, micro_batches: int, chunks: int) -> tuple[Moment, ...]:
+    """The fullest moments of a stage's order; in four rounds are all that there are.
+
+    Once backward passes have begun each whole round repeats the one before it.
+    """
+    forward = _chunks_in_rounds(stages, micro_batches, chunks)
+    ahead = _ahead(stage, stages, chunks)
+    passes = slice(0, None if micro_batches % stages else ahead + stages * chunks)
+    return _in_turn(forward[passes], chunks - 1 - forward[passes], ahead, chunks)
+
+
+@lru_cache(maxsize=2**8)
+def _chunks_in_rounds(stages: int, micro_batches: int, chunks: int) -> NDArray[Any]:
+    """The chunks of all forward passes."""
+    return numpy.array([chunk for chunk, _ in in_rounds(stages, micro_batches, chunks)])
 
 
 def in_rounds(stages: int, micro_batches: int, chunks: int) -> list[tuple[int, int]]:
     """Chunks and micro-batches in the order in which they run forward: rounds of `s`, chunk after chunk."""
     rounds = [range(first, min(first + stages, micro_batches)) for first in range(0, micro_batches, stages)]
     return [(chunk, index) for indices in rounds for chunk in range(chunks) for index in indices]
+
+
+def _in_turn(forward: NDArray[Any], backward: NDArray[Any], ahead: int, chunks: int) -> tuple[Moment, ...]:
+    """`moments_of_order` of `ahead` forward passes, then a backward and a forward pass in turn.
+
+    Args:
+        forward: the chunks of forward passes. Shape `(passes,)`.
+        backward: the chunks of whole backward passes. Shape `(passes,)`.
+        ahead: forward passes before the first backward one.
+        chunks: of the stage.
+    """
+    begun, ended = (numpy.cumsum(each[:, None] == numpy.arange(chunks), axis=0) for each in (forward, backward))
+    done = max(len(forward) - ahead, 0)
+    # Forward passes follow each other up to the last ahead of all backward ones: it is the fullest of these.
+    first = begun[min(ahead, len(forward)) - 1 :][: done + 1]
+    return fullest(first - numpy.concatenate([numpy.zeros((1, chunks), dtype=ended.dtype), ended[:done]]))

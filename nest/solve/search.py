@@ -22,6 +22,9 @@ Progress = Callable[[SearchProgress], None]
 RUNNER_UP_STATES = 2_000_000
 """States looked at most for a runner-up once the optimum is proved: a fraction of a second."""
 
+PROMISING = 2
+"""Leaves of a node of which quick plans are made: the best plan is mostly of the first, a runner-up of the second."""
+
 PRUNED_BY_BOUND = {False: "bound from compute", True: "bound from partitions"}
 """What prunes a node that is never worked on, by whether it is a leaf."""
 
@@ -252,12 +255,15 @@ class BestFirst:
         parts = node.branch(limit, self.pruned)
         heapq.heappop(self._queue)
         self._push(Bounded(max(bound, part.bound), part.tie_break, part.node) for part in parts)
-        for part in parts:
-            wanted = self.excluded is None or not part.node.only(self.excluded)
-            if wanted and part.node.leaf and part.bound < self._least_tried:
-                # A quick plan of a promising leaf, so that slow stages can be left out of tables early.
-                self._least_tried = part.bound
-                self._accept(self._true(part.node.quick()))
+        leaves = [
+            each for each in parts if each.node.leaf and (self.excluded is None or not each.node.only(self.excluded))
+        ]
+        promising = heapq.nsmallest(PROMISING, leaves, key=lambda each: each.bound)
+        if promising and promising[0].bound < self._least_tried:
+            # Quick plans of promising leaves, so that slow stages can be left out of tables early.
+            self._least_tried = promising[0].bound
+            for each in promising:
+                self._accept(self._true(each.node.quick()))
 
     def _true(self, plan: Incumbent | None) -> Incumbent | None:
         """A plan with the step time it has in truth."""

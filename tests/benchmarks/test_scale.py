@@ -41,7 +41,8 @@ def test_the_limits_are_those_agreed_on(shared: Path) -> None:
     gpt3 = [limit for name, limit in limits.items() if name.startswith("artifact-gpt3")]
     assert gpt3 == [Limit(planning=1, process=2, memory=3e8)] * 2
     assert limits["joint"] == limits["scale-llama-405b"] == Limit(planning=3)
-    assert limits["scale-blocks"] == limits["scale-profile"] == Limit(planning=10, memory=1e9)
+    vast = [limits[f"scale-{name}"] for name in ("blocks", "profile", "blocks-million", "profile-million")]
+    assert vast == [Limit(planning=10, memory=1e9)] * 4
     branching = [limit for name, limit in limits.items() if name.startswith("dag-")]
     assert len(branching) >= 6
     assert set(branching) == {Limit(planning=10, memory=1e9)}

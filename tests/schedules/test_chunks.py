@@ -1,11 +1,13 @@
 """Interleaved and zero-bubble schedules against simulations of what their papers describe."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from nest.hooks.registry import registry
-from nest.instance import ChunkedSchedule, Schedule, chunks_of, fullest_moments, in_flight
+from nest.instance import ChunkedSchedule, Schedule, chunks_of, fullest_moments, in_flight, least_held
+from nest.instance.schedule import moments_of_order
 
 SIZES = [(micro_batches, stages) for micro_batches in (1, 2, 3, 4, 5, 8, 9, 20) for stages in (1, 2, 3, 4, 5, 8)]
 DEALT = [
@@ -93,6 +95,24 @@ def test_chunks_in_flight_are_what_a_stage_holds_at_its_fullest(micro_batches: i
         assert in_flight(moments) == held(row, "backward") / chunks
         ahead = 2 * (stages - stage) + (chunks - 1) * stages + 1
         assert in_flight(moments) == min(micro_batches * chunks, ahead) / chunks
+
+
+@pytest.mark.parametrize("chunks", [2, 3, 5])
+@pytest.mark.parametrize("stages", [2, 3, 4, 7])
+@pytest.mark.parametrize("rounds", [1, 2, 3, 6])
+def test_every_chunk_holds_at_one_moment_what_the_schedule_says(chunks: int, stages: int, rounds: int) -> None:
+    schedule, micro_batches = interleaved(chunks), rounds * stages
+    every = (fullest_moments(schedule, stage, stages, micro_batches) for stage in range(1, stages + 1))
+    assert least_held(schedule, stages, micro_batches) == tuple(max(map(min, moments)) for moments in every)
+
+
+@pytest.mark.parametrize("chunks", [2, 3, 5])
+@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 3), (2, 2), (2, 7), (3, 18), (4, 9), (4, 24), (5, 5)])
+def test_the_fullest_moments_are_those_of_the_order(chunks: int, stages: int, micro_batches: int) -> None:
+    schedule: Any = interleaved(chunks)
+    for stage in range(1, stages + 1):
+        order = schedule.order(stage, stages, micro_batches)
+        assert schedule.in_flight(stage, stages, micro_batches) == moments_of_order(order, chunks)
 
 
 def test_the_family_makes_schedules_of_one_name() -> None:

@@ -3,12 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from math import inf
 from typing import Any
 
 import numpy
-from attrs import define, field
+from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
@@ -78,6 +79,7 @@ class Attempt:
     second: bool
     others: dict[PlanKind, Incumbent]
     scouts: bool = False
+    guess: float = inf
     started: float = field(factory=time.monotonic)
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
@@ -85,27 +87,41 @@ class Attempt:
     chunked: list[Configuration] = field(init=False)
     mixed: list[Configuration] = field(factory=list)
     exclusions: Exclusions = field(init=False)
+    limit: float = field(default=inf, init=False)
+    listed_so_far: int = field(default=0, init=False)
     bound: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         instance, space = self.instance, self.instance.space
         self.together = inseparable_layers(instance)
-        layers, watch = len(instance.graph.layers), self._search((), self.known).prepare
-        limit = inf if self.known is None else self.known.value * (SLOWER if self.second else 1 + TIE)
-        # Where there may be no plan, the diagnosis reads why each configuration is none.
+        layers = len(instance.graph.layers)
+        self._list(min(inf if self.known is None else self.known.value * (1 + TIE), self.guess))
+        if space.mixed and self.among is None and any(chunks_of(each) == 1 for each in space.schedules):
+            self.exclusions = Exclusions()
+            watch, first = self._search((), self.known).prepare, self.listed_so_far
+            self.mixed = mixed_configurations(instance, layers, first, self.exclusions, watch)
+            if self.listed:
+                self.mixed = without(self.mixed, self.listed, instance, first)
+
+    def _list(self, limit: float) -> None:
+        """List the plans of one candidate whose bounds are up to `limit` seconds, behind those listed before.
+
+        Where there may be no plan all are listed: the diagnosis reads why each configuration is none.
+        """
+        instance, watch = self.instance, self._search((), self.known).prepare
         screen = self.tables.screen if self.scouts or limit < inf else None
-        counts = self.tables.splits.counts
-        every, self.exclusions = configurations(instance, layers, counts, self.among, watch, limit, screen)
+        arguments = (len(instance.graph.layers), self.tables.splits.counts, self.among, watch, limit, screen)
+        every, exclusions = configurations(instance, *arguments)
         every = without(every, self.listed, instance) if self.listed else every
+        if self.listed_so_far:
+            every = [evolve(each, order=each.order + self.listed_so_far) for each in every]
+        else:
+            self.exclusions = exclusions
+        self.limit, self.listed_so_far = limit, self.listed_so_far + len(every)
         self.plain = [each for each in every if chunks_of(each.schedule) == 1]
         # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
         several = not self.scouts or not self.plain
         self.chunked = [each for each in every if several and chunks_of(each.schedule) > 1]
-        if space.mixed and self.among is None and any(chunks_of(each) == 1 for each in space.schedules):
-            self.exclusions = Exclusions()
-            self.mixed = mixed_configurations(instance, layers, len(every), self.exclusions, watch)
-            if self.listed:
-                self.mixed = without(self.mixed, self.listed, instance, len(every))
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
@@ -217,9 +233,8 @@ class Attempt:
         Mixed plans are searched with the best plan of one candidate in hand. `whole` says whether the cuts are all,
         `relaxed` whether a bound is looked for: without plans of several chunks, and with ports that hold up nothing.
         """
-        searchers: list[Searcher] = [self._plain(instance, downsets, not relaxed)]
-        if self.chunked and not relaxed:
-            searchers.append(self._chunks(meter=self.meter))
+        searchers = self._searchers(instance, downsets, relaxed=relaxed)
+        if len(searchers) > 1:
             # What stages of one chunk take cuts off most plans of several, of which there are more.
             known = self._best_of(searchers[0], known) if self.plain else known
         search = self._search(searchers, known, whole=whole and not self.mixed)
@@ -236,6 +251,11 @@ class Attempt:
             if search.best is not None and search.best.tie_break != FIRST and bound == inf:
                 search.best = first_of_ties(search.best, search.limit, mixed, lambda best: self._search([mixed], best))
         return search, bound
+
+    def _searchers(self, instance: Instance, downsets: Downsets, *, relaxed: bool = False) -> list[Searcher]:
+        """Those of plans of one candidate."""
+        searchers: list[Searcher] = [self._plain(instance, downsets, not relaxed)]
+        return searchers if relaxed or not self.chunked else [*searchers, self._chunks(meter=self.meter)]
 
     def _best_of(self, searcher: Searcher, known: Incumbent | None) -> Incumbent | None:
         search = self._search([searcher], known)
@@ -277,7 +297,7 @@ class Attempt:
         proved = bound >= best.value * (1 - TIE)
         if proved and self.second and not self.mixed and self.placed is None:
             # That of mixed plans is the best plan of one candidate, or what else was met.
-            search.find_second()
+            self._find_second(search, downsets)
         if not self._all:  # A candidate that was not priced may be faster: nothing is proved.
             proved, bound = False, 0.0
         second = search.runner_up()
@@ -289,6 +309,17 @@ class Attempt:
             None if second is None else (second.solution, second.value),
             statistics=self._statistics(search, downsets),
         )
+
+    def _find_second(self, search: BestFirst, downsets: Downsets) -> None:
+        """Look for a runner-up, among all plans that may be faster than the one met so far."""
+        assert search.best is not None
+        second, most = search.runner_up(), search.best.value * SLOWER
+        most = most if second is None else min(most, second.value * (1 + TIE))
+        if self.limit < most:
+            with suppress(OutOfTime):
+                self._list(most)
+                search.searchers = self._searchers(self.instance, downsets)
+        search.find_second()
 
     def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
         """What the search did, by name."""

@@ -15,7 +15,7 @@ from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.fastest import fastest
-from nest.solve.dp.pairs import Pairs, Rows
+from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
@@ -112,24 +112,49 @@ def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit:
         meter: counts the work.
     """
     terms = 6 if stages.parted else 3
+    # What is largest in a partition, and what adds up over it.
+    joined = [numpy.maximum, *[numpy.add] * (terms - 2), numpy.maximum]
     before = numpy.full((terms, stages.pairs.count), numpy.inf)
     before[:, 0] = 0.0
     bounds = numpy.full((terms, len(in_flight)), numpy.inf)
+    band, cells = stages.pairs.band, _Cells()
     # Each term has a recurrence of its own: what is least of one need not be of another, so together they only bound.
     for index, flying in enumerate(in_flight):
         after = numpy.full_like(before, numpy.inf)
         rows = stages.window(index, len(in_flight) - index - 1, time_limit)
-        if len(rows):
-            time, *added, sync = (values[rows.pairs] for values in stages.of(flying))
+        if not len(rows):
+            pass
+        elif band is None:
             smaller = stages.pairs.smaller[rows.pairs]
-            rows.lower(after[0], numpy.maximum(time, before[0].take(smaller)))
-            for term, values in enumerate(added, start=1):
-                rows.lower(after[term], values + before[term].take(smaller))
-            rows.lower(after[-1], numpy.maximum(sync, before[-1].take(smaller)))
+            for join, least, values, rest in zip(joined, after, stages.of(flying), before, strict=True):
+                rows.lower(least, join(values[rows.pairs], rest.take(smaller)))
+            meter.count(len(rows))
+        else:
+            first, last = int(rows.heads[0]), int(rows.heads[-1])
+            for join, least, values, rest in zip(joined, after, cells.of(band, stages.of(flying)), before, strict=True):
+                below = band.below(band.padded(rest), first, last)
+                least[first : last + 1] = join(band.columns(values, first, last), below).min(axis=0)
             meter.count(len(rows))
         bounds[:, index] = after[:, -1]
         before = after
     return bounds
+
+
+@define(eq=False)
+class _Cells:
+    """What stages took that were asked for last, in the rectangle of their band."""
+
+    _known: tuple[tuple[Array, ...], list[Array]] = ((), [])
+
+    def of(self, band: Band, every: tuple[Array, ...]) -> list[Array]:
+        """Each of some numbers of all pairs; the same object is told by its identity."""
+        before, cells = self._known
+        if len(before) != len(every) or any(one is not other for one, other in zip(before, every, strict=True)):
+            made = {id(values): values for values in every}
+            by_id = {key: band.filled(values) for key, values in made.items()}
+            cells = [by_id[id(values)] for values in every]
+            self._known = every, cells
+        return cells
 
 
 def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:

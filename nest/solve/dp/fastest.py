@@ -33,6 +33,11 @@ class Fastest:
         """Memory this takes."""
         return self.cost.nbytes + self.sync.nbytes + self.choice.nbytes
 
+    @property
+    def settled(self) -> bool:
+        """Whether boundaries only add to `cost`, whatever their levels and the limit on time."""
+        return True
+
     def settle(self, cost: Array, part: slice, level_out: int, level_in: int, time_limit: float) -> None:
         """Put right the `cost` of the stages of `part` between boundaries of these levels, as added up without ports.
 
@@ -71,6 +76,11 @@ class BetweenBoundaries(Fastest):
     def bytes(self) -> int:
         """Memory this takes."""
         return super().bytes + sum(each.nbytes for each in self.usable)
+
+    @property
+    def settled(self) -> bool:
+        """As `Fastest.settled`."""
+        return False
 
     @abstractmethod
     def priced(

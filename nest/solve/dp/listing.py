@@ -14,7 +14,7 @@ from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
 from nest.solve.dp.configurations import Configuration, Tally
 from nest.solve.dp.placement import replica_size
 from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values, stage_choices
-from nest.solve.dp.screen import Counts, Screen, ScreenTables, Worth
+from nest.solve.dp.screen import Counts, Screen, ScreenTables, Unscheduled, Worth
 from nest.spec.constraints import Value
 
 Computed = tuple[int, Schedule, int, int, Sequence[int]]
@@ -104,15 +104,13 @@ def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Cou
 def _worth_it(instance: Instance, index: int, exclusions: Exclusions, screen: Screen) -> Iterator[_Open]:
     """The same of those that a screen leaves, in any order."""
     schedules = instance.space.schedules
-    for place, plans, slots in _unscheduled(instance, index, exclusions):
-        for schedule, worth in screen.worth(plans, slots):
-            yield _Open((schedule, *place), plans, schedules[schedule], worth.counts, worth)
+    every = list(_unscheduled(instance, index, exclusions))
+    for (place, plans, _), schedule, worth in screen.worth(every):
+        yield _Open((schedule, *place), plans, schedules[schedule], worth.counts, worth)
 
 
-def _unscheduled(
-    instance: Instance, index: int, exclusions: Exclusions
-) -> Iterator[tuple[tuple[int, int, int], Configuration, int]]:
-    """Plans of a candidate whose choices and schedule are open, behind their place in the order of ties, and slots."""
+def _unscheduled(instance: Instance, index: int, exclusions: Exclusions) -> Iterator[Unscheduled]:
+    """Plans of a candidate whose choices and schedule are open."""
     space, candidate = instance.space, instance.candidates[index]
     members = ((index, stage_choices(instance, candidate)),)
     for replicas, micro_batches in _batches(instance, candidate, exclusions):
@@ -120,11 +118,16 @@ def _unscheduled(
         degrees = zero_degrees(instance, (candidate,), replicas, exclusions)
         for (number, degree), (order, rank_order) in product(enumerate(degrees), enumerate(space.rank_orders)):
             shared = (replicas, micro_batches, rank_order, space.schedules[0], size, (), degree)
-            yield (order, replicas, number), Configuration(0, members, *shared), size // candidate.width
+            plans = Configuration(0, members, *shared)
+            yield Unscheduled((order, replicas, number), plans, size // candidate.width)
 
 
 def least_times(
-    instance: Instance, most_stages: int, chunked_counts: ChunkedCounts, tables: ScreenTables
+    instance: Instance,
+    most_stages: int,
+    chunked_counts: ChunkedCounts,
+    tables: ScreenTables,
+    among: Sequence[int] | None = None,
 ) -> tuple[float, ...]:
     """Step times, seconds, that no plan of one candidate beats, by candidate; infinite where there is none.
 
@@ -142,10 +145,10 @@ def least_times(
     def least(index: int, candidate: Candidate) -> float:
         if not rules.admit(candidate, schedule):
             return inf
-        every = _unscheduled(instance, index, exclusions)
-        return min((screen.least(plans, slots) for _, plans, slots in every), default=inf)
+        return screen.least(list(_unscheduled(instance, index, exclusions)))
 
-    return tuple(least(*each) for each in enumerate(instance.candidates))
+    every = range(len(instance.candidates)) if among is None else among
+    return tuple(least(index, instance.candidates[index]) for index in every)
 
 
 def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:

@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 from nest.instance import (
     Array,
     Instance,
+    Schedule,
     Solution,
     StageDecision,
     Weights,
@@ -107,6 +108,15 @@ class _Node:
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
         assert self.floor is not None
         return self.search.solve(self.configuration, self.counts[0], self.floor, limit, pruned)
+
+
+def _in_flight(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
+    """`in_flight` of each stage's `fullest_moments`, counted from the last. Shape `(stages,)`."""
+    behind = range(stages, 0, -1)
+    every: list[Any] = [schedule.in_flight(stage, stages, micro_batches) for stage in behind]
+    if all(type(held) is int for held in every):
+        return tuple(map(float, every))
+    return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
 
 
 @define(eq=False)
@@ -207,12 +217,8 @@ class InstanceSearch:
     def in_flight(self, configuration: Configuration, stages: int) -> tuple[float, ...]:
         """Micro-batches in flight of each stage, counted from the last."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-
-        def made() -> tuple[float, ...]:
-            behind = range(stages, 0, -1)
-            return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
-
-        return self.once_shared(("in flight", *configuration.scheduled, stages), made)
+        key = ("in flight", *configuration.scheduled, stages)
+        return self.once_shared(key, lambda: _in_flight(schedule, stages, micro_batches))
 
     def for_counts(
         self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]

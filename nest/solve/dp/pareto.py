@@ -14,6 +14,9 @@ from attrs import define, field, frozen
 
 from nest.tolerances import LIMIT_SLACK, TIE
 
+WORTH_ANOTHER = 0.7
+"""What is left of a box's range of times, at most, for its joint bound to be asked for once more."""
+
 
 @frozen
 class PlacedStage:
@@ -92,12 +95,17 @@ class Objective:
         return self.slowest * terms.largest_time + self.total * terms.total_time + terms.largest_sync
 
 
+Joint = Callable[[float, float], float]
+"""Seconds that no partition beats whose largest time and gradient reduction keep limits."""
+
+
 def least_batch_time(
     run: Callable[[float, float], Partition | None],
     objective: Objective,
     floor: Floor,
     limit: float,
     first_will_do: bool = False,
+    joint: Joint | None = None,
 ) -> tuple[float, Partition | None]:
     """The best partition that beats `limit`, exactly.
 
@@ -107,11 +115,12 @@ def least_batch_time(
         floor: lower bounds of the three terms.
         limit: step time to beat, seconds.
         first_will_do: stop at the first partition that beats it, which need not be the best.
+        joint: under the same limits as `run`, what `B sum t + max y` is at least; None: nobody knows.
 
     Returns:
         Its step time and the partition; `limit` and None when none beats it.
     """
-    boxes = _Boxes(run, objective, floor, limit, first_will_do)
+    boxes = _Boxes(run, objective, floor, limit, first_will_do, joint)
     boxes.search()
     return boxes.value, boxes.best
 
@@ -140,6 +149,8 @@ class _Boxes:
         objective: weights of the three terms.
         floor: lower bounds of the three terms, of every partition.
         value: step time to beat, seconds.
+        first_will_do: whether the search ends with the first partition that beats it.
+        joint: as for `least_batch_time`.
         best: the partition that takes it, once one is found.
     """
 
@@ -148,19 +159,28 @@ class _Boxes:
     floor: Floor
     value: float
     first_will_do: bool
+    joint: Joint | None = None
     best: Partition | None = None
     _queue: list[tuple[float, int, _Box]] = field(factory=list)
+    _runs: list[tuple[float, float, Partition | None]] = field(factory=list)
     _pushed: int = 0
 
     def search(self) -> None:
         """Solve the boxes that could hold the best, and cut them, until there is none."""
+        whole = self._together(self._trimmed(_Box(self.floor, math.inf, math.inf)))
+        if whole is None:
+            return
         # Most bounds are tight: a partition that keeps the least largest time is often the best, and bounds the rest.
         self._solve(self.floor.largest_time * (1 + TIE), math.inf)
-        self._push(_Box(self.floor, math.inf, math.inf))
+        self._push(whole)
         while self._queue and self._queue[0][0] < self._threshold:
             if self.first_will_do and self.best is not None:
                 return
             box = self._trimmed(heapq.heappop(self._queue)[2])
+            left = self._within_others(box)
+            if left is None:
+                continue
+            box = left
             partition = self._solve(box.most_time, box.most_sync)
             # Where the recurrence finds nothing within the box's limits, the box is empty.
             if partition is not None:
@@ -172,9 +192,27 @@ class _Boxes:
         """What the bound of a box must be below to be worth a run: what only rounding could better is not."""
         return self.value if self.best is None else self.value * (1 - TIE)
 
+    def _within_others(self, box: _Box) -> _Box | None:
+        """The part of the box that may hold something better by what was found within wider limits; None: nothing."""
+        wider = [each for *limits, each in self._runs if limits[0] >= box.most_time and limits[1] >= box.most_sync]
+        if any(each is None for each in wider):
+            return None
+        total = max((each.total_time * (1 - TIE) for each in wider if each is not None), default=0.0)
+        if total <= box.least.total_time:
+            return box
+        least = Floor(box.least.largest_time, total, box.least.largest_sync)
+        if self.objective.of(least) >= self._threshold:
+            return None
+        return self._trimmed(_Box(least, box.most_time, box.most_sync))
+
     def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
         """The partition of least sum within the limits, kept when it is the best."""
+        for most_time, most_sync, known in self._runs:
+            wider = most_time >= time_limit and most_sync >= sync_limit
+            if wider and known is not None and known.largest_time <= time_limit and known.largest_sync <= sync_limit:
+                return known
         partition = self.run(time_limit, sync_limit)
+        self._runs.append((time_limit, sync_limit, partition))
         if partition is not None and self.objective.of(partition) < self.value:
             self.value, self.best = self.objective.of(partition), partition
         return partition
@@ -196,6 +234,28 @@ class _Boxes:
         if self.objective.slowest > 0:
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
         return _Box(box.least, most_time, most_sync)
+
+    def _together(self, box: _Box) -> _Box | None:
+        """The part of the box that may hold something better by its joint bound; None: no part of it may.
+
+        What beats the best has a slowest stage no slower than what that bound leaves. With that as the limit the bound
+        is higher, and so on while it leaves much less.
+        """
+        while self.joint is not None and math.isfinite(self.value):
+            added = self.joint(box.most_time, box.most_sync)
+            bound = self.objective.slowest * box.least.largest_time + added
+            if bound >= self._threshold:
+                return None
+            if self.objective.slowest <= 0:
+                break
+            room = (self.value * (1 + TIE) - bound) / self.objective.slowest
+            most_time, before = box.least.largest_time + room, box.most_time
+            if most_time >= before:
+                break
+            box = _Box(box.least, most_time, box.most_sync)
+            if room > WORTH_ANOTHER * (before - box.least.largest_time):
+                break
+        return box
 
     def _rest(self, box: _Box, partition: Partition) -> Iterator[_Box]:
         """The parts of `box` with something better than `partition`, whose sum is the least in it.

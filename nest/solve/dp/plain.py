@@ -11,9 +11,10 @@ from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.first_bounds import compute_bounds
+from nest.solve.dp.line import JointSums, has_line
 from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pairs import Pairs
-from nest.solve.dp.pareto import Floor, Partition, least_batch_time
+from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import Sums
@@ -105,19 +106,31 @@ class PlainSearch(CutSearch, PlanSearch):
         time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
         tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
         relaxed = self._relaxed(configuration, stages, tables)
+        joint = self._joint(configuration, stages, tables, objective)
         choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
         # With every boundary at its cheapest no plan is slower than it is: where none beats the limit, none does.
-        if choice_of_places and least_batch_time(relaxed.run, objective, floor, limit, first_will_do=True)[1] is None:
-            pruned["recurrence without places"] += 1
-            return None
+        if choice_of_places:
+            some = least_batch_time(relaxed.run, objective, floor, limit, first_will_do=True, joint=joint)[1]
+            if some is None:
+                pruned["recurrence without places"] += 1
+                return None
         exact = relaxed
         if len(boundary.times) > 1 or tables.ports:
             # With one level places do not matter, but ports do.
             steps = boundary.steps if len(boundary.times) > 1 else relaxed.steps
             exact = evolve(relaxed, times=boundary.times, steps=steps, levels=boundary.levels)
-        value, partition = least_batch_time(exact.run, objective, floor, limit)
+        value, partition = least_batch_time(exact.run, objective, floor, limit, joint=joint)
         pruned["recurrence"] += 1
         return None if partition is None else self._incumbent(configuration, value, partition, tables)
+
+    def _joint(
+        self, configuration: Configuration, stages: int, tables: StageTables, objective: Objective
+    ) -> Joint | None:
+        """The bound that ties times and gradient reduction; None where parts of times weigh apart."""
+        if self.parted(configuration) or not has_line(tables):
+            return None
+        relaxed, flying = self.boundaries(configuration).relaxed, self.in_flight(configuration, stages)
+        return JointSums(tables, relaxed, flying, objective.total, self.meter).least
 
     def _incumbent(
         self, configuration: Configuration, value: float, partition: Partition, tables: StageTables

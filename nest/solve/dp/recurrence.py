@@ -5,7 +5,8 @@ memory is checked inside. An entry is the least sum of stage times under a limit
 gradient reduction. Slots with the same future share their entries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy
 from attrs import define, field, frozen
@@ -15,7 +16,8 @@ from nest.instance import Array, Level, Weights
 from nest.solve.dp.cheapest import cheapest
 from nest.solve.dp.choices import Boundary
 from nest.solve.dp.fastest import Fastest
-from nest.solve.dp.pairs import Pairs
+from nest.solve.dp.line import Line, has_line
+from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.dp.placement import Slots
 from nest.solve.dp.stages import StageTables
@@ -23,6 +25,9 @@ from nest.solve.search import Meter
 
 REMEMBERED_BYTES = 128 * 2**20
 """Most bytes of choices a recurrence keeps between runs: 200 layers that all differ take 1.2 s with them, else 3.1."""
+
+Lower = Callable[[Array, Array, int, Sequence[int]], None]
+"""Lowers entries of a slot, by level in front, from what follows over a boundary of some level behind."""
 
 
 def boundary_times(cut: Array, level: Level) -> Array:
@@ -132,6 +137,7 @@ class Recurrence:
     _around: tuple[Array, Array] = field(init=False)
     _reach: list[list[int]] = field(init=False)
     _best: dict[float, Fastest] = field(factory=dict, init=False)
+    _costs: dict[tuple[int, int, int], tuple[Fastest, Array]] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)
 
     @_around.default
@@ -163,6 +169,7 @@ class Recurrence:
         """Fastest choices of the stage, remembered from one run to the next while the limit stays."""
         if self._best_limit != sync_limit:
             self._best.clear()
+            self._costs.clear()
             self._best_limit = sync_limit
         flying = self.in_flight[stage - 1]
         fits = self.tables.same_fits(flying)
@@ -173,6 +180,18 @@ class Recurrence:
             self._best[fits] = best
         return best
 
+    def _between(self, best: Fastest, band: Band, level_out: int, level_in: int) -> Array:
+        """What stages cost between boundaries of these levels, in the rectangle of a band."""
+        key = (id(best), level_out, level_in)
+        if key in self._costs:
+            return self._costs[key][1]
+        pairs, (behind, front) = self.tables.pairs, self._around
+        cost = pairs.spread(best.cost) + behind[level_out].take(pairs.smaller)
+        cells = band.filled(cost + front[level_in].take(pairs.larger))
+        if sum(each.nbytes for _, each in self._costs.values()) + cells.nbytes <= REMEMBERED_BYTES:
+            self._costs[key] = best, cells
+        return cells
+
     def run(self, time_limit: float, sync_limit: float) -> Partition | None:
         """A partition and placement with the least sum of stage times, or None when none keeps the limits.
 
@@ -180,6 +199,10 @@ class Recurrence:
             time_limit: most seconds any stage may take per micro-batch.
             sync_limit: most seconds any stage may synchronise per batch.
         """
+        if self.window == 1 and has_line(self.tables):
+            every = [self._fastest(stage, sync_limit) for stage in range(1, self.stages + 1)]
+            if all(best.settled for best in every):
+                return self._in_line(every, time_limit)
         entries: list[Array] = []
         futures: list[Array] = []
         for stage in range(1, self.stages + 1):
@@ -190,6 +213,26 @@ class Recurrence:
         if not numpy.isfinite(entries[-1][:, 0, -1].min()):
             return None
         return self._recover(entries, futures, time_limit, sync_limit)
+
+    def _in_line(self, every: Sequence[Fastest], time_limit: float) -> Partition | None:
+        """As `run`, where each stage has one slot and costs what these choices do, counted from the last."""
+        line, pairs = Line.of(self.tables, self.stages, time_limit), self.tables.pairs
+        if line is None:
+            return None
+        self.meter.count(line.states)
+        steps = [0, *self.steps[::-1].tolist(), 0]
+        costs = [self._between(best, line.band, *levels) for best, levels in zip(every, pairwise(steps), strict=True)]
+        rests = line.least(costs, time_limit)
+        if rests is None or not numpy.isfinite(rests[-1][-1]):
+            return None
+        larger, stages = pairs.count - 1, []
+        for slot, (best, cost, rest) in enumerate(zip(every[::-1], costs[::-1], rests[-2::-1], strict=True)):
+            smaller, least = line.smaller(cost, rest, larger, time_limit)
+            kind = pairs.class_of(pairs.place(larger, smaller))
+            figures = int(best.choice[kind]), least, least, float(best.sync[kind])
+            stages.append(PlacedStage(larger, smaller, slot, *figures))
+            larger = smaller
+        return Partition(tuple(stages))
 
     def _end(self) -> Array:
         """What follows the last stage: nothing, at no cost."""
@@ -219,30 +262,59 @@ class Recurrence:
         rows = self.tables.window(stage - 1, self.stages - stage, time_limit)
         if not len(rows):
             return entries
-        best = self._fastest(stage, sync_limit)
-        stage_cost = self.tables.pairs.spread(best.cost, rows.pairs)
-        larger, smaller = self.tables.pairs.larger[rows.pairs], self.tables.pairs.smaller[rows.pairs]
-        behind, front = self._around
+        best, band = self._fastest(stage, sync_limit), self.tables.pairs.band
+        if band is None or not best.settled:
+            least = self._gathered(best, rows, time_limit)
+        else:
+            least = self._windowed(best, band, rows, time_limit)
         # What follows decides an entry: of slots with the same future, one is worked out for all.
         alike: dict[bytes, list[int]] = {}
         for position in range(self.window):
-            alike.setdefault(future[position].tobytes(), []).append(position)
+            alike.setdefault(future[position].tobytes() if self.window > 1 else b"", []).append(position)
         for positions in alike.values():
             position = positions[0]
             levels_in = sorted({level for each in positions for level in self._levels_in_front(each, stage)})
             for level_out, after in enumerate(future[position]):
-                rest = after.take(smaller)
-                if not numpy.isfinite(rest).any():
-                    continue
-                part = stage_cost + behind[level_out].take(smaller)
-                for level_in in levels_in:
-                    cost = part + front[level_in].take(larger)
-                    # The cheapest choice does: what a stage chooses changes nothing for the others.
-                    best.settle(cost, rows.pairs, level_out, level_in, time_limit)
-                    rows.lower(entries[position, level_in], cost + rest)
-                    self.meter.count(len(rows))
+                if numpy.isfinite(after).any():
+                    least(entries[position], after, level_out, levels_in)
             entries[positions] = entries[position]
         return entries
+
+    def _gathered(self, best: Fastest, rows: Rows, time_limit: float) -> Lower:
+        """Lowers entries from what follows, stage by stage."""
+        pairs, (behind, front) = self.tables.pairs, self._around
+        stage_cost = pairs.spread(best.cost, rows.pairs)
+        larger, smaller = pairs.larger[rows.pairs], pairs.smaller[rows.pairs]
+
+        def lower(entries: Array, after: Array, level_out: int, levels_in: Sequence[int]) -> None:
+            rest = after.take(smaller)
+            if not numpy.isfinite(rest).any():
+                return
+            part = stage_cost + behind[level_out].take(smaller)
+            for level_in in levels_in:
+                cost = part + front[level_in].take(larger)
+                # The cheapest choice does: what a stage chooses changes nothing for the others.
+                best.settle(cost, rows.pairs, level_out, level_in, time_limit)
+                rows.lower(entries[level_in], cost + rest)
+                self.meter.count(len(rows))
+
+        return lower
+
+    def _windowed(self, best: Fastest, band: Band, rows: Rows, time_limit: float) -> Lower:
+        """The same where stages lie in a band and boundaries only add to what they cost."""
+        first, last = int(rows.heads[0]), int(rows.heads[-1])
+
+        def lower(entries: Array, after: Array, level_out: int, levels_in: Sequence[int]) -> None:
+            rest = band.below(band.padded(after), first, last)
+            for level_in in levels_in:
+                cost = band.columns(self._between(best, band, level_out, level_in), first, last)
+                # The cheapest choice does: what a stage chooses changes nothing for the others.
+                least = numpy.where(cost > time_limit, numpy.inf, cost + rest).min(axis=0)
+                into = entries[level_in, first : last + 1]
+                numpy.minimum(into, least, out=into)
+                self.meter.count(len(rows))
+
+        return lower
 
     def _levels_in_front(self, position: int, stage: int) -> list[int]:
         """Levels that the boundary in front of `stage` can have; level 0 stands for none in front of the first."""
@@ -276,8 +348,7 @@ class Recurrence:
         """The same stages and choices in slots 0, 1, ..., with the boundaries they have there."""
         stages, last, pairs = [], len(partition.stages) - 1, self.tables.pairs
         for slot, stage in enumerate(partition.stages):
-            row = pairs.of_downset(stage.larger)
-            kind = pairs.class_of(row.start + int(numpy.searchsorted(pairs.smaller[row], stage.smaller)))
+            kind = pairs.class_of(pairs.place(stage.larger, stage.smaller))
             behind = [boundaries.at(int(boundaries.steps[slot]), stage.smaller)] if slot < last else []
             front = [boundaries.at(int(boundaries.steps[slot - 1]), stage.larger)] if slot > 0 else []
             table, classes = self.tables.tables[stage.choice], numpy.array([kind])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, ParameterGroup, Schedule, chunks_of, copies_of, fills
+from nest.instance import Array, Instance, ParameterGroup, Schedule, always_fills, chunks_of, copies_of, fills
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.rules import uniform_sets
 from nest.solve.dp.state import sharded
@@ -43,6 +44,15 @@ class _Options:
         """Those that are chosen."""
         return _Options(self.schedule[chosen], self.count[chosen], self.rows[chosen], self.copies[chosen])
 
+    @classmethod
+    def together(cls, every: Sequence[_Options]) -> _Options:
+        """The options of each, one after the other."""
+        names = ("schedule", "count", "rows", "copies")
+        return cls(*(numpy.concatenate([getattr(each, name) for each in every]) for name in names))
+
+
+KEPT = 1_024
+"""Options up to which bounds are kept for other problems: of 1,000 blocks on 2**20 devices they would take 400 MB."""
 
 NOTHING = (0.0, 0.0)
 """Seconds beside compute that are known before stages choose."""
@@ -74,6 +84,41 @@ class Worth:
         return {count: left[count] for count in counts if count in left}
 
 
+class Unscheduled(NamedTuple):
+    """Plans whose choices and schedule are open.
+
+    Attributes:
+        place: of the plans in the order of ties.
+        plans: what is decided, with all choices that stages may have; the schedule is not read.
+        slots: for device groups of a replica.
+    """
+
+    place: tuple[int, int, int]
+    plans: Configuration
+    slots: int
+
+
+@frozen(eq=False)
+class _LookedAt:
+    """Options of plans of one candidate, one after the other.
+
+    Attributes:
+        plans: by place, those that have any.
+        sets: what uniform choices part the choices of stages into.
+        options: schedules and numbers of stages.
+        owner: the place of the plans of each option. Shape `(options,)`.
+        held: whether there may be memory. Shape `(sets, options)`.
+        bound: seconds that no plan beats. Shape `(sets, options)`.
+    """
+
+    plans: Mapping[int, Unscheduled]
+    sets: Sequence[tuple[Choice, ...]]
+    options: _Options
+    owner: NDArray[Any]
+    held: NDArray[numpy.bool_]
+    bound: Array
+
+
 @define(eq=False)
 class ScreenTables:
     """What screens of problems share that differ in constraints or memory alone.
@@ -90,17 +135,17 @@ class ScreenTables:
     _held: dict[Hashable, list[tuple[int, float]]] = field(factory=dict, init=False)
     _sums: dict[int, list[tuple[ParameterGroup, Array, Array, Array]]] = field(factory=dict, init=False)
     _state: dict[Hashable, float] = field(factory=dict, init=False)
-    _needed: dict[Hashable, Array] = field(factory=dict, init=False)
     _alone: dict[Hashable, Array] = field(factory=dict, init=False)
     _full: dict[Hashable, bool] = field(factory=dict, init=False)
 
-    def needed(self, plans: Configuration, sets: Sequence[tuple[Choice, ...]]) -> Array:
-        """Bytes of one copy of the state, and of one micro-batch, of all layers at least. Shape `(sets, 2)`."""
-        key = (plans.candidate, plans.replicas, plans.zero_degree, *sets)
-        if key not in self._needed:
-            first = self._first(plans.candidate, tuple(sets))
-            self._needed[key] = numpy.array([(self._state_with(plans, zero), held) for zero, held in first])
-        return self._needed[key]
+    def needed(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> tuple[Array, Array]:
+        """Bytes of one copy of the state of all layers at least, and of one micro-batch.
+
+        Of plans of one candidate. Shape `(sets, plans)` and `(sets, 1)`.
+        """
+        first = self._first(every[0].candidate, tuple(sets))
+        known = {zero: self._state_with(every, zero) for zero in {zero for zero, _ in first}}
+        return numpy.array([known[zero] for zero, _ in first]), numpy.array([[held] for _, held in first])
 
     def _first(self, index: int, sets: tuple[tuple[Choice, ...], ...]) -> list[tuple[int, float]]:
         """Of each set the highest ZeRO stage, and the bytes of one micro-batch of all layers at least."""
@@ -116,44 +161,44 @@ class ScreenTables:
             ]
         return self._held[key]
 
-    def _state_with(self, plans: Configuration, zero: int) -> float:
-        """Bytes of one copy of the state of all layers, with a ZeRO stage."""
-        index = plans.candidate
+    def _state_with(self, every: Sequence[Configuration], zero: int) -> Array:
+        """Bytes of one copy of the state of all layers, with a ZeRO stage. Shape `(plans,)`."""
+        index = every[0].candidate
         if index not in self._sums:
             state = self.instance.candidates[index].state
             self._sums[index] = [
                 (each, each.weights.sum(), each.gradients.sum(), each.optimizer.sum()) for each in state
             ]
-        key = (index, plans.replicas, zero, plans.zero_degree)
-        if key not in self._state:
-            one = sharded(self._sums[index], 1, replicas=plans.replicas, zero=zero, zero_degree=plans.zero_degree)
-            self._state[key] = float(one[0])
-        return self._state[key]
+        shared = [(index, plans.replicas, zero, plans.zero_degree) for plans in every]
+        if any(key not in self._state for key in shared):
+            for key, plans in zip(shared, every, strict=True):
+                one = sharded(self._sums[index], 1, replicas=plans.replicas, zero=zero, zero_degree=plans.zero_degree)
+                self._state[key] = float(one[0])
+        return numpy.array([self._state[key] for key in shared])
 
     def alone(self, plans: Configuration, slots: int, options: _Options) -> Array:
         """Seconds that no plan beats, from compute alone, by schedule and number of stages. Shape `(options,)`."""
         key = (plans.candidate, plans.micro_batches, slots)
-        if key not in self._alone:
-            self._alone[key] = self.bounds.least(plans.candidate, options.rows, options.count, NOTHING)
-        return self._alone[key]
+        found = self._alone.get(key)
+        if found is None:
+            found = self.bounds.least(plans.candidate, options.rows, options.count, NOTHING)
+            if len(found) <= KEPT:
+                self._alone[key] = found
+        return found
 
-    def filled(self, options: _Options, place: int, plans: Configuration) -> bool:
-        """Whether each stage has at some moment one micro-batch or more in flight in each of its chunks."""
-        schedule, count = self.instance.space.schedules[options.schedule[place]], int(options.count[place])
-        key = (schedule.name, chunks_of(schedule), count, plans.micro_batches)
+    def filled(self, place: int, count: int, micro_batches: int) -> bool:
+        """Whether each stage of a schedule has at some moment a micro-batch or more in flight in each of its chunks."""
+        schedule = self.instance.space.schedules[place]
+        key = (schedule.name, chunks_of(schedule), count, micro_batches)
         if key not in self._full:
-            self._full[key] = fills(schedule, count, plans.micro_batches)
+            self._full[key] = fills(schedule, count, micro_batches)
         return self._full[key]
 
     def options(self, counts: Counts, micro_batches: int, slots: int) -> _Options:
         """All schedules and numbers of stages; `counts` says the same of all these problems."""
         key = (micro_batches, slots)
         if key not in self._options:
-            every = list(self._each(counts, micro_batches, slots))
-            names = ("schedule", "count", "rows", "copies")
-            self._options[key] = _Options(
-                *(numpy.concatenate([getattr(each, name) for each in every]) for name in names)
-            )
+            self._options[key] = _Options.together(list(self._each(counts, micro_batches, slots)))
         return self._options[key]
 
     def _each(self, counts_of: Counts, micro_batches: int, slots: int) -> Iterator[_Options]:
@@ -198,49 +243,67 @@ class Screen:
     large: int = 0
     _quick: dict[tuple[int, int], _Options] = field(factory=dict, init=False)
     _parted: dict[tuple[Choice, ...], list[tuple[Choice, ...]]] = field(factory=dict, init=False)
-    _held: dict[Hashable, NDArray[numpy.bool_]] = field(factory=dict, init=False)
 
-    def worth(self, plans: Configuration, slots: int) -> list[tuple[int, Worth]]:
-        """Schedules, by their places, of which there may be a plan that is worth it, and its numbers of stages.
+    def worth(self, every: Sequence[Unscheduled]) -> Iterator[tuple[Unscheduled, int, Worth]]:
+        """Those of which there may be a plan that is worth it: with a schedule, by its place, and numbers of stages.
 
         Args:
-            plans: what else is decided, with all choices that its stages may have; its schedule is not read.
-            slots: for device groups of a replica.
+            every: plans of one candidate, with all choices that their stages may have; their schedules are not read.
         """
-        options = self._fast(plans, slots)
-        if not len(options.count):
-            return []
-        sets = self._sets(plans.choices)
-        held = self._holding(plans, options, sets)
-        some = numpy.flatnonzero(held.any(axis=1)).tolist()
-        if not some:
-            return []
-        bound = self._bound(plans, options, sets, some)
-        left = held[some] & (bound <= self.limit)
-        self.slow += int(held.sum()) - int(left.sum())
-        by_schedule: dict[int, list[Bounds]] = {}
-        for row, option in numpy.argwhere(left).tolist():
-            schedule, count = int(options.schedule[option]), int(options.count[option])
-            by_set = by_schedule.setdefault(schedule, [{} for _ in sets])
-            by_set[some[row]][count] = float(bound[row, option])
-        set_of = {choice: place for place, each in enumerate(sets) for choice in each}
-        return [(schedule, Worth(by_set, set_of)) for schedule, by_set in by_schedule.items()]
+        for looked_at in self._looked_at(every):
+            held, bound = looked_at.held, looked_at.bound
+            left = held & (bound <= self.limit)
+            self.slow += int(held.sum()) - int(left.sum())
+            options, sets = looked_at.options, looked_at.sets
+            set_of = {choice: place for place, each in enumerate(sets) for choice in each}
+            found: dict[tuple[int, int], list[Bounds]] = {}
+            rows, places = numpy.nonzero(left)
+            columns = (looked_at.owner[places], options.schedule[places], options.count[places], bound[left])
+            for row, *decided, count, least in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True):
+                by_set = found.get((decided[0], decided[1]))
+                if by_set is None:
+                    by_set = found[decided[0], decided[1]] = [{} for _ in sets]
+                by_set[row][count] = least
+            for (owner, schedule), by_set in found.items():
+                yield looked_at.plans[owner], schedule, Worth(by_set, set_of)
 
-    def least(self, plans: Configuration, slots: int) -> float:
-        """Seconds that no plan beats that there may be memory for; infinite where there is none. Arguments as above."""
-        options, sets = self._fast(plans, slots), self._sets(plans.choices)
-        held = self._holding(plans, options, sets)
-        if not held.any():
-            return numpy.inf
-        return float(self._bound(plans, options, sets, range(len(sets))).min(where=held, initial=numpy.inf))
+    def least(self, every: Sequence[Unscheduled]) -> float:
+        """Seconds that no plan of one candidate beats that there may be memory for; infinite where there is none."""
+        looked_at = self._looked_at(every)
+        return min((float(each.bound.min(where=each.held, initial=numpy.inf)) for each in looked_at), default=numpy.inf)
 
-    def _bound(
-        self, plans: Configuration, options: _Options, sets: Sequence[tuple[Choice, ...]], some: Sequence[int]
-    ) -> Array:
-        """Seconds that no plan beats, by what its stages may choose from: some of the sets. Shape `(some, options)`."""
-        # What stages choose decides no more of the bound than what they take beside compute.
-        more, sync = (each[some, None] for each in self.tables.bounds.beside_each(plans, tuple(sets)))
-        return self.tables.bounds.least(plans.candidate, options.rows, options.count, (more, sync))
+    def _looked_at(self, every: Sequence[Unscheduled]) -> Iterator[_LookedAt]:
+        """The options that compute leaves plans of one candidate, where there may be memory, with their bounds.
+
+        Plans that differ in the order of ranks alone have the same options: they come in turns.
+        """
+        alike: dict[Hashable, list[Unscheduled]] = {}
+        for each in every:
+            alike.setdefault((each.plans.replicas, each.plans.zero_degree), []).append(each)
+        left = [(group, self._fast(group[0].plans, group[0].slots)) for group in alike.values()]
+        left = [(group, options) for group, options in left if len(options.count)]
+        if not left:
+            return
+        sets = self._sets(left[0][0][0].plans.choices)
+        owner = numpy.repeat(numpy.arange(len(left)), [len(options.count) for _, options in left])
+        options = _Options.together([options for _, options in left])
+        held = self._holding([group[0].plans for group, _ in left], owner, options, sets)
+        some: NDArray[numpy.bool_] = numpy.logical_or.reduce(held)
+        if not some.any():
+            return
+        held, owner, options = held[:, some], owner[some], options.some(some)
+        candidate = left[0][0][0].plans.candidate
+        for turn in range(len(left[0][0])):
+            plans = {
+                place: left[place][0][turn] for place in dict.fromkeys(owner.tolist()) if turn < len(left[place][0])
+            }
+            beside = numpy.full((2, len(sets), len(left)), numpy.inf)
+            for place, each in plans.items():
+                # What stages choose decides no more of the bound than what they take beside compute.
+                beside[:, :, place] = self.tables.bounds.beside_each(each.plans, tuple(sets))
+            more, sync = beside[:, :, owner]
+            bound = self.tables.bounds.least(candidate, options.rows, options.count, (more, sync))
+            yield _LookedAt(plans, sets, options, owner, held, bound)
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
         """The choices of a stage, parted by what all stages must choose alike."""
@@ -249,7 +312,7 @@ class Screen:
         return self._parted[choices]
 
     def _fast(self, plans: Configuration, slots: int) -> _Options:
-        """The options that compute leaves, whatever else is decided; the same for both rank orders."""
+        """The options that compute leaves, whatever else is decided; the same for all rank orders and shard groups."""
         key = (plans.candidate, plans.replicas)
         if key not in self._quick:
             options = self.tables.options(self.counts, plans.micro_batches, slots)
@@ -259,26 +322,30 @@ class Screen:
         return self._quick[key]
 
     def _holding(
-        self, plans: Configuration, options: _Options, sets: Sequence[tuple[Choice, ...]]
+        self, every: Sequence[Configuration], owner: NDArray[Any], options: _Options, sets: Sequence[tuple[Choice, ...]]
     ) -> NDArray[numpy.bool_]:
         """Whether all stages together have room for all layers, each as lean as one of the choices allows.
 
         Of one micro-batch where each stage has, at some moment, one or more in flight in all its chunks. Shape
-        `(sets, options)`; the same for both rank orders.
+        `(sets, options)`.
         """
-        key = (plans.candidate, plans.replicas, plans.zero_degree)
-        if key not in self._held:
-            cluster = self.instance.cluster
-            room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
-            held = numpy.ones((len(sets), len(options.count)), dtype=numpy.bool_)
-            if room > 0 and held.size:
-                needed = self.tables.needed(plans, sets)[..., None] * (1 - LIMIT_SLACK)
-                state, total = needed[:, 0] * options.copies, room * options.count
-                held = state <= total
-                full = held & (state + needed[:, 1] > total)
-                places = numpy.flatnonzero(full.any(axis=0))
-                full[:, [place for place in places.tolist() if not self.tables.filled(options, place, plans)]] = False
-                held &= ~full
-            self.large += int(held.size - held.sum())
-            self._held[key] = held
-        return self._held[key]
+        cluster = self.instance.cluster
+        room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
+        held = numpy.ones((len(sets), len(options.count)), dtype=numpy.bool_)
+        if room > 0 and held.size:
+            state, first = (each * (1 - LIMIT_SLACK) for each in self.tables.needed(every, sets))
+            state, total = state[:, owner] * options.copies, room * options.count
+            held = state <= total
+            full = held & (state + first > total)
+            for place in numpy.flatnonzero(full.any(axis=0) & self._unsure[options.schedule]).tolist():
+                micro_batches = every[owner[place]].micro_batches
+                if not self.tables.filled(int(options.schedule[place]), int(options.count[place]), micro_batches):
+                    full[:, place] = False
+            held &= ~full
+        self.large += int(held.size - held.sum())
+        return held
+
+    @cached_property
+    def _unsure(self) -> NDArray[numpy.bool_]:
+        """Of which schedules it takes a look whether stages hold a micro-batch in each chunk. Shape `(schedules,)`."""
+        return numpy.array([not always_fills(each) for each in self.instance.space.schedules])

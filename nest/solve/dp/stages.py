@@ -6,6 +6,7 @@ Each pair stands for the stage that runs the layers of the larger downset outsid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -136,7 +137,28 @@ class StageTables:
 
     def window(self, after: int, before: int, time_limit: float) -> Rows:
         """The stages with `after` stages behind them and up to `before` in front, none of which may take longer."""
-        return window(self.pairs, self.compute, after, before, time_limit)
+        if self.ascending is None or time_limit == numpy.inf:
+            return window(self.pairs, self.compute, after, before, time_limit)
+        slack = time_limit * (1 + LIMIT_SLACK)
+        last = int(self.compute.searchsorted((after + 1) * slack, side="right")) - 1
+        return self.pairs.rows(int(self.ascending.searchsorted(-before * slack)), last)
+
+    def windows(self, stages: int, time_limit: float) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+        """The first and the last downset that each of so many stages may be from, counted from the last stage.
+
+        None of them may take longer than `time_limit` seconds. Only where downsets ascend.
+        """
+        assert self.ascending is not None
+        after, slack = numpy.arange(stages), time_limit * (1 + LIMIT_SLACK)
+        if time_limit == numpy.inf:
+            return numpy.zeros(stages, dtype=numpy.int64), numpy.full(stages, self.pairs.count - 1)
+        last = self.compute.searchsorted((after + 1) * slack, side="right") - 1
+        return self.ascending.searchsorted(-(stages - 1 - after) * slack), last
+
+    @cached_property
+    def ascending(self) -> Array | None:
+        """Seconds that each downset computes less than all layers do, negative; None where they do not ascend."""
+        return self.compute - self.compute[-1] if (numpy.diff(self.compute) >= 0).all() else None
 
     def within(self, time_limit: float) -> StageTables:
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
