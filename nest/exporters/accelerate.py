@@ -8,22 +8,9 @@ Keys: accelerate 1.15, commands/config/config_args.py (`ClusterConfig`), paralle
 from collections.abc import Mapping
 from typing import Any
 
-from nest.deployment import Deployment, Limits
-from nest.exporters.common import (
-    check_trained,
-    checked,
-    even_launch,
-    even_machines,
-    mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    samples,
-    shard_groups,
-    shard_ranks,
-    whole_batches,
-)
+from nest.deployment import Deployment
+from nest.exporters.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
+from nest.exporters.limits import sharded
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
 
@@ -33,45 +20,6 @@ PYTHON_FILE = "accelerate_plan.py"
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
 """`mixed_precision` by `training.precision`."""
 
-# Accelerator.no_sync (accelerator.py) leaves gradients whole until the last micro-batch unless `sync_each_batch`.
-_CONSTRAINTS = {
-    "pp == 1": "Accelerate has no pipeline parallelism",
-    "dp * batch * cp == 1 or zero != 1": (
-        "Accelerate's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
-    ),
-    "dp * batch * cp == 1 or zero != 2 or micro_batches == 1": (
-        "Accelerate's FSDP gathers the weights again for every micro-batch, which only ZeRO 3 does too"
-    ),
-    "zero > 0 or dp * batch * cp == 1 or tp * cp == 1": (
-        "Accelerate cannot put tensor or context parallelism beside data parallelism without sharding"
-    ),
-    "zero == 0 or zero_degree == dp * batch or zero_degree > cp": (
-        "Accelerate replicates groups of data-parallel ranks that shard, and a group needs two of them"
-    ),
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What Accelerate can run.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    refuse_layers(problem, "accelerate")
-    gradients = (problem.training.precision,)
-    refuse_training(problem.training, "accelerate", "Accelerate", precisions=tuple(PRECISIONS), gradients=gradients)
-    constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
-    constraints |= even_launch(problem, "Accelerate")
-    if mixture(model_of(problem)) is not None:
-        constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
-    return Limits(
-        strategies=("tp", "cp", "etp", "batch"),
-        recompute=("none", "full"),
-        zero_degrees=True,
-        trainable=True,
-        constraints=constraints,
-    )
-
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`accelerate.yaml` and `accelerate_plan.py`.
@@ -80,7 +28,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Accelerate cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "Accelerate")
+    shape = checked(plan, sharded.accelerate(problem), "Accelerate")
     return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(plan, shape)}
 
 

@@ -8,20 +8,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nest.deployment import Deployment, Limits
-from nest.exporters.common import (
-    ULYSSES,
-    check_trained,
-    checked,
-    data_ranks,
-    mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    samples,
-    whole_batches,
-)
+from nest.deployment import Deployment
+from nest.exporters.common import check_trained, checked, data_ranks, problem_of, samples
+from nest.exporters.limits import sharded
+from nest.exporters.limits.shared import ULYSSES
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 
@@ -34,48 +24,6 @@ FORMATS = ("bf16", "fp16", "fp32")
 PRESETS = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
 """Families whose experts DeepSpeed finds by itself (module_inject/auto_ep_presets); nest writes dashes in them."""
 
-_CONSTRAINTS = {
-    "uniform(zero)": "DeepSpeed has one ZeRO stage for all pipeline stages",
-    "uniform(recompute)": "DeepSpeed has one activation checkpointing interval for all stages",
-    "pp == 1 or schedule == '1f1b'": "DeepSpeed's pipeline runs one forward, one backward",
-    "pp == 1 or zero in [0, 1]": "DeepSpeed's pipeline refuses ZeRO 2 and 3",
-    "tp == 1 or zero <= 2": "DeepSpeed's tensor parallelism refuses ZeRO 3",  # runtime/engine.py, autotp.
-    f"tp == 1 or {ULYSSES} == 1": "DeepSpeed's tensor and Ulysses sequence parallelism exclude each other",
-    f"pp == 1 or {ULYSSES} == 1": "DeepSpeed's pipeline has no sequence parallelism",
-}
-
-_EXPERTS = {
-    "ep == 1 or etp == 1": "DeepSpeed does not split experts by width beside expert parallelism",
-    "ep > 1 or etp == tp": "DeepSpeed splits experts as all else when there is no expert parallelism",
-    "ep == 1 or pp == 1": "DeepSpeed's automatic expert parallelism has no pipeline",
-    f"ep == 1 or {ULYSSES} == 1": "DeepSpeed does not lay expert ranks over those of sequence parallelism",
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What DeepSpeed can run.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    refuse_layers(problem, "deepspeed")
-    refuse_training(problem.training, "deepspeed", "deepspeed", precisions=FORMATS, gradients=("fp32", "bf16", "fp16"))
-    constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed")
-    if mixture(model_of(problem)) is not None:
-        constraints |= _EXPERTS
-    if problem.training.trained is not None:
-        # runtime/pipe/engine.py, `_exec_recv_activations`.
-        constraints["pp == 1"] = "DeepSpeed's pipeline finds gradients of all that passes between stages, frozen or not"
-    if "optimizer" in problem.training.offload:
-        constraints["zero >= 1"] = "DeepSpeed keeps the optimizer's state in the host's memory from ZeRO 1 on"
-    return Limits(
-        strategies=("tp", "ep", "etp", "batch", ULYSSES),
-        recompute=("none", "full"),
-        offload=("optimizer",),
-        trainable=True,
-        constraints=constraints,
-    )
-
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`deepspeed.json`, with a pipeline `deepspeed_pipeline.py`, with frozen parts `deepspeed_trained.py`.
@@ -84,7 +32,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: DeepSpeed cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "DeepSpeed")
+    shape = checked(plan, sharded.deepspeed(problem), "DeepSpeed")
     family = getattr(architecture(plan), "family", "").replace("-", "_")
     files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
     if check := check_trained(plan):

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.deployment import LaunchOptions, Reading
-from nest.exporters.common import ULYSSES
 from nest.exporters.deepspeed import FORMATS
 from nest.exporters.keys import Keys, launched, opened, said
+from nest.exporters.limits.shared import ULYSSES
 
 STACK = "deepspeed"
 

@@ -7,20 +7,11 @@ cut into stages, and how: nanotron_reading.py.
 from collections.abc import Mapping
 from typing import Any
 
-from nest.deployment import Deployment, Limits
-from nest.errors import InputError
-from nest.exporters.common import (
-    checked,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    samples,
-    whole_batches,
-)
+from nest.deployment import Deployment
+from nest.exporters.common import checked, problem_of, samples
 from nest.exporters.configurations import configuration
-from nest.exporters.maxtext import decoder_block
-from nest.exporters.nanotron_reading import split
+from nest.exporters.limits import meshes
+from nest.exporters.limits.meshes import built_like_llama
 from nest.hooks.architectures import architecture
 from nest.io import yaml_text
 from nest.spec import Architecture, PlanDocument, Problem
@@ -34,40 +25,6 @@ OPTIMIZERS = {"adam": "adamW", "adamw": "adamW", "sgd": "sgd"}
 ENGINES = {"1f1b": "1f1b", "gpipe": "afab"}
 """`pp_engine` by the name of the schedule."""
 
-_CONSTRAINTS = {
-    "uniform(zero)": "nanotron has one ZeRO stage",
-    "uniform(recompute)": "nanotron recomputes all layers or none",
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What nanotron can run.
-
-    Raises:
-        InputError: the model is not built like Llama, or it does not train in that precision.
-    """
-    refuse_layers(problem, "nanotron")
-    refuse_training(
-        problem.training,
-        "nanotron",
-        "nanotron",
-        precisions=tuple(FORMATS),
-        gradients=("fp32", problem.training.precision),
-        optimizers=tuple(OPTIMIZERS),
-    )
-    widths = _widths(model_of(problem))
-    constraints = _CONSTRAINTS | whole_batches(problem, "nanotron")
-    if problem.training.overlap.tensor:
-        constraints["tp == 1 or sp > 1"] = "nanotron overlaps tensor parallelism with reduce-scatter only"
-    constraints |= _cut(problem, widths)
-    return Limits(
-        strategies=("tp", "sp", "batch"),
-        schedules=tuple(ENGINES),
-        zero=(0, 1),
-        recompute=("none", "full"),
-        constraints=constraints,
-    )
-
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`nanotron.yaml`.
@@ -76,23 +33,10 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: nanotron cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "nanotron")
+    shape = checked(plan, meshes.nanotron(problem), "nanotron")
     notes = "# torchrun ... run_train.py --config-file nanotron.yaml\n# Data, tokenizer and learning rate are yours.\n"
     model = {**_widths(architecture(plan)), **_positions(plan, shape)}
     return {YAML_FILE: notes + yaml_text(_configuration(shape, problem, model))}
-
-
-def _cut(problem: Problem, widths: Mapping[str, Any]) -> dict[str, str]:
-    """The cut that nanotron makes by itself into as many stages as the problem fixes; into several others, none."""
-    fixed, layers = problem.decided.get("pp", 1), widths["num_hidden_layers"]
-    pp = fixed if isinstance(fixed, int) and 1 <= fixed <= layers else 1
-    stages = split(pp, layers, widths["hidden_size"], widths["intermediate_size"], widths["vocab_size"])
-    if pp == 1 or not all(stages):
-        return {"pp == 1": "nanotron cuts the model into stages by itself: fix pp, and plans have its cut"}
-    reason = f"nanotron cuts the model by itself, for pp {pp} into {', '.join(map(str, stages))} blocks"
-    names = iter(f"layers.{number}" for number in range(layers))
-    groups = [[repr(next(names)) for _ in range(count)] for count in stages]
-    return {f"pp == {pp}": reason} | {f"same_stage({', '.join(each)})": reason for each in groups if len(each) > 1}
 
 
 def _widths(model: Architecture | None) -> dict[str, Any]:
@@ -101,23 +45,18 @@ def _widths(model: Architecture | None) -> dict[str, Any]:
     Raises:
         InputError: the model is not built like Llama.
     """
-    attention = None if model is None else model.blocks[0].attention
-    if (
-        model is None
-        or decoder_block(model) != "llama2"
-        or not isinstance(attention, GroupedQueryAttention)
-        or attention.heads * attention.head != model.hidden
-    ):
-        raise InputError("the exporter for nanotron writes models that are built like Llama, and this is none.")
+    built = built_like_llama(model)
+    attention, network = built.blocks[0].attention, built.blocks[0].feed_forward
+    assert isinstance(attention, GroupedQueryAttention)
     return {
         "is_llama_config": True,
-        "hidden_size": model.hidden,
-        "intermediate_size": model.blocks[0].feed_forward.width,
-        "num_hidden_layers": len(model.blocks),
+        "hidden_size": built.hidden,
+        "intermediate_size": network.width,
+        "num_hidden_layers": len(built.blocks),
         "num_attention_heads": attention.heads,
         "num_key_value_heads": attention.kv_heads,
-        "vocab_size": model.vocab,
-        "tie_word_embeddings": model.tied,
+        "vocab_size": built.vocab,
+        "tie_word_embeddings": built.tied,
         "hidden_act": "silu",
     }
 

@@ -4,13 +4,13 @@ Keys and defaults: huggingface/nanotron, src/nanotron/config/{config,parallelism
 `build_model` in src/nanotron/models/base.py and `get_block_compute_costs` of src/nanotron/models/{llama,qwen}.py.
 """
 
-from itertools import accumulate
 from math import prod
 from typing import Any
 
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.exporters.keys import Keys, launched, said
+from nest.exporters.limits.meshes import split
 from nest.io import read_mapping_text
 
 STACK = "nanotron"
@@ -128,18 +128,6 @@ def _stages(keys: Keys, pp: int, model: dict[str, Any] | None) -> dict[str, Any]
         keys.problem(f"nanotron leaves one of {pp} pipeline stages without layers; nest has no empty stages.")
         return {}
     return {"schedule": schedule, "stages": stages}
-
-
-def split(pp: int, layers: int, hidden: int, ffn: int, vocab: int) -> list[int]:
-    """Blocks of each stage: a stage is full once it has its share of the products."""
-    block = 4 * hidden * hidden + 3 * hidden * ffn
-    total = layers * block + hidden * vocab
-    stages = [0] * pp
-    stage = 0
-    for done in accumulate([block] * layers):
-        stages[stage] += 1
-        stage += done * pp > total * (stage + 1)
-    return stages
 
 
 def _training(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:

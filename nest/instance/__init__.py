@@ -3,9 +3,8 @@
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
 from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Level
 from nest.instance.instance import Instance, LayerGraph, Space
-from nest.instance.network import NetworkModel, OnRings, PlacedNetwork, Ring
+from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
 from nest.instance.pools import Exposure, Link, Pool, Pools
-from nest.instance.protocols import CollectiveModel, port_seconds
 from nest.instance.schedule import (
     ChunkedSchedule,
     OrderedSchedule,

@@ -8,8 +8,8 @@ from attrs import asdict, evolve, field, frozen
 from nest.errors import InputError
 from nest.instance.candidate import Candidate
 from nest.instance.cluster import Cluster
+from nest.instance.network import CollectiveModel
 from nest.instance.pools import Pools
-from nest.instance.protocols import CollectiveModel
 from nest.instance.schedule import Schedule, Weights, weights_of
 from nest.spec.constraints import Constraint
 

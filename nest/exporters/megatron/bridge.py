@@ -16,8 +16,7 @@ from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
 from nest.exporters.common import problem_of
 from nest.exporters.keys import Keys, launched, opened
-from nest.exporters.megatron.flags import transformer_of
-from nest.exporters.megatron.model_flags import feed_forwards
+from nest.exporters.limits.megatron import eight_bit_weights, feed_forwards, transformer_of
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.parallel_flags import environment
 from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, MODULES, trained
@@ -33,7 +32,6 @@ from nest.exporters.megatron.relatives.core import (
     under,
 )
 from nest.exporters.megatron.relatives.dialect import Dialect, Row
-from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.hooks.pipelines import deployed
 from nest.spec import Lora, PlanDocument, Problem, Training
 from nest.spec.architecture import LatentAttention

@@ -6,9 +6,9 @@ Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_c
 from collections.abc import Collection
 from typing import Any
 
-from nest.exporters.common import mixture
+from nest.exporters.limits.megatron import MODULES, OPTIONAL
+from nest.exporters.limits.shared import mixture
 from nest.exporters.megatron.reading.flags import FlagReader
-from nest.exporters.megatron.training_flags import MODULES, OPTIONAL
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention
 from nest.spec.training import MOST_TOKENS

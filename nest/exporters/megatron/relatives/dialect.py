@@ -8,11 +8,11 @@ from attrs import evolve, field, frozen
 
 from nest.deployment import LaunchOptions, Limits, Reading, violations
 from nest.errors import InputError, InputErrors
-from nest.exporters.common import devices_per_machine
 from nest.exporters.keys import Keys, launched
-from nest.exporters.megatron import flags as megatron
-from nest.exporters.megatron.flags import flag_groups, transformer_of
-from nest.exporters.megatron.model_flags import detail_flags, feed_forwards, model_flags
+from nest.exporters.limits.megatron import feed_forwards, megatron, transformer_of
+from nest.exporters.limits.shared import devices_per_machine
+from nest.exporters.megatron.flags import flag_groups
+from nest.exporters.megatron.model_flags import detail_flags, model_flags
 from nest.exporters.megatron.notation import FLAG as LAYOUT
 from nest.exporters.megatron.notation import Flags, Value, given_flags, read_pattern
 from nest.exporters.megatron.reading.training import SPEAKERS, STACK
@@ -128,7 +128,7 @@ class Dialect:
         Raises:
             InputError: the model or the training is beyond it.
         """
-        inner, training = megatron.limits(problem), problem.training
+        inner, training = megatron(problem), problem.training
         flags = {**precision_flags(training), **optimizer_flags(training)}
         if self.builds:
             model = transformer_of(problem)

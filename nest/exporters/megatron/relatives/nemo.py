@@ -13,9 +13,10 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import even_launch, even_machines, problem_of
+from nest.exporters.common import even_machines, problem_of
 from nest.exporters.keys import Keys, opened
-from nest.exporters.megatron.flags import transformer_of
+from nest.exporters.limits.megatron import transformer_of
+from nest.exporters.limits.shared import even_launch
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.reading.training import OLD_STACK
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under

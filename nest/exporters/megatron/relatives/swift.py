@@ -12,8 +12,9 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import even_launch, even_machines, problem_of
+from nest.exporters.common import even_machines, problem_of
 from nest.exporters.keys import Keys, opened
+from nest.exporters.limits.shared import even_launch
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.parallel_flags import environment
 from nest.exporters.megatron.reading.flags import COSTLY, read_flags

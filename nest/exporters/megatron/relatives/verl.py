@@ -13,8 +13,9 @@ from typing import Any
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
-from nest.exporters.common import even_launch, even_machines, problem_of
+from nest.exporters.common import even_machines, problem_of
 from nest.exporters.keys import Keys, opened
+from nest.exporters.limits.shared import even_launch
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, trained
 from nest.exporters.megatron.relatives.commands import command, overrides
