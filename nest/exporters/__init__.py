@@ -297,14 +297,14 @@ def nest_plan_readers() -> list[PlanReader]:
         Reader(
             "deepspeed",
             "DeepSpeed: its JSON configuration",
-            "deepspeed_reading",
+            "deepspeed",
             "read",
             ('{"train_micro_batch_size_per_gpu": 2, "train_batch_size": 16, "zero_optimization": {"stage": 2}}',),
         ),
         Reader(
             "accelerate",
             "Hugging Face Accelerate: the YAML of `accelerate launch`",
-            "accelerate_reading",
+            "accelerate",
             "read",
             ("distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_reshard_after_forward: true}\n",),
         ),
@@ -339,7 +339,7 @@ def nest_plan_readers() -> list[PlanReader]:
         Reader(
             "nanotron",
             "nanotron: its YAML file",
-            "nanotron_reading",
+            "nanotron",
             "read",
             ("parallelism: {dp: 2, pp: 1, tp: 4}\ntokens: {micro_batch_size: 1, sequence_length: 256}\n",),
         ),

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 import nest
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.nanotron import YAML_FILE, export, limits
-from nest.exporters.nanotron_reading import read
+from nest.exporters.nanotron import YAML_FILE, export, limits, read
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument, Problem
