@@ -19,7 +19,7 @@ from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
 from nest.formulate.problem import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
-from nest.hooks.guard import Guarded, attribute
+from nest.hooks.calls import Guarded, attribute
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.plan.document import document, infeasible, solution_of

@@ -8,8 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
-from nest.hooks.calls import SECONDS, CallError, InvalidResult, PluginError
-from nest.hooks.guard import Guarded
+from nest.hooks.calls import SECONDS, CallError, Guarded, InvalidResult, PluginError
 from nest.hooks.kinds import KINDS, name_of, refusal, reserved_names
 from nest.hooks.loader import (
     DISABLED,

@@ -12,8 +12,7 @@ from nest.instance.candidate import Array, Candidate
 from nest.instance.cluster import Level
 
 if TYPE_CHECKING:
-    from nest.instance.instance import Instance
-    from nest.instance.solution import Solution
+    from nest.instance.instance import Instance, Solution
 
 
 @runtime_checkable

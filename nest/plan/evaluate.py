@@ -23,11 +23,13 @@ from nest.plan.layout import (
     chunk_layers,
     cut_bytes,
     downsets,
+    exposed_by_ports,
+    message,
+    often_by_level,
     received,
     schedule_of,
     stages_of_chunks,
 )
-from nest.plan.ports import exposed_by_ports, message, often_by_level
 from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, zero_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK

@@ -1,4 +1,4 @@
-"""Where the stages of a plan lie, and what crosses between them (PROBLEM.md sections 1, 3 and 4)."""
+"""Where stages of a plan lie, what crosses between them, and what their ports carry (PROBLEM.md sections 1, 3 and 4)."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -7,7 +7,18 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, Placement, Schedule, Solution, chunks_of, route
+from nest.instance import (
+    Array,
+    Candidate,
+    Cluster,
+    Instance,
+    Placement,
+    RecomputeMode,
+    Schedule,
+    Solution,
+    chunks_of,
+    route,
+)
 
 
 def widest(instance: Instance, solution: Solution) -> int:
@@ -275,3 +286,43 @@ def received(instance: Instance, solution: Solution, index: int, around: Sequenc
 def _level(around: Sequence[Boundary], front: int, behind: int) -> int:
     """The level of two stages together: as blocks lie in pipeline order, that of the outermost boundary between."""
     return max(boundary.level for boundary in around[front + 1 : behind + 1])
+
+
+def message(instance: Instance, level: int, size: float) -> float:
+    """Seconds of a message of `size` bytes over a level (PROBLEM.md section 1)."""
+    return instance.cluster.levels[level].latency + size / instance.cluster.levels[level].bandwidth
+
+
+def often_by_level(
+    candidate: Candidate,
+    mode: RecomputeMode,
+    layers: list[int],
+    sharding: Array,
+    messages: Iterable[tuple[int, float]],
+) -> tuple[float, ...]:
+    """Seconds per micro-batch that a stage keeps a device's port at each level occupied (`b_i`), hidden or not.
+
+    `sharding` is what ZeRO sends, by level, shape `(levels,)`; `messages` are levels of boundaries and the seconds of
+    what the stage receives over them.
+    """
+    assert candidate.busy is not None
+    busy = candidate.busy[:, layers].sum(axis=1) + sharding
+    if mode.busy is not None:
+        busy = busy + mode.busy[:, layers].sum(axis=1)
+    for level, seconds in messages:
+        if level >= 0:
+            busy[level] += seconds
+    return tuple(busy.tolist())
+
+
+def exposed_by_ports(
+    instance: Instance, once: float, once_ports: Array, ports: tuple[float, ...], time: float, micro_batches: int
+) -> float:
+    """Seconds of what is sent once per batch that are exposed because ports leave too little free; 0: none overlaps.
+
+    It overlaps with what is left of `time`, in all micro-batches, at the fullest of the levels it uses.
+    """
+    free = [time - busy for busy, used in zip(ports, once_ports > 0, strict=True) if used]
+    if instance.space.exposed >= 1 or not free:
+        return 0.0
+    return once - micro_batches * min(free)
