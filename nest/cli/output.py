@@ -1,4 +1,4 @@
-"""What commands share: results to standard output, the rest to standard error; exit codes, Ctrl-C, width and colours."""
+"""What commands share: results to standard output, the rest to standard error; exit codes, Ctrl-C, widths, colours."""
 
 import json
 import os

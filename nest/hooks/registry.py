@@ -47,7 +47,7 @@ class Registry:
     """
 
     def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
-        """Find installed and named plug-ins, and those of `extra`; built-ins are loaded when first asked for.
+        """Find installed and named plug-ins, and those of `extra`; built-ins of a kind are loaded when first asked for.
 
         Raises:
             InputError: a plug-in fails, and that ends nest (`strict`).

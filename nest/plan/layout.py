@@ -1,4 +1,4 @@
-"""Where stages of a plan lie, what crosses between them, and what their ports carry (PROBLEM.md sections 1, 3 and 4)."""
+"""Where stages of a plan lie, what crosses between them, and what their ports carry (PROBLEM.md sections 1, 3, 4)."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
