@@ -245,6 +245,7 @@ def test_stages_that_send_past_others_lie_in_the_slots_that_are_priced(seed: int
     found = instance(
         [evolve(repeated(random, drawn_kinds(random, 8)), recompute=repeated(random, [0] * 8).recompute[:1])],
         machines=cluster(random.choice([(2, 3), (3, 2), (2, 4)])),
+        zero=random.choice([(0,), (3,)]),
         rank_orders=("pp-inner",),
         global_batch=4,
         constraints=("pp == 4", "replicas == 1"),
