@@ -203,7 +203,7 @@ def placed_problem(random: Random) -> Instance:
     return tightened(evolve(found, space=evolve(found.space, schedules=(odd,))), random)
 
 
-@pytest.mark.parametrize("seed", seeds(16, of=200))
+@pytest.mark.parametrize("seed", seeds(16, of=200, long=[13]))
 def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
 
