@@ -55,7 +55,7 @@ def test_the_planner_agrees_with_the_oracle_on_odd_pools(random):
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_planner_finds_the_published_optima_on_pools(shared, every):
-    for line in (shared / "pools" / "optima.jsonl").read_text().splitlines()[::every]:
+    for line in (shared / "pools" / "optima.jsonl").read_text().splitlines()[every // 2 :: every]:
         record = json.loads(line)
         document = as_json(planner().solve(record["problem"]).to_dict())
         assert same(document["batch_time"], record["batch_time"]), record["seed"]
