@@ -54,3 +54,14 @@ def test_precisions_are_those_that_files_name(name: str, written: Collection[str
 def test_schedules_are_those_that_nanotron_has_engines_for() -> None:
     limits = registry().exporters()["nanotron"].limits(structure(problem({"dp": 16}), Problem))  # type: ignore[attr-defined]
     assert limits.schedules == tuple(nanotron.ENGINES)
+
+
+@pytest.mark.parametrize("precision", ["fp8", "mxfp8", "nvfp4"])
+def test_of_several_flags_that_a_file_does_not_say_the_first_is_named(precision: str) -> None:
+    """In the order in which Megatron-LM's are written: no set decides, whose order hangs on the hash seed."""
+    asked = structure(problem({"dp": 16}, precision=precision, attention="unfused"), Problem)
+    flags = training_flags.precision_flags(asked.training)
+    with pytest.raises(InputError) as refused:
+        registry().exporters()["nemo"].limits(asked)  # type: ignore[attr-defined]
+    unsaid = str(refused.value).rpartition("with ")[2].split()[0]
+    assert unsaid == next(flag for flag in flags if flag.startswith(("--fp8", "--fp4")))

@@ -184,8 +184,9 @@ class Dialect:
             if named.intersection(names) and _word_of(row, flags) is None:
                 self._refuse(flags, sorted(named.intersection(names)))
             ours |= named
-        for flag in {*names} - ours - {*self.left}:
-            if (flags.get(flag) or None) != (self.usual.get(flag) or None):
+        ours |= {*self.left}
+        for flag in names:
+            if flag not in ours and (flags.get(flag) or None) != (self.usual.get(flag) or None):
                 self._refuse(flags, [flag])
 
     def _refuse(self, flags: Flags, names: Collection[str]) -> None:
