@@ -111,15 +111,14 @@ RESTS: dict[str, Mapping[str, Any]] = {
 ONCE = {"operators": (4, 4), "experts": (4, 2), "dispatch": (2, 6)}
 """The numbers of devices that the default run takes of what is priced at length."""
 
+RESIZED = [
+    pytest.param(size, rest, id=f"{name}-{size}", marks=[pytest.mark.slow] if ONCE.get(name, size) != size else [])
+    for size in SIZES
+    for name, rest in RESTS.items()
+]
 
-@pytest.mark.parametrize(
-    ("fanouts", "rest"),
-    [
-        pytest.param(size, rest, id=f"{name}-{size}", marks=[pytest.mark.slow] if ONCE.get(name, size) != size else [])
-        for size in SIZES
-        for name, rest in RESTS.items()
-    ],
-)
+
+@pytest.mark.parametrize(("fanouts", "rest"), RESIZED)
 def test_of_another_number_of_devices_blocks_are_kept(
     problem: Build, fanouts: tuple[int, int], rest: Mapping[str, Any]
 ) -> None:
