@@ -1,7 +1,9 @@
 """Plans named beside the best one: the runner-up, on slower levels too, and what another memory risk would give."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve
 
@@ -12,13 +14,15 @@ from nest.formulate.price import Formulation, candidate
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, Solution
 from nest.io import unstructure
-from nest.plan.check import CheckReport, check_contender
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.report.other_plans import decided_plan, decisions_of, describe_runner_up, label
 from nest.solve.effort import Deadline
 from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
+
+if TYPE_CHECKING:
+    from nest.plan.check import CheckReport
 
 DARING, GAIN = 0.8, 0.02
 """A share of launches that may run out of memory, of somebody who can try; and the share of the step time that it must
@@ -132,6 +136,7 @@ def contenders_report(
 ) -> CheckReport:
     """Whether what a plan that holds says of others beside it follows from the decisions stated there."""
     from nest.formulate.fixed_plan import decided_formulation
+    from nest.plan.check import CheckReport
 
     def offered(other: PlanDocument) -> Offered:
         of_all = problem.model is None or problem.search.mixed or other.candidate == plan.candidate
@@ -148,6 +153,8 @@ def contenders_report(
 def _runner_up_report(
     plan: PlanDocument, stated: Mapping[str, Any], own: Offered, offered: Callable[[PlanDocument], Offered]
 ) -> CheckReport:
+    from nest.plan.check import CheckReport, check_contender
+
     if stated.get("decisions") is None:
         return CheckReport(("runner_up does not state its decisions, from which it follows.",), 1)
     other = decided_plan(plan, stated["decisions"], "runner_up.decisions")
@@ -167,6 +174,8 @@ def _other_risk_report(
     problem: Problem,
     offered: Callable[[PlanDocument], Offered],
 ) -> CheckReport:
+    from nest.plan.check import CheckReport, check_contender
+
     if stated.memory_risk not in (DARING, CAUTIOUS):
         return CheckReport((f"{place}.memory_risk is {stated.memory_risk}, not {DARING} or {CAUTIOUS}.",), 1)
     other = decided_plan(plan, unstructure(stated.decisions), f"{place}.decisions")

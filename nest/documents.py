@@ -19,22 +19,20 @@ from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
 from nest.formulate.problem import carried_problem
 from nest.formulate.target import runs_on, wrong_runs_on
-from nest.hooks.guard import Guarded, attribute
+from nest.hooks.calls import Guarded, attribute
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result, SearchProgress, Solution
-from nest.plan.certificate import certify_plan
-from nest.plan.check import CheckReport, certified, check
 from nest.plan.document import document, infeasible, solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import schedule_of
-from nest.report.plan_cost import cost_of_a_step
-from nest.report.plan_summary import ModelFacts, figures, whole_training
+from nest.report.plan_summary import ModelFacts, cost_of_a_step, figures, whole_training
 from nest.report.text.summary import Verdict
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 
 if TYPE_CHECKING:
+    from nest.plan.check import CheckReport
     from nest.solve.cpsat import Verification
 
 
@@ -178,7 +176,7 @@ def result_document(
     """
     from nest.formulate.decisions import outside
     from nest.formulate.problem import target_diagnosis
-    from nest.solve.any_graph import feasible
+    from nest.solve.solver import feasible
     from nest.solve.solver import solve as search
 
     if result.solution is None:
@@ -244,6 +242,7 @@ def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
 def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
     from nest.formulate.decisions import wrong_outside
     from nest.formulate.fixed_plan import decided_formulation
+    from nest.plan.check import CheckReport, certified, check
 
     problem = carried_problem(plan, known)
     instance, formulation = decided_formulation(problem, plan, known)
@@ -325,6 +324,8 @@ def verdict(
     best = better or plan
     certificate = None
     if best.status != "infeasible":
+        from nest.plan.certificate import certify_plan
+
         certificate = certify_plan(best, schedule_of(instance, solution_of(instance, best)), problem.training).to_dict()
     return Verdict({**proof.summary(), "certificate": certificate}, plan.batch_time, better)
 

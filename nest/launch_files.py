@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError
-from nest.formulate.pooled_plans import on_only_pool, takes_pools
+from nest.formulate.pools import on_only_pool, takes_pools
 from nest.formulate.target import limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry

@@ -24,7 +24,7 @@ def told(plan: PlanDocument) -> dict[float, float]:
     return {each.memory_risk: each.batch_time for each in plan.other_risks}
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(gigabytes=st.floats(1.0, 8.0), risk=st.sampled_from([0.2, 0.5, 0.7]))
 def test_other_risks_are_told_where_a_search_of_their_own_finds_them_worth_it(gigabytes: float, risk: float) -> None:
     plan = nest.solve(problem(gigabytes, memory_risk=risk))

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,12 @@ SCALED = {"nest-paper": COLUMNS.index("nest"), "phaze": COLUMNS.index("phaze")}
 """Planners whose throughput by devices can be compared on the artifact's inputs, and their columns of figure 5."""
 
 
-def throughputs(folder: Path) -> Iterator[Reproduced]:
+def throughputs(folder: Path, planners: Collection[str] = tuple(SCALED)) -> Iterator[Reproduced]:
     """How throughput grows with devices, on the solver inputs from which the paper's authors have it."""
     cells = artifact(folder)
     for planner, column in SCALED.items():
+        if planner not in planners:
+            continue
         for model in dict.fromkeys(cell.model for cell in cells):
             own = [cell for cell in cells if cell.model == model]
             published = [FIGURE_5[model][DEVICES.index(cell.devices)][column] for cell in own]

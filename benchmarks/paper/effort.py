@@ -13,7 +13,7 @@ from attrs import frozen
 from benchmarks.paper.cells import DEVICES, TPU, Cell
 from benchmarks.paper.measure import EVALUATIONS, OURS
 from nest import api
-from nest.formulate.pooled_plans import takes_pools
+from nest.formulate.pools import takes_pools
 from nest.formulate.problem import formulated
 from nest.hooks.registry import registry
 from nest.report.text.layout import table

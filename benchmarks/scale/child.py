@@ -17,7 +17,7 @@ from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Solution
 from nest.io import read
 from nest.plan.evaluate import evaluate
-from nest.solve.any_graph import solve
+from nest.solve.solver import solve_on_levels as solve
 from nest.spec import Problem
 
 

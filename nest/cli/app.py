@@ -129,8 +129,7 @@ def main() -> None:
 
 
 def _call() -> None:
-    from nest.cli.output import INTERRUPTED
-    from nest.cli.terminal import results_apart
+    from nest.cli.output import INTERRUPTED, results_apart
     from nest.hooks.registry import registry
 
     with results_apart() as together:
@@ -172,7 +171,7 @@ def _fail_usage(error: Any) -> NoReturn:
 
 def _help_width() -> int | None:
     """Columns of help on a terminal: typer takes no fewer than 48, and asks another stream when streams are apart."""
-    from nest.cli.terminal import width_of
+    from nest.cli.output import width_of
 
     width = width_of(sys.stdout)
     return None if width is None else max(min(width, WIDEST_HELP) - 2, 1)

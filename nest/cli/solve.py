@@ -9,9 +9,8 @@ import typer.core
 from nest import api
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, to_json, unwritten
+from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, stoppable, to_json, unwritten
 from nest.cli.progress import progress_line
-from nest.cli.terminal import stoppable
 from nest.errors import InputError, NoPlanYet
 from nest.report.text.layout import figures
 from nest.solve.effort import Deadline

@@ -7,9 +7,18 @@ import typer
 from nest import api
 from nest.cli.options import PLAN, STRICT_PLUGINS
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import DONE, NO_PLAN, screen, show_paragraph, to_json, unwritten, warn_of_plugins, warn_once
+from nest.cli.output import (
+    DONE,
+    NO_PLAN,
+    screen,
+    show_paragraph,
+    stoppable,
+    to_json,
+    unwritten,
+    warn_of_plugins,
+    warn_once,
+)
 from nest.cli.progress import PROVING, progress_line
-from nest.cli.terminal import stoppable
 from nest.solve.effort import Deadline
 
 

@@ -46,14 +46,15 @@ class Framework(Tool):
     """A framework that runs some plans.
 
     Attributes:
-        limiter: the module's function that says what it can run.
+        limited_by: the function that says what it can run, with its module; empty: `limits` of `module`.
     """
 
-    limiter: str = "limits"
+    limited_by: str = ""
 
     def limits(self, problem: Problem) -> Limits:
         """What it can run of a problem."""
-        limits: Limits = getattr(self.functions, self.limiter)(problem)
+        module, _, name = (self.limited_by or f"{self.module}.limits").rpartition(".")
+        limits: Limits = getattr(import_module(f"nest.exporters.{module}"), name)(problem)
         return limits
 
 
@@ -107,6 +108,7 @@ def nest_exporters() -> list[Exporter]:
             "megatron",
             "flags of Megatron-LM: megatron_flags.sh to be sourced, megatron_args.yaml (MODEL_ARGS)",
             "megatron.flags",
+            limited_by="limits.megatron.megatron",
             on_pools=True,
         ),
         MegatronCore(
@@ -134,38 +136,64 @@ def nest_exporters() -> list[Exporter]:
             "torchtitan",
             "torchtitan: TOML for 0.2, Python configuration for 0.3, pipeline schedule as CSV",
             "torchtitan",
+            limited_by="limits.sharded.torchtitan",
         ),
-        Framework("deepspeed", "DeepSpeed: JSON configuration, and PipelineModule with the plan's stages", "deepspeed"),
         Framework(
-            "accelerate", "Hugging Face Accelerate: YAML for `accelerate launch` (FSDP2, no pipeline)", "accelerate"
+            "deepspeed",
+            "DeepSpeed: JSON configuration, and PipelineModule with the plan's stages",
+            "deepspeed",
+            limited_by="limits.sharded.deepspeed",
+        ),
+        Framework(
+            "accelerate",
+            "Hugging Face Accelerate: YAML for `accelerate launch` (FSDP2, no pipeline)",
+            "accelerate",
+            limited_by="limits.sharded.accelerate",
         ),
         Framework(
             "llama-factory",
             "LLaMA-Factory: YAML, and DeepSpeed's JSON that it names (no pipeline, no tensor parallelism)",
             "trainers.writing",
             "export_llama_factory",
-            "llama_factory_limits",
+            "limits.sharded.llama_factory",
         ),
         Framework(
             "axolotl",
             "Axolotl: YAML, with FSDP2 (no pipeline)",
             "trainers.writing",
             "export_axolotl",
-            "axolotl_limits",
+            "limits.sharded.axolotl",
         ),
         Framework(
             "transformers",
             "Hugging Face's Trainer: JSON of TrainingArguments, and YAML for `accelerate launch`",
             "trainers.writing",
             "export_transformers",
-            "transformers_limits",
+            "limits.sharded.transformers",
         ),
-        Framework("lightning", "PyTorch Lightning: ModelParallelStrategy and FSDP2 as a Python module", "lightning"),
-        Framework("nanotron", "nanotron: YAML, of models built like Llama", "nanotron"),
-        Framework("maxtext", "MaxText: KEY=VALUE settings for its command line", "maxtext"),
-        Framework("galvatron", "Hetu-Galvatron: strategy JSON, layer by layer", "galvatron"),
         Framework(
-            "pytorch", "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module", "pytorch"
+            "lightning",
+            "PyTorch Lightning: ModelParallelStrategy and FSDP2 as a Python module",
+            "lightning",
+            limited_by="limits.sharded.lightning",
+        ),
+        Framework(
+            "nanotron", "nanotron: YAML, of models built like Llama", "nanotron", limited_by="limits.meshes.nanotron"
+        ),
+        Framework(
+            "maxtext", "MaxText: KEY=VALUE settings for its command line", "maxtext", limited_by="limits.meshes.maxtext"
+        ),
+        Framework(
+            "galvatron",
+            "Hetu-Galvatron: strategy JSON, layer by layer",
+            "galvatron",
+            limited_by="limits.meshes.galvatron",
+        ),
+        Framework(
+            "pytorch",
+            "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module",
+            "pytorch",
+            limited_by="limits.sharded.pytorch",
         ),
         Tool(
             "ranks",
@@ -269,14 +297,14 @@ def nest_plan_readers() -> list[PlanReader]:
         Reader(
             "deepspeed",
             "DeepSpeed: its JSON configuration",
-            "deepspeed_reading",
+            "deepspeed",
             "read",
             ('{"train_micro_batch_size_per_gpu": 2, "train_batch_size": 16, "zero_optimization": {"stage": 2}}',),
         ),
         Reader(
             "accelerate",
             "Hugging Face Accelerate: the YAML of `accelerate launch`",
-            "accelerate_reading",
+            "accelerate",
             "read",
             ("distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_reshard_after_forward: true}\n",),
         ),
@@ -311,7 +339,7 @@ def nest_plan_readers() -> list[PlanReader]:
         Reader(
             "nanotron",
             "nanotron: its YAML file",
-            "nanotron_reading",
+            "nanotron",
             "read",
             ("parallelism: {dp: 2, pp: 1, tp: 4}\ntokens: {micro_batch_size: 1, sequence_length: 256}\n",),
         ),

@@ -1,6 +1,7 @@
-"""Hugging Face Accelerate: the YAML that `accelerate launch --config_file` reads, and what only its Python can say.
+"""Hugging Face Accelerate: the YAML that `accelerate launch` reads, written and read, and what only its Python can say.
 
-FSDP2 with a parallelism configuration, or plain data parallelism.
+FSDP2 with a parallelism configuration, or plain data parallelism. Of a file that is read, model and batch are the
+script's.
 Keys: accelerate 1.15, commands/config/config_args.py (`ClusterConfig`), parallelism_config.py, utils/dataclasses.py
 (`FullyShardedDataParallelPlugin`, `GradientAccumulationPlugin`).
 """
@@ -8,22 +9,12 @@ Keys: accelerate 1.15, commands/config/config_args.py (`ClusterConfig`), paralle
 from collections.abc import Mapping
 from typing import Any
 
-from nest.deployment import Deployment, Limits
-from nest.exporters.common import (
-    check_trained,
-    checked,
-    even_launch,
-    even_machines,
-    mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    samples,
-    shard_groups,
-    shard_ranks,
-    whole_batches,
-)
+from attrs import evolve
+
+from nest.deployment import Deployment, LaunchOptions, Reading
+from nest.exporters.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
+from nest.exporters.keys import Keys, launched, opened, said
+from nest.exporters.limits import sharded
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
 
@@ -33,45 +24,6 @@ PYTHON_FILE = "accelerate_plan.py"
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
 """`mixed_precision` by `training.precision`."""
 
-# Accelerator.no_sync (accelerator.py) leaves gradients whole until the last micro-batch unless `sync_each_batch`.
-_CONSTRAINTS = {
-    "pp == 1": "Accelerate has no pipeline parallelism",
-    "dp * batch * cp == 1 or zero != 1": (
-        "Accelerate's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
-    ),
-    "dp * batch * cp == 1 or zero != 2 or micro_batches == 1": (
-        "Accelerate's FSDP gathers the weights again for every micro-batch, which only ZeRO 3 does too"
-    ),
-    "zero > 0 or dp * batch * cp == 1 or tp * cp == 1": (
-        "Accelerate cannot put tensor or context parallelism beside data parallelism without sharding"
-    ),
-    "zero == 0 or zero_degree == dp * batch or zero_degree > cp": (
-        "Accelerate replicates groups of data-parallel ranks that shard, and a group needs two of them"
-    ),
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What Accelerate can run.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    refuse_layers(problem, "accelerate")
-    gradients = (problem.training.precision,)
-    refuse_training(problem.training, "accelerate", "Accelerate", precisions=tuple(PRECISIONS), gradients=gradients)
-    constraints = _CONSTRAINTS | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
-    constraints |= even_launch(problem, "Accelerate")
-    if mixture(model_of(problem)) is not None:
-        constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
-    return Limits(
-        strategies=("tp", "cp", "etp", "batch"),
-        recompute=("none", "full"),
-        zero_degrees=True,
-        trainable=True,
-        constraints=constraints,
-    )
-
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`accelerate.yaml` and `accelerate_plan.py`.
@@ -80,7 +32,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Accelerate cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "Accelerate")
+    shape = checked(plan, sharded.accelerate(problem), "Accelerate")
     return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(plan, shape)}
 
 
@@ -157,3 +109,167 @@ def _python(plan: PlanDocument, shape: Deployment) -> str:
         *check_trained(plan),
     ]
     return "\n".join(lines) + "\n"
+
+
+SECTIONS = ("distributed_type", "fsdp_config", "deepspeed_config", "parallelism_config")
+
+PLAIN, FSDP, DEEPSPEED = "plain", "fsdp", "deepspeed"
+
+TYPES = {"no": PLAIN, "multi_gpu": PLAIN, "multi_xpu": PLAIN, "multi_npu": PLAIN, "fsdp": FSDP, "deepspeed": DEEPSPEED}
+
+READ_PRECISIONS: dict[Any, str] = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", False: "fp32", "fp8": "fp8"}
+"""`training.precision` by `mixed_precision`, as files have it."""
+
+FULL, GRADIENTS, NONE = (3, False), (2, False), (0, False)
+STRATEGIES: dict[Any, tuple[int, bool]] = {
+    "full_shard": FULL,
+    "shard_grad_op": GRADIENTS,
+    "no_shard": NONE,
+    "1": FULL,
+    "2": GRADIENTS,
+    "3": NONE,
+    1: FULL,
+    2: GRADIENTS,
+    3: NONE,
+    4: (3, True),
+    5: (2, True),
+    "hybrid_shard": (3, True),
+    "hybrid_shard_zero2": (2, True),
+    "4": (3, True),
+    "5": (2, True),
+}
+"""ZeRO stage of `fsdp_sharding_strategy`, and whether machines replicate what each shards."""
+
+UNPRICED = {
+    "fsdp_config.fsdp_offload_params": "parameters are taken to stay on the device",
+    "deepspeed_config.offload_param_device": "parameters are taken to stay on the device",
+    "deepspeed_config.deepspeed_config_file": "`nest evaluate --from deepspeed` prices that file",
+    "deepspeed_config.deepspeed_moe_layer_cls_names": "",
+    "dynamo_config.dynamo_backend": "operators are taken to take what calibration says",
+    "parallelism_config.parallelism_config_sp_size": "",
+    "fp8_config": "8-bit training is priced as nest's precision fp8",
+}
+"""What is assumed where a key is set; empty: it is only named."""
+
+HARMLESS = (
+    *("compute_environment", "debug", "downcast_bf16", "machine_rank", "main_*", "rdzv_backend", "same_network"),
+    *("tpu_*", "use_cpu", "gpu_ids", "enable_cpu_affinity", "deepspeed_config.zero3_*", "dynamo_config.*"),
+    *("deepspeed_config.gradient_clipping", "deepspeed_config.deepspeed_*", "deepspeed_config.*_nvme_path"),
+    *("fsdp_config.fsdp_auto_wrap_policy", "fsdp_config.fsdp_transformer_*", "fsdp_config.fsdp_state_dict_type"),
+    *("fsdp_config.fsdp_cpu_*", "fsdp_config.fsdp_sync_*", "fsdp_config.fsdp_use_orig_params", "commands", "command_*"),
+    *("fsdp_config.fsdp_backward_prefetch*", "fsdp_config.fsdp_forward_prefetch", "fsdp_config.fsdp_min_num_params"),
+    *("fsdp_config.fsdp_version", "fsdp_config.fsdp_limit_all_gathers", "fsdp_config.fsdp_final_state_dict_type"),
+    *("fsdp_config.fsdp_xla*", "mpirun_config.*", "ipex_config.*"),
+)
+"""Patterns of keys that change no cost that nest counts."""
+
+
+def read(text: str, options: LaunchOptions | None = None) -> Reading:
+    """What a configuration has Accelerate do.
+
+    `options`: what else is said of the launch; its machines stand in place of the file's.
+
+    Raises:
+        InputErrors: keys contradict each other, or say what nest cannot price.
+        InputError: it is no such file.
+    """
+    keys = Keys(opened(text, "accelerate.yaml", "Accelerate's keys", SECTIONS))
+    settings, devices = sharding(keys, options or LaunchOptions())
+    keys.note("batch and micro-batch are the problem's, as the script says them and not this file.")
+    return Reading(settings, devices, notes=keys.finish(HARMLESS))
+
+
+def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | None]:
+    """What a configuration says in the words of a problem, and how many processes it starts; mistakes stay in `keys`.
+
+    None: nobody says how many.
+    """
+    kind = keys.choice("distributed_type", TYPES, PLAIN)
+    machines, devices = _launch(keys, options)
+    tp, cp = _size(keys, "tp"), _size(keys, "cp")
+    fixed: dict[str, Any] = {"tp": tp, "sp": False, "cp": cp, "pp": 1}
+    training: dict[str, Any] = {
+        "precision": keys.choice("mixed_precision", READ_PRECISIONS, None),
+        "stack": "deepspeed" if kind == DEEPSPEED else "transformers",
+    }
+    training |= _exchange(keys, cp)
+    replicas, shards = _groups(keys, devices, tp * cp, machines, kind)
+    fixed |= {"zero": 0} if kind == PLAIN else {}
+    if kind == FSDP:
+        fixed |= _fsdp(keys, replicas, shards, cp, machines, devices)
+    if kind == DEEPSPEED:
+        fixed |= _deepspeed(keys, training)
+    fixed["dp"] = None if shards is None else replicas * shards
+    keys.unpriced(UNPRICED)
+    return {"training": said(training), "fixed": said(fixed)}, devices
+
+
+def _launch(keys: Keys, options: LaunchOptions) -> tuple[int, int | None]:
+    """Machines and processes; None: nobody says."""
+    machines, processes = keys.integer("num_machines") or 1, keys.integer("num_processes")
+    each = options.devices_per_node
+    if each is None and processes is not None and processes % machines == 0:
+        each = processes // machines
+    if options.nodes is None and options.devices_per_node is None and options.part is None:
+        return machines, processes
+    said_nodes = machines if options.nodes is None else options.nodes
+    return said_nodes, launched(keys, evolve(options, nodes=said_nodes, devices_per_node=each))
+
+
+def _size(keys: Keys, name: str) -> int:
+    """A degree of `parallelism_config`, whose keys Accelerate writes with its name in front."""
+    short, prefixed = (f"parallelism_config.{prefix}{name}_size" for prefix in ("", "parallelism_config_"))
+    return keys.integer(short) or keys.integer(prefixed) or 1
+
+
+def _groups(keys: Keys, devices: int | None, inner: int, machines: int, kind: str) -> tuple[int, int | None]:
+    """How many groups of data-parallel ranks there are, and ranks in each; None: the cluster says."""
+    replicas, shards = _size(keys, "dp_replicate"), _size(keys, "dp_shard")
+    given = keys.value("parallelism_config")
+    keys.asked.discard("parallelism_config")
+    if given:
+        if devices is not None and replicas * shards * inner != devices:
+            keys.problem(
+                f"the sizes of parallelism_config make {replicas * shards * inner} processes, and there are {devices}."
+            )
+        return replicas, shards
+    return 1, devices
+
+
+def _fsdp(keys: Keys, replicas: int, shards: int | None, cp: int, machines: int, devices: int | None) -> dict[str, Any]:
+    stage, hybrid = keys.choice("fsdp_config.fsdp_sharding_strategy", STRATEGIES, FULL)
+    again = keys.value("fsdp_config.fsdp_reshard_after_forward")
+    if isinstance(again, bool) or str(again).lower() in ("true", "false"):
+        stage = 3 if str(again).lower() == "true" else 2
+    elif again is not None:
+        stage, hybrid = keys.choice("fsdp_config.fsdp_reshard_after_forward", STRATEGIES, FULL)
+    decided: dict[str, Any] = {"zero": stage}
+    if keys.truth("fsdp_config.fsdp_activation_checkpointing"):
+        decided["recompute"] = "full"
+    if replicas > 1 and shards is not None:
+        decided["zero_degree"] = shards * cp
+    elif hybrid and machines > 1 and devices is not None:
+        decided["zero_degree"] = devices // machines
+    return decided
+
+
+def _deepspeed(keys: Keys, training: dict[str, Any]) -> dict[str, Any]:
+    stage = keys.integer("deepspeed_config.zero_stage", 0)
+    if keys.value("deepspeed_config.deepspeed_config_file"):
+        return {}
+    offloaded = keys.choice("deepspeed_config.offload_optimizer_device", {"none": 0, "cpu": 1, "nvme": 2}, 0)
+    if offloaded == 2:
+        keys.note("deepspeed_config.offload_optimizer_device nvme is priced as cpu.")
+    training["offload"] = ["optimizer"] if offloaded else []
+    steps = keys.value("deepspeed_config.gradient_accumulation_steps")
+    counted = None if steps == "auto" else keys.integer("deepspeed_config.gradient_accumulation_steps")
+    stage = 2 if stage is None else stage  # The plugin's default.
+    if stage > 3:
+        keys.problem(f"deepspeed_config.zero_stage is {stage}; it must be 0, 1, 2 or 3.")
+    return {"zero": stage, "micro_batches": counted}
+
+
+def _exchange(keys: Keys, cp: int) -> dict[str, Any]:
+    path = "parallelism_config.parallelism_config_cp_comm_strategy"
+    exchange = keys.choice(path, {"allgather": "all_gather", "alltoall": "ring"}, "all_gather")
+    return {"context_exchange": exchange} if cp > 1 else {}

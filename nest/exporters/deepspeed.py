@@ -1,27 +1,20 @@
-"""DeepSpeed: its JSON configuration, and for pipelines the module that holds the plan's stages.
+"""DeepSpeed: its JSON configuration, written and read, and for pipelines the module that holds the plan's stages.
 
-Keys: DeepSpeed 0.19.8, runtime/config.py, runtime/zero/config.py, runtime/activation_checkpointing/config.py,
-module_inject/auto_ep_presets/base.py. Stages: runtime/pipe/module.py.
+Keys and defaults: DeepSpeed 0.19.8, runtime/{config,constants}.py, runtime/zero/config.py,
+runtime/activation_checkpointing/config.py, module_inject/auto_ep_presets/base.py. Stages: runtime/pipe/module.py. In a
+file that is read, `auto` is what Hugging Face's Trainer fills in (huggingface.co/docs/transformers/deepspeed); model,
+sequence length and launch are elsewhere.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from nest.deployment import Deployment, Limits
-from nest.exporters.common import (
-    ULYSSES,
-    check_trained,
-    checked,
-    data_ranks,
-    mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    samples,
-    whole_batches,
-)
+from nest.deployment import Deployment, LaunchOptions, Reading
+from nest.exporters.common import check_trained, checked, data_ranks, problem_of, samples
+from nest.exporters.keys import Keys, launched, opened, said
+from nest.exporters.limits import sharded
+from nest.exporters.limits.shared import ULYSSES
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 
@@ -34,48 +27,6 @@ FORMATS = ("bf16", "fp16", "fp32")
 PRESETS = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
 """Families whose experts DeepSpeed finds by itself (module_inject/auto_ep_presets); nest writes dashes in them."""
 
-_CONSTRAINTS = {
-    "uniform(zero)": "DeepSpeed has one ZeRO stage for all pipeline stages",
-    "uniform(recompute)": "DeepSpeed has one activation checkpointing interval for all stages",
-    "pp == 1 or schedule == '1f1b'": "DeepSpeed's pipeline runs one forward, one backward",
-    "pp == 1 or zero in [0, 1]": "DeepSpeed's pipeline refuses ZeRO 2 and 3",
-    "tp == 1 or zero <= 2": "DeepSpeed's tensor parallelism refuses ZeRO 3",  # runtime/engine.py, autotp.
-    f"tp == 1 or {ULYSSES} == 1": "DeepSpeed's tensor and Ulysses sequence parallelism exclude each other",
-    f"pp == 1 or {ULYSSES} == 1": "DeepSpeed's pipeline has no sequence parallelism",
-}
-
-_EXPERTS = {
-    "ep == 1 or etp == 1": "DeepSpeed does not split experts by width beside expert parallelism",
-    "ep > 1 or etp == tp": "DeepSpeed splits experts as all else when there is no expert parallelism",
-    "ep == 1 or pp == 1": "DeepSpeed's automatic expert parallelism has no pipeline",
-    f"ep == 1 or {ULYSSES} == 1": "DeepSpeed does not lay expert ranks over those of sequence parallelism",
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What DeepSpeed can run.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    refuse_layers(problem, "deepspeed")
-    refuse_training(problem.training, "deepspeed", "deepspeed", precisions=FORMATS, gradients=("fp32", "bf16", "fp16"))
-    constraints = _CONSTRAINTS | whole_batches(problem, "DeepSpeed")
-    if mixture(model_of(problem)) is not None:
-        constraints |= _EXPERTS
-    if problem.training.trained is not None:
-        # runtime/pipe/engine.py, `_exec_recv_activations`.
-        constraints["pp == 1"] = "DeepSpeed's pipeline finds gradients of all that passes between stages, frozen or not"
-    if "optimizer" in problem.training.offload:
-        constraints["zero >= 1"] = "DeepSpeed keeps the optimizer's state in the host's memory from ZeRO 1 on"
-    return Limits(
-        strategies=("tp", "ep", "etp", "batch", ULYSSES),
-        recompute=("none", "full"),
-        offload=("optimizer",),
-        trainable=True,
-        constraints=constraints,
-    )
-
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`deepspeed.json`, with a pipeline `deepspeed_pipeline.py`, with frozen parts `deepspeed_trained.py`.
@@ -84,7 +35,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: DeepSpeed cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "DeepSpeed")
+    shape = checked(plan, sharded.deepspeed(problem), "DeepSpeed")
     family = getattr(architecture(plan), "family", "").replace("-", "_")
     files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
     if check := check_trained(plan):
@@ -192,3 +143,190 @@ def pipeline(layers, loss_fn, blocks, **options):
 
 def _listed(names: list[str]) -> str:
     return "[\n" + "".join(f"    {name!r},\n" for name in names) + "]"
+
+
+STACK = "deepspeed"
+
+BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+
+SECTIONS = (BATCH, MICRO, STEPS, "zero_optimization", "bf16", "fp16")
+
+UNPRICED = {
+    "zero_optimization.offload_param": "parameters are taken to stay on the device",
+    "zero_optimization.mics_shard_size": "state is taken to be sharded over all data-parallel ranks",
+    "zero_optimization.zero_quantized_weights": "weights are taken to be gathered in 16 bits",
+    "zero_optimization.zero_quantized_gradients": "gradients are taken to be reduced in their own format",
+    "zero_optimization.zero_quantized_nontrainable_weights": "",
+    "communication_data_type": "gradients are taken to be reduced in the format they are added up in",
+    "activation_checkpointing.partition_activations": "every rank is taken to keep the inputs of its layers",
+    "activation_checkpointing.cpu_checkpointing": "inputs of layers are taken to stay on the device",
+    "compression_training": "",
+    "sparse_attention": "",
+    "curriculum_learning.enabled": "",
+    "elasticity.enabled": "",
+    "amp.enabled": "",
+    "compile.enabled": "",
+}
+"""What is assumed where a key is set; empty: it is only named."""
+
+HARMLESS = (
+    *("optimizer.params.*", "scheduler.*", "gradient_clipping", "prescale_gradients", "steps_per_print", "dump_state"),
+    *("wall_clock_breakdown", "memory_breakdown", "tensorboard.*", "wandb.*", "csv_monitor.*", "comms_logger.*"),
+    *("flops_profiler.*", "autotuning.*", "checkpoint.*", "data_efficiency.*", "dataloader_*", "seed", "fp16.*"),
+    *("bf16.*", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "gradient_predivide_factor"),
+    *("zero_optimization.*_bucket_size", "zero_optimization.stage3_*", "zero_optimization.sub_group_size"),
+    *("zero_optimization.contiguous_gradients", "zero_optimization.reduce_scatter", "zero_optimization.round_robin_*"),
+    *("zero_optimization.allgather_partitions", "zero_optimization.load_from_*", "zero_optimization.elastic_*"),
+    *("zero_optimization.ignore_unused_parameters", "zero_optimization.offload_optimizer.*", "amp.*", "compile.*"),
+    *("zero_optimization.gather_16bit_*", "zero_optimization.memory_efficient_linear", "sparse_gradients"),
+    *("zero_optimization.max_*", "_comment"),
+    *("activation_checkpointing.*", "expert_parallel.*", "curriculum_learning.*", "elasticity.*", "data_types.*"),
+)
+"""Patterns of keys that change no cost that nest counts."""
+
+
+def read(text: str, options: LaunchOptions | None = None) -> Reading:
+    """What a configuration has DeepSpeed do.
+
+    `options`: what else is said of the launch, machines of eight processes unless it says others; without machines the
+    batch says how many ranks there are, or they are all of the cluster's.
+
+    Raises:
+        InputErrors: keys contradict each other, or say what nest cannot price.
+        InputError: it is no such file.
+    """
+    content = opened(text, "deepspeed.json", "DeepSpeed's keys", SECTIONS)
+    filled: list[str] = []
+    keys = Keys(_without_auto(content, "", filled))
+    stage = keys.integer("zero_optimization.stage", 0) or 0
+    if stage > 3:
+        keys.problem(f"zero_optimization.stage is {stage}; it must be 0, 1, 2 or 3.")
+    fixed: dict[str, Any] = {"zero": stage, **_degrees(keys)}
+    batch, devices = _batch(
+        keys, fixed, launched(keys, options or LaunchOptions()), any(path in filled for path in (BATCH, MICRO, STEPS))
+    )
+    training = {
+        "global_batch": batch,
+        "precision": _precision(keys, filled),
+        "optimizer": _optimizer(keys),
+        "gradients": keys.choice("data_types.grad_accum_dtype", dict(zip(FORMATS, FORMATS, strict=True)), None),
+        "offload": _offload(keys),
+        "stack": STACK,
+        **_overlap(keys, stage),
+    }
+    if filled:
+        keys.note(f"these keys are auto, and the problem says what of them matters: {', '.join(sorted(filled))}.")
+    keys.unpriced(UNPRICED)
+    settings = {"training": said(training), "fixed": said(fixed)}
+    return Reading(settings, devices, notes=keys.finish(HARMLESS))
+
+
+def _without_auto(content: Mapping[str, Any], above: str, filled: list[str]) -> dict[str, Any]:
+    """`content` without the keys that are `auto`, whose paths `filled` gets."""
+    kept: dict[str, Any] = {}
+    for key, value in content.items():
+        if value == "auto":
+            filled.append(f"{above}{key}")
+        else:
+            kept[key] = _without_auto(value, f"{above}{key}.", filled) if isinstance(value, Mapping) else value
+    return kept
+
+
+def _degrees(keys: Keys) -> dict[str, Any]:
+    stages = keys.integer("pipeline.stages") or 1
+    every = keys.integer("pipeline.activation_checkpoint_interval", 0) or 0
+    keys.value("pipeline")
+    degrees: dict[str, Any] = {"pp": stages, "recompute": _recompute(keys, stages, every)}
+    tp = keys.integer("tensor_parallel.autotp_size", 0)
+    keys.value("tensor_parallel")
+    if stages == 1:
+        degrees |= {"tp": tp or 1, "sp": False}
+    else:
+        degrees["schedule"] = "1f1b"
+        keys.note(
+            "the script's PipelineModule says which layers a stage holds and how they are split: stages are taken to "
+            "be even; --fix stages=[...] and --fix tp=N say others."
+        )
+    ulysses = keys.integer("sequence_parallel_size") or 1
+    if ulysses > 1:
+        degrees[ULYSSES] = ulysses
+    experts = keys.integer("expert_parallel.autoep_size") or 1
+    if keys.truth("expert_parallel.enabled") and experts > 1:
+        degrees |= {"ep": experts, "etp": 1}
+    return degrees
+
+
+def _recompute(keys: Keys, stages: int, every: int) -> str | None:
+    """Recompute mode; None: the file does not say."""
+    if stages > 1:
+        if every > 1:
+            keys.note(f"pipeline.activation_checkpoint_interval {every} is priced as 1: every layer keeps its inputs.")
+        return "full" if every else "none"
+    section = keys.value("activation_checkpointing")
+    keys.asked.discard("activation_checkpointing")
+    if not section:
+        return None
+    keys.note("activation_checkpointing is given: the script is taken to checkpoint every block.")
+    return "full"
+
+
+def _batch(keys: Keys, fixed: dict[str, Any], ranks: int | None, automatic: bool) -> tuple[int | None, int | None]:
+    """The global batch and the number of ranks, as far as the file and the launch say them; the rest into `fixed`."""
+    batch, micro, steps = (keys.integer(path) for path in (BATCH, MICRO, STEPS))
+    inner = fixed.get("tp", 1) * fixed["pp"] * fixed.get(ULYSSES, 1)
+    data = None if ranks is None else ranks // inner
+    if ranks is not None and ranks % inner:
+        keys.problem(f"{ranks} ranks are no multiple of {inner}, the product of the degrees; give other --nodes.")
+        return batch, None
+    if data is None and batch and micro and steps:
+        data, left = divmod(batch, micro * steps)
+        data = 0 if left else data
+    if data and batch and not (micro and steps):
+        # As `_set_batch_related_parameters` does.
+        micro = micro or batch // (data * (steps or 1)) or None
+        steps = steps or batch // (data * (micro or 1)) or None
+    if data and micro and batch is None and not automatic:
+        batch = micro * (steps or 1) * data
+    if data is not None and batch and micro and steps and batch != micro * steps * data:
+        keys.problem(
+            f"{BATCH} {batch} is not {MICRO} {micro} times {STEPS} {steps} times "
+            f"{data or 'a whole number of'} data-parallel ranks."
+        )
+    if batch is None and micro and not automatic:
+        keys.problem(f"{BATCH} is not given, and the number of ranks it follows from is not known: give --nodes.")
+    fixed["micro_batch"] = micro
+    if data and ULYSSES not in fixed:
+        fixed["dp"] = data
+    known = data and ("tp" in fixed or ranks is not None)
+    return batch, data * inner if data and known else None
+
+
+def _precision(keys: Keys, filled: list[str]) -> str | None:
+    """None: the problem says it."""
+    chosen = [name for name in ("bf16", "fp16") if keys.truth(f"{name}.enabled")]
+    if len(chosen) > 1:
+        keys.problem("bf16.enabled and fp16.enabled are both true; DeepSpeed takes one of them.")
+    if chosen or not {"bf16.enabled", "fp16.enabled"}.intersection(filled):
+        return chosen[0] if chosen else "fp32"
+    return None
+
+
+def _optimizer(keys: Keys) -> str | None:
+    name = str(keys.value("optimizer.type") or "")
+    known = {"adam": "adam", "adamw": "adamw", "sgd": "sgd", "": None}
+    if name.lower() not in known:
+        keys.note(f"optimizer.type {name:.60} is not priced: the optimizer is the problem's.")
+    return known.get(name.lower())
+
+
+def _offload(keys: Keys) -> list[str] | None:
+    path = "zero_optimization.offload_optimizer.device"
+    device = keys.choice(path, {"none": None, "cpu": "cpu", "nvme": "nvme"}, None)
+    if device == "nvme":
+        keys.note(f"{path} nvme is priced as cpu.")
+    return ["optimizer"] if device else []
+
+
+def _overlap(keys: Keys, stage: int) -> dict[str, Any]:
+    overlaps = keys.truth("zero_optimization.overlap_comm", stage == 3)
+    return {"overlap": {"data": overlaps}} if stage > 0 else {}

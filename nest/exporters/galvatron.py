@@ -10,17 +10,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nest.deployment import Deployment, Limits
-from nest.exporters.common import (
-    ULYSSES,
-    checked,
-    mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    whole_batches,
-)
+from nest.deployment import Deployment
+from nest.exporters.common import checked, problem_of
+from nest.exporters.limits import meshes
+from nest.exporters.limits.shared import ULYSSES
 from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "galvatron_config.json"
@@ -33,44 +26,6 @@ DEFAULTS = {0: "ddp", 1: "zero2", 2: "zero2", 3: "zero3"}
 """`default_dp_type` by ZeRO stage. With `async_grad_reduce` FSDP keeps gradients and weights whole until the last
 micro-batch (runtime/pipeline/pipeline.py, `enter_no_sync_context`), so that `zero2` then is ZeRO 1."""
 
-_CONSTRAINTS = {
-    "uniform(zero)": "Galvatron reduces gradients either after every micro-batch or once, in all stages",
-    "pp == 1 or schedule in ['1f1b', 'gpipe']": "Galvatron's pipelines are GPipe and one forward, one backward",
-    f"zero != 1 or micro_batches > 1 or dp * batch * {ULYSSES} * cp == 1": (
-        "Galvatron's FSDP keeps whole gradients, as ZeRO 1 does, between micro-batches only"
-    ),
-    f"tp == 1 or {ULYSSES} == 1": "Galvatron splits a layer over either tensor or Ulysses sequence parallelism",
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What Galvatron can run.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    refuse_layers(problem, "galvatron")
-    refuse_training(
-        problem.training,
-        "galvatron",
-        "Galvatron",
-        precisions=("bf16", "fp16", "fp32"),
-        gradients=("fp32", problem.training.precision),
-        optimizers=("adam", "adamw"),
-    )
-    constraints = _CONSTRAINTS | whole_batches(problem, "Galvatron")
-    if problem.training.key_exchange != "ring":
-        constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
-    if mixture(model_of(problem)) is not None:
-        constraints[f"ep * etp == 1 or {ULYSSES} == 1"] = (
-            "nest lays expert ranks over those of Ulysses, Galvatron beside"
-        )
-    return Limits(
-        strategies=("tp", "sp", "cp", "ep", "etp", "batch", ULYSSES),
-        recompute=("none", "full"),
-        constraints=constraints,
-    )
-
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`galvatron_config.json` and `galvatron_overrides.sh`.
@@ -79,7 +34,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Galvatron cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "Galvatron")
+    shape = checked(plan, meshes.galvatron(problem), "Galvatron")
     strategy = json.dumps(_strategy(shape), indent=4) + "\n"
     return {JSON_FILE: strategy, SCRIPT_FILE: _script(shape, problem)}
 

@@ -6,53 +6,14 @@ so that FSDP2 reduces them after each.
 
 from collections.abc import Mapping
 
-from nest.deployment import Deployment, Limits
-from nest.exporters.common import (
-    checked,
-    data_ranks,
-    even_launch,
-    even_machines,
-    mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    samples,
-    whole_batches,
-)
+from nest.deployment import Deployment
+from nest.exporters.common import checked, data_ranks, even_machines, problem_of, samples
+from nest.exporters.limits import sharded
 from nest.spec import PlanDocument, Problem
 
 PYTHON_FILE = "lightning_plan.py"
 
 FORMATS = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32"}
-
-_CONSTRAINTS = {
-    "pp == 1": "Lightning's ModelParallelStrategy has no pipeline parallelism",
-    "dp * batch == 1 or zero in [2, 3]": "Lightning's ModelParallelStrategy reduces gradients by FSDP2, as ZeRO 2 or 3",
-    "dp * batch == 1 or zero != 2 or micro_batches == 1": (
-        "FSDP2 gathers the weights again for every micro-batch, which only ZeRO 3 does too"
-    ),
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What Lightning's `ModelParallelStrategy` can run.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    refuse_layers(problem, "lightning")
-    refuse_training(
-        problem.training, "lightning", "Lightning", precisions=tuple(FORMATS), gradients=("fp32", "bf16", "fp16")
-    )
-    constraints = _CONSTRAINTS | whole_batches(problem, "Lightning") | even_launch(problem, "Lightning")
-    if mixture(model_of(problem)) is not None:
-        constraints["etp == tp"] = "Lightning's mesh has one dimension for tensor parallelism, that of all else"
-    return Limits(
-        strategies=("tp", "sp", "etp", "batch"),
-        recompute=("none", "full"),
-        constraints=constraints,
-    )
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
@@ -62,7 +23,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Lightning cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "Lightning")
+    shape = checked(plan, sharded.lightning(problem), "Lightning")
     return {PYTHON_FILE: _module(shape, problem, even_machines(plan, "Lightning"))}
 
 

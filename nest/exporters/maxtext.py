@@ -9,24 +9,18 @@ from collections.abc import Mapping
 from math import inf, nextafter
 from typing import Any
 
-from nest.deployment import Deployment, Limits
+from nest.deployment import Deployment
 from nest.errors import InputError
-from nest.exporters.common import (
-    checked,
+from nest.exporters.common import checked, problem_of, shard_ranks
+from nest.exporters.limits import meshes
+from nest.exporters.limits.meshes import decoder_block
+from nest.exporters.limits.shared import (
     fanouts,
-    like_llama,
     mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    shard_groups,
-    shard_ranks,
-    whole_batches,
 )
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
-from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention
+from nest.spec.architecture import GroupedQueryAttention
 
 SCRIPT_FILE = "maxtext.sh"
 
@@ -41,54 +35,6 @@ its `none` saves nothing."""
 OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd"}
 """`opt_type` by the catalogue's names: MaxText's Adam decays weights as AdamW does (optimizers/optimizers.py)."""
 
-_CONSTRAINTS = {
-    "uniform(zero)": "MaxText shards parameters alike in all stages",
-    "uniform(recompute)": "MaxText has one remat policy for all stages",
-    "pp == 1 or schedule == 'gpipe'": "MaxText's pipeline runs all micro-batches forward, then all backward, as GPipe",
-    "pp == 1 or micro_batches % pp == 0": "MaxText's micro-batches must be a multiple of its stages",
-    "zero != 2": "MaxText shards the optimizer's state alone, or parameters, gradients and all",
-    "cp == 1 or zero == 3": "MaxText always shards parameters over the ranks of context parallelism",
-    "zero in [0, 3] or zero_degree == dp": "MaxText shards the optimizer's state over all data-parallel ranks",
-}
-
-_EXPERTS = {
-    "etp == tp": "MaxText splits experts over the tensor-parallel ranks, as all else",
-    "ep == 1 or zero == 3": "MaxText always shards parameters over the ranks of expert parallelism",
-    "ep == 1 or cp == 1": "MaxText's expert parallelism takes no ranks of context parallelism",
-    "dp % ep == 0": "MaxText takes the ranks of expert parallelism from the data-parallel ones",
-    "ep == 1 or zero_degree == dp or zero_degree % ep == 0": "MaxText shards over whole groups of expert parallelism",
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What MaxText can run.
-
-    Raises:
-        InputError: it does not place such layers, or this exporter does not write that precision.
-    """
-    refuse_layers(problem, "maxtext")
-    refuse_training(
-        problem.training,
-        "maxtext",
-        "MaxText",
-        precisions=("bf16", "fp32"),
-        gradients=("fp32", "bf16", "fp16"),
-        optimizers=tuple(OPTIMIZERS),
-    )
-    constraints = _CONSTRAINTS | shard_groups(problem, "MaxText") | whole_batches(problem, "MaxText")
-    constraints |= _slices(problem)
-    if mixture(model_of(problem)) is not None:
-        constraints |= _EXPERTS
-    return Limits(
-        strategies=("tp", "sp", "cp", "ep", "etp"),
-        zero=(0, 1, 3),
-        recompute=("none", "full"),
-        zero_degrees=True,
-        even_stages=True,
-        all_devices=True,
-        constraints=constraints,
-    )
-
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`maxtext.sh`.
@@ -97,7 +43,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: MaxText cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "MaxText")
+    shape = checked(plan, meshes.maxtext(problem), "MaxText")
     axes = _axes(shape)
     slices = _sliced(plan, shape, axes)
     settings = _settings(shape, problem) | _mesh(axes, slices) | _model(architecture(plan))
@@ -115,26 +61,6 @@ def _axes(shape: Deployment) -> dict[str, int]:
     degrees["fsdp"] = max(within // shape.ep, 1)
     degrees["data"] = shape.data_parallel // (degrees["fsdp"] * shape.ep)
     return degrees
-
-
-def _slices(problem: Problem) -> dict[str, str]:
-    """That every mesh axis lies within slices or over whole ones, from the innermost axis on (`_sliced`)."""
-    sizes = fanouts(problem)
-    if not sizes:
-        return {}
-    within = ["tp", "tp * cp", "tp * cp * ep"]
-    slices = [_whole(sizes[0], inner) for inner in within]
-    slices.append(f"rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * cp * ep * pp')}")
-    shard = "zero == 3 and zero_degree < dp * cp"
-    slices.append(f"not ({shard}) or rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * zero_degree')}")
-    slices.append(f"not ({shard}) or rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * zero_degree * pp')}")
-    slices.append(f"rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * cp * dp')}")
-    reason = f"MaxText splits its mesh axes evenly between slices, here of {sizes[0]} devices"
-    return dict.fromkeys(slices, reason)
-
-
-def _whole(size: int, inner: str) -> str:
-    return f"({size} % ({inner}) == 0 or ({inner}) % {size} == 0)"
 
 
 def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> dict[str, int]:
@@ -227,18 +153,6 @@ def _model(model: Architecture | None) -> dict[str, Any]:
     if experts is not None:
         settings |= {"base_moe_mlp_dim": width, "num_experts": experts.experts, "num_experts_per_tok": experts.top_k}
     return settings
-
-
-def decoder_block(model: Architecture | None) -> str | None:
-    """MaxText's name of blocks built so; None: set `model_name` by hand."""
-    if model is None or len(set(model.blocks)) != 1 or not like_llama(model):
-        return None
-    attention, network = model.blocks[0].attention, model.blocks[0].feed_forward
-    if isinstance(attention, LatentAttention):
-        return None
-    if isinstance(network, FeedForward):
-        return "qwen3" if attention.normalised else "llama2"
-    return None if network.shared_width else "qwen3_moe" if attention.normalised else "mixtral"
 
 
 def _notes(model: Architecture | None, shape: Deployment) -> list[str]:

@@ -7,38 +7,14 @@ What splits the layers themselves is left to training scripts, which import it.
 
 from collections.abc import Mapping
 
-from nest.deployment import Deployment, Limits
-from nest.deployment.pytorch_schedules import CLASSES, RUNS
-from nest.exporters.common import checked, problem_of, refuse_layers, samples, shard_groups, shard_ranks, whole_batches
+from nest.deployment import Deployment
+from nest.deployment.pytorch_schedules import CLASSES
+from nest.exporters.common import checked, problem_of, samples, shard_ranks
+from nest.exporters.limits import sharded
 from nest.exporters.pipeline_actions import SCHEDULE_FILE, schedule_file
-from nest.spec import PlanDocument, Problem, Training
+from nest.spec import PlanDocument, Training
 
 PYTHON_FILE = "pytorch_plan.py"
-
-# torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
-_CONSTRAINTS = {
-    "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
-    "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
-        "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
-    ),
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What PyTorch's own FSDP and pipelines can run.
-
-    Raises:
-        InputError: they do not place such layers.
-    """
-    refuse_layers(problem, "pytorch")
-    constraints = _CONSTRAINTS | shard_groups(problem, "FSDP") | whole_batches(problem, "PyTorch")
-    return Limits(
-        strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
-        schedules=RUNS,
-        recompute=("none", "full"),
-        zero_degrees=True,
-        constraints=constraints,
-    )
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
@@ -48,7 +24,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: PyTorch cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), "PyTorch", by_module=True)
+    shape = checked(plan, sharded.pytorch(problem), "PyTorch", by_module=True)
     return {PYTHON_FILE: _module(shape, problem.training), **schedule_file(plan, shape)}
 
 

@@ -12,7 +12,7 @@ from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
 from nest.formulate.trainable import backward_share, trained_count, with_trainable
 from nest.graph import Operator, OperatorGraph, axis_size
-from nest.hooks.guard import attribute
+from nest.hooks.calls import attribute
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.registry import Registry
 from nest.io import read, read_mapping, structure, there_is

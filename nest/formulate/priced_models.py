@@ -6,7 +6,7 @@ from attrs import asdict, define, evolve, field, frozen
 
 from nest.formulate.price import Formulation
 from nest.formulate.shard import micro_batches
-from nest.hooks.guard import Guarded
+from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, CollectiveModel
 from nest.spec import DeviceSpec, Problem

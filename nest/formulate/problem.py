@@ -103,11 +103,13 @@ def whole_problem(
 
     Relative paths in what is no file start in `folder`.
     """
-    from nest.formulate.fixed_plan import with_decisions
-
     read, written = read_record(source, Problem, changes)
+    if fix:
+        from nest.formulate.fixed_plan import with_decisions
+
+        read = with_decisions(read, fix)
     base = Path(source).parent if isinstance(source, (str, Path)) else folder
-    whole = self_contained(with_decisions(read, fix) if fix else read, base, known)
+    whole = self_contained(read, base, known)
     if not isinstance(source, Problem):
         refuse_missing_units(whole)
     return whole, written

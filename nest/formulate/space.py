@@ -12,7 +12,7 @@ from nest.formulate.price import Formulation
 from nest.formulate.shard import FORESEEN
 from nest.formulate.stack import data_parallel_exposure, hidden_messages
 from nest.formulate.target import beyond
-from nest.hooks.guard import attribute
+from nest.hooks.calls import attribute
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
 from nest.spec import DeviceSpec, Problem, ProfileSpec

@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
-from nest.formulate.pooled_plans import on_only_pool, one_run_each, takes_pools
+from nest.formulate.pools import on_only_pool, one_run_each, takes_pools
 from nest.formulate.shard import allowed_degrees, participating, profile_degrees
 from nest.formulate.stack import described, device_of
 from nest.hooks.loader import DISTRIBUTION

@@ -20,17 +20,17 @@ from nest.errors import InputError, InputErrors, PlacedErrors
 from nest.hooks.protocols import ProfiledImporter, TopologyImporter
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
-from nest.instance.pairs import Pairs
 from nest.io import is_file_name, placed, read, structure_source, there_is
 from nest.io.source import SUFFIXES, parse, read_text_of
-from nest.network import REFERENCE_MESSAGE, LinkGraph
-from nest.network.graph import written_graph
 from nest.network.imported import Imported, PartOf
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec, LinkProfile
 from nest.spec.topology import GENERATORS, Generated, MatrixSpec
 
 if TYPE_CHECKING:
-    from nest.network import Reduced
+    from nest.instance.pairs import Pairs
+    from nest.network import LinkGraph, Reduced
+
+    Network = Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
 
 PLACE = "cluster.topology"
 
@@ -39,12 +39,9 @@ SEVERAL_KINDS = (
 )
 
 Source = str | Generated | dict[str, Any]
-Network = Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]
 
 
-def topology(
-    source: Source, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
-) -> Cluster | Reduced:
+def topology(source: Source, registry: Registry, base: Path | None, message: float | None = None) -> Cluster | Reduced:
     """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
     reduced = loaded(source, registry, base)
     return reduced if isinstance(reduced, Cluster) else reduced_network(reduced, message)
@@ -60,7 +57,7 @@ def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | L
 
 
 def network(
-    spec: ClusterSpec, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
+    spec: ClusterSpec, registry: Registry, base: Path | None, message: float | None = None
 ) -> Cluster | Reduced:
     """The network of a `cluster` section; of one given by levels or by name, a `Cluster` whose memory says nothing."""
     spec, reduced = read_in(spec, registry, base, message)
@@ -73,7 +70,7 @@ def network(
 
 
 def read_in(
-    cluster: ClusterSpec, registry: Registry, base: Path | None, message: float = REFERENCE_MESSAGE
+    cluster: ClusterSpec, registry: Registry, base: Path | None, message: float | None = None
 ) -> tuple[ClusterSpec, Cluster | Reduced | None]:
     """`cluster` with what an importer read of hosts and devices, and its network; None: levels or a name say it."""
     cluster = section_of(cluster, registry, base)
@@ -128,6 +125,8 @@ def section_of(cluster: ClusterSpec, registry: Registry, base: Path | None) -> C
 
 def with_imported(cluster: ClusterSpec, network: Imported, registry: Registry) -> ClusterSpec:
     """`cluster` with what an importer read in its file."""
+    from nest.network import LinkGraph
+
     if network.pools:
         return evolve(
             cluster,
@@ -163,6 +162,9 @@ def _hosts_in_order(reduced: Cluster | Reduced, per_host: int) -> tuple[str, ...
 
 def _written(network: Network, cluster: ClusterSpec) -> dict[str, Any]:
     """A network as the keys of a `cluster` section."""
+    from nest.instance.pairs import Pairs
+    from nest.network.graph import LinkGraph, written_graph
+
     if isinstance(network, LinkGraph):
         return {"topology": written_graph(network)}
     if isinstance(network, Pairs):
@@ -179,14 +181,18 @@ def _written(network: Network, cluster: ClusterSpec) -> dict[str, Any]:
     return {"topology": None, "levels": levels, "memory": memory}
 
 
-def reduced_network(network: LinkGraph | Pairs, message: float = REFERENCE_MESSAGE) -> Reduced:
-    """The network reduced to levels, once for the same content: reading, planning and describing ask for the same."""
-    key = _digest(network), message
-    if key not in _REDUCED:
-        from nest.network import reduce
+def reduced_network(network: LinkGraph | Pairs, message: float | None = None) -> Reduced:
+    """The network reduced to levels, once for the same content: reading, planning and describing ask for the same.
 
+    `message`: bytes of the message stretch is measured with; None: `nest.network.REFERENCE_MESSAGE`.
+    """
+    from nest.network import REFERENCE_MESSAGE, reduce
+
+    size = REFERENCE_MESSAGE if message is None else message
+    key = _digest(network), size
+    if key not in _REDUCED:
         _REDUCED.clear()
-        _REDUCED[key] = reduce(network, message)
+        _REDUCED[key] = reduce(network, size)
     return _REDUCED[key]
 
 
@@ -196,6 +202,8 @@ _REDUCED: dict[tuple[bytes, float], Reduced] = {}
 
 def _digest(network: LinkGraph | Pairs) -> bytes:
     """What networks of the same content have in common."""
+    from nest.network import LinkGraph
+
     if isinstance(network, LinkGraph):
         content: tuple[object, ...] = ("links", network.names, network.shared)
         arrays: list[NDArray[Any]] = [network.devices, network.ends, network.bandwidth, network.latency]

@@ -9,7 +9,7 @@ from nest.formulate.operator_costs import Direction, engine_of
 from nest.formulate.price import FirstPlan, Formulation
 from nest.formulate.pricing import Pricing, priced_layers
 from nest.graph import Block, Operator
-from nest.hooks.guard import Guarded
+from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Array
 from nest.solve.dp.attempt import SLOWER

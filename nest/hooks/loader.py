@@ -43,9 +43,21 @@ ALL = "all"
 NAMED = "NEST_PLUGINS"
 """The environment variable that names plug-ins which are not installed: files or modules, separated as in `PATH`."""
 
-_ROOMS = "models topologies strategies costs collectives schedules planners exporters stacks engines"
-BUILT_INS = tuple(f"nest.{room}" for room in _ROOMS.split())
-"""Modules of the built-ins, by path so that nobody imports them before they are needed."""
+BUILT_INS = {
+    "nest_model_importers": "nest.models",
+    "nest_topology_importers": "nest.topologies",
+    "nest_strategies": "nest.strategies",
+    "nest_cost_models": "nest.costs",
+    "nest_layer_times": "nest.costs",
+    "nest_collective_models": "nest.collectives",
+    "nest_schedules": "nest.schedules",
+    "nest_planners": "nest.planners",
+    "nest_exporters": "nest.exporters",
+    "nest_plan_readers": "nest.exporters",
+    "nest_stacks": "nest.stacks",
+    "nest_engines": "nest.engines",
+}
+"""The module of the built-ins of each hook, by path: nobody imports it before the hook is called."""
 
 HOOKS = tuple(name for name in vars(spec) if name.startswith("nest_"))
 """Every hook there is."""
@@ -84,10 +96,10 @@ class Plugin:
         return f"{self.distribution} {self.version}".rstrip()
 
 
-def built_in_plugins() -> list[Plugin]:
-    """The plug-ins of this distribution."""
-    version = own_version()
-    return [Plugin(path, DISTRIBUTION, version, partial(import_module, path), built_in=True) for path in BUILT_INS]
+def built_in_plugin(hook: str) -> Plugin:
+    """The plug-in of this distribution that has a hook."""
+    path = BUILT_INS[hook]
+    return Plugin(path, DISTRIBUTION, own_version(), partial(import_module, path), built_in=True)
 
 
 @cache

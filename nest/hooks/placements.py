@@ -1,7 +1,10 @@
 """The network of a plan's problem, and which rank is which accelerator of which host, for exporters."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -10,12 +13,13 @@ from nest.deployment.ranks import Seat, named_seats, numbered, seats
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.instance import Cluster
-from nest.instance.pairs import Pairs
 from nest.io import structure
-from nest.network import LinkGraph
-from nest.network.imported import Imported
 from nest.spec import ClusterSpec, LevelSpec, PlanDocument, PoolSpec
 from nest.spec.problem import NO_TARGET
+
+if TYPE_CHECKING:
+    from nest.instance.pairs import Pairs
+    from nest.network import LinkGraph
 
 
 @frozen
@@ -81,7 +85,7 @@ def _seats(plan: PlanDocument, ranks: Sequence[Rank]) -> list[Seat]:
         of_pools = _seats_of_pools(spec.pools)
         return [of_pools[rank.device] for rank in ranks]
     network = network_of(spec)
-    if not isinstance(network, (LinkGraph, Pairs)):
+    if isinstance(network, (tuple, Cluster)):
         fanouts = [level.fanout for level in (network if isinstance(network, tuple) else network.levels)]
         along = seats(prod(fanouts), spec.hosts or (), spec.devices_per_host, fanouts[0])
         return [along[rank.device] for rank in ranks]
@@ -141,6 +145,8 @@ def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSp
         return spec.levels or ()
     for importer in registry().topology_importers().values():
         if importer.accepts(source):
+            from nest.network.imported import Imported
+
             network = importer.load(source)
             return network.network if isinstance(network, Imported) else network
     raise InputError(f"cluster: no importer knows {str(source)!r:.200}, so that nobody can tell the plan's network.")

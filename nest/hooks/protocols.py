@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from attrs import frozen
 
-from nest.instance.protocols import CollectiveModel
+from nest.instance.network import CollectiveModel
 from nest.instance.schedule import ChunkedSchedule, OrderedSchedule, Pass, Schedule, moments_of_order, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nest.deployment.reading import Reading
+    from nest.deployment.deployment import Reading
     from nest.graph import Block, Operator, OperatorGraph
     from nest.hooks.planning import PlannerContext, Proposal
     from nest.instance import Instance

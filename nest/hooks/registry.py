@@ -8,8 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
-from nest.hooks.calls import SECONDS, CallError, InvalidResult, PluginError
-from nest.hooks.guard import Guarded
+from nest.hooks.calls import SECONDS, CallError, Guarded, InvalidResult, PluginError
 from nest.hooks.kinds import KINDS, name_of, refusal, reserved_names
 from nest.hooks.loader import (
     DISABLED,
@@ -19,7 +18,7 @@ from nest.hooks.loader import (
     Loader,
     Plugin,
     PluginState,
-    built_in_plugins,
+    built_in_plugin,
     given_plugins,
     installed_plugins,
     named_plugins,
@@ -48,7 +47,7 @@ class Registry:
     """
 
     def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
-        """Find installed and named plug-ins, and those of `extra`; built-ins are loaded when first asked for.
+        """Find installed and named plug-ins, and those of `extra`; built-ins of a kind are loaded when first asked for.
 
         Raises:
             InputError: a plug-in fails, and that ends nest (`strict`).
@@ -61,7 +60,7 @@ class Registry:
         ]
         self._used = [*(plugin for plugin in installed if plugin not in self._off), *given_plugins(extra)]
         self._plugins = self._loader.register(self._used)
-        self._built_ins: list[Plugin] | None = None
+        self._built_ins: dict[str, Plugin] = {}
         self._objects: dict[str, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Plugin] = {}
         self._absent: set[tuple[str, str]] = set()
@@ -236,7 +235,8 @@ class Registry:
         """Every distribution that has plug-ins, built-ins first, with what it offers and what is wrong with it."""
         for kind in KINDS:
             self._collect(kind)
-        plugins = [*self._all_plugins(), *(plugin for plugin in self._used if plugin not in self._plugins)]
+        loaded = [*self._built_ins.values(), *self._plugins]
+        plugins = [*loaded, *(plugin for plugin in self._used if plugin not in self._plugins)]
         states = []
         for release in dict.fromkeys(plugin.release for plugin in (*plugins, *self._off)):
             own = [plugin for plugin in plugins if plugin.release == release]
@@ -272,17 +272,21 @@ class Registry:
         """Note in one line that something of `plugin` is not used; where plug-in errors end nest, an `InputError`."""
         self._loader.disable(plugin, reason)
 
-    def _all_plugins(self) -> list[Plugin]:
-        if self._built_ins is None:
-            self._built_ins = self._loader.register(built_in_plugins())
-        return [*self._built_ins, *self._plugins]
+    def _plugins_of(self, hook: str) -> list[Plugin]:
+        """The plug-ins that may have a hook: of the built-ins, which declare theirs, the one that has it."""
+        own = built_in_plugin(hook)
+        if own.name not in self._built_ins:
+            self._built_ins[own.name] = own
+            self._loader.register([own])
+        return [self._built_ins[own.name], *self._plugins]
 
     def _collect(self, kind: str) -> dict[str, Any]:
         if kind not in self._objects:
             refusal(kind, None)  # Imports take their time, which is not the plug-ins'.
             items: dict[str, Any] = {}
-            for plugin in self._all_plugins():
-                for item in self._loader.call(f"nest_{kind}", plugin, _listed) or ():
+            hook = f"nest_{kind}"
+            for plugin in self._plugins_of(hook):
+                for item in self._loader.call(hook, plugin, _listed) or ():
                     self._admit(kind, plugin, item, items)
             self._objects[kind] = items
         return self._objects[kind]

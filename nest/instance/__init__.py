@@ -1,11 +1,18 @@
 """Problems in numbers and their answers: all that solvers see and say."""
 
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
-from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Level
-from nest.instance.instance import Instance, LayerGraph, Space
-from nest.instance.network import NetworkModel, OnRings, PlacedNetwork, Ring
-from nest.instance.pools import Exposure, Link, Pool, Pools
-from nest.instance.protocols import CollectiveModel, port_seconds
+from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Exposure, Level, Link, Pool, Pools
+from nest.instance.instance import (
+    Instance,
+    LayerGraph,
+    Placement,
+    Result,
+    SearchProgress,
+    Solution,
+    Space,
+    StageDecision,
+)
+from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
 from nest.instance.schedule import (
     ChunkedSchedule,
     OrderedSchedule,
@@ -23,7 +30,6 @@ from nest.instance.schedule import (
     route,
     weights_of,
 )
-from nest.instance.solution import Placement, Result, SearchProgress, Solution, StageDecision
 
 Standing = SearchProgress
 """The name of `SearchProgress` up to version 0.1, for plug-ins."""

@@ -8,7 +8,6 @@ from attrs import frozen
 
 from nest.errors import InputErrors
 from nest.graph import OTHER_SAMPLES, Operator, OperatorGraph
-from nest.graph.repeat import repeated
 from nest.io import structure
 from nest.spec import Training
 
@@ -55,7 +54,11 @@ class OperatorGraphImporter:
             problems += [f"operator {operator.name!r}: {text}" for text in _problems(operator)]
         if problems:
             raise InputErrors(problems[:MOST_REPORTED])
-        return graph if repeat is None else repeated(graph, repeat)
+        if repeat is None:
+            return graph
+        from nest.graph.repeat import repeated
+
+        return repeated(graph, repeat)
 
     def sequence_length(self, source: Any) -> int:
         """Tokens of the sample that the graph is for; 0: it has no sequence.

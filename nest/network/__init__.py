@@ -1,14 +1,13 @@
 """Networks of devices and switches: links, paths and rings as they are, and their reduction to levels.
 
-What is more than their links loads when it is asked for: clusters given by levels need none of it.
+All of it loads when it is asked for: clusters given by levels need none of it.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nest.network.graph import REFERENCE_MESSAGE, LinkGraph
-
 if TYPE_CHECKING:
+    from nest.network.graph import REFERENCE_MESSAGE, LinkGraph
     from nest.network.least import optimistic_level
     from nest.network.linked import network_model
     from nest.network.model import PathNetwork
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from nest.network.reduction import Reduced, Reduction, Stretch, reduce
 else:
     _MODULES = {
+        **dict.fromkeys(("REFERENCE_MESSAGE", "LinkGraph"), "graph"),
         "optimistic_level": "least",
         "network_model": "linked",
         "PathNetwork": "model",

@@ -1,13 +1,18 @@
 """What an importer reads in a file of the field: a network, with what else the file says and what it leaves out."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from nest.instance.cluster import Cluster
-from nest.instance.pairs import Pairs
-from nest.network.graph import LinkGraph
 from nest.spec import BetweenSpec, LevelSpec, PoolSpec, TierSpec
+
+if TYPE_CHECKING:
+    from nest.instance.pairs import Pairs
+    from nest.network.graph import LinkGraph
 
 
 @frozen(eq=False)

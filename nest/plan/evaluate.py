@@ -16,9 +16,20 @@ from nest.instance import (
     in_flight,
 )
 from nest.instance.schedule import Moment
-from nest.plan.direct import Sizes, received
-from nest.plan.layout import Boundary, boundaries, chunk_layers, cut_bytes, downsets, schedule_of, stages_of_chunks
-from nest.plan.ports import exposed_by_ports, message, often_by_level
+from nest.plan.layout import (
+    Boundary,
+    Sizes,
+    boundaries,
+    chunk_layers,
+    cut_bytes,
+    downsets,
+    exposed_by_ports,
+    message,
+    often_by_level,
+    received,
+    schedule_of,
+    stages_of_chunks,
+)
 from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, zero_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK

@@ -1,13 +1,24 @@
-"""Where the stages of a plan lie, and what crosses between them (PROBLEM.md sections 1, 3 and 4)."""
+"""Where stages of a plan lie, what crosses between them, and what their ports carry (PROBLEM.md sections 1, 3, 4)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Candidate, Cluster, Instance, Placement, Schedule, Solution, chunks_of, route
+from nest.instance import (
+    Array,
+    Candidate,
+    Cluster,
+    Instance,
+    Placement,
+    RecomputeMode,
+    Schedule,
+    Solution,
+    chunks_of,
+    route,
+)
 
 
 def widest(instance: Instance, solution: Solution) -> int:
@@ -239,3 +250,79 @@ def downsets(instance: Instance, solution: Solution) -> list[tuple[frozenset[int
     for layers in reversed(chunk_layers(instance, solution)):
         sets.append(sets[-1] | frozenset(layers))
     return list(pairwise(reversed(sets)))
+
+
+Sizes = tuple[tuple[int, float], ...]
+"""Levels of the cluster, each with bytes per micro-batch that come over it as one message."""
+
+
+def received(instance: Instance, solution: Solution, index: int, around: Sequence[Boundary]) -> tuple[Sizes, Sizes]:
+    """What a stage receives: activations, then gradients.
+
+    Activations are of the tensors that it reads and stages in front make, each once, from its maker. Gradients are of
+    those that it makes and stages behind read, each once, over the outermost level between it and a reader.
+
+    Args:
+        instance: of the plan.
+        solution: the plan.
+        index: of the stage.
+        around: the boundary in front of each stage, then that behind the last.
+    """
+    candidate = instance.candidates[solution.stages[index].candidate]
+    stage_of = {layer: number for number, stage in enumerate(solution.stages) for layer in stage.layers}
+    activations: dict[int, float] = {}
+    gradients: dict[int, float] = {}
+    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes.tolist(), strict=True):
+        made, read = stage_of[producer], {stage_of[consumer] for consumer in consumers}
+        if size and made < index and index in read:
+            level = _level(around, made, index)
+            activations[level] = activations.get(level, 0.0) + size
+        if size and made == index < max(read, default=index):
+            level = _level(around, index, max(read))
+            gradients[level] = gradients.get(level, 0.0) + size
+    return tuple(sorted(activations.items())), tuple(sorted(gradients.items()))
+
+
+def _level(around: Sequence[Boundary], front: int, behind: int) -> int:
+    """The level of two stages together: as blocks lie in pipeline order, that of the outermost boundary between."""
+    return max(boundary.level for boundary in around[front + 1 : behind + 1])
+
+
+def message(instance: Instance, level: int, size: float) -> float:
+    """Seconds of a message of `size` bytes over a level (PROBLEM.md section 1)."""
+    return instance.cluster.levels[level].latency + size / instance.cluster.levels[level].bandwidth
+
+
+def often_by_level(
+    candidate: Candidate,
+    mode: RecomputeMode,
+    layers: list[int],
+    sharding: Array,
+    messages: Iterable[tuple[int, float]],
+) -> tuple[float, ...]:
+    """Seconds per micro-batch that a stage keeps a device's port at each level occupied (`b_i`), hidden or not.
+
+    `sharding` is what ZeRO sends, by level, shape `(levels,)`; `messages` are levels of boundaries and the seconds of
+    what the stage receives over them.
+    """
+    assert candidate.busy is not None
+    busy = candidate.busy[:, layers].sum(axis=1) + sharding
+    if mode.busy is not None:
+        busy = busy + mode.busy[:, layers].sum(axis=1)
+    for level, seconds in messages:
+        if level >= 0:
+            busy[level] += seconds
+    return tuple(busy.tolist())
+
+
+def exposed_by_ports(
+    instance: Instance, once: float, once_ports: Array, ports: tuple[float, ...], time: float, micro_batches: int
+) -> float:
+    """Seconds of what is sent once per batch that are exposed because ports leave too little free; 0: none overlaps.
+
+    It overlaps with what is left of `time`, in all micro-batches, at the fullest of the levels it uses.
+    """
+    free = [time - busy for busy, used in zip(ports, once_ports > 0, strict=True) if used]
+    if instance.space.exposed >= 1 or not free:
+        return 0.0
+    return once - micro_batches * min(free)

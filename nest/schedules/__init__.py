@@ -11,8 +11,7 @@ from nest.hooks.spec import hook
 @hook
 def nest_schedules() -> list[Schedule]:
     """The schedules nest knows without plug-ins, the default first."""
-    from nest.schedules.dualpipe import DualPipe
-    from nest.schedules.dualpipe_v import DualPipeV
+    from nest.schedules.dualpipe import DualPipe, DualPipeV
     from nest.schedules.gpipe import GPipe
     from nest.schedules.interleaved import Interleaved
     from nest.schedules.interleaved_zero_bubble import InterleavedZeroBubble

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from nest.instance import Instance, Solution
-from nest.plan.direct import received
-from nest.plan.layout import Boundary
+from nest.plan.layout import Boundary, received
 
 
 def received_directly(

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
-from nest.hooks.guard import attribute
+from nest.hooks.calls import attribute
 from nest.instance import Instance, Pass, Solution, Weights, weights_of
 from nest.instance.schedule import Places, places_of
 from nest.plan.certificate import Orders, Stuck, batch_length, certify, is_staggered, longest_pipeline

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import frozen
 
 from nest.errors import InputError
-from nest.hooks.guard import attribute
+from nest.hooks.calls import attribute
 from nest.instance import OrderedSchedule, Pass, Schedule, chunks_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Places, order_fault, runs
 from nest.plan.certificate import Orders, Stuck

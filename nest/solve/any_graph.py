@@ -1,4 +1,4 @@
-"""The fastest plan of any graph: by the dynamic program, and by CP-SAT where a graph has too many cuts for it."""
+"""The fastest plan of a graph with too many cuts for the dynamic program, or whose tensors go straight to readers."""
 
 from __future__ import annotations
 
@@ -10,51 +10,8 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Schedule, Solution, chunks_of
 from nest.solve import dp
-from nest.solve.dp import SearchCache, TooManyCuts
 from nest.solve.effort import Deadline
 from nest.solve.search import Progress
-
-
-def solve(
-    instance: Instance,
-    time_limit: float | Deadline | None = None,
-    progress: Progress | None = None,
-    *,
-    known: tuple[Solution, float] | None = None,
-    preferred: bool = True,
-    runner_up: bool = True,
-    besides: Sequence[Solution] = (),
-    simpler_within: float | None = None,
-    cache: SearchCache | None = None,
-) -> Result:
-    """The plan of least step time, proved optimal; or the best found with its bound; or why there is none.
-
-    `nest.solve.dp.solve` says what the arguments are. Where the graph has too many cuts for it, ties are not broken,
-    `optimal` means that no plan is better by more than 1e-6 (PROBLEM.md section 5), and plans `besides` others, and
-    simpler ones, are looked for along some orders of the layers only.
-
-    Raises:
-        InputError: a constraint cannot be computed.
-        NoPlanYet: the deadline is over, and there is no plan.
-    """
-    deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
-    if instance.space.direct:
-        return _sent_directly(instance, deadline, progress, known=known, besides=besides)
-    try:
-        return dp.solve(
-            instance,
-            deadline,
-            progress,
-            known=known,
-            preferred=preferred,
-            runner_up=runner_up,
-            besides=besides,
-            simpler_within=simpler_within,
-            cache=cache,
-        )
-    except TooManyCuts as refused:
-        met = refused.answer
-    return branched(instance, deadline, progress, known=known, besides=besides, runner_up=runner_up, met=met)
 
 
 def branched(
@@ -67,12 +24,15 @@ def branched(
     runner_up: bool = True,
     met: Result | None = None,
 ) -> Result:
-    """As `solve`, however many cuts there are; `met` is what the dynamic program met before it gave up."""
+    """As `nest.solve.solver.solve_on_levels`, however many cuts there are.
+
+    `met` is what the dynamic program met before it gave up.
+    """
     first = _first_plan(instance, deadline, progress, known, besides, runner_up=runner_up)
     return _beyond(instance, deadline, progress, first, met, listed=bool(besides))
 
 
-def _sent_directly(
+def sent_directly(
     instance: Instance,
     deadline: Deadline,
     progress: Progress | None,
@@ -87,9 +47,10 @@ def _sent_directly(
     """
     from nest.solve.cpsat.graph_search import price
     from nest.solve.cpsat.graph_search import solve as search
+    from nest.solve.solver import solve_on_levels
 
     relayed = evolve(instance, space=evolve(instance.space, direct=False))
-    first = solve(relayed, deadline, progress, besides=besides, runner_up=False)
+    first = solve_on_levels(relayed, deadline, progress, besides=besides, runner_up=False)
     plans = [] if first.solution is None else [(first.solution, price(instance, first.solution))]
     plans += [] if known is None else [known]
     best = min(plans, key=lambda each: each[1], default=None)
@@ -197,14 +158,3 @@ def _seconds(result: Result) -> float:
 def _kind(solution: Solution) -> tuple[tuple[int, ...], int, int]:
     """What tells plans apart for people: candidates, replicas, number of stages."""
     return tuple(sorted({stage.candidate for stage in solution.stages})), solution.replicas, len(solution.stages)
-
-
-def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
-    """Whether there is any plan, found by the deadline; None: however long it takes.
-
-    Raises:
-        InputError: as `solve`.
-        NoPlanYet: the deadline is over, and nothing is known.
-    """
-    known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
-    return solve(instance, known_by).solution is not None

@@ -1,9 +1,12 @@
 """The fastest plan of any instance: on its levels, or where these are no network, placed on it."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from nest.instance import Instance, Result, Solution
+from nest.solve import dp
+from nest.solve.dp import SearchCache, TooManyCuts
 from nest.solve.effort import Deadline
 from nest.solve.search import Progress
 
@@ -17,7 +20,7 @@ def solve(
     besides: Sequence[Solution] = (),
     **options: Any,
 ) -> Result:
-    """The plan of least step time with its proof, or why there is none; see `nest.solve.any_graph.solve`.
+    """The plan of least step time with its proof, or why there is none; see `solve_on_levels`.
 
     Args:
         instance: the problem.
@@ -41,6 +44,61 @@ def solve(
         from nest.solve.placement.search import solve as solve_on_network
 
         return solve_on_network(instance, time_limit, progress, known=known, besides=besides)
-    from nest.solve.any_graph import solve as solve_on_levels
-
     return solve_on_levels(instance, time_limit, progress, known=known, besides=besides, **options)
+
+
+def solve_on_levels(
+    instance: Instance,
+    time_limit: float | Deadline | None = None,
+    progress: Progress | None = None,
+    *,
+    known: tuple[Solution, float] | None = None,
+    preferred: bool = True,
+    runner_up: bool = True,
+    besides: Sequence[Solution] = (),
+    simpler_within: float | None = None,
+    cache: SearchCache | None = None,
+) -> Result:
+    """The plan of least step time, proved optimal; or the best found with its bound; or why there is none.
+
+    `nest.solve.dp.solve` says what the arguments are. Where the graph has too many cuts for it, ties are not broken,
+    `optimal` means that no plan is better by more than 1e-6 (PROBLEM.md section 5), and plans `besides` others, and
+    simpler ones, are looked for along some orders of the layers only.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+        NoPlanYet: the deadline is over, and there is no plan.
+    """
+    deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
+    if instance.space.direct:
+        from nest.solve.any_graph import sent_directly
+
+        return sent_directly(instance, deadline, progress, known=known, besides=besides)
+    try:
+        return dp.solve(
+            instance,
+            deadline,
+            progress,
+            known=known,
+            preferred=preferred,
+            runner_up=runner_up,
+            besides=besides,
+            simpler_within=simpler_within,
+            cache=cache,
+        )
+    except TooManyCuts as refused:
+        met = refused.answer
+    from nest.solve.any_graph import branched
+
+    return branched(instance, deadline, progress, known=known, besides=besides, runner_up=runner_up, met=met)
+
+
+def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
+    """Whether there is any plan, found by the deadline; None: however long it takes.
+
+    Raises:
+        InputError: as `solve_on_levels`.
+        NoPlanYet: the deadline is over, and nothing is known.
+    """
+    known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
+    return solve_on_levels(instance, known_by).solution is not None

@@ -12,7 +12,7 @@ from math import gcd
 from attrs import evolve
 
 from nest.graph import Axis, Block, Collective, Communication, Operator, Tensor, axis_size, divide
-from nest.graph.region import Crossing, surround
+from nest.graph.sharded_graph import Crossing, surround
 from nest.hooks.protocols import StrategyContext
 
 GROUP = "expert"

@@ -25,7 +25,7 @@ from nest.graph import (
     has_axis,
     scale,
 )
-from nest.graph.region import Crossing, surround
+from nest.graph.sharded_graph import Crossing, surround
 from nest.hooks.protocols import StrategyContext
 
 GROUP = "expert"

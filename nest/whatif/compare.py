@@ -15,7 +15,7 @@ from nest.formulate.decisions import contributors, on_other_problem
 from nest.formulate.instance import build_instance
 from nest.formulate.network import by_levels_notice
 from nest.formulate.planner_context import planner_context
-from nest.formulate.pooled_plans import takes_pools
+from nest.formulate.pools import takes_pools
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution

@@ -114,7 +114,7 @@ def _narrowed(problem: Problem, decided: Sequence[Decision]) -> Problem:
 
 def _feasible(problem: Problem, known: Registry) -> bool:
     from nest.formulate.instance import build_instance
-    from nest.solve.any_graph import feasible
+    from nest.solve.solver import feasible
 
     try:
         return feasible(build_instance(problem, known))

@@ -19,8 +19,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Instance, Result
 from nest.plan.evaluate import evaluate
 from nest.report.decisions import decisions_text
-from nest.report.plan_cost import SECONDS_AN_HOUR, egress_of_a_step
-from nest.report.plan_summary import training_steps
+from nest.report.plan_summary import SECONDS_AN_HOUR, egress_of_a_step, training_steps
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.mixtures import Mixtures

@@ -13,7 +13,7 @@ from nest.formulate.model import load_model
 from nest.formulate.price import Formulation
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.shard import micro_batches
-from nest.hooks.guard import Guarded
+from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Level
 from nest.solve.dp.floors import Floor, floors

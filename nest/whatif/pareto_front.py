@@ -16,8 +16,7 @@ from attrs import evolve, frozen
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.instance import Cluster
-from nest.report.plan_cost import SECONDS_AN_HOUR
-from nest.report.plan_summary import needed_memory, training_steps
+from nest.report.plan_summary import SECONDS_AN_HOUR, needed_memory, training_steps
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import MEMORY_SLACK, TIE
 from nest.whatif.outcome import plan_label

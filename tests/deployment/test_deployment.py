@@ -86,6 +86,7 @@ def test_a_plan_that_is_none_is_refused() -> None:
             "model": "llama-2-7b",
             "training": {"global_batch": 8, "sequence_length": 512},
             "cluster": {"device": "h100-sxm", "memory": "1 GB", "levels": [{"fanout": 8, "bandwidth": "450 GB/s"}]},
+            "strategies": {"tp": [2], "cp": [1]},
         }
     )
     assert found.status == "infeasible"

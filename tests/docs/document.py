@@ -4,7 +4,7 @@ A fenced `console` block holds commands behind `$ `, each followed by what it pr
 may stand there. A `python` block is run; where the next block is `text`, that is what it prints. A comment in front of
 a block says more: `<!-- file: NAME -->` makes the block a file of that name, `<!-- exit: 1 -->` gives the exit code its
 last command ends with, `<!-- install: FOLDER -->` installs the distribution in that folder, `<!-- slow -->` leaves
-it to `pytest -m slow`, `<!-- not run -->` leaves it alone.
+it to `pytest -m slow`, also behind an exit code (`<!-- exit: 1, slow -->`), `<!-- not run -->` leaves it alone.
 """
 
 import re
@@ -20,7 +20,7 @@ from tests.docs.install import install
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(```+)(\w*)\s*$")
-REMARK = re.compile(r"^<!-- (?:(file|exit|install): (\S+)|(not run|slow)) -->$")
+REMARK = re.compile(r"^<!-- (?=\S)(?:(?:(file|exit|install): (\S+?))?(?:, )?(not run|slow)?) -->$")
 LONGEST = 120
 """Seconds after which a command is taken to hang."""
 
@@ -118,9 +118,8 @@ def blocks(text: str) -> list[Block]:
 def _remarked(block: Block, remark: re.Match[str] | None) -> Block:
     if remark is None:
         return block
-    if remark[3]:
-        return evolve(block, idle=remark[3] == "not run", slow=remark[3] == "slow")
-    return evolve(block, **{remark[1]: int(remark[2]) if remark[1] == "exit" else remark[2]})
+    block = evolve(block, idle=remark[3] == "not run", slow=remark[3] == "slow")
+    return evolve(block, **({remark[1]: int(remark[2]) if remark[1] == "exit" else remark[2]} if remark[1] else {}))
 
 
 def steps(text: str) -> list[Step]:

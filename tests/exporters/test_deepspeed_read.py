@@ -11,9 +11,9 @@ import nest
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters import accelerate, deepspeed
-from nest.exporters.accelerate_reading import read as read_accelerate
-from nest.exporters.deepspeed_reading import BATCH, MICRO, STEPS
-from nest.exporters.deepspeed_reading import read as read_deepspeed
+from nest.exporters.accelerate import read as read_accelerate
+from nest.exporters.deepspeed import BATCH, MICRO, STEPS
+from nest.exporters.deepspeed import read as read_deepspeed
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument

@@ -7,8 +7,9 @@ from attrs import evolve
 
 import nest
 from nest.errors import InputError
+from nest.exporters.limits.megatron import model_obstacles
 from nest.exporters.megatron.flags import export
-from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags, model_obstacles
+from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags
 from nest.exporters.megatron.notation import given_flags
 from nest.formulate.model import resolve_model
 from nest.hooks.architectures import architecture_of

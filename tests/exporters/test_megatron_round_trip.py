@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import nest
-from nest.exporters.megatron.flags import export, transformer_of
-from nest.exporters.megatron.model_flags import feed_forwards
+from nest.exporters.limits.megatron import feed_forwards, transformer_of
+from nest.exporters.megatron.flags import export
 from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, order_of
 from nest.exporters.megatron.reading.read import read_megatron
 from nest.formulate.from_flags import start

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 import nest
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.nanotron import YAML_FILE, export, limits
-from nest.exporters.nanotron_reading import read
+from nest.exporters.limits.meshes import nanotron
+from nest.exporters.nanotron import YAML_FILE, export, read
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument, Problem
@@ -213,7 +213,7 @@ def test_what_nanotron_cannot_run_is_refused(fixed: dict[str, Any], model: Any, 
 
 def test_measured_layers_have_no_model_to_write() -> None:
     with pytest.raises(InputError, match="built like Llama"):
-        limits(nest.io.structure({**plan({"dp": 16}).problem, "model": {"graph": "g.json"}}, Problem))
+        nanotron(nest.io.structure({**plan({"dp": 16}).problem, "model": {"graph": "g.json"}}, Problem))
 
 
 def test_plans_for_nanotron_have_its_cut() -> None:

@@ -162,7 +162,7 @@ def overheads(**given: float) -> Any:
     share=st.integers(0, 9).map(lambda tenths: tenths / 10),
     context=st.integers(0, 10**10),
 )
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_the_parts_add_up_to_the_memory(
     fixed: dict[str, Any], sp: bool, margin: float, share: float, context: int
 ) -> None:
@@ -333,7 +333,7 @@ def test_left_out_the_risk_is_the_usual_one_and_none_for_profiles() -> None:
     assert parts(plan.stages[0])["transient"] == 2
 
 
-@pytest.mark.parametrize("gigabytes", [24, 32, 40])
+@pytest.mark.parametrize("gigabytes", [24, *(pytest.param(each, marks=pytest.mark.slow) for each in (32, 40))])
 def test_no_decision_makes_a_found_plan_smaller_or_another_one_faster(gigabytes: int) -> None:
     """What is counted may not depend on what a problem leaves open, or a decision would beat what is called optimal."""
     base = {

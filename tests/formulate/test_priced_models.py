@@ -100,18 +100,25 @@ def test_another_network_prices_what_its_levels_change(
     assert not all(kept)
 
 
-@pytest.mark.parametrize("fanouts", [(2, 16), (2, 6), (2, 1), (4, 4), (4, 2), (1, 8)], ids=str)
-@pytest.mark.parametrize(
-    "rest",
-    [
-        {},
-        {"search": Search(granularity="operator")},
-        {"strategies": {"tp": (True,)}},
-        {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2), "cp": (1, 2)}},
-        {"model": EXPERTS, "training": {"overlap": Overlap(tensor=True, experts=True), "dispatch": "per-node"}},
-    ],
-    ids=["layers", "operators", "highest", "experts", "dispatch"],
-)
+SIZES = ((2, 16), (2, 6), (2, 1), (4, 4), (4, 2), (1, 8))
+RESTS: dict[str, Mapping[str, Any]] = {
+    "layers": {},
+    "operators": {"search": Search(granularity="operator")},
+    "highest": {"strategies": {"tp": (True,)}},
+    "experts": {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2), "cp": (1, 2)}},
+    "dispatch": {"model": EXPERTS, "training": {"overlap": Overlap(tensor=True, experts=True), "dispatch": "per-node"}},
+}
+ONCE = {"operators": (4, 4), "experts": (4, 2), "dispatch": (2, 6)}
+"""The numbers of devices that the default run takes of what is priced at length."""
+
+RESIZED = [
+    pytest.param(size, rest, id=f"{name}-{size}", marks=[pytest.mark.slow] if ONCE.get(name, size) != size else [])
+    for size in SIZES
+    for name, rest in RESTS.items()
+]
+
+
+@pytest.mark.parametrize(("fanouts", "rest"), RESIZED)
 def test_of_another_number_of_devices_blocks_are_kept(
     problem: Build, fanouts: tuple[int, int], rest: Mapping[str, Any]
 ) -> None:

@@ -312,10 +312,8 @@ def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> 
     mixture = {"layers": 2, "hidden": 256, "ffn": 512, "heads": 4, "vocab": 1000, "experts": 4, "top_k": 2}
     asked: list[Any] = [*problems, PROBLEM, {**PROBLEM, "model": {"transformer": mixture}, "search": {"mixed": True}}]
     plain = [api.solve(problem, plugins=Registry()).to_dict() for problem in asked]
-    built_in = loader.built_in_plugins
-    monkeypatch.setattr(
-        "nest.hooks.registry.built_in_plugins", lambda: [evolve(each, built_in=False) for each in built_in()]
-    )
+    built_in = loader.built_in_plugin
+    monkeypatch.setattr("nest.hooks.registry.built_in_plugin", lambda hook: evolve(built_in(hook), built_in=False))
     guarded = Registry()
     assert [api.solve(problem, plugins=guarded).to_dict() for problem in asked] == plain
     assert guarded.warnings == ()

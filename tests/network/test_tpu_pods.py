@@ -26,7 +26,7 @@ BUFFER = 16e9
         ((8, 8, 8), "ici-v4", link("ici-v4").efficiency, 1.1e15 * 512 / 4096),
         ((4, 4, 4), "ici-v4", link("ici-v4").efficiency, 1.1e15 * 64 / 4096),
         ((16, 16), "ici-v5e", 1.0, 51.2e12),
-        ((8, 8, 16), "ici-v5p", 1.0, 1024 * 4800e9 / 8),
+        pytest.param((8, 8, 16), "ici-v5p", 1.0, 1024 * 4800e9 / 8, marks=pytest.mark.slow),
     ],
 )
 def test_an_all_reduce_over_a_slice_has_its_part_of_the_pods(

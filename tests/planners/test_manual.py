@@ -126,8 +126,14 @@ def test_the_sweep_leaves_no_device_idle():
     assert len(proposal.solution.stages) * proposal.solution.replicas == 16
 
 
-@pytest.mark.parametrize("schedules", [["1f1b"], ["gpipe", "1f1b", "interleaved"]], ids=["one", "several"])
-@pytest.mark.parametrize("keys", [{}, {"zero": (0, 1, 3)}, {"constraints": ["width <= 4"]}], ids=str)
+@pytest.mark.parametrize(
+    ("schedules", "keys"),
+    [
+        (["gpipe", "1f1b", "interleaved"], {}),
+        *((["1f1b"], keys) for keys in ({}, {"zero": (0, 1, 3)}, {"constraints": ["width <= 4"]})),
+    ],
+    ids=str,
+)
 def test_what_is_not_priced_is_not_the_answer(schedules, keys, monkeypatch):
     """The sweep finds what it would find if it priced every plan in order; and of most memories it prices fewer."""
     offered = [candidate(width, samples) for width in (1, 2, 4) for samples in (1, 2)]

@@ -12,7 +12,7 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan.document import solution_of
 from nest.plan.evaluate import evaluate
-from nest.report.plan_cost import sent_between_pools
+from nest.report.plan_summary import sent_between_pools
 from nest.spec import Problem
 from tests.pooled_problems import two_pools
 

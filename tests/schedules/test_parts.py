@@ -76,7 +76,7 @@ def test_equal_stages_take_what_weights_say_in_the_cone_of_a_schedule(name: str)
 @pytest.mark.parametrize("name", NAMES)
 def test_unequal_stages_keep_to_the_bound(name: str) -> None:
     """docs/explanation/simulation.md, "The bound"."""
-    for random, schedule, stages, micro_batches in draws(name, 10 * DRAWS):
+    for random, schedule, stages, micro_batches in draws(name, 3 * DRAWS):
         parts = []
         for _ in range(stages):
             forward, inputs = (random.choice((0.0, random.random(), 4 * random.random())) for _ in range(2))

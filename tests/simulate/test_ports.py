@@ -53,15 +53,15 @@ def test_uniform_plans_wait_for_their_ports() -> None:
     """That their replays equal the closed form is tested beside those of other uniform plans."""
     waiting = held_up = 0
     for schedule in SCHEDULES:
-        for seed in range(6):
+        for seed in range(3):
             found, free = (nest.simulate(uniform_plan(seed, schedule, ports=ports)) for ports in (True, False))
             assert overfull(found) == []
             assert all(stage.traffic is not None for stage in found.stages)
             assert all(stage.traffic is None for stage in free.stages)
             waiting += any(task.kind == WAIT for task in found.timeline.tasks)
             held_up += found.stages[0].synchronisation > 0
-    assert waiting > 20
-    assert held_up > 20
+    assert waiting > 10
+    assert held_up > 10
 
 
 def test_waits_and_the_busiest_port_are_told() -> None:

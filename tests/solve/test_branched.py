@@ -19,11 +19,12 @@ from nest.plan.legality import permission_violations, structure_violations
 from nest.report.text.layout import Screen
 from nest.report.text.summary import summary
 from nest.solve import dp
-from nest.solve.any_graph import branched, solve
+from nest.solve.any_graph import branched
 from nest.solve.cpsat import graph_search, listing
 from nest.solve.cpsat.graph_search import solve as search
 from nest.solve.dp import downsets
 from nest.solve.effort import Deadline
+from nest.solve.solver import solve_on_levels as solve
 from nest.tolerances import AGREEMENT, PROOF
 from tests import small_instances
 from tests.agreement.draws import draw

@@ -203,7 +203,7 @@ def placed_problem(random: Random) -> Instance:
     return tightened(evolve(found, space=evolve(found.space, schedules=(odd,))), random)
 
 
-@pytest.mark.parametrize("seed", seeds(16, of=200))
+@pytest.mark.parametrize("seed", seeds(16, of=200, long=[13]))
 def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
 
@@ -245,6 +245,7 @@ def test_stages_that_send_past_others_lie_in_the_slots_that_are_priced(seed: int
     found = instance(
         [evolve(repeated(random, drawn_kinds(random, 8)), recompute=repeated(random, [0] * 8).recompute[:1])],
         machines=cluster(random.choice([(2, 3), (3, 2), (2, 4)])),
+        zero=random.choice([(0,), (3,)]),
         rank_orders=("pp-inner",),
         global_batch=4,
         constraints=("pp == 4", "replicas == 1"),

@@ -12,7 +12,7 @@ from nest.errors import InputError
 from nest.formulate.problem import formulated
 from nest.hooks.registry import registry
 from nest.plan.evaluate import evaluate
-from nest.solve.any_graph import solve
+from nest.solve.solver import solve_on_levels as solve
 from nest.tolerances import PROOF
 from tests.agreement.compare import as_json
 from tests.oracle.check import check_document

@@ -170,6 +170,7 @@ def test_a_section_is_written_and_planned_on(tmp_path: Path) -> None:
         "model": {"transformer": {**DENSE, "layers": 12}},
         "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": 1},
         "constraints": ["tp <= 2", "pp <= 4"],
+        "search": {"zero": [1], "recompute": ["full"]},
     }
     by_file = nest.solve({**problem, "cluster": {"topology": str(path)}})
     by_section = nest.solve({**problem, "cluster": YAML(typ="safe").load(printed.stdout)["cluster"]})

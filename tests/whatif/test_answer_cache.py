@@ -12,7 +12,7 @@ from nest.spec import PlanDocument
 from nest.whatif import questions
 from nest.whatif.answer_cache import FOLDER
 from nest.whatif.solver import Solver
-from tests.whatif.test_explain import PROBLEM
+from tests.whatif.test_explain import FEW
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def plan() -> PlanDocument:
-    return nest.solve(PROBLEM)
+    return nest.solve(FEW)
 
 
 def told(plan: PlanDocument, **options: Any) -> str:
@@ -62,7 +62,7 @@ def test_another_plan_and_other_code_are_asked_again(
 ) -> None:
     told(plan)
     first = set(folder.iterdir())
-    told(nest.solve({**PROBLEM, "constraints": ["replicas <= 1"]}))
+    told(nest.solve({**FEW, "constraints": ["replicas <= 1"]}))
     second = set(folder.iterdir())
     assert first < second
     monkeypatch.setattr("nest.whatif.answer_cache._code", lambda: "other")

@@ -29,6 +29,9 @@ PROBLEM: dict[str, Any] = {
     "constraints": ["replicas <= 2"],
 }
 
+FEW: dict[str, Any] = {**PROBLEM, "strategies": {"tp": [1], "cp": [1], "sp": [1]}}
+"""The same with few candidates: where it matters who answers, and not what."""
+
 
 def test_all_parts_are_told_and_are_the_same_each_time() -> None:
     plan = nest.solve(PROBLEM)
@@ -167,7 +170,7 @@ def test_parts_nobody_knows_are_refused() -> None:
 
 def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)
-    plan = nest.solve(PROBLEM)
+    plan = nest.solve(FEW)
     steps: list[str] = []
     several = nest.explain(plan, jobs=2, ready=lambda step, _: steps.append(step))
     assert several.to_dict() == nest.explain(plan).to_dict()
@@ -175,7 +178,7 @@ def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_process_answers_every_question() -> None:
-    plan, known = nest.solve(PROBLEM), registry()
+    plan, known = nest.solve(FEW), registry()
     asked = questions.Questions(plan, plan, PARTS, None, known.installed())
     here = {question: (answer.to_dict(), searches) for question, answer, searches in map(asked, asked.every)}
     there = {
@@ -188,5 +191,5 @@ def test_another_process_answers_every_question() -> None:
 def test_where_no_other_process_can_answer_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)
     monkeypatch.setattr(Registry, "installed", lambda self: {"nest": "another version"})
-    plan = nest.solve(PROBLEM)
+    plan = nest.solve(FEW)
     assert nest.explain(plan, only=["constraints"], jobs=2).prices == nest.explain(plan, only=["constraints"]).prices

@@ -245,7 +245,7 @@ def test_what_is_not_answered_is_told(study: Path, tmp_path: Path) -> None:
 
 
 @given(share=st.floats(0.3, 1), garbage=st.binary(max_size=9))
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_journal_cut_anywhere_is_gone_on_with(
     study: Path, whole: Path, tmp_path_factory: pytest.TempPathFactory, share: float, garbage: bytes
 ) -> None:
@@ -280,12 +280,12 @@ def test_another_plug_in_file_makes_other_keys(tmp_path: Path, monkeypatch: pyte
 
 def test_killed_at_any_moment_it_comes_to_the_same(tmp_path: Path) -> None:
     # Many more than are waited for: a few are solved while their lines are counted.
-    study = written(tmp_path, vary={BATCH: [*range(2, 42, 2)], MEMORY: ["80 GB", "8 GB"]})
+    study = written(tmp_path, vary={BATCH: [*range(2, 26, 2)], MEMORY: ["80 GB", "8 GB"]})
     nest.sweep(study, output=tmp_path / "whole.csv", jobs=1)
     output = tmp_path / "rows.csv"
     command = [sys.executable, "-m", "nest", "sweep", str(study), "--output", str(output), "--jobs", "2"]
     drawn = random.Random(27)
-    for _ in range(3):
+    for _ in range(2):
         wanted = drawn.randrange(1, 4)
         before = lines(journal_of(output))
         process = subprocess.Popen(

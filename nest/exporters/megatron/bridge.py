@@ -14,18 +14,15 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import problem_of
-from nest.exporters.keys import Keys, launched, opened
-from nest.exporters.megatron.flags import transformer_of
-from nest.exporters.megatron.model_flags import feed_forwards
+from nest.exporters.limits.megatron import eight_bit_weights, feed_forwards, transformer_of
 from nest.exporters.megatron.notation import Flags
-from nest.exporters.megatron.parallel_flags import environment
-from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, MODULES, trained
 from nest.exporters.megatron.relatives.core import (
     COSTS,
     DEGREES,
     EXPERTS,
     FREE,
+    FUSED_MODULES,
+    MODULES,
     RECOMPUTE,
     STAGES,
     WIDTHS,
@@ -33,8 +30,6 @@ from nest.exporters.megatron.relatives.core import (
     under,
 )
 from nest.exporters.megatron.relatives.dialect import Dialect, Row
-from nest.exporters.megatron.training_flags import eight_bit_weights
-from nest.hooks.pipelines import deployed
 from nest.spec import Lora, PlanDocument, Problem, Training
 from nest.spec.architecture import LatentAttention
 from nest.spec.training import ALL_LINEAR
@@ -189,6 +184,9 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is no such file.
     """
+    from nest.exporters.keys import Keys, launched, opened
+    from nest.exporters.megatron.relatives.core import trained
+
     keys = Keys(opened(text, "megatron_bridge.yaml", "Megatron-Bridge's sections", SECTIONS))
     if "_target_" in keys.content:  # A whole configuration has hundreds of fields with their defaults.
         keys.asked.add("model")
@@ -231,6 +229,8 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     Raises:
         InputError: Megatron-Bridge cannot run the plan; the text has the reasons.
     """
+    from nest.exporters.common import problem_of
+
     problem = problem_of(plan)
     sections = DIALECT.written(plan, limits(problem))
     sections["mixed_precision"] = PRECISIONS[problem.training.precision]
@@ -289,6 +289,10 @@ def _adapters(training: Training) -> dict[str, Any] | None:
 
 def _text(sections: Mapping[str, Any], plan: PlanDocument) -> str:
     """YAML, whose words are written as JSON writes them."""
+    from nest.exporters.common import problem_of
+    from nest.exporters.megatron.parallel_flags import environment
+    from nest.hooks.pipelines import deployed
+
     shape, model = deployed(plan), transformer_of(problem_of(plan))
     exported, unset = environment(shape)
     lines = [

@@ -12,9 +12,10 @@ from attrs import evolve
 
 from nest.errors import InputError
 from nest.exporters.configurations import configuration
+from nest.exporters.limits.megatron import biases, feed_forwards, model_obstacles, rotates, windows
 from nest.exporters.megatron.notation import Flags, write_pattern
 from nest.spec import Architecture
-from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
+from nest.spec.architecture import LatentAttention, MixtureOfExperts
 
 
 def model_flags(model: Architecture, sequence_length: int) -> Flags:
@@ -40,8 +41,8 @@ def model_flags(model: Architecture, sequence_length: int) -> Flags:
         "--vocab-size": model.vocab,
         "--untie-embeddings-and-output-weights": not model.tied,
         "--swiglu": (dense or sparse)[0].gated,
-        "--disable-bias-linear": _biases(model)[1] == {False},
-        "--add-qkv-bias": _biases(model) == ({True}, {False}),
+        "--disable-bias-linear": biases(model)[1] == {False},
+        "--add-qkv-bias": biases(model) == ({True}, {False}),
         **_expert_flags(model),
     }
 
@@ -51,85 +52,10 @@ def decoder(model: Architecture) -> Architecture:
     return evolve(model, blocks=model.blocks[: len(model.blocks) - model.predicting], predicting=0)
 
 
-def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
-    """Why Megatron-LM's `pretrain_gpt.py` cannot build `model`: clauses that follow "because"."""
-    attentions = [block.attention for block in model.blocks]
-    causal = all(isinstance(each, LatentAttention) or each.causal for each in attentions)
-    if model.types or model.post_norm or model.masked_head or not causal:
-        yield "its pretrain_gpt.py trains decoders that normalise first, and this is an encoder such as BERT"
-    grouped = [each for each in attentions if isinstance(each, GroupedQueryAttention)]
-    if any(isinstance(each, LatentAttention) and each.indexer is not None for each in attentions):
-        yield "an indexer chooses the keys of its sparse attention, which this exporter does not write"
-    if any(each.sinks for each in grouped):
-        yield "its attention has learned sinks and its experts clamp, as gpt-oss, which this exporter does not write"
-    if any(each.normalised and each.norm != "shared" for each in grouped):
-        yield "--qk-layernorm normalises heads in front of their rotation, all with the same weights, unlike this model"
-    if any(each.chunk is not None and each.chunk < sequence_length for each in grouped):
-        yield f"its tokens attend within chunks shorter than {sequence_length} tokens, for which there is no flag"
-    if model.result_norms:
-        yield "norms follow its sub-layers, as in Gemma 2 and OLMo 2, which this exporter does not write"
-    if model.parallel:
-        yield "its attention and feed-forward networks run side by side, for which there is no flag"
-    if model.family in BIASED_SOFTMAX:
-        yield "a bias helps its softmax router choose, and --moe-router-enable-expert-bias asks for a sigmoid one"
-    if 0 < model.positions < sequence_length:
-        yield f"sequences of {sequence_length} tokens are longer than the {model.positions} learned positions"
-    if len({_without_window(each) for each in attentions}) > 1 or len({*windows(model)} - {None}) > 1:
-        yield "its blocks differ in their attention, and Megatron-LM has flags for one kind"
-    dense, sparse = feed_forwards(model)
-    gated = {network.gated for network in dense} | {network.gated for network in sparse}
-    if len({*dense}) > 1 or len({*sparse}) > 1 or len(gated) > 1:
-        yield "its blocks differ in their feed-forward networks, and Megatron-LM has flags for one kind"
-    biased = _biases(model)
-    if biased not in (({True}, {True}), ({False}, {False}), ({True}, {False})):
-        yield (
-            "some of its projections have biases and some have not; --disable-bias-linear and --add-qkv-bias leave "
-            "all, none, or those of queries, keys and values"
-        )
-    if sparse and biased[1] == {True} and not sparse[0].bias:
-        yield "its experts have no biases and other projections have, which --disable-bias-linear does not tell apart"
-    if model.positions and any(_rotates(each) for each in attentions):
-        yield "it has rotary and learned positions, and --position-embedding-type is one of them"
-
-
-def windows(model: Architecture) -> tuple[int | None, ...]:
-    """Keys a query of each block attends to; None: all."""
-    return tuple(
-        block.attention.window if isinstance(block.attention, GroupedQueryAttention) else None for block in model.blocks
-    )
-
-
-def feed_forwards(model: Architecture) -> tuple[tuple[FeedForward, ...], tuple[MixtureOfExperts, ...]]:
-    """The dense feed-forward networks, and the mixtures of experts."""
-    networks = [block.feed_forward for block in model.blocks]
-    dense = tuple(network for network in networks if isinstance(network, FeedForward))
-    return dense, tuple(network for network in networks if isinstance(network, MixtureOfExperts))
-
-
-def _without_window(attention: GroupedQueryAttention | LatentAttention) -> GroupedQueryAttention | LatentAttention:
-    return evolve(attention, window=None) if isinstance(attention, GroupedQueryAttention) else attention
-
-
-def _rotates(attention: GroupedQueryAttention | LatentAttention) -> bool:
-    return isinstance(attention, LatentAttention) or attention.rotary
-
-
 def _positions(model: Architecture) -> str:
     if model.positions:
         return "learned_absolute"
-    return "rope" if _rotates(model.blocks[0].attention) else "none"
-
-
-def _biases(model: Architecture) -> tuple[set[bool], set[bool]]:
-    """Whether the query, key and value projections have biases, and whether the others have; experts have none."""
-    queries, others = set(), set()
-    for block in model.blocks:
-        attention, network = block.attention, block.feed_forward
-        queries.add(attention.bias)
-        others.add(attention.output_bias if isinstance(attention, GroupedQueryAttention) else attention.bias)
-        if isinstance(network, FeedForward):
-            others.add(network.bias)
-    return queries, others
+    return "rope" if rotates(model.blocks[0].attention) else "none"
 
 
 def _attention_flags(model: Architecture) -> Flags:
@@ -204,8 +130,6 @@ arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1; modeling_minimax
 GATED, UNGATED = ("silu", "swish"), ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 """Activations that `--swiglu` stands for, and those that no flag does."""
 
-BIASED_SOFTMAX = ("ernie4_5_moe",)
-"""Families whose routers choose by softmax scores and a bias that gradients do not move (modeling_ernie4_5_moe.py)."""
 
 CHOOSE_FIRST = ("mixtral", "gpt_oss", "ernie4_5_moe", "hunyuan_v1_moe")
 """Families whose softmax follows the choice of experts (arXiv 2401.04088, section 2.1), as Megatron-LM's does, or is
@@ -227,7 +151,7 @@ def detail_flags(source: Any, model: Architecture) -> Flags:
         "--attention-dropout": _number(config, "attention_dropout", "attn_pdrop") or 0.0,
         "--hidden-dropout": _number(config, "resid_pdrop", "hidden_dropout") or 0.0,
     }
-    if _rotates(model.blocks[0].attention):
+    if rotates(model.blocks[0].attention):
         flags |= {
             "--rotary-base": _whole(_number(_rope(config), "rope_theta")),
             "--rotary-percent": _number(_rope(config), "partial_rotary_factor"),
@@ -241,14 +165,14 @@ def left_out(source: Any, model: Architecture) -> Iterator[str]:
     config = configuration(source)
     flags = detail_flags(source, model)
     silent = [flag for flag in ("--norm-epsilon", "--init-method-std") if flags[flag] is None]
-    silent += ["--rotary-base"] if _rotates(model.blocks[0].attention) and flags["--rotary-base"] is None else []
+    silent += ["--rotary-base"] if rotates(model.blocks[0].attention) and flags["--rotary-base"] is None else []
     sparse = feed_forwards(model)[1]
     known = {"norm_topk_prob", "scoring_func"} & config.keys() or _family(config) in (*SIGMOID_ROUTERS, *CHOOSE_FIRST)
     if sparse and sparse[0].top_k > 1 and not known:
         silent.append("--moe-router-pre-softmax")
     if silent:
         yield f"The model's description says nothing of {', '.join(silent)}: Megatron-LM's defaults hold"
-    if _rotates(model.blocks[0].attention) and _scaling_flags(config, model) is None:
+    if rotates(model.blocks[0].attention) and _scaling_flags(config, model) is None:
         yield f"Megatron-LM's flags cannot say the configuration's rope_scaling {_scaling(config)!r:.300}"
     activation = config.get("hidden_act", config.get("activation_function"))
     gated = model.blocks[0].feed_forward.gated

@@ -1,4 +1,4 @@
-"""How Megatron-LM writes things down: flags in shell and YAML files, pipeline layouts, and patterns of layers.
+"""How Megatron-LM writes things down: flags in shell and YAML files, what they say, pipeline layouts, layer patterns.
 
 `--pipeline-model-parallel-layout`: chunks are separated by `|`, in the order in which a micro-batch passes them: chunk
 `k` is on pipeline rank `k % pp`. A chunk is a run of letters: `E` embedding, `t` transformer block, `m` block that
@@ -209,3 +209,114 @@ def _number(tree: ast.expr) -> int:
     if isinstance(tree, ast.Constant) and type(tree.value) is int:
         return tree.value
     raise ValueError(ast.dump(tree))
+
+
+STACK, OLD_STACK = "megatron-core", "megatron-lm"
+"""What runs the flags (`nest.spec.StackSpec`): Megatron Core, and Megatron-LM of the years of fp16."""
+
+
+SPEAKERS = {
+    "precision": ("--bf16", "--fp16", "--fp8-format", "--fp4-format"),
+    "optimizer": ("--optimizer", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
+    "attention": ("--attention-backend", "--use-flash-attn"),
+    "loss": ("--cross-entropy-loss-fusion",),
+    "stack": (),
+    "overlap": ("--overlap-grad-reduce", "--DDP-impl", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
+    "dispatch": ("--moe-token-dispatcher-type",),
+    "context_exchange": ("--cp-comm-type",),
+    "selective": ("--recompute-modules",),
+    "expert_capacity": ("--moe-expert-capacity-factor",),
+    "offload": ("--optimizer-cpu-offload",),
+    "primary_weights": ("--fp8-format",),
+    "gradients": ("--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32", "--main-grads-dtype"),
+    "master_gradients": ("--main-grads-dtype",),
+    "master_weights": (),
+}
+"""The flags that say something of each key."""
+
+
+COSTLY = {
+    "--rampup-batch-size": "the batch that it ends with is taken",
+    "--step-batch-size-schedule": "the batch of --global-batch-size is taken",
+    "--fp8-margin": "",
+    "--fp4-param-gather": "weights are taken to be gathered in bf16",
+    "--keep-fp8-transpose-cache": "",
+    "--fp32-residual-connection": "what passes between layers is taken to be as precise as the rest",
+    "--moe-latent-size": "experts are taken to work on the model's width",
+    "--moe-layer-recompute": "it is taken to recompute nothing",
+    "--moe-shared-expert-overlap": "shared experts are taken to wait for the exchange",
+    "--hierarchical-context-parallel-sizes": "context parallelism is taken to be of one kind",
+    "--hybrid-context-parallel": "every sequence is taken to be split alike",
+    "--cpu-offloading-num-layers": "activations are taken to stay on the device",
+    "--fine-grained-activation-offloading": "activations are taken to stay on the device",
+    "--checkpoint-in-cpu": "activations are taken to stay on the device",
+    "--distribute-saved-activations": "every rank is taken to keep the inputs of layers",
+    "--partition-activations": "every rank is taken to keep the inputs of layers",
+    "--memory-centric-tiled-linear": "layers are taken to run in one piece",
+    "--split-transformers": "layers are taken to be recomputed whole",
+    "--random-ltd": "all tokens are taken to pass all layers",
+    "--first-last-layers-bf16": "all layers are taken to run in 8 bits",
+    "--no-rope-freq": "all layers are taken to rotate queries and keys",
+    "--linear-attention-freq": "all layers are taken to attend to every key",
+    "--experimental-attention-variant": "attention is taken to be plain",
+    "--heterogeneous-layers-config-path": "all layers are taken to be alike",
+    "--heterogeneous-layers-config-encoded-json": "all layers are taken to be alike",
+    "--attention-output-gate": "attention is taken to have no gate",
+    "--enable-zbh1-pipeline": "the schedule is taken to be 1F1B",
+    "--standalone-embedding-stage": "the first stage is taken to hold layers as well",
+    "--microbatch-group-size-per-virtual-pipeline-stage": "it is taken to be the pipeline-parallel size",
+    "--defer-embedding-wgrad-compute": "",
+    "--outer-dp-sharding-strategy": "replicas of shards are taken to hold all of the optimizer's state",
+    "--tensor-parallel-num-weight-shards": "weights are taken not to be sharded further",
+    "--expert-tensor-parallel-num-weight-shards": "weights are taken not to be sharded further",
+    "--overlap-cpu-optimizer-d2h-h2d": "copies to the host are taken to wait",
+    "--no-scatter-gather-tensors-in-pipeline": "",
+    "--use-bnb-optimizer": "the optimizer's state is taken to be in single precision",
+    "--freeze-all-layers": "all weights are taken to be trained",
+    "--bitfit": "all weights are taken to be trained",
+    "--lora-r": "all weights are taken to be trained",
+    "--lora-rank": "all weights are taken to be trained",
+    "--lora-target-modules": "all weights are taken to be trained",
+    "--load-teacher": "the teacher of a distillation is left out",
+    "--kd": "the teacher of a distillation is left out",
+    "--skip-train": "it is taken to train",
+    "--cuda-graph-impl": "",
+    "--use-legacy-models": "",
+    "--spec": "the model is taken to be what the other flags say",
+}
+"""What is assumed where a flag is given; empty: it is only named."""
+
+
+HARMLESS = """
+DDP-impl abort-on-unmet-* activation-func-clamp-value app-tag-* apply-residual-connection-post-layernorm
+calc-ft-timeouts check-* codecarbon-* contigious-checkpointing cuda-graph-modules cuda-graph-scope deepspeed-*
+disable-gloo-* disable-mem-efficient-ln disable-msc ds-fused-adam embed-layernorm embedding-weights-in-fp32
+enable-msc end-weight-decay export-te-* fim-* finetune force-ds-sequence-parallel fp16-lm-cross-entropy ft-*
+glu-linear-offset hysteresis initial-loss-scale inprocess-* kill-switch-* layernorm-epsilon lazy-mpu-init loss-scale*
+mid-level-* min-loss-scale mmap-warmup moe-eval-* moe-loss-coeff moe-min-capacity moe-token-drop-policy
+moe-train-capacity-factor muon-* no-barrier-* no-contiguous-* no-initialization no-one-logger no-pipeline-parallel
+no-query-key-layer-scaling no-async-tensor-model-parallel-allreduce no-log-* master-addr
+use-mpi moe-per-layer-logging trigger-path verify-checkpoint* use-fused-sdpa
+wgrad-deferral-limit no-tracking no-use-tokenizer-* num-dataset-* object-storage-* onnx-safe openai-gelu otel-*
+override-* phase-transition-* pretrained-checkpoint profile-backward result-rejected-* rotary-position-* sample-*
+sft sft-* skip-tokenizer softmax-type squared-relu start-weight-decay sync-tp-* synchronize-each-layer universal-*
+use-cpu-initialization use-fused-* use-pin-memory use-ring-exchange-p2p use-te warmup yarn-* zero-allgather-*
+zero-contigious-gradients zero-reduce-*
+adam-beta1 adam-beta2 adam-eps adlr-* apply-layernorm-1p async-save attention-dropout attention-softmax-in-fp32
+auto-detect-ckpt-format bias-swiglu-fusion calculate-per-token-loss ckpt-* clip-grad cp-comm-type create-* data*
+ddp-average-in-collective ddp-bucket-size ddp-num-buckets decoupled-* delay-wgrad-compute deterministic-mode
+disable-symmetric-registration dist-* distributed-backend distributed-timeout-minutes empty-unused-memory-level
+enable-experimental enable-ft-* eod-mask-loss eval-* exit-* fp4-recipe fp8-amax-compute-algo fp8-amax-history-len
+fsdp-double-buffer hidden-dropout init-* load local-rank log-* logging-* lr lr-* make-vocab-size-divisible-by
+manual-gc manual-gc-eval manual-gc-interval max-position-embeddings merge-file min-lr mock-data moe-aux-*
+moe-grouped-gemm moe-permute-fusion moe-router-* moe-token-dispatcher-type moe-z-* mscale mscale-all-dim mtp-loss-*
+nccl-* no-bias-dropout-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-check-* no-ckpt-* no-create-*
+no-gradient-accumulation-fusion no-load-* no-masked-softmax-fusion no-mmap-bin-files no-persist-layer-norm
+no-position-embedding no-rope-fusion no-save-* norm-epsilon num-workers one-logger-* per-split-* profile*
+recompute-modules rerun-* reset-* reuse-grad-buf-for-mxfp8-param-ag rope-scaling-factor rope-type rotary-base
+rotary-interleaved rotary-percent rotary-scaling-factor rotary-seq-len-interpolation-factor save save-* seed
+sgd-momentum split straggler-* te-rng-* tensorboard-* test-* tiktoken-* timing-* tokenizer-* tp-comm-overlap-cfg
+train-* transformer-impl use-checkpoint-* use-dist-* use-mcore-models use-nccl-ub use-precision-aware-optimizer
+use-rope-scaling use-sharp valid-* vocab-file wandb-* weight-decay weight-decay-*
+"""
+"""Patterns of flags, without their hyphens, that change no cost that nest counts."""

@@ -8,9 +8,8 @@ from nest.deployment import MEGATRON_ORDER, Deployment, Run
 from nest.deployment.deployment import ENDS
 from nest.errors import InputError
 from nest.exporters.common import samples
-from nest.exporters.megatron.model_flags import feed_forwards
+from nest.exporters.limits.megatron import eight_bit_weights, feed_forwards
 from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, Flags, check_layout, write_layout
-from nest.exporters.megatron.training_flags import eight_bit_weights
 from nest.spec import Architecture, Training
 
 PIPELINE_INNER_ORDER = ("tp", "cp", "pp", "dp")

@@ -5,98 +5,18 @@ Each of the two versions gets its file where it can run the plan.
 
 from collections.abc import Iterator, Mapping
 
-from nest.deployment import Deployment, Limits
-from nest.deployment.pytorch_schedules import RUNS
+from nest.deployment import Deployment
 from nest.errors import InputError
-from nest.exporters.common import (
-    checked,
-    mixture,
-    model_of,
-    problem_of,
-    refuse_layers,
-    refuse_training,
-    shard_groups,
-    whole_batches,
-)
+from nest.exporters.common import checked, problem_of
+from nest.exporters.limits import sharded
 from nest.exporters.pipeline_actions import schedule_file
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
-from nest.spec import Architecture, PlanDocument, Problem
-from nest.spec.architecture import GroupedQueryAttention
+from nest.spec import Architecture, PlanDocument
 
 NAME = "torchtitan"
 TOML_FILE = "torchtitan.toml"
 PYTHON_FILE = "torchtitan_plan.py"
-
-# FSDP with a pipeline: torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync` and `perform_reduce_grad`
-# (2.13). FSDP without: torchtitan/train.py (0.2.2) and trainer.py (0.3.0) never switch its synchronisation off.
-_COMMON = {
-    "uniform(zero)": "torchtitan has one FSDP setting for all stages",
-    "uniform(recompute)": "torchtitan has one activation checkpointing mode for all stages",
-    "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
-        "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
-    ),
-    "dp * batch * cp == 1 or pp > 1 or zero != 1": (
-        "without a pipeline torchtitan's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
-    ),
-    "dp * batch * cp == 1 or pp > 1 or zero == 3 or micro_batches == 1": (
-        "without a pipeline torchtitan reduces gradients and gathers weights for every micro-batch, as ZeRO 3 does"
-    ),
-    "zero > 0 or cp == 1": "torchtitan's FSDP always shards over the ranks of context parallelism",
-}
-
-_EXPERTS = {
-    "etp == 1 or etp == tp": "torchtitan's experts have the tensor-parallel degree of all else, or none",
-    "ep > 1 or etp == tp": "torchtitan splits experts over the tensor-parallel ranks without expert parallelism",
-    "ep == 1 or etp == 1 or tp == 1 or sp == tp": (
-        "torchtitan has tensor parallelism without sequence parallelism from 0.3 on, where experts are not split"
-    ),
-    "ep == 1 or zero > 0 or dp * batch == 1": "torchtitan takes expert-parallel ranks from those FSDP shards over",
-}
-
-
-def limits(problem: Problem) -> Limits:
-    """What one of the versions can run.
-
-    Raises:
-        InputError: torchtitan does not train in that precision, or with that optimizer.
-    """
-    refuse_layers(problem, NAME)
-    refuse_training(
-        problem.training,
-        NAME,
-        NAME,
-        precisions=("bf16", "fp32"),
-        gradients=("fp32",),
-        optimizers=("adam", "adamw"),
-    )
-    architecture = model_of(problem)
-    constraints = dict(_COMMON)
-    length = problem.training.sequence_length
-    if length is not None:
-        constraints[f"{length} % tp == 0"] = "torchtitan divides the sequence by the tensor-parallel degree"
-        constraints[f"cp == 1 or {length} % (2 * tp * cp) == 0"] = (
-            "torchtitan deals every context-parallel rank a chunk from the head of the sequence and one from its tail"
-        )
-    if architecture is not None:
-        attention = architecture.blocks[0].attention
-        if isinstance(attention, GroupedQueryAttention):
-            constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
-    constraints |= shard_groups(problem, "torchtitan") | whole_batches(problem, "torchtitan")
-    if mixture(architecture) is not None:
-        constraints |= _EXPERTS
-        if family(architecture) == QWEN:
-            constraints["pp == 1 or ep == 1 or etp == 1"] = (
-                f"torchtitan {OLD} has no pipeline for qwen3, and {NEW} does not split experts by width"
-            )
-    return Limits(
-        strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
-        # None whose stages end a batch one after the other: torchtitan ends it on all of them at once.
-        schedules=RUNS,
-        recompute=("none", "full"),
-        zero_degrees=True,
-        constraints=constraints,
-    )
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
@@ -108,7 +28,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.exporters.torchtitan.files import IMPORTED, python_text, toml_file
 
     problem = problem_of(plan)
-    shape = checked(plan, limits(problem), NAME)
+    shape = checked(plan, sharded.torchtitan(problem), NAME)
     model = architecture(plan)
     beyond = {OLD: list(beyond_old(shape, model)), NEW: list(beyond_new(shape))}
     if all(beyond.values()):

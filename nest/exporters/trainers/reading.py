@@ -14,9 +14,9 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
-from nest.exporters import accelerate_reading, deepspeed_reading
+from nest.exporters import accelerate, deepspeed
 from nest.exporters.accelerate import YAML_FILE
-from nest.exporters.deepspeed_reading import BATCH, MICRO
+from nest.exporters.deepspeed import BATCH, MICRO
 from nest.exporters.keys import PER_MACHINE, Keys, launched, opened, said
 from nest.exporters.trainers.names import (
     AXOLOTL,
@@ -185,7 +185,7 @@ def _beside(keys: Keys, options: LaunchOptions) -> Mapping[str, Any] | None:
     if found is None or found.parent != options.folder:
         return None
     keys.note(f"it is taken to be started by `accelerate launch` with {YAML_FILE}, which lies beside.")
-    return opened(read_text_of(found), YAML_FILE, "Accelerate's keys", accelerate_reading.SECTIONS)
+    return opened(read_text_of(found), YAML_FILE, "Accelerate's keys", accelerate.SECTIONS)
 
 
 def _found(name: str, folder: Path) -> Path | None:
@@ -238,7 +238,7 @@ def _deepspeed(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[s
         keys.problem("context_parallel_size is above 1 beside deepspeed, which nest does not read; give fsdp_config.")
     if keys.problems:
         keys.finish(())  # Which raises them.
-    found = deepspeed_reading.read(json.dumps(content), options)
+    found = deepspeed.read(json.dumps(content), options)
     told = found.settings["training"].get("precision")
     if told is not None and told != ours["precision"] and ours["precision"] != "fp8":
         keys.problem(f"DeepSpeed's file has precision {told}, and this one {ours['precision']}.")
@@ -273,14 +273,14 @@ def _accelerate(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[
             }
         )
     inner = Keys(content)
-    settings, devices = accelerate_reading.sharding(inner, options)
+    settings, devices = accelerate.sharding(inner, options)
     keys.problems += inner.problems
     inner.problems.clear()
     fixed, training = dict(settings["fixed"]), dict(settings["training"])
     if fixed.get("zero") == 0 and names is AXOLOTL and not ours["trainable"] and ours["precision"] in ("bf16", "fp16"):
         training["master_weights"] = False
         keys.note("without sharding Axolotl keeps weights in 16 bits alone; they are priced so.")
-    return Reading({"training": training, "fixed": fixed}, devices, notes=inner.finish(accelerate_reading.HARMLESS))
+    return Reading({"training": training, "fixed": fixed}, devices, notes=inner.finish(accelerate.HARMLESS))
 
 
 def _short(key: str) -> str:
@@ -295,7 +295,7 @@ def _legacy(keys: Keys, config: Mapping[str, Any]) -> dict[str, Any]:
     words = told.split() if isinstance(told, str) else told if isinstance(told, list) else []
     legacy: dict[str, Any] = {}
     for word in map(str, words):
-        if word in accelerate_reading.STRATEGIES:
+        if word in accelerate.STRATEGIES:
             legacy["fsdp_sharding_strategy"] = config.get("fsdp_sharding_strategy", word)
         elif word == "offload":
             legacy["fsdp_offload_params"] = True

@@ -7,21 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve
-
-from nest.deployment import Deployment, Limits
+from nest.deployment import Deployment
 from nest.exporters import accelerate, deepspeed
-from nest.exporters.common import (
-    ULYSSES,
-    check_trained,
-    checked,
-    even_launch,
-    even_machines,
-    problem_of,
-    refuse_training,
-    samples,
-    shard_ranks,
-)
+from nest.exporters.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
+from nest.exporters.limits import sharded
 from nest.exporters.trainers.names import (
     AXOLOTL,
     LLAMA_FACTORY,
@@ -37,68 +26,6 @@ from nest.spec import PlanDocument, Problem
 from nest.spec.training import ALL_LINEAR
 
 
-def llama_factory_limits(problem: Problem) -> Limits:
-    """What LLaMA-Factory can run with DeepSpeed.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    base = deepspeed.limits(problem)
-    _refuse(problem, LLAMA_FACTORY, "llama-factory")
-    constraints = {rule: reason for rule, reason in base.constraints.items() if ULYSSES not in rule}
-    constraints["pp == 1"] = "LLaMA-Factory has no pipeline parallelism beside DeepSpeed"
-    constraints |= even_launch(problem, "LLaMA-Factory")
-    return evolve(base, strategies=("batch",), trainable=_adapted(problem), constraints=constraints)
-
-
-def transformers_limits(problem: Problem) -> Limits:
-    """What Hugging Face's Trainer can run with Accelerate.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    base = accelerate.limits(problem)
-    _refuse(problem, TRANSFORMERS, "transformers")
-    return base
-
-
-def axolotl_limits(problem: Problem) -> Limits:
-    """What Axolotl can run with FSDP2.
-
-    Raises:
-        InputError: it does not place such layers, or does not train in that precision.
-    """
-    base = accelerate.limits(problem)
-    _refuse(problem, AXOLOTL, "axolotl")
-    constraints = {
-        **base.constraints,
-        "zero > 0 and dp * batch * cp > 1": "Axolotl keeps weights in 16 bits alone, unless FSDP shards them",
-    }
-    if problem.training.key_exchange == "all_gather":
-        constraints["cp == 1 or micro_batch == 1"] = "Axolotl gathers keys and values of packed samples, one at a time"
-    if problem.training.stores_scores:
-        constraints["cp == 1"] = "Axolotl's context parallelism needs flash attention"
-    return evolve(base, trainable=_adapted(problem), constraints=constraints)
-
-
-def _adapted(problem: Problem) -> bool:
-    """Whether what is trained are adapters alone, which files of LLaMA-Factory and Axolotl say."""
-    trained = problem.training.trained
-    return trained is not None and trained.lora is not None and not trained.layers
-
-
-def _refuse(problem: Problem, names: Names, exporter: str) -> None:
-    training = problem.training
-    refuse_training(
-        training,
-        exporter,
-        names.framework,
-        precisions=("bf16", "fp16", "fp32"),
-        gradients=("fp32", "bf16", "fp16"),
-        optimizers=tuple(WRITTEN),
-    )
-
-
 def export_llama_factory(plan: PlanDocument) -> Mapping[str, str]:
     """`llama_factory.yaml` and `deepspeed.json`.
 
@@ -106,7 +33,7 @@ def export_llama_factory(plan: PlanDocument) -> Mapping[str, str]:
         InputError: LLaMA-Factory cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, llama_factory_limits(problem), "LLaMA-Factory")
+    shape = checked(plan, sharded.llama_factory(problem), "LLaMA-Factory")
     configuration = json.loads(deepspeed.export(plan)[deepspeed.JSON_FILE])
     configuration.pop("activation_checkpointing", None)  # LLaMA-Factory checkpoints by itself.
     configuration |= dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", STEPS), "auto")
@@ -134,7 +61,7 @@ def export_axolotl(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Axolotl cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, axolotl_limits(problem), "Axolotl")
+    shape = checked(plan, sharded.axolotl(problem), "Axolotl")
     within = shard_ranks(shape, "Axolotl")
     gathers = shape.cp > 1 and problem.training.key_exchange == "all_gather"
     settings = {
@@ -169,8 +96,8 @@ def export_transformers(plan: PlanDocument) -> Mapping[str, str]:
         InputError: the Trainer cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, transformers_limits(problem), "Hugging Face's Trainer")
-    sharded = shape.zero[0] > 0 and shape.data_parallel * shape.cp > 1
+    shape = checked(plan, sharded.transformers(problem), "Hugging Face's Trainer")
+    is_sharded = shape.zero[0] > 0 and shape.data_parallel * shape.cp > 1
     said = _settings(TRANSFORMERS, plan, shape, problem)
     for key in (TRANSFORMERS.model, TRANSFORMERS.lengths[0], TRANSFORMERS.attention):  # The script's.
         said.pop(key, None)
@@ -178,8 +105,8 @@ def export_transformers(plan: PlanDocument) -> Mapping[str, str]:
         "output_dir": "output",
         **said,
         # Beside FSDP, which checkpoints by itself, it is refused.
-        "gradient_checkpointing": shape.recompute[0] == "full" and not sharded,
-        **({"accelerator_config": _each_batch()} if sharded else {}),
+        "gradient_checkpointing": shape.recompute[0] == "full" and not is_sharded,
+        **({"accelerator_config": _each_batch()} if is_sharded else {}),
     }
     check = check_trained(plan)
     return {

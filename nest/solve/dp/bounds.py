@@ -10,11 +10,10 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Array
-from nest.solve.dp.cheapest import least_parts
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
-from nest.solve.dp.fastest import fastest
+from nest.solve.dp.fastest import fastest, least_parts
 from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums

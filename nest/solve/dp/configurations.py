@@ -9,7 +9,7 @@ from attrs import field, frozen
 from nest.instance import Array, ParameterGroup, Schedule, chunks_of, copies_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.rules import Members
-from nest.solve.dp.state import sharded
+from nest.solve.dp.zero import sharded
 
 State = tuple[int, bool]
 """Devices used so far (0 where nobody counts them), and whether a block of the width demanded was among them."""

@@ -13,10 +13,9 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
-from nest.solve.dp.cheapest import cheapest
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import State, Tally
-from nest.solve.dp.fastest import Fastest
+from nest.solve.dp.fastest import Fastest, cheapest
 from nest.solve.dp.pairs import Rows
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.dp.placement import Offsets

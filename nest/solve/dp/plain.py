@@ -7,10 +7,10 @@ import numpy
 from attrs import define, evolve, field
 
 from nest.instance import Array
+from nest.solve.dp.beside_compute import compute_bounds
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.first_bounds import compute_bounds
 from nest.solve.dp.line import JointSums, has_line
 from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pairs import Pairs

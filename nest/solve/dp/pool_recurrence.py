@@ -15,9 +15,8 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
-from nest.solve.dp.cheapest import cheapest
 from nest.solve.dp.choices import UNKNOWN, Boundary
-from nest.solve.dp.fastest import Fastest
+from nest.solve.dp.fastest import Fastest, cheapest
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.dp.recurrence import cheapest_stage, weighed_boundaries
 from nest.solve.dp.stages import StageTables

@@ -13,9 +13,8 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Level, Weights
-from nest.solve.dp.cheapest import cheapest
 from nest.solve.dp.choices import Boundary
-from nest.solve.dp.fastest import Fastest
+from nest.solve.dp.fastest import Fastest, cheapest
 from nest.solve.dp.line import Line, has_line
 from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.pareto import Partition, PlacedStage

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nest.instance import Array, Instance, ParameterGroup, Schedule, always_fills, chunks_of, copies_of, fills
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.rules import uniform_sets
-from nest.solve.dp.state import sharded
+from nest.solve.dp.zero import sharded
 from nest.tolerances import LIMIT_SLACK
 
 if TYPE_CHECKING:

@@ -3,16 +3,35 @@
 from collections.abc import Callable, Sequence
 from math import inf
 
-from nest.instance import Instance, Result, Solution
+import numpy
+
+from nest.instance import Array, Instance, Result, Solution
 from nest.solve.dp.attempt import Attempt
 from nest.solve.dp.cache import SearchCache, SharedTables
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.listing import least_times
-from nest.solve.dp.scouts import SCOUTED, scouts, work
 from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline, attempts, least_first
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
+
+SCOUTED, SCOUTS, SCOUT_SHARE, MOST_SCOUTS = 64, 16, 16, 64
+"""Candidates from which on a plan is looked for among few of them first, so that what computes for longer than it takes
+need not be listed (Llama 3 70B on 128 H100 takes 1.2 times as long without; 2026-11-23); how many they are at least,
+which share of all, and how many at most."""
+
+
+def scouts(instance: Instance) -> list[int]:
+    """A few of the candidates, ascending: the less their devices work on a sample, the more of them."""
+    count = len(instance.candidates)
+    return least_first(work(instance), min(max(count // SCOUT_SHARE, SCOUTS), MOST_SCOUTS))
+
+
+def work(instance: Instance) -> Array:
+    """Device seconds that the layers of each candidate compute for a sample, shape `(candidates,)`."""
+    work = [each.width / each.samples * float((each.forward + each.backward).sum()) for each in instance.candidates]
+    return numpy.array(work)
+
 
 BEGUN_WITH = 4
 """Candidates among which the first of all plans is looked for, so that others need not be listed whole."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import frozen
 
-from nest.instance import Array, Cluster, CollectiveModel, Instance, port_seconds
+from nest.instance import Array, Cluster, CollectiveModel, Instance, ParameterGroup, port_seconds
 
 if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
@@ -178,3 +178,30 @@ def collective_times(
     distinct, inverse = numpy.unique(sizes, return_inverse=True)
     seconds = [model.time(kind, float(size), shape, cluster.levels, members=members) for size in distinct]
     return numpy.array(seconds)[inverse]
+
+
+def sharded(
+    state: Iterable[tuple[ParameterGroup, Array, Array, Array]],
+    size: int,
+    *,
+    replicas: int,
+    zero: int,
+    zero_degree: int | None = None,
+) -> Array:
+    """Bytes of one copy of the state, sharded by a ZeRO stage, shape `(size,)`.
+
+    Args:
+        state: of each group its weights, gradients and optimizer, bytes before ZeRO, shape `(size,)` each.
+        size: how many sums there are.
+        replicas: data-parallel degree `d`.
+        zero: ZeRO stage.
+        zero_degree: ranks over which it shards at most; None: all.
+    """
+    total: Array = numpy.zeros(size)
+    for group, weights, gradients, optimizer in state:
+        sharing = replicas * len(group.ranks) if zero else 1
+        sharing = min(sharing, zero_degree or sharing)
+        total += weights / (sharing if zero >= 3 else 1)
+        total += gradients / (sharing if zero >= 2 else 1)
+        total += optimizer / (sharing if zero >= 1 else 1)
+    return total

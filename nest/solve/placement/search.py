@@ -75,10 +75,10 @@ def _branched(
     besides: Sequence[Solution],
 ) -> Result:
     """Of a graph with too many cuts to list: the best plan on the optimistic level, placed, with its bound there."""
-    from nest.solve.any_graph import solve as solve_any_graph
+    from nest.solve.solver import solve_on_levels
 
     relaxed = evolve(instance, network=None)
-    result = solve_any_graph(relaxed, deadline, progress, besides=besides, runner_up=False)
+    result = solve_on_levels(relaxed, deadline, progress, besides=besides, runner_up=False)
     if result.solution is None:
         return result
     solution, seconds = arranger.place(result.solution)

@@ -44,4 +44,5 @@ def decided(**fix: Any) -> PlanDocument:
 @cache
 def infeasible() -> PlanDocument:
     """What is said where nothing fits."""
-    return api.solve(problem(cluster={"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}))
+    tiny = {"device": "h100-sxm", "levels": LEVELS, "memory": "1 MiB"}
+    return api.solve(problem(cluster=tiny, strategies={"tp": [2], "cp": [1]}))

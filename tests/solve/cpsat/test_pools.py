@@ -104,9 +104,10 @@ def test_it_agrees_with_brute_force_on_many(block: range) -> None:
         examine(seed)
 
 
-def test_every_published_optimum_is_proved(shared: Path) -> None:
+@pytest.mark.parametrize("third", seeds(1, of=3))
+def test_every_published_optimum_is_proved(shared: Path, third: int) -> None:
     """Of those with a plan, what is slower by a little is refuted."""
-    for line in (shared / "pools" / "optima.jsonl").read_text().splitlines():
+    for line in (shared / "pools" / "optima.jsonl").read_text().splitlines()[third::3]:
         record = json.loads(line)
         assert ask(instance_of(record["problem"]), record["batch_time"]).status == "proved", record["seed"]
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from nest.exporters.megatron.reading.flags import COSTLY
+from nest.exporters.megatron.notation import COSTLY
 
 HEAD = re.compile(r"^.*?-{6,} arguments -{6,}\s*$", re.MULTILINE)
 FOOT = re.compile(r"^.*?-{6,} end of arguments -{6,}\s*$", re.MULTILINE)

@@ -6,15 +6,13 @@ Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_c
 from collections.abc import Collection
 from typing import Any
 
-from nest.exporters.common import mixture
+from nest.exporters.limits.megatron import MODULES, OPTIONAL
+from nest.exporters.limits.shared import mixture
+from nest.exporters.megatron.notation import OLD_STACK, SPEAKERS, STACK
 from nest.exporters.megatron.reading.flags import FlagReader
-from nest.exporters.megatron.training_flags import MODULES, OPTIONAL
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention
 from nest.spec.training import MOST_TOKENS
-
-STACK, OLD_STACK = "megatron-core", "megatron-lm"
-"""What runs the flags (`nest.spec.StackSpec`): Megatron Core, and Megatron-LM of the years of fp16."""
 
 EXCHANGES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather"}
 
@@ -51,26 +49,6 @@ def read_training(
     every = denied is None and model is not None
     decided = {key: value for key, value in derived.items() if every or _speaks(flags, key, denied or ())}
     return {**known, **decided}
-
-
-SPEAKERS = {
-    "precision": ("--bf16", "--fp16", "--fp8-format", "--fp4-format"),
-    "optimizer": ("--optimizer", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
-    "attention": ("--attention-backend", "--use-flash-attn"),
-    "loss": ("--cross-entropy-loss-fusion",),
-    "stack": (),
-    "overlap": ("--overlap-grad-reduce", "--DDP-impl", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
-    "dispatch": ("--moe-token-dispatcher-type",),
-    "context_exchange": ("--cp-comm-type",),
-    "selective": ("--recompute-modules",),
-    "expert_capacity": ("--moe-expert-capacity-factor",),
-    "offload": ("--optimizer-cpu-offload",),
-    "primary_weights": ("--fp8-format",),
-    "gradients": ("--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32", "--main-grads-dtype"),
-    "master_gradients": ("--main-grads-dtype",),
-    "master_weights": (),
-}
-"""The flags that say something of each key."""
 
 
 def _tokens(flags: FlagReader, batch: int | None, length: int | None) -> int | None:

@@ -1,24 +1,26 @@
 """A framework's names of what Megatron-LM has flags for, read and written through one table."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen
 
-from nest.deployment import LaunchOptions, Limits, Reading, violations
+from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError, InputErrors
-from nest.exporters.common import devices_per_machine
-from nest.exporters.keys import Keys, launched
-from nest.exporters.megatron import flags as megatron
-from nest.exporters.megatron.flags import flag_groups, transformer_of
-from nest.exporters.megatron.model_flags import detail_flags, feed_forwards, model_flags
+from nest.exporters.limits.megatron import feed_forwards, megatron, transformer_of
+from nest.exporters.limits.shared import devices_per_machine
+from nest.exporters.megatron.model_flags import detail_flags, model_flags
 from nest.exporters.megatron.notation import FLAG as LAYOUT
-from nest.exporters.megatron.notation import Flags, Value, given_flags, read_pattern
-from nest.exporters.megatron.reading.training import SPEAKERS, STACK
+from nest.exporters.megatron.notation import SPEAKERS, STACK, Flags, Value, given_flags, read_pattern
 from nest.exporters.megatron.training_flags import optimizer_flags, precision_flags
-from nest.hooks.pipelines import deployed
 from nest.spec import Architecture, PlanDocument, Problem
+
+if TYPE_CHECKING:
+    from nest.exporters.keys import Keys
+
 
 Row = str | Mapping[Any, Flags]
 """What stands behind a key.
@@ -128,7 +130,7 @@ class Dialect:
         Raises:
             InputError: the model or the training is beyond it.
         """
-        inner, training = megatron.limits(problem), problem.training
+        inner, training = megatron(problem), problem.training
         flags = {**precision_flags(training), **optimizer_flags(training)}
         if self.builds:
             model = transformer_of(problem)
@@ -143,6 +145,10 @@ class Dialect:
             InputError: it is not, or the framework's files cannot say what it decides.
             InputErrors: it is not in several ways.
         """
+        from nest.deployment import violations
+        from nest.exporters.megatron.flags import flag_groups
+        from nest.hooks.pipelines import deployed
+
         beyond = violations(plan, limits, self.name)
         if beyond:
             raise InputErrors(f"{reason}." for reason in beyond)
@@ -178,8 +184,9 @@ class Dialect:
             if named.intersection(names) and _word_of(row, flags) is None:
                 self._refuse(flags, sorted(named.intersection(names)))
             ours |= named
-        for flag in {*names} - ours - {*self.left}:
-            if (flags.get(flag) or None) != (self.usual.get(flag) or None):
+        ours |= {*self.left}
+        for flag in names:
+            if flag not in ours and (flags.get(flag) or None) != (self.usual.get(flag) or None):
                 self._refuse(flags, [flag])
 
     def _refuse(self, flags: Flags, names: Collection[str]) -> None:
@@ -247,6 +254,8 @@ def machines(keys: Keys, options: LaunchOptions, nodes: str, each: str) -> int |
 
     What a user says stands in place of that; None: nobody says.
     """
+    from nest.exporters.keys import launched
+
     listed, counted = keys.value(each), options.devices_per_node
     if counted is None:
         counted = len(listed) if isinstance(listed, list) else keys.integer(each)

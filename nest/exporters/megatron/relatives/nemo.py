@@ -6,23 +6,25 @@ nemo/collections/nlp/models/language_modeling. Fields of Megatron Core's Transfo
 on by their names. NeMo 2 has recipes in Python, and Megatron-Bridge after it overlays (`megatron-bridge`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import even_launch, even_machines, problem_of
-from nest.exporters.keys import Keys, opened
-from nest.exporters.megatron.flags import transformer_of
-from nest.exporters.megatron.notation import Flags
-from nest.exporters.megatron.reading.training import OLD_STACK
+from nest.exporters.limits.megatron import transformer_of
+from nest.exporters.limits.shared import even_launch
+from nest.exporters.megatron.notation import OLD_STACK, Flags
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_device_order, machines
-from nest.hooks.pipelines import deployed
-from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
+
+if TYPE_CHECKING:
+    from nest.exporters.keys import Keys
+
 
 FILE = "nemo_config.yaml"
 
@@ -164,6 +166,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is no such file, or one of NeMo 2.
     """
+    from nest.exporters.keys import Keys, opened
     from nest.exporters.megatron.relatives.interpolation import resolved
 
     content = opened(text, FILE, "NeMo's sections", ("model", "trainer"))
@@ -242,6 +245,10 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     Raises:
         InputError: NeMo cannot run the plan; the text has the reasons.
     """
+    from nest.exporters.common import even_machines, problem_of
+    from nest.hooks.pipelines import deployed
+    from nest.io import yaml_text
+
     sections = DIALECT.written(plan, limits(problem_of(plan)))
     shape, nodes = deployed(plan), even_machines(plan, "NeMo")
     sections["trainer"] = {"num_nodes": nodes, "devices": shape.world_size // nodes, **sections["trainer"]}

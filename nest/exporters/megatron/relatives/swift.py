@@ -4,27 +4,25 @@ Arguments and defaults: modelscope/ms-swift 3602360a (after 4.6), swift/megatron
 megatron_base_args.py; YAML and environment: swift/cli/main.py (`parse_yaml_args`, `get_torchrun_args`).
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError
-from nest.exporters.common import even_launch, even_machines, problem_of
-from nest.exporters.keys import Keys, opened
-from nest.exporters.megatron.notation import Flags
-from nest.exporters.megatron.parallel_flags import environment
-from nest.exporters.megatron.reading.flags import COSTLY, read_flags
-from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, trained
-from nest.exporters.megatron.relatives.commands import command, scalar
+from nest.exporters.limits.shared import even_launch
+from nest.exporters.megatron.notation import COSTLY, Flags
 from nest.exporters.megatron.relatives.core import FREE
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
-from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
-from nest.hooks.pipelines import deployed
-from nest.io import read_mapping_text, yaml_text
 from nest.spec import PlanDocument, Problem
+
+if TYPE_CHECKING:
+    from nest.exporters.keys import Keys
+
 
 FILE = "megatron_swift.yaml"
 
@@ -134,6 +132,9 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: arguments contradict each other, or say what nest cannot price.
         InputError: it is neither.
     """
+    from nest.exporters.keys import Keys
+    from nest.exporters.megatron.relatives.commands import scalar
+    from nest.exporters.megatron.relatives.core import FUSED_MODULES, trained
     from nest.exporters.megatron.relatives.named import with_model
 
     asked = options or LaunchOptions()
@@ -161,6 +162,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
 
 
 def _of_yaml(text: str) -> dict[str, Any]:
+    from nest.exporters.keys import opened
+
     try:
         return opened(text, FILE, "Megatron-SWIFT's arguments", ("model", *ROWS))
     except InputError as error:
@@ -172,6 +175,10 @@ CALL = "call of `megatron sft` or `megatron pt`"
 
 def _of_script(text: str, options: LaunchOptions) -> tuple[dict[str, Any], list[str]]:
     """The arguments of the command, with the environment it is called in, and notes."""
+    from nest.exporters.megatron.reading.flags import read_flags
+    from nest.exporters.megatron.relatives.commands import command, scalar
+    from nest.io import read_mapping_text
+
     words, script, notes = command(text, options, lambda each: _place(each) is not None, CALL)
     place = _place(words) or 0
     if "rlhf" in words[place]:
@@ -201,6 +208,8 @@ def _place(words: Sequence[str]) -> int | None:
 
 
 def _value(words: Sequence[str]) -> Any:
+    from nest.exporters.megatron.relatives.commands import scalar
+
     return True if not words else scalar(words[0]) if len(words) == 1 else [scalar(word) for word in words]
 
 
@@ -238,6 +247,12 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     Raises:
         InputError: Megatron-SWIFT cannot run the plan; the text has the reasons.
     """
+    from nest.exporters.common import even_machines, problem_of
+    from nest.exporters.megatron.parallel_flags import environment
+    from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
+    from nest.hooks.pipelines import deployed
+    from nest.io import yaml_text
+
     arguments = DIALECT.written(plan, limits(problem_of(plan)))
     shape, nodes = deployed(plan), even_machines(plan, "Megatron-SWIFT")
     exported, unset = environment(shape)

@@ -6,25 +6,34 @@ verl/workers/megatron_workers.py (ppo_mini_batch_size times rollout.n), verl/wor
 verl/utils/megatron_utils.py.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Limits, Reading
-from nest.exporters.common import even_launch, even_machines, problem_of
-from nest.exporters.keys import Keys, opened
+from nest.exporters.limits.shared import even_launch
 from nest.exporters.megatron.notation import Flags
-from nest.exporters.megatron.relatives.adapters import FUSED_MODULES, trained
-from nest.exporters.megatron.relatives.commands import command, overrides
-from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, RECOMPUTE, STAGES, under
+from nest.exporters.megatron.relatives.core import (
+    COSTS,
+    DEGREES,
+    EXPERTS,
+    FREE,
+    FUSED_MODULES,
+    RECOMPUTE,
+    STAGES,
+    under,
+)
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
-from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
-from nest.hooks.pipelines import deployed
-from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
 from nest.spec.training import ALL_LINEAR
+
+if TYPE_CHECKING:
+    from nest.exporters.keys import Keys
+
 
 FILE = "verl_trainer.yaml"
 
@@ -143,6 +152,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         InputErrors: keys contradict each other, or say what nest cannot price.
         InputError: it is neither.
     """
+    from nest.exporters.keys import Keys, opened
+    from nest.exporters.megatron.relatives.commands import command, overrides
     from nest.exporters.megatron.relatives.interpolation import resolved
     from nest.exporters.megatron.relatives.named import with_model
 
@@ -179,6 +190,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
 
 def _adapters(keys: Keys, kind: str) -> dict[str, Any] | None:
     """What is trained in place of the model; None: the model is."""
+    from nest.exporters.megatron.relatives.core import trained
+
     core = kind == "megatron"
     section, names = (f"{MODEL}.lora", ("rank", "target_modules")) if core else (MODEL, ("lora_rank", "target_modules"))
     rank, targets = (f"{section}.{name}" for name in names)
@@ -271,6 +284,11 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     Raises:
         InputError: verl cannot run the plan; the text has the reasons.
     """
+    from nest.exporters.common import even_machines, problem_of
+    from nest.exporters.trainers.names import UNKNOWN, hugging_face_name
+    from nest.hooks.pipelines import deployed
+    from nest.io import yaml_text
+
     sections = DIALECT.written(plan, limits(problem_of(plan)))
     shape, nodes = deployed(plan), even_machines(plan, "verl")
     actor = sections["actor_rollout_ref"]["actor"]
