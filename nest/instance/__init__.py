@@ -27,6 +27,7 @@ from nest.instance.schedule import (
     fullest_moments,
     in_flight,
     least_held,
+    least_of_moments,
     route,
     weights_of,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "fullest_moments",
     "in_flight",
     "least_held",
+    "least_of_moments",
     "port_seconds",
     "read_only",
     "route",

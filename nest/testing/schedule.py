@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.hooks.results import sound_in_flight, sound_weights
-from nest.instance import admits, chunks_of, copies_of, least_held, route, weights_of
+from nest.instance import admits, chunks_of, copies_of, least_held, least_of_moments, route, weights_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault, places_of
 from nest.plan.certificate import (
     RAYS,
@@ -84,6 +84,8 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
     if stages == 1:
         tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
     tally.run("from 1 to all micro-batches are in flight", where, _bad_in_flight, schedule, count, stages)
+    if hasattr(schedule, "least_held"):
+        tally.run("it says what all chunks hold as in_flight has it", where, _least_otherwise, schedule, count, stages)
     if getattr(schedule, "fills", False):
         tally.run("it fills the chunks of its stages", where, _not_filled, schedule, count, stages)
     if isinstance(schedule, OrderedSchedule) and tally.run(
@@ -125,6 +127,13 @@ def _not_filled(schedule: Schedule, count: int, stages: int) -> Problems:
         if held < 1:
             yield f"`fills` is true, but stage {stage} never holds a micro-batch in each of its chunks"
             return
+
+
+def _least_otherwise(schedule: Schedule, count: int, stages: int) -> Problems:
+    """More than is held would leave plans out of the search that have room."""
+    said, follows = least_held(schedule, stages, count), least_of_moments(schedule, stages, count)
+    if said != follows:
+        yield f"`least_held` is {said} for the stages, but from `in_flight` follows {follows}"
 
 
 def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:

@@ -178,6 +178,11 @@ CONTRADICTIONS: dict[str, tuple[str, dict[str, Callable[..., Any]], str]] = {
     "as many everywhere": ("gpipe", {"in_flight": lambda sound, i, s, m: min(m, s)}, AGREE),
     "micro-batches for chunks": ("interleaved", {"in_flight": lambda sound, i, s, m: min(m, s - i + 1)}, AGREE),
     "without its chunks": ("interleaved", {"weights": lambda sound, m, s: (m - 1.0, 1.0)}, AGREE),
+    "more than all its chunks hold": (
+        "interleaved",
+        {"least_held": lambda sound, s, m: tuple(each + 1 for each in sound(s, m))},
+        "it says what all chunks hold as in_flight has it",
+    ),
 }
 
 
