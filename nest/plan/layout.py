@@ -183,7 +183,7 @@ def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int])
     """Bytes of the tensors produced outside `downset` and consumed in it (`cut(D)` of PROBLEM.md section 4)."""
     total = 0.0
     for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes, strict=True):
-        if producer not in downset and any(consumer in downset for consumer in consumers):
+        if producer not in downset and not downset.isdisjoint(consumers):
             total += float(size)
     return total
 
