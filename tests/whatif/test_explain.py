@@ -185,6 +185,11 @@ def test_another_process_answers_every_question() -> None:
     assert there == here
 
 
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_every_item_is_answered_once_by_this_process_or_another(jobs: int) -> None:
+    assert sorted(Local(jobs).beside(len, ["", "a", "bb", "ccc"])) == [0, 1, 2, 3]
+
+
 def test_where_no_other_process_can_answer_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)
     monkeypatch.setattr(Registry, "installed", lambda self: {"nest": "another version"})

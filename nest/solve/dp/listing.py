@@ -55,6 +55,8 @@ def configurations(
     result: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
         watch()
+        if screen and not rules.admit(instance.candidates[index], instance.space.schedules[0]):
+            continue
         every = (
             _worth_it(instance, index, exclusions, screen) if screen else _open(instance, index, exclusions, counts_of)
         )

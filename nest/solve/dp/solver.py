@@ -64,7 +64,9 @@ def solve(
     tables = SharedTables(instance) if cache is None else cache.of(instance)
     shared = (instance, deadline, progress, listed, tables, placed)
     if first is None and len(instance.candidates) >= SCOUTED:
-        met = _scouted(*shared)
+        few = scouts(instance)
+        among = (few,) if runner_up else (least_first(work(instance), BEGUN_WITH), few)
+        met = _scouted(*shared, among)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
     return _answered(*shared, first, others, runner_up=runner_up, simpler_within=simpler_within)
 
@@ -111,17 +113,26 @@ def _scouted(
     listed: tuple[PlanSignature, ...],
     tables: SharedTables,
     placed: Callable[[Incumbent], Incumbent | None] | None,
+    among: Sequence[Sequence[int] | None],
 ) -> list[Incumbent]:
-    """A good plan, found among few of the candidates, and another kind of plan; none: they have none."""
-    shared = (instance, deadline, progress, listed, tables, placed)
-    try:
-        result = Attempt(*shared, scouts(instance), SCOUT_TIME, None, False, {}, scouts=True).solve()
-    except OutOfTime:
-        return []
-    if result.solution is None or result.batch_time is None:
-        return []
-    plans = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
-    return [Incumbent(value, LAST, solution) for solution, value in plans]
+    """A good plan, found among few of the candidates, and another kind of plan; none: they have none.
+
+    What cannot be as fast as a plan of the first candidates `among` need not be listed of those behind.
+    """
+    met: list[Incumbent] = []
+    for some in among:
+        known = met[0] if met else None
+        try:
+            attempt = Attempt(
+                instance, deadline, progress, listed, tables, placed, some, SCOUT_TIME, known, False, {}, scouts=True
+            )
+            result = attempt.solve()
+        except OutOfTime:
+            return met
+        if result.solution is not None and result.batch_time is not None:
+            plans = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
+            met = [Incumbent(value, LAST, solution) for solution, value in plans]
+    return met
 
 
 def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float] | None:
@@ -132,17 +143,12 @@ def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float]
     Raises:
         InputError: a constraint cannot be computed.
     """
-    shared = (instance, deadline, None, (), SharedTables(instance), None)
-    known: Incumbent | None = None
-    # What cannot be as fast as a plan of the first few need not be listed of the others.
-    for among in (least_first(work(instance), BEGUN_WITH), None):
-        try:
-            result = Attempt(*shared, among, SCOUT_TIME, known, False, {}, scouts=True).solve()
-        except (OutOfTime, TooManyCuts):
-            return None
-        if result.solution is not None and result.batch_time is not None:
-            known = Incumbent(result.batch_time, LAST, result.solution)
-    return None if known is None else (known.solution, known.value)
+    among = (least_first(work(instance), BEGUN_WITH), None)
+    try:
+        met = _scouted(instance, deadline, None, (), SharedTables(instance), None, among)
+    except TooManyCuts:
+        return None
+    return (met[0].solution, met[0].value) if met else None
 
 
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
