@@ -25,7 +25,7 @@ from nest.solve.dp.downsets import (
     lattice,
     membership,
 )
-from nest.solve.dp.listing import configurations, mixed_configurations
+from nest.solve.dp.listing import admitted, configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.shortlist import PlanSignature, without
@@ -95,7 +95,9 @@ class Attempt:
         # Where there may be no plan, the diagnosis reads why each configuration is none.
         screen = self.tables.screen if self.scouts or limit < inf else None
         counts = self.tables.splits.counts
-        every, self.exclusions = configurations(instance, layers, counts, self.among, watch, limit, screen)
+        # What a search with a runner-up leaves out is counted.
+        among = self.among if self.second or screen is None else admitted(instance, self.among)
+        every, self.exclusions = configurations(instance, layers, counts, among, watch, limit, screen)
         every = without(every, self.listed, instance) if self.listed else every
         self.plain = [each for each in every if chunks_of(each.schedule) == 1]
         # Stages of several chunks take longer to search: a good plan of one is enough to begin with.

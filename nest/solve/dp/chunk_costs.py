@@ -6,7 +6,7 @@ from itertools import accumulate, product
 from math import inf, prod
 
 import numpy
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
@@ -76,33 +76,25 @@ class Filled:
 class ChunkCosts(ChunkBounds):
     """What plans of several chunks a stage cost."""
 
+    _filled: OrderedDict[tuple[int, int], tuple[float, tuple[Filled, ...]]] = field(factory=OrderedDict, init=False)
+
     @property
     def _tables(self) -> OrderedDict[Hashable, tuple[StageTables, ChoiceTable]]:
         return self.once_in_room("tables", OrderedDict)
 
-    @property
-    def _filled(self) -> OrderedDict[Hashable, tuple[float, tuple[Filled, ...]]]:
-        return self.once_in_room("filled", OrderedDict)
-
     def filled(self, configuration: Configuration, count: int, limit: float | None) -> tuple[Filled, ...]:
         """The patterns that may beat `limit`, with their stages and bounds; None: as far as they are known."""
-        key = (*self._decided(configuration), configuration.scheduled, count)
-        every = self._filled
-        known = every.get(key)
+        key = (configuration.order, count)
+        known = self._filled.get(key)
         if known is not None and (limit is None or limit <= known[0]):
-            every.move_to_end(key)
+            self._filled.move_to_end(key)
             return known[1]
         most = inf if limit is None else limit
         found = tuple(each for each in self._fill(configuration, count, most) if each.bound <= most)
-        every[key] = most, found
-        if len(every) > REMEMBERED:
-            every.popitem(last=False)
+        self._filled[key] = most, found
+        if len(self._filled) > REMEMBERED:
+            self._filled.popitem(last=False)
         return found
-
-    def _decided(self, configuration: Configuration) -> tuple[Hashable, ...]:
-        """What a configuration decides beside its schedule."""
-        placed = configuration.replicas, configuration.rank_order, configuration.zero_degree
-        return *configuration.members, *placed
 
     def _fill(
         self, configuration: Configuration, count: int, limit: float, *, exactly: bool = False
@@ -290,7 +282,16 @@ class ChunkCosts(ChunkBounds):
     def _stage_tables(self, configuration: Configuration, contents: Contents) -> tuple[StageTables, ChoiceTable]:
         """What the contents cost with each choice, and the same in one table."""
         hides = self.instance.space.hides(configuration.schedule.name)
-        key = (id(contents), *self._decided(configuration), configuration.copies, self.parted(configuration), hides)
+        key = (
+            id(contents),
+            *configuration.members,
+            configuration.replicas,
+            configuration.rank_order,
+            configuration.zero_degree,
+            configuration.copies,
+            self.parted(configuration),
+            hides,
+        )
         known = self._tables
 
         def made() -> tuple[StageTables, ChoiceTable]:

@@ -55,10 +55,8 @@ def configurations(
     result: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
         watch()
-        if screen and not rules.admit(instance.candidates[index], instance.space.schedules[0]):
-            continue
         every = (
-            _worth_it(instance, index, exclusions, screen) if screen else _open(instance, index, exclusions, counts_of)
+            _worth_it(instance, index, rules, screen) if screen else _open(instance, index, exclusions, counts_of)
         )
         found = [each for plans in every for each in _allowed(instance, rules, plans)]
         found.sort(key=itemgetter(0))
@@ -67,6 +65,13 @@ def configurations(
     if screen:
         exclusions.slow, exclusions.large = screen.slow, screen.large
     return result, exclusions
+
+
+def admitted(instance: Instance, among: Sequence[int] | None) -> list[int]:
+    """Those of some candidates, by index, that constraints on degrees and sizes do not refuse; None: of all."""
+    rules, schedule = PlainRules(instance, Exclusions()), instance.space.schedules[0]
+    every = range(len(instance.candidates)) if among is None else among
+    return [index for index in every if rules.admit(instance.candidates[index], schedule)]
 
 
 @frozen(eq=False)
@@ -103,11 +108,12 @@ def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Cou
                 yield _Open((place, order, replicas, number), Configuration(0, members, *shared), schedule, counts)
 
 
-def _worth_it(instance: Instance, index: int, exclusions: Exclusions, screen: Screen) -> Iterator[_Open]:
+def _worth_it(instance: Instance, index: int, rules: PlainRules, screen: Screen) -> Iterator[_Open]:
     """The same of those that a screen leaves, in any order."""
-    schedules = instance.space.schedules
-    for place, plans, slots in _unscheduled(instance, index, exclusions):
-        for schedule, worth in screen.worth(plans, slots):
+    schedules, width = instance.space.schedules, instance.candidates[index].width
+    for place, plans, slots in _unscheduled(instance, index, rules.exclusions):
+        most = rules.most_stages(plans.replicas * width, slots)
+        for schedule, worth in screen.worth(plans, most) if most else ():
             yield _Open((schedule, *place), plans, schedules[schedule], worth.counts, worth)
 
 
