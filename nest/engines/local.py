@@ -90,14 +90,18 @@ def _taken(left: deque[Any]) -> tuple[Any, ...]:
 
 def _fed(worker: "_Worker", left: deque[Any], answers: "Queue[Any]") -> None:
     """Give a worker the last item as long as there are any, and put what comes of it with the answers."""
-    try:
-        while True:
-            worker.give(left.pop())
+    while left:
+        try:
+            item = left.pop()
+        except IndexError:  # Another took it.
+            return
+        try:
+            worker.give(item)
             answers.put(worker.take())
-    except IndexError:
-        pass
-    except (InputError, InternalError) as error:
-        answers.put(error)
+        except Exception as error:  # What is not put there would be waited for.
+            known = isinstance(error, (InputError, InternalError))
+            answers.put(error if known else InternalError(f"a worker process: {message(error)}"))
+            return
 
 
 def processors() -> int:

@@ -55,9 +55,7 @@ def configurations(
     result: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
         watch()
-        every = (
-            _worth_it(instance, index, rules, screen) if screen else _open(instance, index, exclusions, counts_of)
-        )
+        every = _worth_it(instance, index, rules, screen) if screen else _open(instance, index, exclusions, counts_of)
         found = [each for plans in every for each in _allowed(instance, rules, plans)]
         found.sort(key=itemgetter(0))
         result += (Configuration(order, *decided) for order, (_, decided) in enumerate(found, len(result)))
