@@ -7,11 +7,13 @@ and any of them takes the next item, where neighbours are to go to one.
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from threading import current_thread, main_thread
+from queue import Queue
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 from attrs import evolve, frozen
@@ -51,6 +53,55 @@ class Local:
         finally:
             for worker in workers:
                 worker.end()
+
+    def beside(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        """As `submit`, with this process among them: it takes items from the front, the others from the back.
+
+        So it goes on with what it has at hand while the others start.
+        """
+        jobs = min(self.jobs or processors(), len(items))
+        left, answers = deque(items), Queue[Any]()
+        workers = [_Worker(function) for _ in range(jobs - 1)]
+        try:
+            for worker in workers:
+                Thread(target=_fed, args=(worker, left, answers), daemon=True).start()
+            for _ in items:
+                mine = _taken(left) if answers.empty() else ()
+                if mine:
+                    yield function(*mine)
+                    continue
+                answer = answers.get()
+                if isinstance(answer, (InputError, InternalError)):
+                    raise answer
+                yield answer
+        finally:
+            left.clear()
+            for worker in workers:
+                worker.end()
+
+
+def _taken(left: deque[Any]) -> tuple[Any, ...]:
+    """The first item, alone; none where there is none."""
+    try:
+        return (left.popleft(),)
+    except IndexError:
+        return ()
+
+
+def _fed(worker: "_Worker", left: deque[Any], answers: "Queue[Any]") -> None:
+    """Give a worker the last item as long as there are any, and put what comes of it with the answers."""
+    while left:
+        try:
+            item = left.pop()
+        except IndexError:  # Another took it.
+            return
+        try:
+            worker.give(item)
+            answers.put(worker.take())
+        except Exception as error:  # What is not put there would be waited for.
+            known = isinstance(error, (InputError, InternalError))
+            answers.put(error if known else InternalError(f"a worker process: {message(error)}"))
+            return
 
 
 def processors() -> int:
@@ -119,9 +170,9 @@ class _Worker:
         return result
 
     def end(self) -> None:
-        self.connection.close()
         self._process.terminate()
         self._process.join()
+        self.connection.close()
 
 
 @contextmanager

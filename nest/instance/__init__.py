@@ -27,7 +27,6 @@ from nest.instance.schedule import (
     fullest_moments,
     in_flight,
     least_held,
-    least_of_moments,
     route,
     weights_of,
 )
@@ -76,7 +75,6 @@ __all__ = [
     "fullest_moments",
     "in_flight",
     "least_held",
-    "least_of_moments",
     "port_seconds",
     "read_only",
     "route",

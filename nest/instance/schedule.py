@@ -195,11 +195,6 @@ def least_held(schedule: Schedule, stages: int, micro_batches: int) -> tuple[flo
     known = getattr(schedule, "least_held", None)
     if known is not None:
         return tuple(float(each) for each in known(stages, micro_batches))
-    return least_of_moments(schedule, stages, micro_batches)
-
-
-def least_of_moments(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
-    """`least_held` as it follows from `in_flight`."""
     every = (fullest_moments(schedule, stage, stages, micro_batches) for stage in range(1, stages + 1))
     return tuple(max(map(min, moments)) for moments in every)
 

@@ -348,7 +348,8 @@ def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bo
         return len(homes) == 1
     if constraint.uniform is not None:
         return len({getattr(stage, constraint.uniform) for stage in solution.stages}) == 1
-    return all(constraint.holds(_values(instance, solution, stage)) for stage in solution.stages)
+    alike = {(stage.candidate, stage.zero, stage.recompute): stage for stage in solution.stages}
+    return all(constraint.holds(_values(instance, solution, stage)) for stage in alike.values())
 
 
 def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dict[str, Value]:

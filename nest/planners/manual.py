@@ -18,6 +18,7 @@ from nest.instance import (
     admits,
     chunks_of,
     copies_of,
+    fullest_moments,
     weights_of,
 )
 from nest.planners.shapes import (
@@ -312,6 +313,8 @@ def _on_step(
             chosen = Choices(
                 index, replicas, order, schedule, allowed[step.saving], step.zero, space.zero_degrees[0]
             ).solution(instance, split)
+            if first is not None and _is_short(instance, chosen, schedule):
+                break
             last = context.assess(chosen)
             if last.fits:
                 return chosen, last
@@ -319,6 +322,25 @@ def _on_step(
                 first = first or (chosen, last)
                 break
     return first or (None, last)
+
+
+def _is_short(instance: Instance, solution: Solution, schedule: Schedule) -> bool:
+    """Whether the first stage of a plan of one candidate lacks memory, what is only transient left out.
+
+    Where the batch cannot be shared it is left to others to say so.
+    """
+    stage = solution.stages[0]
+    candidate, cluster = instance.candidates[stage.candidate], instance.cluster_of(stage.candidate)
+    batches = instance.micro_batches(candidate, solution.replicas)
+    if batches is None:
+        return False
+    mode, layers = candidate.mode(stage.recompute), list(stage.layers)
+    state = sharded_state(candidate, solution.replicas, stage.zero, solution.zero_degree)[layers].sum()
+    more = [float(mode.more[list(chunk)].sum()) for chunk in stage.chunks or (stage.layers,)]
+    moments = fullest_moments(schedule, 1, len(solution.stages), batches)
+    further = max(sum((held - 1) * each for held, each in zip(moment, more, strict=True)) for moment in moments)
+    needed = state * copies_of(schedule) + float(mode.first[layers].sum()) + further
+    return bool(needed * (1 - LIMIT_SLACK) > cluster.memory - cluster.reserve)
 
 
 def _split(instance: Instance, stages: int, schedule: Schedule) -> Stages | None:

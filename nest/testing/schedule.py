@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.hooks.results import sound_in_flight, sound_weights
-from nest.instance import admits, chunks_of, copies_of, least_held, least_of_moments, route, weights_of
+from nest.instance import admits, chunks_of, copies_of, fullest_moments, least_held, route, weights_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault, places_of
 from nest.plan.certificate import (
     RAYS,
@@ -131,7 +131,8 @@ def _not_filled(schedule: Schedule, count: int, stages: int) -> Problems:
 
 def _least_otherwise(schedule: Schedule, count: int, stages: int) -> Problems:
     """More than is held would leave plans out of the search that have room."""
-    said, follows = least_held(schedule, stages, count), least_of_moments(schedule, stages, count)
+    every = (fullest_moments(schedule, stage, stages, count) for stage in range(1, stages + 1))
+    said, follows = least_held(schedule, stages, count), tuple(max(map(min, moments)) for moments in every)
     if said != follows:
         yield f"`least_held` is {said} for the stages, but from `in_flight` follows {follows}"
 

@@ -14,7 +14,7 @@ from nest.spec import PlanDocument
 from nest.whatif.answer_cache import kept
 from nest.whatif.solver import Solver
 
-ALONE = 2.0
+ALONE = 1.0
 """Seconds for which questions are answered one after the other: another process begins with half a second of its own,
 and prices the model again."""
 
@@ -137,6 +137,8 @@ class Questions:
 def answers(asked: Questions, engine: Engine | None) -> Iterator[Answered]:
     """The answers of all questions as they come, in the order asked while one process answers them.
 
+    Others begin with the last ones, which take longest, so that what is told first is there first.
+
     Args:
         asked: the questions.
         engine: answers what is left after `ALONE` seconds; where it cannot, this process goes on. None: it is alone.
@@ -151,7 +153,7 @@ def answers(asked: Questions, engine: Engine | None) -> Iterator[Answered]:
         yield asked(question)
     if engine is not None and len(left) > 1:
         try:
-            for answered in engine.submit(asked, tuple(left)):
+            for answered in getattr(engine, "beside", engine.submit)(asked, tuple(left)):
                 del left[answered[0]]
                 yield answered
         except (InputError, InternalError):

@@ -1,6 +1,8 @@
 """Plans that searches of neighbouring problems begin with, so that what is slower than them is cut at once."""
 
 from collections.abc import Hashable
+from math import inf
+from operator import itemgetter
 
 from attrs import define, field
 
@@ -34,7 +36,10 @@ class Starts:
 
     def better(self, instance: Instance, known: tuple[Solution, float] | None) -> tuple[Solution, float] | None:
         """The fastest of them on an instance that is faster than a plan known of it; else that plan."""
-        for plan in reversed(self._plans.values()):
+        every = ((_least_seconds(instance, plan), plan) for plan in reversed(self._plans.values()))
+        for least, plan in sorted(every, key=itemgetter(0)):
+            if known is not None and least >= known[1]:
+                break
             decided = decided_on(instance, plan)
             if decided is not None and (known is None or decided[1].batch_time < known[1] * (1 - TIE)):
                 known = (decided[0], decided[1].batch_time)
@@ -47,6 +52,24 @@ class Starts:
         self._plans[key] = plan
         if len(self._plans) > MOST_STARTS:
             del self._plans[next(iter(self._plans))]
+
+
+def _least_seconds(instance: Instance, plan: PlanDocument) -> float:
+    """Seconds in which the slowest stage of a plan computes all micro-batches, which few schedules beat.
+
+    Infinite where it is no plan of the instance.
+    """
+    try:
+        solution = solution_of(instance, plan)
+    except InputError:
+        return inf
+    candidates = instance.candidates
+    batches = instance.micro_batches(candidates[solution.stages[0].candidate], solution.replicas)
+    times = (
+        (candidates[stage.candidate].forward + candidates[stage.candidate].backward)[list(stage.layers)].sum()
+        for stage in solution.stages
+    )
+    return inf if batches is None else batches * float(max(times))
 
 
 def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:

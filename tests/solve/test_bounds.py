@@ -1,12 +1,14 @@
-"""The fewest stages that a quick look finds are those that trying every cut finds; of extremes it says nothing."""
+"""Quick looks find no more than trying every plan does: the fewest stages that layers need, how long one must take."""
 
-from itertools import combinations
-from math import inf
+from itertools import combinations, product
+from math import ceil, inf
 
 import numpy
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nest.solve.dp.beside_compute import ShareOut
 from nest.solve.dp.bounds import LeanMode, fewest_stages
 
 AMOUNT = st.integers(0, 9) | st.just(10**20)
@@ -65,3 +67,23 @@ def test_a_stage_further_in_front_may_hold_what_the_one_behind_it_cannot() -> No
     assert holds(layers[2:3], 8, 9, 3)
     assert holds(layers[3:], 1, 9, 3)
     assert fewest_stages([lean(layers)], in_flight, 9, 3) == 3
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=6))
+def test_no_sharing_out_of_layers_has_a_faster_slowest_stage(seconds: list[int]) -> None:
+    found = ShareOut(len(seconds)).slowest(numpy.array(seconds, dtype=float))
+    for stages, bound in enumerate(found.tolist(), start=1):
+        least = min(
+            max(
+                sum(time for time, home in zip(seconds, homes, strict=True) if home == stage) for stage in range(stages)
+            )
+            for homes in product(range(stages), repeat=len(seconds))
+        )
+        assert max(seconds) * (1 - 1e-9) <= bound <= least
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_of_layers_alike_one_stage_has_what_does_not_divide(layers: int, stages: int) -> None:
+    found = ShareOut(layers).slowest(numpy.full(layers, 0.5))
+    if stages <= layers:
+        assert found[stages - 1] == pytest.approx(0.5 * ceil(layers / stages), rel=1e-9)

@@ -162,3 +162,13 @@ def test_the_screen_leaves_every_plan_that_is_worth_it(seed: int, constraints: t
                 bound = listed[plan.rank_order, plan.replicas, len(plan.stages), choice]
                 assert bound is not None
                 assert bound <= priced.batch_time * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rule", ["devices <= 4", "devices == 6", "devices % 3 == 0", "devices >= 5", "devices > 8"])
+def test_the_screen_leaves_what_a_constraint_on_devices_allows(rule: str) -> None:
+    problem = instance([candidate(LAYERS)], machines=cluster((8,)), constraints=[rule])
+    counts, tables = Splits(problem).counts, ScreenTables(problem, FirstBounds(problem))
+    screened, every = (configurations(problem, LAYERS, counts, tables=each)[0] for each in (tables, None))
+    assert screened == every
+    assert all(parse(rule).holds({"devices": n * each.replicas}) for each in every for n in each.stage_counts)
+    assert bool(every) == (rule != "devices > 8")

@@ -1,14 +1,17 @@
 """Explanations: parts, plans of every kind, and what is refused."""
 
 import json
+from collections import deque
+from queue import Queue
 from typing import Any
 
 import pytest
 
 import nest
 from nest.api import explain
+from nest.engines import local
 from nest.engines.local import Local
-from nest.errors import InputError
+from nest.errors import InputError, InternalError
 from nest.hooks.registry import Registry, registry
 from nest.report.text.explanation import STEPS, explanation_text
 from nest.whatif import questions
@@ -186,6 +189,30 @@ def test_another_process_answers_every_question() -> None:
     }
     assert here.keys() == {*asked.every}
     assert there == here
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_every_item_is_answered_once_by_this_process_or_another(jobs: int) -> None:
+    assert sorted(Local(jobs).beside(len, ["", "a", "bb", "ccc"])) == [0, 1, 2, 3]
+
+
+class Unreadable:
+    """A worker whose answers cannot be read."""
+
+    def give(self, item: object) -> None:
+        pass
+
+    def take(self) -> object:
+        raise ValueError("cut short")
+
+
+def test_an_answer_that_cannot_be_read_is_not_waited_for() -> None:
+    answers = Queue[object]()
+    local._fed(Unreadable(), deque([1, 2]), answers)  # type: ignore[arg-type]
+    told = answers.get_nowait()
+    assert isinstance(told, InternalError)
+    assert "cut short" in str(told)
+    assert answers.empty()
 
 
 def test_where_no_other_process_can_answer_this_one_does(monkeypatch: pytest.MonkeyPatch) -> None:

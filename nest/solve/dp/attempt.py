@@ -26,7 +26,7 @@ from nest.solve.dp.downsets import (
     lattice,
     membership,
 )
-from nest.solve.dp.listing import configurations, mixed_configurations
+from nest.solve.dp.listing import admitted, configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.shortlist import PlanSignature, without
@@ -110,7 +110,10 @@ class Attempt:
         """
         instance, watch = self.instance, self._search((), self.known).prepare
         screen = self.tables.screen if self.scouts or limit < inf else None
-        arguments = (len(instance.graph.layers), self.tables.splits.counts, self.among, watch, limit, screen)
+        counts = self.tables.splits.counts
+        # What a search with a runner-up leaves out is counted.
+        among = self.among if self.second or screen is None else admitted(instance, self.among)
+        arguments = (len(instance.graph.layers), counts, among, watch, limit, screen)
         every, exclusions = configurations(instance, *arguments)
         every = without(every, self.listed, instance) if self.listed else every
         if self.listed_so_far:

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, fullest_moments, least_held
@@ -102,7 +102,6 @@ class ChunkBounds(PlanSearch):
     """
 
     splits: Splits
-    _with_room: dict[tuple[int, int], bool] = field(factory=dict, init=False)
 
     def before_patterns(self, configuration: Configuration, count: int) -> BeforePatterns:
         """Bounds from what plans take before any stage is looked at, and from messages between chunks."""
@@ -163,14 +162,15 @@ class ChunkBounds(PlanSearch):
         units = self._lean_units(configuration)
         key = ("least held", *configuration.scheduled, counts)
         every = self.once_shared(key, lambda: [self._alike(configuration, each) for each in counts])
+        known_room: dict[tuple[int, int], bool] = self.once_in_room("with room", dict)
         with_room = []
         for count, alike in zip(counts, every, strict=True):
-            known = self._with_room.get((id(units), id(alike)))
+            known = known_room.get((id(units), id(alike)))
             if known is None:
                 held, homes = alike
                 room = units.room(held, numpy.zeros_like(held), self.room * (1 + LIMIT_SLACK), homes)
                 known = units.hold(room, numpy.full(count, inf), homes)
-                self._with_room[id(units), id(alike)] = known
+                known_room[id(units), id(alike)] = known
             if known:
                 with_room.append(count)
         return counts if len(with_room) == len(counts) else tuple(with_room)

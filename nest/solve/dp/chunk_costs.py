@@ -76,8 +76,11 @@ class Filled:
 class ChunkCosts(ChunkBounds):
     """What plans of several chunks a stage cost."""
 
-    _tables: OrderedDict[Hashable, tuple[StageTables, ChoiceTable]] = field(factory=OrderedDict, init=False)
     _filled: OrderedDict[tuple[int, int], tuple[float, tuple[Filled, ...]]] = field(factory=OrderedDict, init=False)
+
+    @property
+    def _tables(self) -> OrderedDict[Hashable, tuple[StageTables, ChoiceTable]]:
+        return self.once_in_room("tables", OrderedDict)
 
     def filled(self, configuration: Configuration, count: int, limit: float | None) -> tuple[Filled, ...]:
         """The patterns that may beat `limit`, with their stages and bounds; None: as far as they are known."""
@@ -289,6 +292,7 @@ class ChunkCosts(ChunkBounds):
             self.parted(configuration),
             hides,
         )
+        known = self._tables
 
         def made() -> tuple[StageTables, ChoiceTable]:
             sums, parts = self._sums(configuration, contents)
@@ -303,12 +307,12 @@ class ChunkCosts(ChunkBounds):
             )
             return tables, ChoiceTable.stacked(tables.tables)
 
-        if key not in self._tables:
-            self._tables[key] = made()
-        self._tables.move_to_end(key)
-        if len(self._tables) > REMEMBERED:
-            self._tables.popitem(last=False)
-        return self._tables[key]
+        if key not in known:
+            known[key] = made()
+        known.move_to_end(key)
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
+        return known[key]
 
     def _sums(self, configuration: Configuration, contents: Contents) -> tuple[CandidateSums, PartSums | None]:
         candidate = self.instance.candidates[configuration.candidate]

@@ -55,9 +55,7 @@ def configurations(
     result: list[Configuration] = []
     for index in range(len(instance.candidates)) if among is None else among:
         watch()
-        every = (
-            _worth_it(instance, index, exclusions, screen) if screen else _open(instance, index, exclusions, counts_of)
-        )
+        every = _worth_it(instance, index, rules, screen) if screen else _open(instance, index, exclusions, counts_of)
         found = [each for plans in every for each in _allowed(instance, rules, plans)]
         found.sort(key=itemgetter(0))
         result += (Configuration(order, *decided) for order, (_, decided) in enumerate(found, len(result)))
@@ -65,6 +63,13 @@ def configurations(
     if screen:
         exclusions.slow, exclusions.large = screen.slow, screen.large
     return result, exclusions
+
+
+def admitted(instance: Instance, among: Sequence[int] | None) -> list[int]:
+    """Those of some candidates, by index, that constraints on degrees and sizes do not refuse; None: of all."""
+    rules, schedule = PlainRules(instance, Exclusions()), instance.space.schedules[0]
+    every = range(len(instance.candidates)) if among is None else among
+    return [index for index in every if rules.admit(instance.candidates[index], schedule)]
 
 
 @frozen(eq=False)
@@ -101,10 +106,14 @@ def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Cou
                 yield _Open((place, order, replicas, number), Configuration(0, members, *shared), schedule, counts)
 
 
-def _worth_it(instance: Instance, index: int, exclusions: Exclusions, screen: Screen) -> Iterator[_Open]:
+def _worth_it(instance: Instance, index: int, rules: PlainRules, screen: Screen) -> Iterator[_Open]:
     """The same of those that a screen leaves, in any order."""
-    schedules = instance.space.schedules
-    every = list(_unscheduled(instance, index, exclusions))
+    schedules, width = instance.space.schedules, instance.candidates[index].width
+    every = []
+    for each in _unscheduled(instance, index, rules.exclusions):
+        most = rules.most_stages(each.plans.replicas * width, each.slots)
+        if most:
+            every.append(each._replace(slots=most))
     for (place, plans, _), schedule, worth in screen.worth(every):
         yield _Open((schedule, *place), plans, schedules[schedule], worth.counts, worth)
 

@@ -175,6 +175,15 @@ class InstanceSearch:
         found: T = self.shared[key]
         return found
 
+    def once_in_room(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The same of what memory decides, too: kept until there is another amount of it."""
+        cluster = self.instance.cluster
+        room, known = (cluster.memory, cluster.reserve), self.shared.get(key)
+        if known is None or known[0] != room:
+            known = self.shared[key] = room, make()
+        found: T = known[1]
+        return found
+
     @property
     def room(self) -> float:
         """Bytes of a device that a stage may need, rounding allowed for."""

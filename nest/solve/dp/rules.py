@@ -160,6 +160,10 @@ class _CachedConstraint:
         """Whether it reads one of these names."""
         return any(name in names for name in self._names)
 
+    def reads_only(self, name: str) -> bool:
+        """Whether it reads this name and no other."""
+        return self._names == (name,)
+
     def never(self) -> tuple[str, tuple[Value, ...]] | None:
         """The only name it reads and the values that had, where it was true of none of them."""
         if len(self._names) != 1 or not self._known or any(self._known.values()):
@@ -182,12 +186,26 @@ class PlainRules:
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self._choosing_names = tuple(sorted(set().union(*(each.names() for each in choosing)) - CHOSEN_NAMES))
         self._sets: dict[tuple[object, ...], tuple[list[tuple[Choice, ...]], list[str]]] = {}
+        self._of_devices = [each for each in self.counted if each.reads_only("devices")]
+        self._most: dict[tuple[int, int], int] = {}
 
     def admit(self, candidate: Candidate, schedule: Schedule) -> bool:
         """Whether a candidate satisfies all constraints that read nothing but its degrees and sizes."""
         values = plan_values(candidate, 1, 1, "", schedule)
         beside = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
         return all(each.holds(values) for each in self.once if not each.reads(beside))
+
+    def most_stages(self, ranks: int, most: int) -> int:
+        """The most stages, of `most`, of so many ranks each that constraints on devices alone do not refuse."""
+        if not self._of_devices:
+            return most
+        if (ranks, most) not in self._most:
+            fewer = (count for count in range(most, 0, -1) if self._admit_devices(ranks * count))
+            self._most[ranks, most] = next(fewer, 0)
+        return self._most[ranks, most]
+
+    def _admit_devices(self, devices: int) -> bool:
+        return all(each.holds({"devices": devices}) for each in self._of_devices)
 
     def never(self) -> dict[str, tuple[str, tuple[Value, ...]]]:
         """Constraints that held nowhere, as `Exclusions.never` has them."""

@@ -97,7 +97,9 @@ def solve(
     tables = SharedTables(instance) if cache is None else cache.of(instance)
     shared = (instance, deadline, progress, listed, tables, placed)
     if first is None and len(instance.candidates) >= SCOUTED:
-        met = _scouted(*shared)
+        few = scouts(instance)
+        among = (few,) if runner_up else (least_first(work(instance), BEGUN_WITH), few)
+        met = _scouted(*shared, among)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
     return _answered(*shared, first, others, runner_up=runner_up, simpler_within=simpler_within)
 
@@ -144,17 +146,23 @@ def _scouted(
     listed: tuple[PlanSignature, ...],
     tables: SharedTables,
     placed: Callable[[Incumbent], Incumbent | None] | None,
+    among: Sequence[Sequence[int] | None],
 ) -> list[Incumbent]:
-    """A good plan, found among few of the candidates, and another kind of plan; none: they have none."""
+    """A good plan, found among few of the candidates, and another kind of plan; none: they have none.
+
+    What cannot be as fast as a plan of the first candidates `among` need not be listed of those behind.
+    """
     shared = (instance, deadline, progress, listed, tables, placed)
-    try:
-        result = _among(shared, scouts(instance), None)
-    except OutOfTime:
-        return []
-    if result.solution is None or result.batch_time is None:
-        return []
-    plans = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
-    return [Incumbent(value, LAST, solution) for solution, value in plans]
+    met: list[Incumbent] = []
+    for some in among:
+        try:
+            result = _among(shared, some, met[0] if met else None)
+        except OutOfTime:
+            return met
+        if result.solution is not None and result.batch_time is not None:
+            plans = [(result.solution, result.batch_time), *([] if result.runner_up is None else [result.runner_up])]
+            met = [Incumbent(value, LAST, solution) for solution, value in plans]
+    return met
 
 
 def _among(shared: AttemptArguments, among: Sequence[int] | None, known: Incumbent | None) -> Result:
@@ -191,17 +199,12 @@ def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float]
     Raises:
         InputError: a constraint cannot be computed.
     """
-    shared: AttemptArguments = (instance, deadline, None, (), SharedTables(instance), None)
-    known: Incumbent | None = None
-    # What cannot be as fast as a plan of the first few need not be listed of the others.
-    for among in (least_first(work(instance), BEGUN_WITH), None):
-        try:
-            result = _among(shared, among, known)
-        except (OutOfTime, TooManyCuts):
-            return None
-        if result.solution is not None and result.batch_time is not None:
-            known = Incumbent(result.batch_time, LAST, result.solution)
-    return None if known is None else (known.solution, known.value)
+    among = (least_first(work(instance), BEGUN_WITH), None)
+    try:
+        met = _scouted(instance, deadline, None, (), SharedTables(instance), None, among)
+    except TooManyCuts:
+        return None
+    return (met[0].solution, met[0].value) if met else None
 
 
 def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:

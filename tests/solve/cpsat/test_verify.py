@@ -22,7 +22,7 @@ from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.cpsat import Price, Verification, chunk_models, search, verify
 from nest.solve.dp import solve as dynamic_program
-from nest.solve.dp.recurrence import Recurrence
+from nest.solve.dp.pairs import Band
 from nest.spec.constraints import parse
 from tests.agreement.problems import random_plan, random_problem
 from tests.oracle.brute_force import solve
@@ -208,7 +208,7 @@ def test_a_plan_worsened_by_hand_is_refuted(worsen: Any, order: str, schedule: s
 
 
 def test_a_fault_in_a_table_of_the_dynamic_program_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One entry of `dp[l][D][k][s]` at a time is lost; whenever that makes the plan worse, the proof says so."""
+    """What follows one downset at a time is lost; whenever that makes the plan worse, the proof says so."""
     problem = {
         "nest": 1,
         "training": {"global_batch": 4},
@@ -248,19 +248,19 @@ def test_a_fault_in_a_table_of_the_dynamic_program_is_caught(monkeypatch: pytest
     problem["search"] = {"zero": [0]}
     best = nest.solve(problem).batch_time
     assert best is not None
-    honest = Recurrence._entries
+    honest = Band.below
     caught = 0
     for lost in range(1, 7):
 
-        def faulty(self: Recurrence, *arguments: Any, lost: int = lost) -> Any:
-            entries = honest(self, *arguments)
-            entries[:, :, min(lost, entries.shape[2] - 1)] = inf
-            return entries
+        def faulty(self: Band, rest: Any, *arguments: Any, lost: int = lost) -> Any:
+            less = rest.copy()
+            less[min(self.widest + lost, len(rest) - 1)] = inf
+            return honest(self, less, *arguments)
 
-        monkeypatch.setattr(Recurrence, "_entries", faulty)
+        monkeypatch.setattr(Band, "below", faulty)
         wrong = nest.solve(problem)
         plan = nest.solve(problem, verify=True)
-        monkeypatch.setattr(Recurrence, "_entries", honest)
+        monkeypatch.setattr(Band, "below", honest)
         assert plan.verification is not None
         was_wrong = wrong.batch_time is None or wrong.batch_time > best * (1 + CLOSE)
         assert (plan.verification["status"] == "refuted") == was_wrong
