@@ -108,7 +108,9 @@ def from_model(
     )
     samples = micro_batches(problem)
     whole = load_model(problem.model, training, registry)
-    _check_selective(training, whole)
+    stacks = registry.stacks().values()
+    usual = {tuple(each.training.selective or ()) for each in stacks if hasattr(each, "training")}
+    _check_selective(training, whole, usual)
     by_operator = problem.search.granularity == "operator"
     layers = layer_classes(whole, by_operator)
     context = StrategyContext(cluster, training)
@@ -125,7 +127,7 @@ def from_model(
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
-        together=inseparable_operators(whole, layers, training.selective) if by_operator else together,
+        together=inseparable_operators(whole, layers, training.selected) if by_operator else together,
         classes=layers,
         pricing=pricing,
     )
@@ -291,9 +293,9 @@ def _name(block: Block, pool: str | None) -> str:
     return "-".join([*([] if pool is None else [pool]), *degrees, f"mb{block.micro_batch}"])
 
 
-def _check_selective(training: Training, graph: OperatorGraph) -> None:
-    """`training.selective` must name kinds of operator or operators; the default may find none of its kind."""
-    if training.selective == Training(1).selective:
+def _check_selective(training: Training, graph: OperatorGraph, usual: Collection[tuple[str, ...]]) -> None:
+    """`training.selective` must name kinds of operator or operators; what is `usual` of a stack may find none."""
+    if training.selective is None or training.selective in usual:
         return
     blocks = frozenset(graph.blocks or graph.layers)
     known = {operator.kind for operator in graph.operators}

@@ -77,7 +77,7 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
     solution, layers = decide(instance, problem, known), []
     stage = solution.stages[0]
     for priced, repeated in priced_layers(formulation.sharded[stage.candidate], classes, pricing):
-        modes = recompute_modes([row.operator for row in priced.rows], problem.training.selective, repeated)
+        modes = recompute_modes([row.operator for row in priced.rows], problem.training.selected, repeated)
         if stage.recompute not in modes:
             raise InputError(f"fixed.recompute: runs in the mode {stage.recompute!r} cannot be calibrated to.")
         again = frozenset(operator.name for operator in modes[stage.recompute].again)

@@ -309,7 +309,7 @@ def _layer_costs(
     `data` are names of the tensors that come with the data, and at most `entering` bytes enter a stage which begins
     inside a layer.
     """
-    selective = pricing.training.selective
+    selective = pricing.training.selected
     every = layer.once_everywhere(("held", entering, data), partial(_held, layer, repeated, selective, data, entering))
     costs: LayerCosts = {}
     for mode, held in every.items():

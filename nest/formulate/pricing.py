@@ -243,7 +243,7 @@ def _priced_layer(
     for owner, row in zip(owners(originals, operators), rows, strict=True):
         rows_of_operators[owner].append(row)
     sizes = tensor_bytes([row.operator for row in rows])
-    names = passing(originals, inseparable(originals, pricing.training.selective, repeated))
+    names = passing(originals, inseparable(originals, pricing.training.selected, repeated))
     return PricedLayer(
         rows, tuple(tuple(part) for part in rows_of_operators), sum(sizes.get(name, 0.0) for name in names)
     )

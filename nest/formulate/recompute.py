@@ -13,7 +13,7 @@ models have it. `tests/formulate/test_activation_formulas.py` has the forms for 
 >>> gpt = {"model_type": "gpt2", "vocab_size": 128, "n_embd": h, "n_layer": 1, "n_head": a, "n_positions": s}
 >>> training = Training(global_batch=b, sequence_length=s, attention="unfused")
 >>> block = load_model(gpt, training, registry()).by_layer[1]
->>> saved = recompute_modes(block, training.selective, repeated=True)["none"].stored_bytes(tensor_bytes(block))
+>>> saved = recompute_modes(block, training.selected, repeated=True)["none"].stored_bytes(tensor_bytes(block))
 >>> saved == s * b * h * (34 + 5 * a * s / h) - (2 * s * b * h + 3 * a * s**2 * b)
 True
 """

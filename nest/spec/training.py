@@ -53,7 +53,6 @@ class StackDefaults:
         context_exchange: how context parallelism passes keys and values on.
         gradients: number format gradients are accumulated and reduced in.
         loss: how the cross-entropy reads the logits.
-        kernels: whether what lies between products is fused.
         saved_inputs: what products in narrow formats keep of their inputs.
         weights_once: whether weights are kept in single precision alone.
         fragmentation: share of the memory held for further micro-batches in flight that the allocator cannot use.
@@ -61,6 +60,8 @@ class StackDefaults:
         context: bytes of the driver and of the code of its libraries.
         master_gradients: whether the optimizer keeps gradients in single precision where they are narrower.
         all_ports: whether collectives drive all ports of a device at once.
+        kernels: whether what lies between products is fused.
+        selective: what `recompute: selective` runs again.
     """
 
     overlap: Overlap = Overlap()
@@ -72,7 +73,6 @@ class StackDefaults:
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     gradients: str | None = field(default=None, validator=one_of(GRADIENTS))
     loss: str | None = field(default=None, validator=one_of(LOSSES))
-    kernels: str | None = field(default=None, validator=one_of(KERNELS))
     saved_inputs: str | None = field(default=None, validator=one_of(SAVED))
     weights_once: bool | None = None
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
@@ -80,6 +80,8 @@ class StackDefaults:
     context: Bytes | None = field(default=None, validator=at_least(0))
     master_gradients: bool | None = None
     all_ports: bool | None = None
+    kernels: str | None = field(default=None, validator=one_of(KERNELS))
+    selective: tuple[str, ...] | None = None
 
     @property
     def filled(self) -> dict[str, Any]:
@@ -198,7 +200,8 @@ class Training:
         attention: `flash` (scores are never stored) or `unfused`; None: as the stack says, else `flash`, but with
             `precision: fp16` `unfused`, as the frameworks that published runs in fp16 had no fused attention
             (Megatron-LM, arXiv 2104.04473 and 2205.05198; BLOOM, arXiv 2211.05100).
-        selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer.
+        selective: what `recompute: selective` runs again: kinds of operator, or names of operators within their layer;
+            None: as the stack says, else `attention`.
         primary_weights: where products run in 8 bits, the format the weights are kept in: `fp8`, or `bf16` with 8-bit
             copies beside them; None: as the precision's entry in the catalogue says.
         gradients: number format gradients are accumulated and reduced in; None: as the stack says, else the
@@ -262,7 +265,7 @@ class Training:
     sharded_synchronisation: float | None = field(default=None, validator=above(0))
     overlap: Overlap = field(factory=Overlap)
     attention: str | None = field(default=None, validator=one_of(ATTENTIONS))
-    selective: tuple[str, ...] = ("attention",)
+    selective: tuple[str, ...] | None = None
     context_exchange: str | None = field(default=None, validator=one_of(EXCHANGES))
     stack: str | StackSpec | None = None
     overlap_reach: str | None = field(default=None, validator=one_of(REACHES))
@@ -306,6 +309,11 @@ class Training:
     def key_exchange(self) -> str:
         """How context parallelism passes keys and values on, where nobody says: `ring`."""
         return self.context_exchange or "ring"
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """Kinds and names of the operators that `recompute: selective` runs again."""
+        return ("attention",) if self.selective is None else self.selective
 
     @property
     def stores_scores(self) -> bool:

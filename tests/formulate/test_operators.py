@@ -127,7 +127,7 @@ def test_no_cut_keeps_more_than_is_counted(
                 stored, peak = 0.0, 0.0
                 for layer in graph.layers:
                     part = [operator for home, owner, operator in rows if home == layer and owner in names]
-                    kept = recompute_modes(part, asked.training.selective, layer in graph.blocks)[mode.name]
+                    kept = recompute_modes(part, asked.training.selected, layer in graph.blocks)[mode.name]
                     stored += kept.stored_bytes(sizes)
                     working = max((transient.get(operator.name, 0.0) for operator in part), default=0.0)
                     peak = max(peak, kept.restored_bytes(sizes) + working)

@@ -181,6 +181,18 @@ def test_zero_3_is_not_what_the_usual_stack_runs() -> None:
     assert filled(problem(cluster={**WRITTEN["cluster"], "device": described}, fixed={"zero": 3})).stack == "maxtext"
 
 
+def test_what_is_run_again_selectively_is_the_stacks() -> None:
+    cluster = {"device": "h100-sxm", "levels": [{"fanout": 2, "link": "nvlink4"}]}
+    fixed = {"zero": 3, "recompute": "selective"}
+    attention = problem({"selective": ["attention"]}, cluster=cluster, fixed=fixed)
+    usual = problem(cluster=cluster, fixed=fixed)
+    assert filled(attention).selected == ("attention",) == problem().training.selected
+    assert "mlp_norm" in filled(usual).selected
+    plans = [api.evaluate(each) for each in (usual, attention)]
+    assert plans[0].stages[0].memory < plans[1].stages[0].memory
+    assert plans[0].batch_time > plans[1].batch_time
+
+
 def test_a_device_in_place_implies_none_which_leaves_all_as_it_was() -> None:
     asked = problem()
     assert filled(asked) == evolve(asked.training, stack=NO_STACK)

@@ -67,7 +67,7 @@ def transformer_of(problem: Problem) -> Architecture:
 
 def _has_modules(training: Training) -> bool:
     try:
-        modules_of(training.selective)
+        modules_of(training.selected)
     except InputError:
         return False
     return True
@@ -115,7 +115,7 @@ def _training_constraints(training: Training, model: Architecture) -> dict[str, 
         )
     delayed = training.precision == "fp8" and eight_bit_weights(training) and "optimizer" in training.offload
     if delayed and {"layernorm", "moe_act"}.intersection(
-        modules_of(training.selective) if _has_modules(training) else ()
+        modules_of(training.selected) if _has_modules(training) else ()
     ):
         constraints['recompute != "selective"'] = (
             "Megatron-LM does not recompute norms and activations of experts with delayed scaling of fp8"
