@@ -57,12 +57,11 @@ def test_the_planner_agrees_with_the_oracle(kind, seed):
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWN for seed in (700_000, 700_001, 700_010)])
 def test_a_plan_found_among_few_candidates_first_changes_no_answer(kind, seed, monkeypatch):
     """Problems drawn have too few candidates for that to happen by itself."""
-    solver, few = (importlib.import_module(f"nest.solve.dp.{name}") for name in ("solver", "scouts"))
+    solver = importlib.import_module("nest.solve.dp.solver")
     drawn = draw(seed, kind)
     before = as_json(solved(drawn.problem).to_dict())
-    monkeypatch.setattr(solver, "SCOUTED", 1)
-    for name, value in (("SCOUTS", 1), ("SCOUT_SHARE", 2)):
-        monkeypatch.setattr(few, name, value)
+    for name, value in (("SCOUTED", 1), ("SCOUTS", 1), ("SCOUT_SHARE", 2)):
+        monkeypatch.setattr(solver, name, value)
     examine(seed, kind)
     after = as_json(solved(drawn.problem).to_dict())
     assert {name: after[name] for name in DECIDED} == {name: before[name] for name in DECIDED}
