@@ -30,7 +30,7 @@ class Setting:
         micro_batches: forward passes of a step.
         recompute: `none`, `selective` (`SELECTIVE`) or `full`.
         kernels: `eager`: each operator is a kernel of its own; `compiled`: `torch.compile` fuses those of a block.
-        loss: `unfused`: of logits in single precision; `fused`: compiled, of logits in the training's format.
+        loss: `unfused`: of logits in single precision and uncompiled, which a problem calls `eager`; `fused`: compiled.
         weights: `autocast`: kept in fp32, with a copy in bf16 while a pass lasts; `fsdp`: kept in fp32 and gathered in
             bf16 block by block (FSDP2 over one rank).
         allocator: `default`, or `expandable` segments.
@@ -57,7 +57,7 @@ class Setting:
             "sequence_length": self.sequence,
             "precision": self.precision,
             "stack": "fsdp",
-            "loss": self.loss if self.loss == "fused" else "eager",
+            "loss": "fused" if self.loss == "fused" else "eager",
             "kernels": "eager" if self.kernels == "eager" else "fused",
             "weights_once": self.weights == "fsdp",
         }
