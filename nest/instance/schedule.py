@@ -190,9 +190,9 @@ def chunks_of(schedule: Schedule) -> int:
     return int(getattr(schedule, "chunks", 1))
 
 
-def least_held(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
-    """How many micro-batches every chunk of a stage holds at one moment, by stage."""
-    known = getattr(schedule, "least_held", None)
+def least_held(schedule: Schedule, stages: int, micro_batches: int, counted: bool = False) -> tuple[float, ...]:
+    """How many micro-batches every chunk of a stage holds at one moment, by stage; `counted` from `in_flight`."""
+    known = None if counted else getattr(schedule, "least_held", None)
     if known is not None:
         return tuple(float(each) for each in known(stages, micro_batches))
     every = (fullest_moments(schedule, stage, stages, micro_batches) for stage in range(1, stages + 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
 from nest.hooks.results import sound_in_flight, sound_weights
-from nest.instance import admits, chunks_of, copies_of, fullest_moments, least_held, route, weights_of
+from nest.instance import admits, chunks_of, copies_of, least_held, route, weights_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault, places_of
 from nest.plan.certificate import (
     RAYS,
@@ -123,7 +123,7 @@ def _bad_in_flight(schedule: Schedule, count: int, stages: int) -> None:
 
 
 def _not_filled(schedule: Schedule, count: int, stages: int) -> Problems:
-    for stage, held in enumerate(_held_by_all(schedule, stages, count), start=1):
+    for stage, held in enumerate(least_held(schedule, stages, count, counted=True), start=1):
         if held < 1:
             yield f"`fills` is true, but stage {stage} never holds a micro-batch in each of its chunks"
             return
@@ -131,15 +131,9 @@ def _not_filled(schedule: Schedule, count: int, stages: int) -> Problems:
 
 def _least_otherwise(schedule: Schedule, count: int, stages: int) -> Problems:
     """More than is held would leave plans out of the search that have room."""
-    said, follows = least_held(schedule, stages, count), _held_by_all(schedule, stages, count)
+    said, follows = (least_held(schedule, stages, count, counted) for counted in (False, True))
     if said != follows:
         yield f"`least_held` is {said} for the stages, but from `in_flight` follows {follows}"
-
-
-def _held_by_all(schedule: Schedule, stages: int, count: int) -> tuple[float, ...]:
-    """`least_held` as it follows from `in_flight`."""
-    every = (fullest_moments(schedule, stage, stages, count) for stage in range(1, stages + 1))
-    return tuple(max(map(min, moments)) for moments in every)
 
 
 def _bad_order(schedule: OrderedSchedule, count: int, stages: int) -> Problems:

@@ -21,11 +21,16 @@ from nest.spec import Problem
 from nest.spec.architecture import GroupedQueryAttention
 
 # torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
-PYTORCH = {
-    "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
+PIPELINED_FSDP = {
     "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
+}
+
+
+PYTORCH = {
+    "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
+    **PIPELINED_FSDP,
 }
 
 
@@ -51,9 +56,7 @@ def pytorch(problem: Problem) -> Limits:
 TORCHTITAN = {
     "uniform(zero)": "torchtitan has one FSDP setting for all stages",
     "uniform(recompute)": "torchtitan has one activation checkpointing mode for all stages",
-    "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
-        "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
-    ),
+    **PIPELINED_FSDP,
     "dp * batch * cp == 1 or pp > 1 or zero != 1": (
         "without a pipeline torchtitan's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
     ),
