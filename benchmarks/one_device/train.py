@@ -248,12 +248,11 @@ def _child(sizes: dict[str, Any], setting: Setting, steps: int, file: Path) -> N
         line.update(out_of_memory=True, message=str(error)[:300], **_peaks())
     except Exception as error:  # One setting that fails must not cost the others.
         line.update(failed=f"{type(error).__name__}: {error}"[:2000])
-    with file.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(line) + "\n")
+    _add(file, line)
 
 
 def _run(sizes: dict[str, Any], setting: Setting, steps: int, file: Path) -> dict[str, Any]:
-    """The line of a setting, trained in a fork of this process, which has not touched the device."""
+    """The line that `file` gets of a setting, trained in a fork of this process, which has not touched the device."""
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -263,11 +262,16 @@ def _run(sizes: dict[str, Any], setting: Setting, steps: int, file: Path) -> dic
         sys.stderr.flush()
         os._exit(0)
     os.waitpid(process, 0)
-    lines = file.read_text(encoding="utf-8").splitlines()
-    line: dict[str, Any] = json.loads(lines[-1]) if lines else {}
-    if line.get("setting") == asdict(setting):
-        return line
-    return {"setting": asdict(setting), "failed": "the process died"}
+    line: dict[str, Any] = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
+    if line.get("setting") != asdict(setting):
+        line = {"setting": asdict(setting), "failed": "the process died"}
+        _add(file, line)
+    return line
+
+
+def _add(file: Path, line: dict[str, Any]) -> None:
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line) + "\n")
 
 
 def facts() -> dict[str, Any]:
@@ -297,29 +301,22 @@ def main() -> None:
     sizes = dict(MODEL)
     if given.tiny:
         sizes.update(layers=2, hidden=256, ffn=512, heads=4, kv_heads=2, vocab=512)
-    file = given.file.with_suffix(".lines")
     done = [json.loads(line) for line in given.file.read_text().splitlines()] if given.file.exists() else []
     done = [line for line in done if "setting" in line and "failed" not in line]
-    with given.file.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(facts()) + "\n")
-        for ramp in ramps():
-            for setting in ramp:
-                if time.monotonic() - started > given.seconds:
-                    return
-                known = next((line for line in done if line["setting"] == asdict(setting)), None)
-                if known is not None:
-                    if known.get("out_of_memory"):
-                        break
-                    continue
-                line = _run(sizes, setting, 5 if given.tiny else STEPS, file)
-                stream.write(json.dumps(line) + "\n")
-                stream.flush()
+    _add(given.file, facts())
+    for ramp in ramps():
+        for setting in ramp:
+            if time.monotonic() - started > given.seconds:
+                return
+            line = next((line for line in done if line["setting"] == asdict(setting)), None)
+            if line is None:
+                line = _run(sizes, setting, 5 if given.tiny else STEPS, given.file)
                 middle = statistics.median(line["seconds"]) if "seconds" in line else None
                 short = {key: line.get(key) for key in ("peak_allocated", "peak_reserved", "used", "static", "saved")}
-                print(f"{time.monotonic() - started:.0f} s: {setting}: {middle} {short} {line.get('failed', '')}")
-                sys.stdout.flush()
-                if line.get("out_of_memory"):
-                    break
+                told = f"{setting}: {middle} {short} {line.get('failed', '')}"
+                print(f"{time.monotonic() - started:.0f} s: {told}", flush=True)
+            if line.get("out_of_memory"):
+                break
 
 
 if __name__ == "__main__":
