@@ -70,8 +70,13 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
         names = ", ".join(importer.name for importer in accepting)
         raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")
     registry.credit("model_importers", accepting[0].name)
-    try:
+
+    def load() -> OperatorGraph:
         return with_trainable(accepting[0].load(model, training), training.trained)
+
+    try:
+        # One command reads a model several times, and a question about a plan as often as it is solved.
+        return registry.latest("model", (accepting[0].name, model, training), load)
     except InputErrors as errors:
         raise InputErrors(f"{place}: {problem}" for problem in errors.problems) from None
 

@@ -65,6 +65,15 @@ class Registry:
         self._origins: dict[tuple[str, str], Plugin] = {}
         self._absent: set[tuple[str, str]] = set()
         self._credited: set[tuple[str, str]] = set()
+        self._latest: dict[str, tuple[object, Any]] = {}
+
+    def latest(self, name: str, key: object, make: Callable[[], Answer]) -> Answer:
+        """`make()`, remembered under a name until it is asked for with another key or an object is disabled."""
+        key = len(self.warnings), key
+        if name not in self._latest or self._latest[name][0] != key:
+            self._latest[name] = key, make()
+        answer: Answer = self._latest[name][1]
+        return answer
 
     @property
     def warnings(self) -> tuple[str, ...]:

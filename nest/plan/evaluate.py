@@ -19,10 +19,11 @@ from nest.instance.schedule import Moment
 from nest.plan.layout import (
     Boundary,
     Sizes,
+    Tensors,
     boundaries,
     chunk_layers,
+    crossing,
     cut_bytes,
-    downsets,
     exposed_by_ports,
     message,
     often_by_level,
@@ -208,7 +209,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
 
         instance, solution = on_devices(instance, solution)
     count, around = len(solution.stages), boundaries(instance, solution)
-    chunks = list(zip(chunk_layers(instance, solution), downsets(instance, solution), pairwise(around), strict=True))
+    chunks = list(zip(chunk_layers(instance, solution), crossing(instance, solution), pairwise(around), strict=True))
     homes = stages_of_chunks(instance, solution)
     groups = data_parallel_groups(instance, solution)
     stages = tuple(
@@ -249,12 +250,12 @@ class Chunk:
 
     Attributes:
         layers: of the chunk.
-        cuts: the downsets in front and behind.
+        cuts: the tensors that cross the boundaries in front and behind.
         around: the boundaries in front and behind.
     """
 
     layers: tuple[int, ...]
-    cuts: tuple[frozenset[int], frozenset[int]]
+    cuts: tuple[Tensors, Tensors]
     around: tuple[Boundary, Boundary]
 
 
@@ -274,8 +275,8 @@ def _price_stage(
     candidate = instance.candidates[stage.candidate]
     mode = candidate.mode(stage.recompute)
     layers = list(stage.layers)
-    entering = [cut_bytes(instance, candidate, chunk.cuts[0]) for chunk in chunks]
-    leaving = [cut_bytes(instance, candidate, chunk.cuts[1]) for chunk in chunks]
+    entering = [cut_bytes(candidate, chunk.cuts[0]) for chunk in chunks]
+    leaving = [cut_bytes(candidate, chunk.cuts[1]) for chunk in chunks]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
     recompute = float(mode.extra[layers].sum())
     received_over = [(chunk.around[0], size) for chunk, size in zip(chunks, entering, strict=True)]

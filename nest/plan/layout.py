@@ -190,13 +190,28 @@ def counterparts(solution: Solution, here: int, there: int) -> tuple[NDArray[num
     return numpy.array(senders, dtype=numpy.int64), numpy.array(receivers, dtype=numpy.int64)
 
 
-def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int]) -> float:
-    """Bytes of the tensors produced outside `downset` and consumed in it (`cut(D)` of PROBLEM.md section 4)."""
-    total = 0.0
-    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes.tolist(), strict=True):
-        if producer not in downset and not downset.isdisjoint(consumers):
-            total += size
-    return total
+Tensors = tuple[int, ...]
+"""Tensors of the layer graph, as indices, ascending."""
+
+
+def cut_bytes(candidate: Candidate, tensors: Tensors) -> float:
+    """Bytes of the tensors that cross a boundary (`cut(D)` of PROBLEM.md section 4)."""
+    return float(sum(candidate.tensor_bytes[each] for each in tensors))
+
+
+def crossing(instance: Instance, solution: Solution) -> list[tuple[Tensors, Tensors]]:
+    """The tensors that cross the boundaries in front of and behind each chunk of the pipeline, in order.
+
+    They are produced in chunks in front of the boundary and consumed in one behind it.
+    """
+    chunks = chunk_layers(instance, solution)
+    place = {layer: index for index, layers in enumerate(chunks) for layer in layers}
+    fronts: list[list[int]] = [[] for _ in range(len(chunks) + 1)]
+    for tensor, (producer, consumers) in enumerate(instance.graph.tensors):
+        last = max((place.get(layer, -1) for layer in consumers), default=-1)
+        for front in range(place.get(producer, -1) + 1, last + 1):
+            fronts[front].append(tensor)
+    return list(pairwise(map(tuple, fronts)))
 
 
 def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
@@ -242,14 +257,6 @@ def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]
         raise ValueError(f"not every stage says which layers its {solution.chunks} chunks hold")
     following = [iter(stage.chunks) for stage in solution.stages]
     return [next(following[stage]) for stage in stages_of_chunks(instance, solution)]
-
-
-def downsets(instance: Instance, solution: Solution) -> list[tuple[frozenset[int], frozenset[int]]]:
-    """The downsets in front of and behind each chunk of the pipeline, in order."""
-    sets = [frozenset[int]()]
-    for layers in reversed(chunk_layers(instance, solution)):
-        sets.append(sets[-1] | frozenset(layers))
-    return list(pairwise(reversed(sets)))
 
 
 Sizes = tuple[tuple[int, float], ...]

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Level, NetworkModel, Ring, Solution
-from nest.plan.layout import counterparts, cut_bytes, downsets, in_order, stages_of_chunks
+from nest.plan.layout import counterparts, crossing, cut_bytes, in_order, stages_of_chunks
 from nest.plan.zero import DataParallelGroup, ring_seconds
 
 REFERENCE_MESSAGE = 2.0**20
@@ -121,13 +121,13 @@ def _add_messages(instance: Instance, solution: Solution, carried: Array, used: 
     assert instance.network is not None
     model = instance.network.model
     between = pairwise(stages_of_chunks(instance, solution))
-    for (here, there), (front, _) in zip(between, downsets(instance, solution)[1:], strict=True):
+    for (here, there), (front, _) in zip(between, crossing(instance, solution)[1:], strict=True):
         if here == there:
             continue
         senders, receivers = counterparts(solution, here, there)
         sent = (
-            cut_bytes(instance, instance.candidates[there], front),
-            cut_bytes(instance, instance.candidates[here], front),
+            cut_bytes(instance.candidates[there], front),
+            cut_bytes(instance.candidates[here], front),
         )
         for stage, size, ways in ((there, sent[0], (senders, receivers)), (here, sent[1], (receivers, senders))):
             if size:

@@ -18,7 +18,7 @@ from nest.instance import (
     copies_of,
 )
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, WHOLE, Step
-from nest.plan.layout import boundaries, chunk_layers, cut_bytes, downsets, schedule_of, stages_of_chunks
+from nest.plan.layout import boundaries, chunk_layers, crossing, cut_bytes, schedule_of, stages_of_chunks
 from nest.plan.zero import data_parallel_groups
 from nest.simulate.direct import received_directly
 from nest.simulate.sharding import DataParallelism, data_parallelism
@@ -153,7 +153,7 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         instance, solution = on_devices(instance, solution)
     around, homes = boundaries(instance, solution), stages_of_chunks(instance, solution)
     runs = list(
-        zip(homes, chunk_layers(instance, solution), downsets(instance, solution), pairwise(around), strict=True)
+        zip(homes, chunk_layers(instance, solution), crossing(instance, solution), pairwise(around), strict=True)
     )
     groups = data_parallel_groups(instance, solution)
     links = link_loads(instance, solution, groups) if solution.placement is not None else None
@@ -171,9 +171,9 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         chunks = [chunk for chunk, *_ in own]
         entering, messages, received = [], [], []
         for chunk, (_, cuts, sides) in enumerate(own):
-            entering.append(cut_bytes(instance, candidate, cuts[0]))
+            entering.append(cut_bytes(candidate, cuts[0]))
             arriving = sides[0].arriving(entering[chunk])
-            returning = sides[1].returning(cut_bytes(instance, candidate, cuts[1]))
+            returning = sides[1].returning(cut_bytes(candidate, cuts[1]))
             sent = [(sides[0].level, arriving), (sides[1].level, returning)]
             if instance.space.direct:
                 entering, sent, (arriving, returning) = received_directly(instance, solution, index, around)

@@ -16,7 +16,11 @@ from nest.spec import PlanDocument
 from nest.tolerances import TIE
 
 MOST_STARTS = 16
-"""Plans kept to begin searches with: pricing each anew takes a thousandth of a search."""
+"""Plans kept to begin searches with."""
+
+MOST_PRICED = 4
+"""Plans that are priced to begin a search with: to price one takes a fiftieth of a search, and mostly the first is the
+best."""
 
 
 @define(eq=False)
@@ -24,6 +28,7 @@ class Starts:
     """The latest plans, each once."""
 
     _plans: dict[Hashable, PlanDocument] = field(factory=dict)
+    _longer: dict[Hashable, float] = field(factory=dict)
 
     @property
     def candidates(self) -> set[str]:
@@ -36,13 +41,21 @@ class Starts:
 
     def better(self, instance: Instance, known: tuple[Solution, float] | None) -> tuple[Solution, float] | None:
         """The fastest of them on an instance that is faster than a plan known of it; else that plan."""
-        every = ((_least_seconds(instance, plan), plan) for plan in reversed(self._plans.values()))
-        for least, plan in sorted(every, key=itemgetter(0)):
-            if known is not None and least >= known[1]:
+        every = [(_least_seconds(instance, plan), key) for key, plan in reversed(self._plans.items())]
+        # Of what they compute plans mostly take as much longer as they took where they were priced last.
+        guessed = sorted(((least * self._longer.get(key, 1.0), least, key) for least, key in every), key=itemgetter(0))
+        priced = 0
+        for _, least, key in guessed:
+            if least >= (inf if known is None else known[1]):
+                continue
+            decided = decided_on(instance, self._plans[key])
+            if decided is not None:
+                priced += 1
+                self._longer[key] = decided[1].batch_time / least if least > 0 else 1.0
+                if known is None or decided[1].batch_time < known[1] * (1 - TIE):
+                    known = (decided[0], decided[1].batch_time)
+            if known is not None and priced >= MOST_PRICED:
                 break
-            decided = decided_on(instance, plan)
-            if decided is not None and (known is None or decided[1].batch_time < known[1] * (1 - TIE)):
-                known = (decided[0], decided[1].batch_time)
         return known
 
     def keep(self, plan: PlanDocument) -> None:
@@ -51,7 +64,9 @@ class Starts:
         self._plans.pop(key, None)
         self._plans[key] = plan
         if len(self._plans) > MOST_STARTS:
-            del self._plans[next(iter(self._plans))]
+            oldest = next(iter(self._plans))
+            del self._plans[oldest]
+            self._longer.pop(oldest, None)
 
 
 def _least_seconds(instance: Instance, plan: PlanDocument) -> float:

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy
 import pytest
 from attrs import evolve
 
@@ -16,7 +17,7 @@ CONSTRAINTS = ("uniform(zero)", "pp != 2", "replicas != 1", "zero != 3", "same_s
 
 
 def neighbours(problem: Instance, random: Random) -> list[Instance]:
-    """The problem with other memory and other constraints, in any order; some of them are no neighbours of others."""
+    """The problem with other memory, other constraints and other times, in any order; some of them are no neighbours of others."""
     names = problem.graph.layers
     rules = [text.replace("layer0", names[0]).replace("layer1", names[1]) for text in CONSTRAINTS]
     changed = [problem]
@@ -27,7 +28,13 @@ def neighbours(problem: Instance, random: Random) -> list[Instance]:
         if random.random() < 0.2:
             space = evolve(space, exposed=1.0)
         cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
-        changed.append(evolve(problem, cluster=cluster, space=space))
+        candidates = problem.candidates
+        if random.random() < 0.4:
+            slower = numpy.full(len(problem.graph.layers), random.choice([0.5, 2.0]))
+            if random.random() < 0.5:  # Blocks that were alike are no longer.
+                slower[random.randrange(len(slower))] *= 1.5
+            candidates = tuple(evolve(each, forward=each.forward * slower) for each in candidates)
+        changed.append(evolve(problem, cluster=cluster, space=space, candidates=candidates))
     random.shuffle(changed)
     return changed
 

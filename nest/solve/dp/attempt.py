@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from math import inf
@@ -158,7 +158,8 @@ class Attempt:
     def _answer_for(self, members: NDArray[numpy.bool_]) -> Result:
         """The answer of a search over the downsets with these layers, shape `(downsets, layers)`."""
         known = self._first_plan(members)
-        downsets = lattice(members, self._ranges(members, known))
+        ranges = self._ranges(members, known)
+        downsets = self.tables.lattice(members) if ranges is None else lattice(members, ranges)
         search, bound = self._find_best(self.instance, downsets, known, whole=True)
         if search.best is None:
             return self._infeasible(search, bound, downsets)
@@ -214,13 +215,13 @@ class Attempt:
         tables = self.tables if whole else SharedTables(instance)
         key = ("plain", held_up, downsets.members.tobytes())
         bounds, shared = tables.bounds, tables.of(key)
-        return PlainSearch(
-            instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter, shared=shared
-        )
+        known: dict[str, dict[Hashable, Any]] = {"shared": shared, "scheduled": tables.scheduled}
+        return PlainSearch(instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter, **known)
 
     def _chunks(self, meter: Meter) -> ChunkSearch:
-        bounds, splits, shared = self.tables.bounds, self.tables.splits, self.tables.of("chunks")
-        return ChunkSearch(self.instance, self.chunked, splits, first_bounds=bounds, meter=meter, shared=shared)
+        bounds, splits = self.tables.bounds, self.tables.splits
+        known: dict[str, dict[Hashable, Any]] = {"shared": self.tables.of("chunks"), "scheduled": self.tables.scheduled}
+        return ChunkSearch(self.instance, self.chunked, splits, first_bounds=bounds, meter=meter, **known)
 
     def _find_best(
         self,

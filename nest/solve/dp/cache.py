@@ -1,14 +1,17 @@
-"""What searches of problems share that differ in constraints or memory alone: nothing of it counts as work."""
+"""What searches of problems share that differ in constraints, memory or costs alone: nothing of it counts as work."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any
 
+import numpy
 from attrs import define, evolve, field
+from numpy.typing import NDArray
 
-from nest.instance import Cluster, Instance, Space
+from nest.instance import Cluster, Instance, Space, chunks_of
 from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.downsets import Downsets, lattice
 from nest.solve.dp.listing import least_times
 from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
@@ -19,16 +22,18 @@ MOST = 2
 
 @define(eq=False)
 class SharedTables:
-    """Tables of problems alike.
+    """Tables of problems that differ in constraints or memory alone.
 
     Attributes:
         instance: the first of them.
+        scheduled: what schedules make of their plans, whatever these cost.
         bounds: ahead of stages.
         screen: what may be decided ahead of stages.
         splits: the sizes that chunks may have.
     """
 
     instance: Instance
+    scheduled: dict[Hashable, Any] = field(factory=dict, init=False)
     bounds: FirstBounds = field(init=False)
     screen: ScreenTables = field(init=False)
     splits: Splits = field(init=False)
@@ -36,8 +41,23 @@ class SharedTables:
 
     def __attrs_post_init__(self) -> None:
         self.bounds = FirstBounds(self.instance)
-        self.screen = ScreenTables(self.instance, self.bounds)
+        self.screen = ScreenTables(self.instance, self.bounds, self.scheduled)
         self.splits = Splits(self.instance)
+
+    def share(self, other: SharedTables) -> None:
+        """Share what no cost decides with a problem of the same plans."""
+        chunked = any(chunks_of(each) > 1 for each in self.instance.space.schedules)
+        # Of the costs only which blocks are alike decides how a model is split.
+        if not chunked or self.splits.runs == other.splits.runs:
+            self.splits, self.scheduled, self.screen.scheduled = other.splits, other.scheduled, other.scheduled
+
+    def lattice(self, members: NDArray[numpy.bool_]) -> Downsets:
+        """As `nest.solve.dp.downsets.lattice`, of stages of any length."""
+        key = ("lattice", members.shape, members.tobytes())
+        if key not in self.scheduled:
+            self.scheduled[key] = lattice(members)
+        found: Downsets = self.scheduled[key]
+        return found
 
     def of(self, search: Hashable) -> dict[Hashable, Any]:
         """Those of a search, such as that of one chunk a stage over some downsets."""
@@ -72,6 +92,10 @@ class SearchCache:
         found = next((each for each in self._known if _is_alike(each.instance, instance)), None)
         if found is None:
             found = SharedTables(instance)
+            for each in reversed(self._known):
+                if _has_same_plans(each.instance, instance):
+                    found.share(each)
+                    break
         else:
             self._known.remove(found)
         self._known.append(found)
@@ -85,9 +109,14 @@ def _is_alike(one: Instance, other: Instance) -> bool:
         return False
     if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
         return False
+    return _network(one.cluster) == _network(other.cluster) and _has_same_plans(one, other)
+
+
+def _has_same_plans(one: Instance, other: Instance) -> bool:
+    """Whether two problems differ in nothing but costs, memory, and constraints on what is not a cut."""
     if one.network is not None or other.network is not None or one.graph != other.graph:
         return False
-    return _network(one.cluster) == _network(other.cluster) and _plans(one.space) == _plans(other.space)
+    return _plans(one.space) == _plans(other.space)
 
 
 def _network(cluster: Cluster) -> Cluster:

@@ -161,7 +161,7 @@ class ChunkBounds(PlanSearch):
             return counts
         units = self._lean_units(configuration)
         key = ("least held", *configuration.scheduled, counts)
-        every = self.once_shared(key, lambda: [self._alike(configuration, each) for each in counts])
+        every = self.once_scheduled(key, lambda: [self._alike(configuration, each) for each in counts])
         known_room: dict[tuple[int, int], bool] = self.once_in_room("with room", dict)
         with_room = []
         for count, alike in zip(counts, every, strict=True):
@@ -182,7 +182,7 @@ class ChunkBounds(PlanSearch):
         """
         held = least_held(configuration.schedule, count, configuration.micro_batches)
         homes = self._end_homes(configuration, count)
-        return self.once_shared(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
+        return self.once_scheduled(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
 
     def room_for_units(self, configuration: Configuration, count: int, most: float) -> bool:
         """Whether stages of less than `most` bytes may hold the whole model."""
@@ -224,7 +224,7 @@ class ChunkBounds(PlanSearch):
             return held, spread
 
         key = ("held apart", *configuration.scheduled, count)
-        return self.once_shared(key, made)
+        return self.once_scheduled(key, made)
 
     def _end_homes(self, configuration: Configuration, count: int) -> tuple[int, int]:
         """The stages of the first chunk and of the last."""
@@ -245,7 +245,7 @@ class ChunkBounds(PlanSearch):
         """Micro-batches in flight of a stage, from 0, at the moments that may be the fullest."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("moments", *configuration.scheduled, count, stage)
-        return self.once_shared(key, lambda: corners(fullest_moments(schedule, stage + 1, count, micro_batches)))
+        return self.once_scheduled(key, lambda: corners(fullest_moments(schedule, stage + 1, count, micro_batches)))
 
 
 def lean_units(bounds: FirstBounds, splits: Splits, configuration: Configuration) -> LeanUnits:

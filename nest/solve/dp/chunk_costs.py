@@ -134,7 +134,7 @@ class ChunkCosts(ChunkBounds):
         crossing = self.crossing(pattern, candidate)
         self.meter.count(PATTERN_STATES)
         received, chunks = messages(homes, crossing), chunks_of_stages(homes)
-        shares = self.once_shared(("shares", pattern, homes), lambda: [Share.of(pattern, mine) for mine in chunks])
+        shares = self.once_scheduled(("shares", pattern, homes), lambda: [Share.of(pattern, mine) for mine in chunks])
         keys: list[Hashable] = list(zip(shares, received, strict=True))
         priced = {
             key: self._prices(configuration, count, pattern, share, each, longest)
@@ -196,7 +196,7 @@ class ChunkCosts(ChunkBounds):
 
     def _heads(self, run: Run) -> tuple[int, ...]:
         """The first none, one, two, ... units of a run as bitmasks."""
-        return self.once_shared(("heads", run), lambda: tuple(accumulate(map(mask_of, run.units), initial=0)))
+        return self.once_scheduled(("heads", run), lambda: tuple(accumulate(map(mask_of, run.units), initial=0)))
 
     def _memory(
         self,
@@ -257,10 +257,10 @@ class ChunkCosts(ChunkBounds):
         runs = self.splits.runs
         if prod(len(run.units) + 1 for run in runs) <= MOST_CONTENTS and not self.instance.space.even:
             heads = [self._heads(run) for run in runs]
-            return self.once_shared("contents", lambda: self._contents_of(map(sum, product(*heads))))
+            return self.once_scheduled("contents", lambda: self._contents_of(map(sum, product(*heads))))
         homes = self.splits.homes(configuration.schedule, count)
         patterns = self.splits.of(configuration.schedule, count)
-        return self.once_shared(("contents", homes), lambda: self._contents_of(self._held_by(patterns, homes)))
+        return self.once_scheduled(("contents", homes), lambda: self._contents_of(self._held_by(patterns, homes)))
 
     def _contents_of(self, masks: Iterator[int]) -> Contents:
         layers = len(self.instance.graph.layers)

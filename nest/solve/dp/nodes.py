@@ -128,6 +128,7 @@ class InstanceSearch:
         configurations: what may be decided before stages are.
         meter: counts the work.
         shared: what searches of problems alike know too.
+        scheduled: what schedules make of their plans, whatever these cost.
         left: no plan that was left unsearched is faster, seconds; infinite where none was.
     """
 
@@ -135,6 +136,7 @@ class InstanceSearch:
     configurations: list[Configuration]
     meter: Meter = field(factory=Meter, kw_only=True)
     shared: dict[Hashable, Any] = field(factory=dict, kw_only=True)
+    scheduled: dict[Hashable, Any] = field(factory=dict, kw_only=True)
     left: float = field(default=inf, init=False)
     refused: Counter[str] = field(factory=Counter, init=False)
     _known: dict[Hashable, object] = field(factory=dict, init=False)
@@ -175,6 +177,13 @@ class InstanceSearch:
         found: T = self.shared[key]
         return found
 
+    def once_scheduled(self, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, kept for good, of what no cost decides either."""
+        if key not in self.scheduled:
+            self.scheduled[key] = make()
+        found: T = self.scheduled[key]
+        return found
+
     def once_in_room(self, key: Hashable, make: Callable[[], T]) -> T:
         """The same of what memory decides, too: kept until there is another amount of it."""
         cluster = self.instance.cluster
@@ -198,14 +207,14 @@ class InstanceSearch:
             weights = self.weights(configuration, stages)
             return Objective(weights.slowest, weights.forward if weights.uniform else 1.0)
 
-        return self.once_shared(key, made)
+        return self.once_scheduled(key, made)
 
     def parted(self, configuration: Configuration) -> bool:
         """Whether the times of its stages are needed by parts: the schedule weighs them apart, or messages hide."""
         if self.instance.space.hides(configuration.schedule.name):
             return True
         counts = configuration.stage_counts
-        return self.once_shared(
+        return self.once_scheduled(
             ("parted", *configuration.scheduled, counts),
             lambda: not all(self.weights(configuration, count).uniform for count in counts),
         )
@@ -214,7 +223,7 @@ class InstanceSearch:
         """Weights of the schedule for so many stages."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("weights", *configuration.scheduled, stages)
-        return self.once_shared(key, lambda: self.instance.space.weights(schedule, micro_batches, stages))
+        return self.once_scheduled(key, lambda: self.instance.space.weights(schedule, micro_batches, stages))
 
     def apart(self, configuration: Configuration, stages: int) -> Weights | None:
         """What the parts of a stage's time weigh in the sum that `objective` weighs; None: it is that of the times."""
@@ -227,7 +236,7 @@ class InstanceSearch:
         """Micro-batches in flight of each stage, counted from the last."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("in flight", *configuration.scheduled, stages)
-        return self.once_shared(key, lambda: _in_flight(schedule, stages, micro_batches))
+        return self.once_scheduled(key, lambda: _in_flight(schedule, stages, micro_batches))
 
     def for_counts(
         self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]

@@ -126,17 +126,16 @@ class ScreenTables:
     Attributes:
         instance: one of the problems.
         bounds: of the instance.
+        scheduled: what schedules make of their plans, whatever these cost.
     """
 
     instance: Instance
     bounds: FirstBounds
-    _options: dict[tuple[int, int], _Options] = field(factory=dict, init=False)
-    _parts: dict[Hashable, _Options] = field(factory=dict, init=False)
+    scheduled: dict[Hashable, Any] = field(factory=dict)
     _held: dict[Hashable, list[tuple[int, float]]] = field(factory=dict, init=False)
     _sums: dict[int, list[tuple[ParameterGroup, Array, Array, Array]]] = field(factory=dict, init=False)
     _state: dict[Hashable, float] = field(factory=dict, init=False)
     _alone: dict[Hashable, Array] = field(factory=dict, init=False)
-    _full: dict[Hashable, bool] = field(factory=dict, init=False)
 
     def needed(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> tuple[Array, Array]:
         """Bytes of one copy of the state of all layers at least, and of one micro-batch.
@@ -189,32 +188,34 @@ class ScreenTables:
     def filled(self, place: int, count: int, micro_batches: int) -> bool:
         """Whether each stage of a schedule has at some moment a micro-batch or more in flight in each of its chunks."""
         schedule = self.instance.space.schedules[place]
-        key = (schedule.name, chunks_of(schedule), count, micro_batches)
-        if key not in self._full:
-            self._full[key] = fills(schedule, count, micro_batches)
-        return self._full[key]
+        key = ("filled", schedule.name, chunks_of(schedule), count, micro_batches)
+        if key not in self.scheduled:
+            self.scheduled[key] = fills(schedule, count, micro_batches)
+        full: bool = self.scheduled[key]
+        return full
 
     def options(self, counts: Counts, micro_batches: int, slots: int) -> _Options:
         """All schedules and numbers of stages; `counts` says the same of all these problems."""
-        key = (micro_batches, slots)
-        if key not in self._options:
-            self._options[key] = _Options.together(list(self._each(counts, micro_batches, slots)))
-        return self._options[key]
+        key = ("options", micro_batches, slots)
+        if key not in self.scheduled:
+            self.scheduled[key] = _Options.together(list(self._each(counts, micro_batches, slots)))
+        options: _Options = self.scheduled[key]
+        return options
 
     def _each(self, counts_of: Counts, micro_batches: int, slots: int) -> Iterator[_Options]:
         """The options of each schedule."""
         for place, schedule in enumerate(self.instance.space.schedules):
             counts = tuple(counts_of(schedule, micro_batches, slots))
-            key = (place, micro_batches, counts)
-            if key not in self._parts:
+            key = ("options of one", place, micro_batches, counts)
+            if key not in self.scheduled:
                 size = len(counts)
-                self._parts[key] = _Options(
+                self.scheduled[key] = _Options(
                     numpy.full(size, place),
                     numpy.array(counts, dtype=numpy.int64),
                     self.bounds.rows(schedule, micro_batches, counts),
                     numpy.full(size, copies_of(schedule)),
                 )
-            yield self._parts[key]
+            yield self.scheduled[key]
 
 
 @define(eq=False)
