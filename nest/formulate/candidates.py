@@ -163,19 +163,21 @@ def repriced(
     progress: Callable[[SearchProgress], None] | None,
     deadline: Deadline,
     among: Collection[str] | None = None,
+    other_blocks: bool = False,
 ) -> Formulation:
     """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
     Args:
         known: the model, whole, as it is priced with strategies and models of cost that read no more of the cluster
             than which blocks it admits.
-        problem: as `known` was made of, but for the cluster.
+        problem: as `known` was made of, but for the cluster and what `other_blocks` allows.
         registry: offers the strategies.
         cluster: devices and network.
         device: the accelerator.
         progress: told now and then which share of the candidates is priced.
         deadline: until when candidates are priced.
         among: names of the candidates that are priced; None: all are.
+        other_blocks: whether micro-batches, strategies or decisions may differ: blocks in common stay as they are.
 
     Raises:
         InputError: no combination of strategies is left, or none of `among` is there.
@@ -188,7 +190,7 @@ def repriced(
     pricing, network_alone = before.on(cluster, device), device == before.device
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
     blocks, pool = known.sharded, known.candidates[0].pool
-    if cluster.capacities != before.cluster.capacities:
+    if other_blocks or cluster.capacities != before.cluster.capacities:
         alike = {(each.degrees, each.micro_batch): each for each in blocks}
         context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
         made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)

@@ -137,8 +137,8 @@ def formulate(
 
             due = deadline or Deadline()
 
-            def again(known: Formulation) -> Formulation:
-                return repriced(known, problem, registry, cluster, device, progress, due, among)
+            def again(known: Formulation, other_blocks: bool) -> Formulation:
+                return repriced(known, problem, registry, cluster, device, progress, due, among, other_blocks)
 
             key = pricing_key(problem, registry, cluster, device, collectives)
             formulation = priced.of(key, price, again, keep=among is None)
@@ -178,8 +178,9 @@ def _on_pools(
 
             key = pricing_key(problem, registry, pool.cluster, device, collectives)
 
-            def again(found: Formulation) -> Formulation:
-                return repriced(found, problem, registry, pool.cluster, device, progress, deadline)
+            def again(found: Formulation, other_blocks: bool) -> Formulation:
+                place = (registry, pool.cluster, device)
+                return repriced(found, problem, *place, progress, deadline, other_blocks=other_blocks)
 
             whole = priced.of(evolve(key, model=(*key.model, pool.name)), price, again)
             return whole.of(pool.cluster, problem.training)

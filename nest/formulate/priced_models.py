@@ -14,7 +14,7 @@ from nest.spec import DeviceSpec, Problem
 MOST = 4
 """Models kept: `nest explain` asks about one with many answers, and about others at bandwidths that come once each."""
 
-UNPRICED = ("global_batch", "memory_margin", "memory_risk", "schedule", "tokens", "uneven_batch")
+UNPRICED = ("global_batch", "micro_batch", "memory_margin", "memory_risk", "schedule", "tokens", "uneven_batch")
 """What `training` says of plans and not of layers: sizes of micro-batches follow from some of it, and are compared."""
 
 
@@ -23,19 +23,21 @@ class PricingKey:
     """All that decides what the layers of a problem with a model cost, to be compared with `==`.
 
     Attributes:
-        model: the model and how it is trained, sharded and priced.
+        model: the model and how it is trained and priced.
+        blocks: which blocks are made of it: micro-batches, strategies and decisions.
         cluster: devices and network.
         device: the accelerator; None: the problem names none.
         builtin: whether none but strategies and models of cost of nest read any of it.
     """
 
     model: tuple[object, ...]
+    blocks: tuple[object, ...]
     cluster: Cluster
     device: DeviceSpec | None
     builtin: bool
 
     def is_repriced(self, other: "PricingKey") -> bool:
-        """Whether graphs of `other` serve this one, on a network of as many levels.
+        """Whether graphs of `other` serve this one, on a network of as many levels; blocks that it lacks are made.
 
         Built-in strategies read no more of a cluster than which blocks it admits.
         """
@@ -59,7 +61,7 @@ class PricedModels:
         self,
         key: PricingKey,
         price: Callable[[], Formulation],
-        again: Callable[[Formulation], Formulation],
+        again: Callable[[Formulation, bool], Formulation],
         *,
         keep: bool = True,
     ) -> Formulation:
@@ -68,15 +70,16 @@ class PricedModels:
         Args:
             key: of what is wanted.
             price: prices it from the beginning.
-            again: prices it from what differs by the network, the number of devices or the device alone.
+            again: prices it from what differs by the network, the number of devices, the device or, if so it is told,
+                by which blocks there are.
             keep: whether `again` prices all of it, which is worth keeping.
         """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:
             alike = self._most_alike(key)
             if alike is not None and not keep:
-                return again(alike)
-            found = key, price() if alike is None else again(alike)
+                return again(*alike)
+            found = key, price() if alike is None else again(*alike)
         else:
             self._known.remove(found)
         if found[1].complete:
@@ -84,15 +87,21 @@ class PricedModels:
             del self._known[: -self.most]
         return found[1]
 
-    def _most_alike(self, key: PricingKey) -> Formulation | None:
-        """What serves a key best, used now: on the same device, of the most blocks, as few nodes may have few; None."""
+    def _most_alike(self, key: PricingKey) -> tuple[Formulation, bool] | None:
+        """What serves a key best, used now: of the same blocks, on the same device, of the most blocks; None.
+
+        With it comes whether its blocks are others; few nodes may have few of them.
+        """
         alike = [each for each in reversed(self._known) if key.is_repriced(each[0])]
         if not alike:
             return None
-        best = max(alike, key=lambda each: (each[0].device == key.device, len(each[1].candidates)))
+        best = max(
+            alike,
+            key=lambda each: (each[0].blocks == key.blocks, each[0].device == key.device, len(each[1].candidates)),
+        )
         self._known.remove(best)
         self._known.append(best)
-        return best[1]
+        return best[1], best[0].blocks != key.blocks
 
 
 def pricing_key(
@@ -115,11 +124,9 @@ def pricing_key(
     model = (
         problem.model,
         training,
-        micro_batches(problem),
-        problem.strategies,
-        problem.decided,
         (problem.search.granularity, problem.search.mixed),
         (problem.costs, problem.layer_times),
         id(collectives),
     )
-    return PricingKey(model, cluster, device, builtin)
+    blocks = (micro_batches(problem), problem.strategies, problem.decided)
+    return PricingKey(model, blocks, cluster, device, builtin)

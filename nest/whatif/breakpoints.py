@@ -203,13 +203,19 @@ class _Search:
         end = parameter.value * (reach if self.sweep.direction == MORE else 1 / reach)
         if not parameter.allows(end):  # Memory below the reserve.
             end = parameter.at_least * (1 + PRECISION)
-        changed = self.evaluate(sqrt(parameter.value * end) if self.signature else end)
-        if self.signature and not self.differs(changed):
-            same, changed = changed, self.evaluate(end)
-        if not self.differs(changed):
-            return changed, None
-        left, halving = MOST_SOLVES - 2, False
         memory = parameter.unit == "bytes"
+        if memory and self.signature and self.needed(same, same) is not None:
+            same, nearest = self.strides(same, end)
+            if nearest is None:
+                return same, None
+            same, changed = self.as_lean(same, nearest)
+        else:
+            changed = self.evaluate(sqrt(parameter.value * end) if self.signature else end)
+            if self.signature and not self.differs(changed):
+                same, changed = changed, self.evaluate(end)
+            if not self.differs(changed):
+                return changed, None
+        left, halving = MOST_SOLVES - 2, False
         while left > 0 and _apart(same, changed) > PRECISION:
             before = log(1 + _apart(same, changed))
             for value in (_middle(same, changed),) if halving else self.guesses(same, changed):
@@ -224,6 +230,32 @@ class _Search:
             far = log(1 + _apart(same, changed)) > before * CLOSER
             halving = (memory and _apart(same, changed) > NARROW) or (far and not halving)
         return same, changed
+
+    def strides(self, same: _Evaluation, end: float) -> tuple[_Evaluation, _Evaluation | None]:
+        """Two amounts of memory between which the plan changes, near to the first: strides double from there to the end.
+
+        With more memory no plan is slower: where the end changes nothing, nothing in between does, and what the plan
+        asked about leaves free changes nothing either.
+        """
+        more, stride = self.sweep.direction == MORE, 1 + NARROW
+        if more:
+            changed = self.evaluate(end)
+            if not self.differs(changed):
+                return changed, None
+        while True:
+            needed = None if more else self.needed(same, same)
+            if needed is not None and needed < same.value:
+                same = self.evaluate(needed)  # Implied.
+            value = same.value * stride if more else same.value / stride
+            beyond = value >= end if more else value <= end
+            if beyond and more:
+                return same, changed
+            evaluation = self.evaluate(end if beyond else value)
+            if self.differs(evaluation):
+                return same, evaluation
+            same, stride = evaluation, stride**2
+            if beyond:
+                return same, None
 
     def as_lean(self, same: _Evaluation, changed: _Evaluation) -> tuple[_Evaluation, _Evaluation]:
         """The same two, but for the one with more memory than its plan needs, which is the best there too."""

@@ -185,7 +185,8 @@ class Solver:
         Args:
             problem: self-contained, with the value that the parameter has.
             parameter: of it.
-            factor: above 0; where it is above 1, plans may be as fast as they like.
+            factor: above 0. A device so many times as fast makes no plan faster by more, as step times are sums and
+                largest of times, and on faster links plans may be as fast as they like.
 
         Raises:
             InputError: the problem cannot be used.
@@ -200,7 +201,10 @@ class Solver:
 
             found = candidate_floors(self._instance(problem), self._cache)
             self._floors[key] = {name: seconds for name, seconds in found.items() if seconds < inf}
-        return self._floors[key] if factor <= 1 else dict.fromkeys(self._floors[key], 0.0)
+        if factor <= 1:
+            return self._floors[key]
+        gain = 1 / factor if parameter.unit == "FLOP/s" else 0.0
+        return {name: seconds * gain for name, seconds in self._floors[key].items()}
 
     @property
     def _cache(self) -> "SearchCache":
