@@ -216,7 +216,8 @@ class _Search:
             if not self.differs(changed):
                 return changed, None
         left, halving = MOST_SOLVES - 2, False
-        while left > 0 and _apart(same, changed) > PRECISION:
+        # What a plan needs tells a breakpoint of memory more precisely than strides do.
+        while left > 0 and _apart(same, changed) > (PRECISION if left < MOST_SOLVES - 2 or not memory else ASIDE):
             before = log(1 + _apart(same, changed))
             for value in (_middle(same, changed),) if halving else self.guesses(same, changed):
                 evaluation = self.evaluate(value)

@@ -12,7 +12,7 @@ from nest.documents import check_document, solved_document
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
-from nest.formulate.instance import build_instance
+from nest.formulate.instance import build_instance, formulate
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Source, carried_problem, naming
 from nest.formulate.worth import can_be_worth
@@ -81,7 +81,7 @@ class Solver:
         self._starts = Starts()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
-        self._floors: dict[str, dict[str, float]] = {}
+        self._floors: dict[tuple[str, bool], dict[str, float]] = {}
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
         self._searched: list[SearchCache] = []  # One, made by the first search.
 
@@ -186,7 +186,7 @@ class Solver:
             problem: self-contained, with the value that the parameter has.
             parameter: of it.
             factor: above 0. A device so many times as fast makes no plan faster by more, as step times are sums and
-                largest of times, and on faster links plans may be as fast as they like.
+                largest of times; on faster links no plan is faster than where nothing is sent.
 
         Raises:
             InputError: the problem cannot be used.
@@ -195,16 +195,24 @@ class Solver:
         own = all(each is None for each in named) and problem.cluster.pools is None
         if not own or parameter.unit not in ("bytes/s", "FLOP/s") or not can_be_worth(problem, self.plugins):
             return None
-        key = canonical(problem)
-        if key not in self._floors:
-            from nest.solve.dp import candidate_floors
+        key, silent = canonical(problem), factor > 1 and parameter.unit == "bytes/s"
+        if (key, silent) not in self._floors:
+            from nest.solve.dp import SearchCache, candidate_floors
 
-            found = candidate_floors(self._instance(problem), self._cache)
-            self._floors[key] = {name: seconds for name, seconds in found.items() if seconds < inf}
-        if factor <= 1:
-            return self._floors[key]
-        gain = 1 / factor if parameter.unit == "FLOP/s" else 0.0
-        return {name: seconds * gain for name, seconds in self._floors[key].items()}
+            if silent:
+                found = candidate_floors(self._silent(problem), SearchCache())
+            else:
+                found = candidate_floors(self._instance(problem), self._cache)
+            self._floors[key, silent] = {name: seconds for name, seconds in found.items() if seconds < inf}
+        gain = 1.0 if silent else 1 / max(factor, 1.0)
+        return {name: seconds * gain for name, seconds in self._floors[key, silent].items()}
+
+    def _silent(self, problem: Problem) -> Instance:
+        """The instance of a problem as if what is sent took no time but latencies between stages."""
+        instance, formulation = self.plugins.run(lambda: formulate(problem, self.plugins, priced=self._priced))
+        levels = tuple(evolve(level, bandwidth=inf, lines=()) for level in instance.cluster.levels)
+        cluster = evolve(instance.cluster, levels=levels)
+        return evolve(instance, candidates=formulation.computing(), cluster=cluster)
 
     @property
     def _cache(self) -> "SearchCache":
