@@ -89,7 +89,7 @@ def formulate(
     if limits is not None:
         problem = within(problem, limits, registry)
     if problem.cluster.pools is not None:
-        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding, priced)
+        return _on_pools(problem, registry, progress, deadline or Deadline(), limits, binding, priced, among)
     cluster, device = build_cluster(problem.cluster, registry)
     cluster, device = as_measured(cluster, device, problem)
     cluster = with_memory_risk(cluster, problem)
@@ -157,6 +157,7 @@ def _on_pools(
     limits: Limits | None,
     binding: bool,
     priced: PricedModels | None,
+    among: Collection[str] | None,
 ) -> tuple[Instance, Formulation]:
     """The instance of a problem with `cluster.pools`, and what it was made of; arguments as of `formulate`."""
     if binding and problem.fixed is not None and problem.fixed.pools is not None:
@@ -180,9 +181,9 @@ def _on_pools(
 
             def again(found: Formulation, other_blocks: bool) -> Formulation:
                 place = (registry, pool.cluster, device)
-                return repriced(found, problem, *place, progress, deadline, other_blocks=other_blocks)
+                return repriced(found, problem, *place, progress, deadline, among, other_blocks)
 
-            whole = priced.of(evolve(key, model=(*key.model, pool.name)), price, again)
+            whole = priced.of(evolve(key, model=(*key.model, pool.name)), price, again, keep=among is None)
             return whole.of(pool.cluster, problem.training)
 
         formulation = on_pools(problem, registry, pools, devices, collectives, progress, deadline, known)

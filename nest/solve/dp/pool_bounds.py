@@ -35,8 +35,15 @@ def term_bounds(
         rows = used.tables.window(stage - 1, len(in_flight) - stage, time_limit)
         return rows, [each[rows.pairs] for each in used.of(in_flight[stage - 1])] if len(rows) else []
 
-    smaller = [member.tables.pairs.smaller for member in members]
-    return _least(grid, len(in_flight), smaller, members[0].tables.pairs.count, combines, values, meter)
+    def of_slowest(member: int, stage: int) -> tuple[Rows, list[Array]]:
+        rows, taken = values(member, stage)
+        return rows, taken[:1]
+
+    smaller, downsets = [member.tables.pairs.smaller for member in members], members[0].tables.pairs.count
+    # Where no stages fit together, which one term shows, the others need no look: mostly none do.
+    if not _least(grid, len(in_flight), smaller, downsets, combines[:1], of_slowest, meter):
+        return {}
+    return _least(grid, len(in_flight), smaller, downsets, combines, values, meter)
 
 
 def least_excess(

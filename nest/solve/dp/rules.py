@@ -259,10 +259,10 @@ class MixedRules:
     def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
         self.exclusions = exclusions
         expressions = [each for each in instance.space.constraints if each.expression is not None]
-        self.plain = [each for each in expressions if not each.names() & COUNTED_NAMES]
+        self.plain = [_CachedConstraint(each) for each in expressions if not each.names() & COUNTED_NAMES]
         counted = [each for each in expressions if each.names() & COUNTED_NAMES]
         self.counted = [_CachedConstraint(each) for each in counted if each.names() <= SHARED_NAMES]
-        self.counted_by_stage = [each for each in counted if not each.names() <= SHARED_NAMES]
+        self.counted_by_stage = [_CachedConstraint(each) for each in counted if not each.names() <= SHARED_NAMES]
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self.devices_matter = any("devices" in each.names() for each in expressions)
         self.choices = {index: stage_choices(instance, each) for index, each in enumerate(instance.candidates)}
@@ -323,10 +323,10 @@ class MixedRules:
         return [(members, total, tuple(own)) for members, total, own in result]
 
     def _holding(
-        self, constraints: list[Constraint], values: dict[str, Value], choices: tuple[Choice, ...]
+        self, constraints: list[_CachedConstraint], values: dict[str, Value], choices: tuple[Choice, ...]
     ) -> tuple[Choice, ...]:
         for constraint in constraints:
-            choices_left = tuple(choice for choice in choices if constraint.holds(values | _chosen(choice)))
+            choices_left = tuple(choice for choice in choices if constraint.holds(values, _chosen(choice)))
             if choices and not choices_left:
                 self.exclusions.constraints[constraint.text] += 1
             choices = choices_left
