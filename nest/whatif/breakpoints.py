@@ -233,7 +233,7 @@ class _Search:
         return same, changed
 
     def strides(self, same: _Evaluation, end: float) -> tuple[_Evaluation, _Evaluation | None]:
-        """Two amounts of memory between which the plan changes, near to the first: strides double from there to the end.
+        """Two amounts of memory between which the plan changes, near the first: strides double from there to the end.
 
         With more memory no plan is slower: where the end changes nothing, nothing in between does, and what the plan
         asked about leaves free changes nothing either.

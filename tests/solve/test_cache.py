@@ -17,7 +17,7 @@ CONSTRAINTS = ("uniform(zero)", "pp != 2", "replicas != 1", "zero != 3", "same_s
 
 
 def neighbours(problem: Instance, random: Random) -> list[Instance]:
-    """The problem with other memory, other constraints and other times, in any order; some of them are no neighbours of others."""
+    """The problem with other memory, constraints and times, in any order; some are no neighbours of others."""
     names = problem.graph.layers
     rules = [text.replace("layer0", names[0]).replace("layer1", names[1]) for text in CONSTRAINTS]
     changed = [problem]
