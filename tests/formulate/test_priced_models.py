@@ -60,6 +60,16 @@ def test_instances_are_as_if_priced_alone(problem: Build, changed: Mapping[str, 
     assert shared == (changed in SAME)
 
 
+@pytest.mark.parametrize("changed", [{"training": {"micro_batch": (1, 2)}}, {"strategies": {"tp": (1, 2)}}], ids=str)
+def test_of_other_strategies_blocks_in_common_stay_priced(problem: Build, changed: Mapping[str, Any]) -> None:
+    known, priced = registry(), PricedModels()
+    every = [build_instance(each, known, priced=priced) for each in (problem(), problem(**changed))]
+    one, other = ({each.name: each for each in instance.candidates} for instance in every)
+    common = one.keys() & other.keys()
+    assert common
+    assert all(one[name] is other[name] for name in common)
+
+
 PAIRS = (evolve(NODES[0], fanout=2), evolve(NODES[1], fanout=4))
 
 NETWORKS: list[tuple[Mapping[str, Any], int]] = [

@@ -12,6 +12,7 @@ import pytest
 
 from nest.errors import InputError
 from nest.hooks import hook
+from nest.hooks.calls import PluginError
 from nest.hooks.kinds import KINDS
 from nest.hooks.registry import Registry, registry
 from tests.planners.instances import FOR_POOLS, PLANNERS
@@ -69,6 +70,20 @@ def test_the_registry_is_shared_and_extra_modules_get_one_of_their_own() -> None
     assert registry() is registry()
     assert "toy" in registry(extra=[module("extra", Toy())]).strategies()
     assert "toy" not in registry().strategies()
+
+
+def test_what_was_made_last_is_made_anew_for_another_key_or_without_an_object() -> None:
+    known, made = registry(extra=[module("toys", Toy())]), list[int]()
+
+    def make() -> int:
+        made.append(len(made))
+        return made[-1]
+
+    assert [known.latest("model", key, make) for key in ("a", "a", "b", "b")] == [0, 0, 1, 1]
+    assert known.latest("other", "b", make) == 2
+    assert "toy" in known.strategies()
+    known.disable(PluginError("strategies", "toy", "is broken"))
+    assert known.latest("model", "b", make) == 3
 
 
 def test_an_object_can_be_a_plug_in() -> None:
@@ -190,6 +205,7 @@ def install(folder: Path, distribution: str, name: str, text: str) -> None:
 
 TOY = """
 from nest.hooks import hook
+from nest.hooks.calls import PluginError
 
 class Toy:
     name = "{name}"
