@@ -97,6 +97,7 @@ class Grid:
     most: Counts
     stages: int
     rows: tuple[tuple[Counts, ...], ...] = field(init=False)
+    _known: dict[tuple[int, int], NDArray[numpy.int64]] = field(factory=dict, init=False, eq=False, repr=False)
 
     @rows.default
     def _by_total(self) -> tuple[tuple[Counts, ...], ...]:
@@ -110,12 +111,15 @@ class Grid:
 
     def before(self, stages: int, member: int) -> NDArray[numpy.int64]:
         """Of each count of so many stages, where the one with a stage of `member` less is; `NONE`: there is none."""
-        place = {counts: index for index, counts in enumerate(self.rows[stages - 1])}
-        less = (
-            (*counts[:member], counts[member] - 1, *counts[member + 1 :]) if counts[member] else None
-            for counts in self.rows[stages]
-        )
-        return numpy.array([NONE if each is None else place[each] for each in less], dtype=numpy.int64)
+        if (stages, member) not in self._known:
+            place = {counts: index for index, counts in enumerate(self.rows[stages - 1])}
+            less = (
+                (*counts[:member], counts[member] - 1, *counts[member + 1 :]) if counts[member] else None
+                for counts in self.rows[stages]
+            )
+            places = [NONE if each is None else place[each] for each in less]
+            self._known[stages, member] = numpy.array(places, dtype=numpy.int64)
+        return self._known[stages, member]
 
 
 @define(eq=False)
@@ -212,14 +216,14 @@ class PoolRecurrence:
                 back = self.members[other].links[member]
                 later = entries[stage - 1][other][before[some]][..., back, :]
                 future[some, ..., row, :] = _from_here_on(later, 1 + member)
-        own = entries[stage - 1][member]
+        own, others = entries[stage - 1][member], (slice(None),) * member
         for place in some.tolist():
             if counts[place][member] > 1:
-                later = numpy.moveaxis(own[before[place]], member, 0)
-                into = numpy.moveaxis(future[place], member, 0)
+                later, into = own[before[place]], future[place]
                 for here, row, there in self._neighbours(member, counts[place][member]):
-                    least = later[there, ..., row, :].min(axis=0)
-                    into[here, ..., row, :] = least
+                    into[(*others, here, ..., row, slice(None))] = later[(*others, there, ..., row, slice(None))].min(
+                        axis=member
+                    )
         return future
 
     def _neighbours(self, member: int, number: int) -> Iterator[tuple[int, int, slice]]:
