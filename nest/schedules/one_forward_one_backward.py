@@ -1,4 +1,4 @@
-"""One forward, one backward (PipeDream-Flush, arXiv 2006.09503, section 3.2; Megatron-LM's default)."""
+"""One forward, one backward (PipeDream-Flush, arXiv 2006.09503, section 3.2; Megatron-LM's default), and its bound."""
 
 from collections.abc import Sequence
 
@@ -20,6 +20,24 @@ class OneForwardOneBackward:
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """As many forward passes as stages are left, then a backward and a forward pass in turn."""
+        return one_by_one(stage, stages, micro_batches)
+
+
+class NestBound:
+    """The bound of the NEST paper: `M + s - 1` slots of the slowest stage, and the memory of 1F1B."""
+
+    name = "nest"
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        """`A = M + s - 1`, `B = 0` (PROBLEM.md section 4)."""
+        return float(micro_batches + stages - 1), 0.0
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
+        """`min(M, s - i + 1)` (PROBLEM.md section 4)."""
+        return min(micro_batches, stages - stage + 1)
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """That of one forward, one backward, whose memory it has."""
         return one_by_one(stage, stages, micro_batches)
 
 
