@@ -264,6 +264,9 @@ def named_cluster(name: str, place: str = "cluster") -> ClusterEntry:
 
 def known_cluster(name: str | None) -> ClusterEntry | None:
     """As `named_cluster`; None: there is none of that name."""
+    known = clusters()
+    if name not in known and (name or "").rpartition("-")[0] not in known:
+        return None  # The error would say what is meant, which takes longer than all that is asked here.
     try:
         return named_cluster(name or "")
     except InputError:
