@@ -10,9 +10,12 @@ from nest.catalogue.load import (
     device,
     devices,
     estimate_error,
+    known_cluster,
     library_models,
     link,
     links,
+    named_cluster,
+    network_levels,
     optimizer,
     optimizers,
     precision,
@@ -20,11 +23,11 @@ from nest.catalogue.load import (
     profile,
     profiles,
     published_devices,
+    scale_up_levels,
     stacks,
     time_spread,
     unknown_name,
 )
-from nest.catalogue.network import known_cluster, named_cluster, network_levels, scale_up_levels
 
 __all__ = [
     "Calibration",

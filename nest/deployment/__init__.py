@@ -1,8 +1,21 @@
 """A plan as frameworks see it: degrees, batches, what each stage runs, and which rank is which device."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from nest.deployment.deployment import LANGUAGE_MODEL, Deployment, LaunchOptions, Reading, Run, deployment
 from nest.deployment.limits import Limits, violations
-from nest.deployment.ranks import MEGATRON_ORDER, Rank, rank_table
+
+if TYPE_CHECKING:
+    from nest.deployment.ranks import MEGATRON_ORDER, Rank, rank_table
+else:
+
+    def __getattr__(name: str) -> Any:
+        """What says which rank is which device loads when it is asked for: solving needs none of it."""
+        if name not in ("MEGATRON_ORDER", "Rank", "rank_table"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.ranks"), name)
+
 
 __all__ = [
     "LANGUAGE_MODEL",

@@ -2,10 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from nest.deployment.deployment import ENDS, Deployment, deployment, measured_candidate, unpooled_name
 from nest.spec import PlanDocument, StageRecord
@@ -136,19 +136,21 @@ def _counted(stage: StageRecord) -> int:
 
 
 def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Iterator[str]:
+    values = [_values(plan, shape, stage) for stage in plan.stages] if limits.constraints else []
     for text, reason in limits.constraints.items():
-        constraint = evolve(parse(text), reason=reason)
-        if not _holds(constraint, plan, shape):
+        constraint = parse(text)
+        if not _holds(constraint, plan, values):
             condition = f" (`{constraint.text}`)" if constraint.expression is not None else ""
-            yield f"{_actual(constraint, plan, shape)}, but {reason}{condition}"
+            yield f"{_actual(constraint, plan, values)}, but {reason}{condition}"
 
 
-def _holds(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> bool:
+def _holds(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping[str, Value]]) -> bool:
+    """Whether a plan satisfies a constraint; `values` are those of its stages."""
     if constraint.same_stage:
         return len(homes(constraint, plan)) <= 1
     if constraint.uniform is not None:
         return len({getattr(stage, constraint.uniform) for stage in plan.stages}) == 1
-    return all(constraint.holds(_values(plan, shape, stage)) for stage in plan.stages)
+    return all(constraint.holds(each) for each in values)
 
 
 def homes(constraint: Constraint, plan: PlanDocument) -> set[int]:
@@ -161,16 +163,15 @@ def homes(constraint: Constraint, plan: PlanDocument) -> set[int]:
     }
 
 
-def _actual(constraint: Constraint, plan: PlanDocument, shape: Deployment) -> str:
+def _actual(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping[str, Value]]) -> str:
     """What the plan has in place of what the constraint asks for."""
     if constraint.same_stage:
         return f"layers {_listed(constraint.same_stage)} are on several stages"
     if constraint.uniform is not None:
         what = {"zero": "ZeRO stage", "recompute": "recompute mode"}.get(constraint.uniform, constraint.uniform)
         return f"stages differ in their {what} ({_listed(getattr(s, constraint.uniform) for s in plan.stages)})"
-    every = (_values(plan, shape, stage) for stage in plan.stages)
-    values = next(values for values in every if not constraint.holds(values))
-    return ", ".join(f"{name} is {values[name]}" for name in sorted(constraint.names()))
+    broken = next(each for each in values if not constraint.holds(each))
+    return ", ".join(f"{name} is {broken[name]}" for name in sorted(constraint.names()))
 
 
 def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:

@@ -46,15 +46,15 @@ class Framework(Tool):
     """A framework that runs some plans.
 
     Attributes:
-        limited_by: the function that says what it can run, with its module; empty: `limits` of `module`.
+        limited_by: the function in `nest.exporters.limits` that says what it can run, with its module.
     """
 
-    limited_by: str = ""
+    limited_by: str = field(kw_only=True)
 
     def limits(self, problem: Problem) -> Limits:
         """What it can run of a problem."""
-        module, _, name = (self.limited_by or f"{self.module}.limits").rpartition(".")
-        limits: Limits = getattr(import_module(f"nest.exporters.{module}"), name)(problem)
+        module, _, name = self.limited_by.partition(".")
+        limits: Limits = getattr(import_module(f"nest.exporters.limits.{module}"), name)(problem)
         return limits
 
 
@@ -108,92 +108,94 @@ def nest_exporters() -> list[Exporter]:
             "megatron",
             "flags of Megatron-LM: megatron_flags.sh to be sourced, megatron_args.yaml (MODEL_ARGS)",
             "megatron.flags",
-            limited_by="limits.megatron.megatron",
+            limited_by="megatron.megatron",
             on_pools=True,
         ),
         MegatronCore(
             "megatron-bridge",
             "a YAML overlay for a recipe of Megatron-Bridge: megatron_bridge.yaml",
             "megatron.bridge",
+            limited_by="relatives.bridge",
             on_pools=True,
         ),
         MegatronCore(
             "nemo",
             "NeMo 1: a Hydra file for its megatron_gpt_pretraining.py: nemo_config.yaml",
             "megatron.relatives.nemo",
+            limited_by="relatives.nemo",
         ),
         MegatronCore(
             "verl",
             "verl: the actor's training step as a Hydra file: verl_trainer.yaml",
             "megatron.relatives.verl",
+            limited_by="relatives.verl",
         ),
         MegatronCore(
             "ms-swift",
             "Megatron-SWIFT: the YAML that `megatron pt` and `megatron sft` take: megatron_swift.yaml",
             "megatron.relatives.swift",
+            limited_by="relatives.swift",
         ),
         Framework(
             "torchtitan",
             "torchtitan: TOML for 0.2, Python configuration for 0.3, pipeline schedule as CSV",
             "torchtitan",
-            limited_by="limits.sharded.torchtitan",
+            limited_by="sharded.torchtitan",
         ),
         Framework(
             "deepspeed",
             "DeepSpeed: JSON configuration, and PipelineModule with the plan's stages",
             "deepspeed",
-            limited_by="limits.sharded.deepspeed",
+            limited_by="sharded.deepspeed",
         ),
         Framework(
             "accelerate",
             "Hugging Face Accelerate: YAML for `accelerate launch` (FSDP2, no pipeline)",
             "accelerate",
-            limited_by="limits.sharded.accelerate",
+            limited_by="sharded.accelerate",
         ),
         Framework(
             "llama-factory",
             "LLaMA-Factory: YAML, and DeepSpeed's JSON that it names (no pipeline, no tensor parallelism)",
             "trainers.writing",
             "export_llama_factory",
-            "limits.sharded.llama_factory",
+            limited_by="sharded.llama_factory",
         ),
         Framework(
             "axolotl",
             "Axolotl: YAML, with FSDP2 (no pipeline)",
             "trainers.writing",
             "export_axolotl",
-            "limits.sharded.axolotl",
+            limited_by="sharded.axolotl",
         ),
         Framework(
             "transformers",
             "Hugging Face's Trainer: JSON of TrainingArguments, and YAML for `accelerate launch`",
             "trainers.writing",
             "export_transformers",
-            "limits.sharded.transformers",
+            limited_by="sharded.transformers",
         ),
         Framework(
             "lightning",
             "PyTorch Lightning: ModelParallelStrategy and FSDP2 as a Python module",
             "lightning",
-            limited_by="limits.sharded.lightning",
+            limited_by="sharded.lightning",
         ),
+        Framework("nanotron", "nanotron: YAML, of models built like Llama", "nanotron", limited_by="meshes.nanotron"),
         Framework(
-            "nanotron", "nanotron: YAML, of models built like Llama", "nanotron", limited_by="limits.meshes.nanotron"
-        ),
-        Framework(
-            "maxtext", "MaxText: KEY=VALUE settings for its command line", "maxtext", limited_by="limits.meshes.maxtext"
+            "maxtext", "MaxText: KEY=VALUE settings for its command line", "maxtext", limited_by="meshes.maxtext"
         ),
         Framework(
             "galvatron",
             "Hetu-Galvatron: strategy JSON, layer by layer",
             "galvatron",
-            limited_by="limits.meshes.galvatron",
+            limited_by="meshes.galvatron",
         ),
         Framework(
             "pytorch",
             "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module",
             "pytorch",
-            limited_by="limits.sharded.pytorch",
+            limited_by="sharded.pytorch",
         ),
         Tool(
             "ranks",

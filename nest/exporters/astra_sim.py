@@ -11,7 +11,7 @@ from attrs import frozen
 
 from nest.errors import InputError
 from nest.exporters.common import plan_levels
-from nest.hooks.placements import cluster_spec
+from nest.hooks.architectures import cluster_spec
 from nest.spec import PlanDocument, TorusSpec
 
 FILE = "astra_sim_network.yml"

@@ -11,9 +11,9 @@ from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.exporters.limits.shared import ULYSSES
 from nest.graph.repeat import copies_of
-from nest.hooks.architectures import architecture_of
+from nest.hooks.architectures import architecture_of, cluster_spec, network_of
 from nest.hooks.pipelines import deployed
-from nest.hooks.placements import cluster_spec, network_of, placement
+from nest.hooks.placements import placement
 from nest.instance import Level
 from nest.instance.pairs import Pairs
 from nest.io import structure

@@ -1,11 +1,19 @@
-"""What a plan's model is made of, for exporters."""
+"""What a problem describes, as its importers read it: the model's architecture, and the cluster's network."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.io import structure
-from nest.spec import Architecture, PlanDocument, TransformerSpec
+from nest.spec import Architecture, ClusterSpec, LevelSpec, PlanDocument, TransformerSpec
+
+if TYPE_CHECKING:
+    from nest.instance import Cluster
+    from nest.instance.pairs import Pairs
+    from nest.network import LinkGraph
 
 
 def architecture(plan: PlanDocument) -> Architecture | None:
@@ -27,3 +35,30 @@ def architecture_of(model: Any) -> Architecture | None:
             result: Architecture = importer.architecture(source)
             return result
     return None
+
+
+def cluster_spec(plan: PlanDocument) -> ClusterSpec:
+    """The `cluster` section of a plan's problem.
+
+    Raises:
+        InputErrors: it is none.
+    """
+    return structure(plan.problem["cluster"], ClusterSpec)
+
+
+def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]:
+    """The network of a self-contained `cluster` section; of one given by levels, those.
+
+    Raises:
+        InputError: no registered importer knows it.
+    """
+    source = spec.topology if spec.name is None else spec.name
+    if source is None:
+        return spec.levels or ()
+    for importer in registry().topology_importers().values():
+        if importer.accepts(source):
+            from nest.network.imported import Imported
+
+            network = importer.load(source)
+            return network.network if isinstance(network, Imported) else network
+    raise InputError(f"cluster: no importer knows {str(source)!r:.200}, so that nobody can tell the plan's network.")

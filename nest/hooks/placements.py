@@ -1,4 +1,4 @@
-"""The network of a plan's problem, and which rank is which accelerator of which host, for exporters."""
+"""Which rank of a plan is which accelerator of which host, for exporters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from attrs import evolve, frozen
 from nest.deployment import MEGATRON_ORDER, Rank, rank_table
 from nest.deployment.ranks import Seat, named_seats, numbered, seats
 from nest.errors import InputError
+from nest.hooks.architectures import cluster_spec, network_of
 from nest.hooks.registry import registry
 from nest.instance import Cluster
-from nest.io import structure
-from nest.spec import ClusterSpec, LevelSpec, PlanDocument, PoolSpec
+from nest.spec import ClusterSpec, PlanDocument, PoolSpec
 from nest.spec.problem import NO_TARGET
 
 if TYPE_CHECKING:
@@ -123,30 +123,3 @@ def _by_name(names: Sequence[str], network: LinkGraph | Pairs, spec: ClusterSpec
     along = seats(len(levels.names), spec.hosts or (), spec.devices_per_host, levels.best.levels[0].fanout)
     by_name = dict(zip(levels.names, along, strict=True))
     return [by_name[name] for name in names]
-
-
-def cluster_spec(plan: PlanDocument) -> ClusterSpec:
-    """The `cluster` section of a plan's problem.
-
-    Raises:
-        InputErrors: it is none.
-    """
-    return structure(plan.problem["cluster"], ClusterSpec)
-
-
-def network_of(spec: ClusterSpec) -> Cluster | LinkGraph | Pairs | tuple[LevelSpec, ...]:
-    """The network of a self-contained `cluster` section; of one given by levels, those.
-
-    Raises:
-        InputError: no registered importer knows it.
-    """
-    source = spec.topology if spec.name is None else spec.name
-    if source is None:
-        return spec.levels or ()
-    for importer in registry().topology_importers().values():
-        if importer.accepts(source):
-            from nest.network.imported import Imported
-
-            network = importer.load(source)
-            return network.network if isinstance(network, Imported) else network
-    raise InputError(f"cluster: no importer knows {str(source)!r:.200}, so that nobody can tell the plan's network.")

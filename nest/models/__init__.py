@@ -10,51 +10,102 @@ from attrs import frozen
 
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
-from nest.models import operator_graph, transformer
+from nest.spec import TransformerSpec
 
 if TYPE_CHECKING:
     from nest.graph import OperatorGraph
-    from nest.models.building.config import ConfigImporter
     from nest.spec import Architecture, Training
 
 
 @frozen
-class Family:
-    """A family of models by the names of its configurations.
+class InFile:
+    """An importer whose module is loaded once a model is one that it reads.
 
     Attributes:
-        name: the family, `model_type` of its configurations.
-        place: where in this room its importer is: module and variable.
-        also: further `model_type`s of the same architecture.
+        name: as `nest models` lists it.
+        place: where in this room the importer is: module and variable.
     """
 
     name: str
     place: str
-    also: tuple[str, ...] = ()
 
     @property
-    def importer(self) -> ConfigImporter:
-        """What reads its configurations."""
+    def importer(self) -> Any:
+        """The importer."""
         module, _, variable = self.place.partition(".")
-        found: ConfigImporter = getattr(import_module(f"nest.models.{module}"), variable)
-        return found
+        return getattr(import_module(f"nest.models.{module}"), variable)
+
+    def load(self, source: Any, training: Training) -> OperatorGraph:
+        """The operator graph of one sample."""
+        graph: OperatorGraph = self.importer.load(source, training)
+        return graph
+
+
+@frozen
+class Described(InFile):
+    """What reads `TransformerSpec`: a transformer described by its widths."""
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a `TransformerSpec`."""
+        return isinstance(source, TransformerSpec)
+
+    def architecture(self, source: Any) -> Architecture:
+        """What the model is made of."""
+        made: Architecture = self.importer.architecture(source)
+        return made
+
+
+@frozen
+class Operators(InFile):
+    """What reads operator graphs that are written out."""
+
+    def accepts(self, source: Any) -> bool:
+        """Whether `source` is a mapping with operators and layers, or holds one under `graph`."""
+        return is_graph(held_graph(source))
+
+    def sequence_length(self, source: Any) -> int:
+        """Tokens of the sample that the graph is for; 0: it has no sequence."""
+        length: int = self.importer.sequence_length(source)
+        return length
+
+
+def held_graph(source: Any) -> Any:
+    """The operator graph that `source` holds under `graph`; itself where it holds none."""
+    held = source
+    while isinstance(held, Mapping) and not is_graph(held):
+        held = held.get("graph")
+    return source if held is None else held
+
+
+def is_graph(source: Any) -> bool:
+    """Whether `source` is a mapping with operators and layers."""
+    return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
+
+
+@frozen
+class Family(InFile):
+    """A family of models by the names of its configurations; its name is their `model_type`.
+
+    Attributes:
+        also: further `model_type`s of the same architecture.
+    """
+
+    also: tuple[str, ...] = ()
 
     @property
     def examples(self) -> tuple[Mapping[str, Any], ...]:
         """Configurations to try it on (`nest.testing`), where the model library has none of the family."""
-        return self.importer.examples
+        given: tuple[Mapping[str, Any], ...] = self.importer.examples
+        return given
 
     def accepts(self, source: Any) -> bool:
         """Whether `source` is a mapping with this family's `model_type`."""
         return isinstance(source, Mapping) and source.get("model_type") in (self.name, *self.also)
 
-    def load(self, source: Any, training: Training) -> OperatorGraph:
-        """The operator graph of one sample, as `ConfigImporter.load`."""
-        return self.importer.load(source, training)
-
     def architecture(self, source: Any) -> Architecture:
         """What the model is made of, as `ConfigImporter.architecture`."""
-        return self.importer.architecture(source)
+        made: Architecture = self.importer.architecture(source)
+        return made
 
 
 @hook
@@ -86,11 +137,11 @@ def nest_model_importers() -> list[ModelImporter]:
         Family("mixtral", "mistral.mixtral"),
         Family("olmo2", "olmo.olmo2"),
         Family("olmo3", "olmo.olmo3"),
-        operator_graph.importer,
+        Operators("operator_graph", "operator_graph.importer"),
         Family("phi3", "phi.importer"),
         Family("qwen2", "qwen.qwen2"),
         Family("qwen2_moe", "qwen.qwen2_moe"),
         Family("qwen3", "qwen.qwen3"),
         Family("qwen3_moe", "qwen.qwen3_moe"),
-        transformer.importer,
+        Described("transformer", "transformer.importer"),
     ]

@@ -9,6 +9,7 @@ from attrs import frozen
 from nest.errors import InputErrors
 from nest.graph import OTHER_SAMPLES, Operator, OperatorGraph
 from nest.io import structure
+from nest.models import held_graph
 from nest.spec import Training
 
 KINDS = (
@@ -26,17 +27,7 @@ MOST_REPORTED = 20
 
 @frozen
 class OperatorGraphImporter:
-    """An importer of `nest.graph.OperatorGraph` as a mapping, built for one sample of the training's length.
-
-    Attributes:
-        name: as `nest models` lists it.
-    """
-
-    name: str = "operator_graph"
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is a mapping with operators and layers, or holds one under `graph`."""
-        return _is_graph(_held(source))
+    """An importer of `nest.graph.OperatorGraph` as a mapping, built for one sample of the training's length."""
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """The graph as written. Precision and attention kernel are its own, the training's do not change it.
@@ -45,7 +36,7 @@ class OperatorGraphImporter:
             InputErrors: the mapping is no operator graph, an option beside it cannot be, or the graph is not of one
                 sample of the training's sequence length.
         """
-        held = _held(source)
+        held = held_graph(source)
         repeat = None if held is source else _repeat(source)
         graph = structure(held, OperatorGraph)
         problems = [*_graph_problems(graph, training)]
@@ -66,19 +57,7 @@ class OperatorGraphImporter:
         Raises:
             InputErrors: the mapping is no operator graph.
         """
-        return max(_lengths(structure(_held(source), OperatorGraph), "sequence"), default=0)
-
-
-def _held(source: Any) -> Any:
-    """The operator graph that `source` holds under `graph`; itself where it holds none."""
-    held = source
-    while isinstance(held, Mapping) and not _is_graph(held):
-        held = held.get("graph")
-    return source if held is None else held
-
-
-def _is_graph(source: Any) -> bool:
-    return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
+        return max(_lengths(structure(held_graph(source), OperatorGraph), "sequence"), default=0)
 
 
 def _repeat(source: Mapping[str, Any]) -> int | None:

@@ -19,17 +19,7 @@ from nest.spec.architecture import (
 
 @frozen
 class TransformerImporter:
-    """An importer of `TransformerSpec`: a causal pre-norm decoder with RMSNorm, rotary embedding, no biases.
-
-    Attributes:
-        name: as `nest models` lists it.
-    """
-
-    name: str = "transformer"
-
-    def accepts(self, source: Any) -> bool:
-        """Whether `source` is a `TransformerSpec`."""
-        return isinstance(source, TransformerSpec)
+    """An importer of `TransformerSpec`: a causal pre-norm decoder with RMSNorm, rotary embedding, no biases."""
 
     def load(self, source: Any, training: Training) -> OperatorGraph:
         """The operator graph of one sample.
@@ -60,7 +50,7 @@ class TransformerImporter:
         ]
         blocks += blocks[-1:] * spec.mtp_layers
         return Architecture(
-            self.name, spec.hidden, spec.vocab, tuple(blocks), tied=spec.tied_embeddings, predicting=spec.mtp_layers
+            "transformer", spec.hidden, spec.vocab, tuple(blocks), tied=spec.tied_embeddings, predicting=spec.mtp_layers
         )
 
 

@@ -1,4 +1,4 @@
-"""Built-in pipeline schedules, one a file: the pipeline bubble is what their `weights` say (PROBLEM.md section 4).
+"""Built-in pipeline schedules, a file for a kind: the bubble is what their `weights` say (PROBLEM.md section 4).
 
 A new schedule is a file here with what `nest.instance.schedule.Schedule` asks for, a line in the list below, a test in
 `tests/schedules`, and its name in the limits of the exporters whose frameworks run it.
@@ -14,11 +14,8 @@ def nest_schedules() -> list[Schedule]:
     from nest.schedules.dualpipe import DualPipe, DualPipeV
     from nest.schedules.gpipe import GPipe
     from nest.schedules.interleaved import Interleaved
-    from nest.schedules.interleaved_zero_bubble import InterleavedZeroBubble
-    from nest.schedules.nest_bound import NestBound
-    from nest.schedules.one_forward_one_backward import OneForwardOneBackward
-    from nest.schedules.zb_v import ZBV
-    from nest.schedules.zero_bubble import ZeroBubble, ZeroBubbleH2
+    from nest.schedules.one_forward_one_backward import NestBound, OneForwardOneBackward
+    from nest.schedules.zero_bubble import ZBV, InterleavedZeroBubble, ZeroBubble, ZeroBubbleH2
 
     return [
         OneForwardOneBackward(),

@@ -1,4 +1,4 @@
-"""One forward, one backward (PipeDream-Flush, arXiv 2006.09503, section 3.2; Megatron-LM's default)."""
+"""One forward, one backward (PipeDream-Flush, arXiv 2006.09503, section 3.2; Megatron-LM's default), and its bound."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,19 @@ class OneForwardOneBackward:
         return min(micro_batches, stages - stage + 1)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-        """As many forward passes as stages are left, then a backward and a forward pass in turn."""
-        return one_by_one(stage, stages, micro_batches)
+        """As many forward passes as stages are left, `s - i + 1`, then a backward and a forward pass in turn."""
+        forward, backward = ([Pass(kind, each) for each in range(micro_batches)] for kind in ("forward", "backward"))
+        return in_turn(forward, [[each] for each in backward], stages - stage + 1)
+
+
+class NestBound(OneForwardOneBackward):
+    """The bound of the NEST paper: stages as long as the slowest, with the memory and the order of the same."""
+
+    name = "nest"
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        """`A = M + s - 1`, `B = 0` (PROBLEM.md section 4): `M + s - 1` slots of the slowest stage."""
+        return float(micro_batches + stages - 1), 0.0
 
 
 def in_turn(forward: Sequence[Pass], backward: Sequence[Sequence[Pass]], ahead: int) -> tuple[Pass, ...]:
@@ -35,9 +46,3 @@ def in_turn(forward: Sequence[Pass], backward: Sequence[Sequence[Pass]], ahead: 
     for index, passes in enumerate(backward):
         order += [*passes, *forward[ahead + index : ahead + index + 1]]
     return tuple(order)
-
-
-def one_by_one(stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
-    """One forward, one backward (PipeDream-Flush, arXiv 2006.09503, section 3.2): `s - i + 1` micro-batches ahead."""
-    forward = [Pass("forward", index) for index in range(micro_batches)]
-    return in_turn(forward, [[Pass("backward", index)] for index in range(micro_batches)], stages - stage + 1)

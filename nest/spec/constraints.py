@@ -10,7 +10,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from attrs import field, frozen
@@ -123,6 +123,7 @@ def equals(name: str, value: Value) -> Constraint:
     return Constraint(text, ast.parse(text, mode="eval").body)
 
 
+@lru_cache(maxsize=2**12)  # Limits of frameworks are the same texts for every plan: half of what pricing one took.
 def parse(text: str) -> Constraint:
     """The constraint that `text` says.
 

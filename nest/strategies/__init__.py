@@ -1,4 +1,4 @@
-"""Built-in sub-graph strategies: one a file."""
+"""Built-in sub-graph strategies: one a file, both of experts in one."""
 
 from nest.hooks.protocols import Strategy
 from nest.hooks.spec import hook
@@ -9,8 +9,7 @@ def nest_strategies() -> list[Strategy]:
     """Tensor, sequence, context, expert and batch parallelism."""
     from nest.strategies.batch import BatchParallelism
     from nest.strategies.cp import ContextParallelism
-    from nest.strategies.ep import ExpertParallelism
-    from nest.strategies.etp import ExpertTensorParallelism
+    from nest.strategies.ep import ExpertParallelism, ExpertTensorParallelism
     from nest.strategies.sp import SequenceParallelism
     from nest.strategies.tp import TensorParallelism
 

@@ -1,9 +1,14 @@
-"""Expert parallelism.
+"""Expert parallelism, and the routed experts' own degree of tensor parallelism.
 
 Lepikhin et al., GShard, arXiv 2006.16668, section 3; Rajbhandari et al., DeepSpeed-MoE, arXiv 2201.05596, section 5.
 Every rank holds a share of the routed experts. Tokens travel to the experts they chose by an all-to-all (dispatch)
 and back by another (combine). Expert ranks are laid over the ranks of tensor and context parallelism, and reach over
 several copies of the attention part where those are too few (Liu et al., MoE Parallel Folding, arXiv 2504.14960).
+
+Expert-tensor parallelism: Narayanan et al. split experts as all else; Megatron Core gives them a degree of their own
+(`--expert-tensor-parallel-size`; Liu et al., section 3). The inner width of every routed expert is divided over the
+ranks, which first gather each other's tokens; what they add up is scattered back. Where tensor-parallel ranks hold the
+same tokens anyway (no sequence parallelism), they are summed as in Megatron-LM (arXiv 1909.08053, section 3).
 """
 
 from collections.abc import Sequence
@@ -11,15 +16,27 @@ from math import gcd
 
 from attrs import evolve
 
-from nest.graph import Axis, Block, Collective, Communication, Operator, Tensor, axis_size, divide
+from nest.graph import (
+    Axis,
+    Block,
+    Collective,
+    Communication,
+    Operator,
+    Shape,
+    Tensor,
+    axis_size,
+    divide,
+    has_axis,
+    scale,
+)
 from nest.graph.sharded_graph import Crossing, surround
 from nest.hooks.protocols import StrategyContext
 
 GROUP = "expert"
 """The parameter group of routed experts."""
 
-AXIS = "experts"
-"""The axis of their parameters that is divided."""
+EXPERTS, INNER = "experts", "expert_ffn"
+"""The axes of their parameters that are divided: the experts, and the inner width of each."""
 
 
 class ExpertParallelism:
@@ -48,7 +65,8 @@ class ExpertParallelism:
 
         def share(operator: Operator) -> Operator:
             parameters = tuple(
-                evolve(p, shape=divide(p.shape, AXIS, degree)) if p.group == GROUP else p for p in operator.parameters
+                evolve(p, shape=divide(p.shape, EXPERTS, degree)) if p.group == GROUP else p
+                for p in operator.parameters
             )
             return evolve(operator, parameters=parameters)
 
@@ -58,10 +76,90 @@ class ExpertParallelism:
         return folded.applied(self.name, degree, graph)
 
 
+class ExpertTensorParallelism:
+    """Splits every routed expert over adjacent ranks.
+
+    `nest evaluate` gives it the degree of `tp` where nothing is said (FORMATS.md, `fixed.etp`).
+    """
+
+    name = "etp"
+    after: tuple[str, ...] = ("tp", "sp", "cp", "ep")
+    follows = "tp"
+
+    def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """Divisors of every expert's width whose ranks can be laid over blocks that the cluster admits.
+
+        Where tensor-parallel ranks hold the same tokens, they split the experts too or repeat them.
+        """
+        sizes = [axis_size(shape, INNER) for shape in _parameter_shapes(block) if has_axis(shape, INNER)]
+        common = gcd(*sizes)
+        if not common:
+            return (1,)
+        if _shares_tokens(block):
+            shared = block.degree("tp")
+            return (1, shared) if common % shared == 0 and _fits(block, shared * block.degree("ep"), context) else (1,)
+        return [
+            degree
+            for degree in range(1, min(common, context.cluster.size) + 1)
+            if common % degree == 0 and (degree == 1 or _fits(block, degree * block.degree("ep"), context))
+        ]
+
+    def searched(self, block: Block, context: StrategyContext) -> Sequence[int]:
+        """1 and the degree of `tp`, which is all that frameworks set unasked; others are tried where named."""
+        return (1, block.degree("tp"))
+
+    def apply(self, block: Block, degree: int, context: StrategyContext) -> Block:
+        """The share of one of `degree` ranks, with its collectives."""
+
+        def share(operator: Operator) -> Operator:
+            parameters = tuple(evolve(p, shape=divide(p.shape, INNER, degree)) for p in operator.parameters)
+            return evolve(operator, parameters=parameters, split=(*operator.split, self.name))
+
+        crossing = self._summed(degree) if _shares_tokens(block) else self._gathered(degree)
+        graph = surround(block.graph, GROUP, crossing, share)
+        ranks = (Axis(self.name, degree), Axis("ep", block.degree("ep")))
+        return block.folded(GROUP, ranks).applied(self.name, degree, graph)
+
+    def _gathered(self, degree: int) -> Crossing:
+        """Every rank has tokens of its own: they are gathered, and the results reduced to each rank's own."""
+
+        def inside(shape: Shape) -> Shape:
+            return divide(scale(shape, "sequence", degree), INNER, degree)
+
+        def calls(kind: str, tensor: Tensor) -> tuple[Communication, ...]:
+            return (Communication(kind, tensor.bytes * degree, self.name),)
+
+        def enter(tensor: Tensor) -> Collective:
+            gradients = calls("reduce_scatter", tensor) if tensor.differentiable else ()
+            return Collective(calls("all_gather", tensor), gradients, overlap="experts")
+
+        def leave(tensor: Tensor) -> Collective:
+            gradients = calls("all_gather", tensor) if tensor.differentiable else ()
+            return Collective(calls("reduce_scatter", tensor), gradients, overlap="experts")
+
+        return Crossing("gather", inside, enter, leave)
+
+    def _summed(self, degree: int) -> Crossing:
+        """Every rank has the same tokens: partial results are summed, and partial gradients of what came in."""
+
+        def calls(tensor: Tensor) -> tuple[Communication, ...]:
+            return (Communication("all_reduce", tensor.bytes, self.name),)
+
+        return Crossing(
+            "sum",
+            inside=lambda shape: divide(shape, INNER, degree),
+            enter=lambda tensor: Collective(backward=calls(tensor) if tensor.differentiable else (), overlap="experts"),
+            leave=lambda tensor: Collective(forward=calls(tensor), overlap="experts"),
+        )
+
+
 def _experts(block: Block) -> int:
     """The greatest common divisor of the numbers of experts; 1 without any."""
     sizes = [
-        axis_size(p.shape, AXIS) for operator in block.graph.operators for p in operator.parameters if p.group == GROUP
+        axis_size(p.shape, EXPERTS)
+        for operator in block.graph.operators
+        for p in operator.parameters
+        if p.group == GROUP
     ]
     return max(gcd(*sizes), 1)
 
@@ -70,6 +168,15 @@ def _divisors(number: int) -> list[int]:
     return [degree for degree in range(1, number + 1) if number % degree == 0]
 
 
-def _fits(block: Block, degree: int, context: StrategyContext) -> bool:
-    width = block.width_over(degree)
+def _parameter_shapes(block: Block) -> list[Shape]:
+    return [p.shape for operator in block.graph.operators for p in operator.parameters]
+
+
+def _shares_tokens(block: Block) -> bool:
+    """Whether the ranks of tensor parallelism hold the same tokens."""
+    return block.degree("tp") > 1 and block.degree("sp") == 1
+
+
+def _fits(block: Block, ranks: int, context: StrategyContext) -> bool:
+    width = block.width_over(ranks)
     return width is not None and context.cluster.admits(width)

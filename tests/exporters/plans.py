@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,14 @@ def problem(fixed: Mapping[str, Any], model: Mapping[str, Any] = DENSE, **traini
 
 
 def plan(fixed: Mapping[str, Any], model: Mapping[str, Any] = DENSE, **training: Any) -> PlanDocument:
-    """The plan of these decisions."""
-    return nest.evaluate(problem(fixed, model, **training))
+    """The plan of these decisions, a copy of its own."""
+    return deepcopy(_evaluated(json.dumps(problem(fixed, model, **training))))
+
+
+@lru_cache(maxsize=256)
+def _evaluated(text: str) -> PlanDocument:
+    """Many tests ask for the same plan."""
+    return nest.evaluate(json.loads(text))
 
 
 def on_stack(document: PlanDocument, stack: str) -> PlanDocument:

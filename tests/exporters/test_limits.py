@@ -1,17 +1,23 @@
 """Limits stand apart from what writes a framework's files; they allow what the tables there have, and no more."""
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
+from nest.catalogue import library_models
 from nest.errors import InputError
 from nest.exporters import accelerate, lightning, maxtext, nanotron
-from nest.exporters.megatron import training_flags
+from nest.exporters.limits.megatron import transformer_of
+from nest.exporters.megatron import bridge, training_flags
+from nest.exporters.megatron.model_flags import detail_flags, model_flags
+from nest.exporters.megatron.relatives import nemo, swift, verl
+from nest.exporters.megatron.relatives.dialect import Dialect
 from nest.exporters.trainers.names import WRITTEN
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import Problem
-from tests.exporters.plans import problem
+from tests.exporters.plans import DENSE, SPARSE, problem
 
 OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum", "lion", "adafactor")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
@@ -56,12 +62,68 @@ def test_schedules_are_those_that_nanotron_has_engines_for() -> None:
     assert limits.schedules == tuple(nanotron.ENGINES)
 
 
-@pytest.mark.parametrize("precision", ["fp8", "mxfp8", "nvfp4"])
-def test_of_several_flags_that_a_file_does_not_say_the_first_is_named(precision: str) -> None:
-    """In the order in which Megatron-LM's are written: no set decides, whose order hangs on the hash seed."""
-    asked = structure(problem({"dp": 16}, precision=precision, attention="unfused"), Problem)
-    flags = training_flags.precision_flags(asked.training)
-    with pytest.raises(InputError) as refused:
-        registry().exporters()["nemo"].limits(asked)  # type: ignore[attr-defined]
-    unsaid = str(refused.value).rpartition("with ")[2].split()[0]
-    assert unsaid == next(flag for flag in flags if flag.startswith(("--fp8", "--fp4")))
+RELATIVES = {
+    "megatron-bridge": bridge.DIALECT,
+    "nemo": nemo.DIALECT,
+    "verl": verl.DIALECT,
+    "ms-swift": swift.DIALECT,
+}
+TRAININGS: tuple[dict[str, Any], ...] = (
+    *({"precision": each} for each in PRECISIONS),
+    *({"optimizer": each} for each in ("adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum")),
+    {"offload": ["optimizer"]},
+    *({"precision": each, "primary_weights": "bf16"} for each in ("fp8", "mxfp8")),
+    *({"precision": each, "gradients": "fp32"} for each in ("fp16", "bf16")),
+    *({"gradients": "bf16", "master_gradients": each} for each in (None, True, False)),
+    *({"attention": each} for each in ("flash", "unfused")),
+    *({"loss": each} for each in ("fused", "unfused")),
+)
+
+
+def refused(name: str, asked: Problem) -> bool:
+    """Whether the framework's limits refuse a problem."""
+    try:
+        registry().exporters()[name].limits(asked)  # type: ignore[attr-defined]
+    except InputError:
+        return True
+    return False
+
+
+def unsaid(dialect: Dialect, asked: Problem, builds: bool) -> bool:
+    """Whether the framework's table lacks what Megatron-LM is told by flags."""
+    model, training = transformer_of(asked), asked.training
+    flags = {**training_flags.precision_flags(training), **training_flags.optimizer_flags(training)}
+    if builds:
+        flags |= {**model_flags(model, training.sequence_length or 1), **detail_flags(asked.model, model)}
+    try:
+        dialect.check(flags, [*dialect.usual, *flags])
+    except InputError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_trainings_of_relatives_of_megatron_are_those_that_their_tables_say(name: str) -> None:
+    for training in TRAININGS:
+        asked = structure(
+            problem({"dp": 16}, **{key: each for key, each in training.items() if each is not None}), Problem
+        )
+        if name == "megatron-bridge" and not unsaid(RELATIVES[name], asked, builds=False):
+            continue  # Its named precisions, which are in no table, say less.
+        assert refused(name, asked) == unsaid(RELATIVES[name], asked, builds=False), training
+
+
+def test_models_of_nemo_are_those_that_its_table_says() -> None:
+    answers = set()
+    models: dict[str, Any] = {name: model.config for name, model in library_models().items()}
+    models["predicting"] = {"transformer": {**DENSE, "mtp_layers": 1}}
+    models["grouped"] = {"transformer": {**SPARSE, "expert_groups": 4, "visited_groups": 2}}
+    for name, model in models.items():
+        asked = structure({**problem({"dp": 16}), "model": model}, Problem)
+        try:
+            registry().exporters()["megatron"].limits(asked)  # type: ignore[attr-defined]
+        except InputError:
+            continue
+        assert refused("nemo", asked) == unsaid(nemo.DIALECT, asked, builds=True), name
+        answers.add(refused("nemo", asked))
+    assert answers == {True, False}

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from nest.hooks.placements import network_of
+from nest.hooks.architectures import network_of
 from nest.io import structure
 from nest.network import PathNetwork, network_model, reduce
 from nest.spec import ClusterSpec

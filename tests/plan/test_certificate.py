@@ -17,8 +17,7 @@ from nest.instance import Instance, OrderedSchedule, Pass, admits, chunks_of, fu
 from nest.instance.schedule import PASSES, places_of
 from nest.plan.certificate import MOST, batch_length, certify, is_staggered
 from nest.schedules.interleaved import Interleaved
-from nest.schedules.nest_bound import NestBound
-from nest.schedules.one_forward_one_backward import OneForwardOneBackward
+from nest.schedules.one_forward_one_backward import NestBound, OneForwardOneBackward
 from nest.simulate.timeline import batch_time, run
 from tests.command_line import call
 from tests.plan.four_layers import four_layers

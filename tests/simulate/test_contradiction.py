@@ -17,8 +17,7 @@ from nest.instance.schedule import places_of
 from nest.io import structure
 from nest.plan.certificate import batch_length, longest_pipeline
 from nest.schedules.gpipe import GPipe
-from nest.schedules.nest_bound import NestBound
-from nest.schedules.one_forward_one_backward import OneForwardOneBackward
+from nest.schedules.one_forward_one_backward import NestBound, OneForwardOneBackward
 from nest.schedules.zero_bubble import ZeroBubbleH2
 from nest.spec import Problem
 from nest.whatif.solver import Solver

@@ -1,5 +1,5 @@
 """What frameworks can run, and why no more: a function for each, by the name of its exporter.
 
-`sharded`: those that shard with FSDP or ZeRO. `meshes`: MaxText, Galvatron, nanotron. `megatron`: Megatron-LM; what
-runs Megatron Core under other names of its flags can run what its table of them can say (`nest.exporters.megatron`).
+`sharded`: those that shard with FSDP or ZeRO. `meshes`: MaxText, Galvatron, nanotron. `megatron`: Megatron-LM.
+`relatives`: what runs Megatron Core under other names of its settings.
 """

@@ -6,8 +6,9 @@ megatron/core/optimizer/optimizer_config.py of Megatron-LM core_v0.16.1; `recomp
 whose operators are those of docs/reference/problem.md, selective.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 from attrs import evolve
 
@@ -139,6 +140,20 @@ def _expert_constraints(training: Training) -> dict[str, str]:
 
 BIASED_SOFTMAX = ("ernie4_5_moe",)
 """Families whose routers choose by softmax scores and a bias that gradients do not move (modeling_ernie4_5_moe.py)."""
+
+SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2", "deepseek_v32")
+"""Families whose routers score by sigmoid, with a bias that is not learned by gradients, whatever configurations say.
+
+arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1; modeling_minimax_m2.py of transformers 5.23.0.
+"""
+
+
+def biased_sigmoid_router(model: Any) -> bool:
+    """Whether the router of a problem's `model`, as its configuration says, scores by sigmoid and has such a bias."""
+    if not isinstance(model, Mapping) or "model_type" not in model:
+        return False
+    said = (model.get("scoring_func"), model.get("topk_method"))
+    return str(model["model_type"]) in SIGMOID_ROUTERS or said == ("sigmoid", "noaux_tc")
 
 
 def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:

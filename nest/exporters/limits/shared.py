@@ -7,8 +7,7 @@ from attrs import evolve
 
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError
-from nest.hooks.architectures import architecture_of
-from nest.hooks.placements import network_of
+from nest.hooks.architectures import architecture_of, network_of
 from nest.instance import Cluster
 from nest.spec import Architecture, Problem, ProfileSpec, Training
 from nest.spec.architecture import GroupedQueryAttention, LatentAttention, MixtureOfExperts

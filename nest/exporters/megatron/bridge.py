@@ -7,22 +7,21 @@ sets back what the recipe may have decided otherwise.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
 
-from nest.deployment import LaunchOptions, Limits, Reading
-from nest.errors import InputError
-from nest.exporters.limits.megatron import eight_bit_weights, feed_forwards, transformer_of
+from nest.deployment import LaunchOptions, Reading
+from nest.exporters.limits import relatives
+from nest.exporters.limits.megatron import transformer_of
+from nest.exporters.limits.relatives import FUSED_MODULES, MODULES, targets_of
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.relatives.core import (
     COSTS,
     DEGREES,
     EXPERTS,
     FREE,
-    FUSED_MODULES,
-    MODULES,
     RECOMPUTE,
     STAGES,
     WIDTHS,
@@ -30,9 +29,7 @@ from nest.exporters.megatron.relatives.core import (
     under,
 )
 from nest.exporters.megatron.relatives.dialect import Dialect, Row
-from nest.spec import Lora, PlanDocument, Problem, Training
-from nest.spec.architecture import LatentAttention
-from nest.spec.training import ALL_LINEAR
+from nest.spec import PlanDocument, Training
 
 PRECISIONS = {
     "fp32": None,
@@ -71,9 +68,6 @@ NAMED: Row = {
 OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 
 ADAPTERS, FUSED_ADAPTERS = "megatron.bridge.peft.canonical_lora.CanonicalLoRA", "megatron.bridge.peft.lora.LoRA"
-
-FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
-"""Targets that are one module of Megatron Core: it runs the adapters of all or of none."""
 
 SHARDING: Row = {
     word: {"--data-parallel-sharding-strategy": None if word == "no_shard" else word}
@@ -212,17 +206,6 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     return evolve(found, settings={**found.settings, "training": {**found.settings["training"], **adapters}})
 
 
-def limits(problem: Problem) -> Limits:
-    """What Megatron-Bridge can run of `problem`: what Megatron-LM can, with its named precisions.
-
-    Raises:
-        InputError: the model or the training is beyond it.
-    """
-    for obstacle in (*_obstacles(problem.training), *_adapter_obstacles(problem)):
-        raise InputError(f"Megatron-Bridge cannot train this, because {obstacle}.")
-    return evolve(DIALECT.limits(problem), trainable=True)
-
-
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`megatron_bridge.yaml`.
 
@@ -232,50 +215,18 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.exporters.common import problem_of
 
     problem = problem_of(plan)
-    sections = DIALECT.written(plan, limits(problem))
+    sections = DIALECT.written(plan, relatives.bridge(problem))
     sections["mixed_precision"] = PRECISIONS[problem.training.precision]
     sections["comm_overlap"] = {"_target_": OVERLAP, **sections["comm_overlap"]}
     sections["peft"] = _adapters(problem.training)
     return {"megatron_bridge.yaml": _text(sections, plan)}
 
 
-def _obstacles(training: Training) -> Iterator[str]:
-    if training.gradients is not None and training.precision != "fp32":
-        yield "its named precisions say what gradients are reduced in; leave training.gradients out"
-    if training.precision in ("fp8", "mxfp8") and not eight_bit_weights(training):
-        yield f"its precision {PRECISIONS[training.precision]} keeps weights in 8 bits; leave primary_weights out"
-
-
-def _adapter_obstacles(problem: Problem) -> Iterator[str]:
-    trained, model = problem.training.trained, transformer_of(problem)
-    if trained is None:
-        return
-    if trained.lora is None or trained.layers:
-        yield "it freezes all but adapters (training.trainable)"
-        return
-    if feed_forwards(model)[1] or any(isinstance(each.attention, LatentAttention) for each in model.blocks):
-        yield "its adapters of experts and of latent attention are not those that nest prices"
-        return
-    targets = _targets(trained.lora)
-    for fused in FUSED:
-        if 0 < len(fused & targets) < len(fused):
-            yield f"its adapters beside {', '.join(sorted(fused))} come together (training.trainable.lora.targets)"
-    unknown = sorted(targets - set(MODULES))
-    if unknown and not targets <= set(FUSED_MODULES):
-        yield f"it has no adapter beside {unknown[0]} (training.trainable.lora.targets)"
-    if targets & {"gate_proj", "up_proj"} and not feed_forwards(model)[0][0].gated:
-        yield "its adapters beside gate_proj and up_proj take a gated network"
-
-
-def _targets(lora: Lora) -> set[str]:
-    return {*MODULES} if ALL_LINEAR in lora.targets else {*lora.targets}
-
-
 def _adapters(training: Training) -> dict[str, Any] | None:
     """The scale of adapters (`alpha`) changes neither time nor memory, and is the recipe's."""
     if training.trained is None or training.trained.lora is None:
         return None
-    targets = _targets(training.trained.lora)
+    targets = targets_of(training.trained.lora)
     fused = targets <= set(FUSED_MODULES)
     names = FUSED_MODULES if fused else MODULES
     modules = [module for target, module in names.items() if target in targets]

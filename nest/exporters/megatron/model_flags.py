@@ -12,7 +12,15 @@ from attrs import evolve
 
 from nest.errors import InputError
 from nest.exporters.configurations import configuration
-from nest.exporters.limits.megatron import biases, feed_forwards, model_obstacles, rotates, windows
+from nest.exporters.limits.megatron import (
+    SIGMOID_ROUTERS,
+    biased_sigmoid_router,
+    biases,
+    feed_forwards,
+    model_obstacles,
+    rotates,
+    windows,
+)
 from nest.exporters.megatron.notation import Flags, write_pattern
 from nest.spec import Architecture
 from nest.spec.architecture import LatentAttention, MixtureOfExperts
@@ -120,12 +128,6 @@ LLAMA_SCALING = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "orig
 
 YARN_DEFAULTS = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
 """Fields of `MLATransformerConfig` that have no flag."""
-
-SIGMOID_ROUTERS = ("deepseek_v3", "kimi_k2", "glm4_moe", "minimax_m2", "deepseek_v32")
-"""Families whose routers score by sigmoid, with a bias that is not learned by gradients, whatever configurations say.
-
-arXiv 2412.19437, section 2.1.2; arXiv 2508.06471, section 2.1; modeling_minimax_m2.py of transformers 5.23.0.
-"""
 
 GATED, UNGATED = ("silu", "swish"), ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 """Activations that `--swiglu` stands for, and those that no flag does."""
@@ -243,13 +245,12 @@ def _router_flags(config: Mapping[str, Any], model: Architecture) -> Flags:
     Core refuses (`TransformerConfig.__post_init__`), and `norm_topk_prob: false` leaves what it was before the choice.
     """
     sigmoid = config.get("scoring_func") == "sigmoid" or _family(config) in SIGMOID_ROUTERS
-    biased = config.get("topk_method") == "noaux_tc" or _family(config) in SIGMOID_ROUTERS
     unscaled = _number(config, "routed_scaling_factor") in (None, 1)
     mixture = feed_forwards(model)[1][0]
     grouped, once = mixture.groups > 1, mixture.top_k == 1
     return {
         "--moe-router-score-function": "sigmoid" if sigmoid else None,
-        "--moe-router-enable-expert-bias": sigmoid and biased,
+        "--moe-router-enable-expert-bias": biased_sigmoid_router(config),
         "--moe-router-pre-softmax": not sigmoid and (once or config.get("norm_topk_prob") is False),
         "--moe-router-num-groups": mixture.groups if grouped else None,
         "--moe-router-group-topk": mixture.visited_groups if grouped else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nest.exporters.limits.relatives import FUSED_MODULES, MODULES
 from nest.exporters.megatron.notation import COSTLY, HARMLESS
 from nest.exporters.megatron.relatives.dialect import Row
 from nest.spec.training import ALL_LINEAR
@@ -101,25 +102,6 @@ def typed(flag: str) -> Row:
         "torch.uint8": {flag: "fp8"},
     }
 
-
-MODULES = {
-    "q_proj": "linear_q",
-    "k_proj": "linear_k",
-    "v_proj": "linear_v",
-    "o_proj": "linear_proj",
-    "gate_proj": "linear_fc1_gate",
-    "up_proj": "linear_fc1_up",
-    "down_proj": "linear_fc2",
-}
-"""What `CanonicalLoRA` calls `training.trainable.lora.targets` (src/megatron/bridge/peft/canonical_lora.py)."""
-
-FUSED_MODULES = {
-    "qkv_proj": "linear_qkv",
-    "o_proj": "linear_proj",
-    "gate_up_proj": "linear_fc1",
-    "down_proj": "linear_fc2",
-}
-"""What `LoRA` calls them, which has one adapter for each module of Megatron Core (src/megatron/bridge/peft/lora.py)."""
 
 TARGETS = {
     **{name: name for name in (*MODULES, *FUSED_MODULES, "lm_head", ALL_LINEAR)},

@@ -10,13 +10,9 @@ from attrs import evolve, field, frozen
 
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.errors import InputError, InputErrors
-from nest.exporters.limits.megatron import feed_forwards, megatron, transformer_of
-from nest.exporters.limits.shared import devices_per_machine
-from nest.exporters.megatron.model_flags import detail_flags, model_flags
 from nest.exporters.megatron.notation import FLAG as LAYOUT
 from nest.exporters.megatron.notation import SPEAKERS, STACK, Flags, Value, given_flags, read_pattern
-from nest.exporters.megatron.training_flags import optimizer_flags, precision_flags
-from nest.spec import Architecture, PlanDocument, Problem
+from nest.spec import Architecture, PlanDocument
 
 if TYPE_CHECKING:
     from nest.exporters.keys import Keys
@@ -124,20 +120,6 @@ class Dialect:
         settings["training"] = {**settings["training"], "stack": self.half_stack if said.get("--fp16") else STACK}
         return evolve(found, settings=settings, notes=(*map(self._named, found.notes), *notes))
 
-    def limits(self, problem: Problem) -> Limits:
-        """What Megatron-LM can run of `problem`, in what these files can say.
-
-        Raises:
-            InputError: the model or the training is beyond it.
-        """
-        inner, training = megatron(problem), problem.training
-        flags = {**precision_flags(training), **optimizer_flags(training)}
-        if self.builds:
-            model = transformer_of(problem)
-            flags |= {**model_flags(model, training.sequence_length or 1), **detail_flags(problem.model, model)}
-        self._check(flags, [*flags])
-        return inner
-
     def written(self, plan: PlanDocument, limits: Limits) -> dict[str, Any]:
         """The sections of a file that runs `plan`, which must be within `limits`.
 
@@ -159,7 +141,7 @@ class Dialect:
             if self.builds or name != "MODEL_ARGS"
             for flag, value in group.items()
         }
-        self._check(flags, [*self.usual, *flags])
+        self.check(flags, [*self.usual, *flags])
         every = {**groups["MODEL_ARGS"], **flags}
         chunks = deployed(plan).chunks
         every["--num-virtual-stages-per-pipeline-rank"] = chunks if chunks > 1 else None
@@ -175,8 +157,16 @@ class Dialect:
             section[key] = value
         return sections
 
-    def _check(self, flags: Flags, names: Collection[str]) -> None:
-        """Refuse flags that no row can say."""
+    def check(self, flags: Flags, names: Collection[str]) -> None:
+        """Refuse flags that no row can say.
+
+        Args:
+            flags: what the flags say.
+            names: those that must be said.
+
+        Raises:
+            InputError: the framework's files cannot say one.
+        """
         ours = {flag for row in self.rows.values() if isinstance(row, str) for flag in _FLAG.findall(row)}
         worded = [row for row in self.rows.values() if not isinstance(row, str)]
         for row in worded:
@@ -217,36 +207,6 @@ class Dialect:
                 names.setdefault(flag, path)
         told = text if self.builds or self.recipe else text.replace(UNNAMED, BESIDE)
         return _FLAG.sub(lambda match: names.get(match[0], match[0]), told)
-
-
-def in_order(name: str) -> dict[str, str]:
-    """The constraint of frameworks that count ranks with the pipeline outside data parallelism."""
-    return {
-        'rank_order == "dp-inner" or pp == 1 or replicas == 1': (
-            f"{name} counts ranks with the pipeline outside data parallelism"
-        )
-    }
-
-
-def in_device_order(name: str, problem: Problem) -> dict[str, str]:
-    """The constraint of frameworks that count ranks either way, and start them machine by machine.
-
-    With the pipeline inside data parallelism ranks lie in the order of devices where `order_of` says so. Else machines
-    have ranks in a row where there is one machine, or a stage fills some.
-
-    Raises:
-        InputError: nothing is known of the model.
-    """
-    sparse = bool(feed_forwards(transformer_of(problem))[1])
-    alike = "ep * etp == tp * cp" if sparse else "cp == 1"
-    each = devices_per_machine(problem)
-    whole = "" if each is None else f" or devices <= {each} or width % {each} == 0"
-    return {
-        f"rank_order == 'dp-inner' or pp == 1 or replicas == 1{whole} or (width == tp * cp and {alike})": (
-            f"{name} counts ranks with the pipeline inside data parallelism only where experts, which it counts of "
-            "dense models too, lie over the ranks of all else"
-        )
-    }
 
 
 def machines(keys: Keys, options: LaunchOptions, nodes: str, each: str) -> int | None:

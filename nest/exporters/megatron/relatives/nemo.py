@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve
-
-from nest.deployment import LaunchOptions, Limits, Reading
+from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
-from nest.exporters.limits.megatron import transformer_of
-from nest.exporters.limits.shared import even_launch
+from nest.exporters.limits import relatives
 from nest.exporters.megatron.notation import OLD_STACK, Flags
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under
-from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_device_order, machines
-from nest.spec import PlanDocument, Problem
+from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
+from nest.spec import PlanDocument
 
 if TYPE_CHECKING:
     from nest.exporters.keys import Keys
@@ -224,21 +221,6 @@ def _vocabulary(keys: Keys) -> Flags:
     return {"--vocab-size": str(vocabulary_of(name))}
 
 
-def limits(problem: Problem) -> Limits:
-    """What NeMo can run of `problem`: what Megatron-LM can, with its distributed optimizer and even stages.
-
-    Raises:
-        InputError: the model or the training is beyond it.
-    """
-    inner = DIALECT.limits(problem)
-    constraints = {**inner.constraints, **in_device_order("NeMo", problem), **even_launch(problem, "NeMo")}
-    blocks = len(transformer_of(problem).blocks)
-    constraints[f"chunks == 1 or {blocks} % (pp * chunks) == 0"] = (
-        "NeMo divides the transformer blocks evenly among chunks, without counting embedding and head"
-    )
-    return evolve(inner, constraints=constraints, zero=(0, 1), zero_degrees=False, even_stages=True)
-
-
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`nemo_config.yaml`.
 
@@ -249,7 +231,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.hooks.pipelines import deployed
     from nest.io import yaml_text
 
-    sections = DIALECT.written(plan, limits(problem_of(plan)))
+    sections = DIALECT.written(plan, relatives.nemo(problem_of(plan)))
     shape, nodes = deployed(plan), even_machines(plan, "NeMo")
     sections["trainer"] = {"num_nodes": nodes, "devices": shape.world_size // nodes, **sections["trainer"]}
     model: dict[str, Any] = {"mcore_gpt": True, "transformer_engine": True, "megatron_amp_O2": True}

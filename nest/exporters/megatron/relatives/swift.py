@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from nest.deployment import LaunchOptions, Limits, Reading
+from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
-from nest.exporters.limits.shared import even_launch
+from nest.exporters.limits import relatives
+from nest.exporters.limits.relatives import FUSED_MODULES
 from nest.exporters.megatron.notation import COSTLY, Flags
 from nest.exporters.megatron.relatives.core import FREE
-from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
-from nest.spec import PlanDocument, Problem
+from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
+from nest.spec import PlanDocument
 
 if TYPE_CHECKING:
     from nest.exporters.keys import Keys
@@ -134,7 +135,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     """
     from nest.exporters.keys import Keys
     from nest.exporters.megatron.relatives.commands import scalar
-    from nest.exporters.megatron.relatives.core import FUSED_MODULES, trained
+    from nest.exporters.megatron.relatives.core import trained
     from nest.exporters.megatron.relatives.named import with_model
 
     asked = options or LaunchOptions()
@@ -228,19 +229,6 @@ def _extra(keys: Keys) -> Flags:
     return flags
 
 
-def limits(problem: Problem) -> Limits:
-    """What Megatron-SWIFT can run of `problem`: what Megatron-LM can, without what its arguments do not say.
-
-    Raises:
-        InputError: the model or the training is beyond it.
-    """
-    inner, more = DIALECT.limits(problem), in_order("Megatron-SWIFT")
-    if problem.training.overlap.experts:
-        more["ep == 1"] = "Megatron-SWIFT has no argument that overlaps the exchange of experts (overlap.experts)"
-    constraints = {**inner.constraints, **more, **even_launch(problem, "Megatron-SWIFT")}
-    return evolve(inner, constraints=constraints, zero_degrees=False)
-
-
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`megatron_swift.yaml`.
 
@@ -253,7 +241,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.hooks.pipelines import deployed
     from nest.io import yaml_text
 
-    arguments = DIALECT.written(plan, limits(problem_of(plan)))
+    arguments = DIALECT.written(plan, relatives.swift(problem_of(plan)))
     shape, nodes = deployed(plan), even_machines(plan, "Megatron-SWIFT")
     exported, unset = environment(shape)
     variables = {

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from nest.deployment import LaunchOptions, Limits, Reading
-from nest.exporters.limits.shared import even_launch
+from nest.deployment import LaunchOptions, Reading
+from nest.exporters.limits import relatives
+from nest.exporters.limits.relatives import FUSED_MODULES
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.relatives.core import (
     COSTS,
     DEGREES,
     EXPERTS,
     FREE,
-    FUSED_MODULES,
     RECOMPUTE,
     STAGES,
     under,
 )
-from nest.exporters.megatron.relatives.dialect import Dialect, Row, in_order, machines
-from nest.spec import PlanDocument, Problem
+from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
+from nest.spec import PlanDocument
 from nest.spec.training import ALL_LINEAR
 
 if TYPE_CHECKING:
@@ -262,22 +262,6 @@ def _batch(keys: Keys, devices: int | None, kind: str) -> Flags:
     return flags
 
 
-def limits(problem: Problem) -> Limits:
-    """What verl's actor can run of `problem`: what Megatron-LM can, with its distributed optimizer.
-
-    Raises:
-        InputError: the model or the training is beyond it.
-    """
-    inner, overlap = DIALECT.limits(problem), problem.training.overlap
-    more = in_order("verl")
-    if overlap.tensor:
-        more["tp == 1"] = "verl does not set up what overlaps tensor parallelism; say overlap.tensor: false"
-    if overlap.experts:
-        more["ep == 1"] = "verl does not set up what overlaps the exchange of experts; say overlap.experts: false"
-    constraints = {**inner.constraints, **more, **even_launch(problem, "verl")}
-    return evolve(inner, constraints=constraints, zero=(0, 1), zero_degrees=False)
-
-
 def export(plan: PlanDocument) -> Mapping[str, str]:
     """`verl_trainer.yaml`.
 
@@ -289,7 +273,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.hooks.pipelines import deployed
     from nest.io import yaml_text
 
-    sections = DIALECT.written(plan, limits(problem_of(plan)))
+    sections = DIALECT.written(plan, relatives.verl(problem_of(plan)))
     shape, nodes = deployed(plan), even_machines(plan, "verl")
     actor = sections["actor_rollout_ref"]["actor"]
     sections["actor_rollout_ref"]["rollout"] = {"n": 1}
