@@ -12,8 +12,9 @@ from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan
 from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
+from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument
-from nest.tolerances import TIE
+from nest.tolerances import MEMORY_SLACK, TIE
 
 MOST_STARTS = 16
 """Plans kept to begin searches with."""
@@ -41,7 +42,11 @@ class Starts:
 
     def better(self, instance: Instance, known: tuple[Solution, float] | None) -> tuple[Solution, float] | None:
         """The fastest of them on an instance that is faster than a plan known of it; else that plan."""
-        every = [(_least_seconds(instance, plan), key) for key, plan in reversed(self._plans.items())]
+        every = [
+            (_least_seconds(instance, plan), key)
+            for key, plan in reversed(self._plans.items())
+            if _had_room(instance, plan)
+        ]
         # Of what they compute plans mostly take as much longer as they took where they were priced last.
         guessed = sorted(((least * self._longer.get(key, 1.0), least, key) for least, key in every), key=itemgetter(0))
         priced = 0
@@ -67,6 +72,11 @@ class Starts:
             oldest = next(iter(self._plans))
             del self._plans[oldest]
             self._longer.pop(oldest, None)
+
+
+def _had_room(instance: Instance, plan: PlanDocument) -> bool:
+    """Whether a plan would have room if it needed as much memory as where it was found, which few questions change."""
+    return instance.pools is not None or needed_memory(plan) <= instance.cluster.device_memory * (1 + MEMORY_SLACK)
 
 
 def _least_seconds(instance: Instance, plan: PlanDocument) -> float:
