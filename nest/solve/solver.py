@@ -58,6 +58,7 @@ def solve_on_levels(
     besides: Sequence[Solution] = (),
     simpler_within: float | None = None,
     cache: SearchCache | None = None,
+    diagnosed: bool = True,
 ) -> Result:
     """The plan of least step time, proved optimal; or the best found with its bound; or why there is none.
 
@@ -85,6 +86,7 @@ def solve_on_levels(
             besides=besides,
             simpler_within=simpler_within,
             cache=cache,
+            diagnosed=diagnosed,
         )
     except TooManyCuts as refused:
         met = refused.answer
@@ -101,4 +103,4 @@ def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
         NoPlanYet: the deadline is over, and nothing is known.
     """
     known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
-    return solve_on_levels(instance, known_by).solution is not None
+    return solve_on_levels(instance, known_by, runner_up=False, diagnosed=False).solution is not None

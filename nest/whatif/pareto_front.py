@@ -111,7 +111,7 @@ def front_points(
         if memory >= needed or memory <= cluster.reserve:
             continue
         asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
-        best = solver.within(problem, devices, memory, cluster.size, asking)
+        best = solver.within(problem, devices, memory, cluster.size, asking, diagnosed=False)
         points.append(_point(devices, memory, best))
         if best is None or best.batch_time is None:
             break
@@ -154,7 +154,7 @@ def complete_front(plan: PlanDocument, solver: Solver, *, memory_step: float = 0
         memory, used = cluster.device_memory, 0
         while memory > cluster.reserve:
             asking = f"at most {devices} devices of {memory / 2**30:.4g} GiB"
-            best = solver.within(problem, devices, memory, cluster.size, asking)
+            best = solver.within(problem, devices, memory, cluster.size, asking, diagnosed=False)
             points.append(_point(devices, memory, best))
             if best is None or best.batch_time is None:
                 break

@@ -136,8 +136,9 @@ def _best(
     label = f"{parameter.name} times {factor:g}"
     if parameter.name == "memory":
         cluster, _ = build_cluster(changed.cluster, solver.plugins)
-        return solver.within(changed, cluster.size, parameter.value * factor, cluster.size, label)
-    return solver.plan(changed, label, plan, solver.floors(problem, parameter, factor))
+        limits = (cluster.size, parameter.value * factor, cluster.size)
+        return solver.within(changed, *limits, label, diagnosed=False)
+    return solver.plan(changed, label, plan, solver.floors(problem, parameter, factor), diagnosed=False)
 
 
 def _is_implied(

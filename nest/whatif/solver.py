@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from json import dumps
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import evolve, frozen
 
@@ -97,6 +97,8 @@ class Solver:
         asking: str = "",
         start: PlanDocument | None = None,
         floors: Mapping[str, float] | None = None,
+        *,
+        diagnosed: bool = True,
     ) -> PlanDocument | None:
         """The best plan of a problem, or the document that says why there is none; None: it allows no plan at all.
 
@@ -106,12 +108,14 @@ class Solver:
             start: a plan to begin with, where it is one of the problem's; it is the answer where none is faster.
             floors: of each candidate that may be in the answer, step times in seconds that no plan with it beats: those
                 that are slower than a plan that is known need no price. None: nothing is known of them.
+            diagnosed: whether the document says why there is no plan.
         """
         key = canonical(problem)
-        if key not in self._known:
+        known = self._known.get(key)
+        if key not in self._known or (diagnosed and known is not None and known.diagnosis == ""):
             if self.progress is not None:
                 self.progress(asking, self.solves)
-            self._known[key] = self.plugins.run(lambda: self._solved(problem, start, floors))
+            self._known[key] = self.plugins.run(lambda: self._solved(problem, start, floors, diagnosed))
             self.solves += 1
         return self._known[key]
 
@@ -151,6 +155,8 @@ class Solver:
         size: int,
         asking: str = "",
         start: PlanDocument | None = None,
+        *,
+        diagnosed: bool = True,
     ) -> PlanDocument | None:
         """The best plan of a problem that uses at most so many devices, of so much memory.
 
@@ -165,6 +171,7 @@ class Solver:
             size: devices of the cluster.
             asking: what is asked, for progress.
             start: as for `plan`.
+            diagnosed: as for `plan`.
         """
         answers = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
         wider = (each for each in answers if each.devices >= devices and each.memory >= memory)
@@ -172,7 +179,7 @@ class Solver:
             if _settles(each.plan, devices, memory):
                 return each.plan
         limited = problem if devices >= size else at_most(problem, devices)
-        plan = self.plan(with_memory(limited, memory), asking, start)
+        plan = self.plan(with_memory(limited, memory), asking, start, diagnosed=diagnosed)
         answers.append(_Limits(devices, memory, plan))
         return plan
 
@@ -223,7 +230,7 @@ class Solver:
         return self._searched[0]
 
     def _solved(
-        self, problem: Problem, start: PlanDocument | None, floors: Mapping[str, float] | None
+        self, problem: Problem, start: PlanDocument | None, floors: Mapping[str, float] | None, diagnosed: bool
     ) -> PlanDocument | None:
         from nest.solve.solver import solve
 
@@ -233,9 +240,8 @@ class Solver:
                 known, preferred = self._begun(instance, start)
             else:
                 instance, known, preferred = self._narrowed(problem, start, floors)
-            result = solve(
-                instance, self.time_limit, known=known, preferred=preferred, runner_up=False, cache=self._cache
-            )
+            begun: dict[str, Any] = {"known": known, "preferred": preferred, "cache": self._cache}
+            result = solve(instance, self.time_limit, **begun, runner_up=False, diagnosed=diagnosed)
         except InputError:  # No list of choices allows it, or the cluster cannot be: an answer, too.
             return None
         if result.solution is None:

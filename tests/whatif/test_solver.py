@@ -13,6 +13,7 @@ from nest.spec import Problem
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver, at_most, canonical, devices_used
 from tests.agreement.problems import random_problem
+from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.brute_force import solve
 from tests.oracle.check import check_document, plan_of, same
 from tests.oracle.price import price, violations
@@ -148,3 +149,21 @@ def test_plans_met_before_change_no_answer(kind: str) -> None:
                 )
                 begun_with += met.statistics != alone.statistics
     assert begun_with
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked", "pools"])
+def test_whether_there_is_a_plan_does_not_hang_on_saying_why(kind: str) -> None:
+    asked = 0
+    for seed in range(24):
+        pooled = structure(random_pool_problem(Random(seed)), Problem) if kind == "pools" else None
+        problem, solver = pooled or problem_of(seed, kind), Solver()
+        quick = solver.plan(problem, diagnosed=False)
+        why = solver.plan(problem)
+        assert quick is not None
+        assert why is not None
+        assert (quick.status, quick.batch_time, quick.stages) == (why.status, why.batch_time, why.stages)
+        if why.status == "infeasible":
+            asked += 1
+            assert quick.diagnosis == ""
+            assert why.diagnosis == api.solve(problem).diagnosis
+    assert asked

@@ -80,6 +80,7 @@ class Attempt:
     others: dict[PlanKind, Incumbent]
     scouts: bool = False
     guess: float = inf
+    diagnosed: bool = True
     started: float = field(factory=time.monotonic)
     meter: Meter = field(factory=Meter)
     together: list[tuple[int, ...]] = field(init=False)
@@ -106,10 +107,10 @@ class Attempt:
     def _list(self, limit: float) -> None:
         """List the plans of one candidate whose bounds are up to `limit` seconds, behind those listed before.
 
-        Where there may be no plan all are listed: the diagnosis reads why each configuration is none.
+        Where there may be no plan all are listed for a diagnosis, which reads why each configuration is none.
         """
         instance, watch = self.instance, self._search((), self.known).prepare
-        screen = self.tables.screen if self.scouts or limit < inf else None
+        screen = self.tables.screen if self.scouts or limit < inf or not self.diagnosed else None
         counts = self.tables.splits.counts
         # What a search with a runner-up leaves out is counted.
         among = self.among if self.second or screen is None else admitted(instance, self.among)
@@ -287,6 +288,8 @@ class Attempt:
             return Result("infeasible")  # Of those that were looked at.
         if self.listed:
             return Result("infeasible", diagnosis="there is no plan besides those listed.")
+        if not self.diagnosed:
+            return Result("infeasible", diagnosis="", statistics=self._statistics(search, downsets))
         chunks = self._chunks(meter=Meter())
         whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
         if self.mixed:

@@ -34,6 +34,7 @@ def solve(
     simpler_within: float | None = None,
     runner_up: bool = True,
     besides: Sequence[Solution] = (),
+    diagnosed: bool = True,
 ) -> Result:
     """The plan of least step time, proved optimal, or the best found with its bound; or why there is none.
 
@@ -47,13 +48,14 @@ def solve(
         simpler_within: as `nest.solve.dp.solve`.
         runner_up: unused.
         besides: plans that are known; neither they nor what they cover (`nest.solve.dp.shortlist`) is looked for.
+        diagnosed: as of `nest.solve.dp.solve`.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
         NoPlanYet: the deadline is over, and there is no plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
-    result = _Solver(instance, deadline, progress, besides).solve(known)
+    result = _Solver(instance, deadline, progress, besides, diagnosed).solve(known)
     if simpler_within is None or result.solution is None:
         return result
 
@@ -67,10 +69,16 @@ class _Solver:
     """One call of `solve`."""
 
     def __init__(
-        self, instance: Instance, deadline: Deadline, progress: Progress | None, besides: Sequence[Solution]
+        self,
+        instance: Instance,
+        deadline: Deadline,
+        progress: Progress | None,
+        besides: Sequence[Solution],
+        diagnosed: bool,
     ) -> None:
         assert instance.pools is not None
         self.instance, self.deadline, self.progress, self.besides = instance, deadline, progress, besides
+        self.diagnosed = diagnosed
         self.pools = instance.pools
         self.started = time.monotonic()
         self.bound = inf
@@ -100,7 +108,7 @@ class _Solver:
                 raise self.deadline.no_plan_yet()
             if self.besides:
                 return Result("infeasible", diagnosis="there is no plan besides those listed.")
-            return Result("infeasible", diagnosis=diagnose(self.instance, downsets))
+            return Result("infeasible", diagnosis=diagnose(self.instance, downsets) if self.diagnosed else "")
         value = search.best.value
         proved = bound >= value * (1 - TIE)
         if not self.instance.complete:

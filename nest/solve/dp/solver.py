@@ -65,6 +65,7 @@ def solve(
     simpler_within: float | None = None,
     placed: Callable[[Incumbent], Incumbent | None] | None = None,
     cache: SearchCache | None = None,
+    diagnosed: bool = True,
 ) -> Result:
     """The plan of least step time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
 
@@ -83,6 +84,8 @@ def solve(
         placed: where `instance` bounds another problem from below, a plan as it is there; None: its times are true.
             The bound of the result is that of all plans there.
         cache: of problems searched before; None: none is kept.
+        diagnosed: whether it is said why there is no plan, which takes longer than to know that; else the diagnosis is
+            empty.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
@@ -101,7 +104,7 @@ def solve(
         among = (few,) if runner_up else (least_first(work(instance), BEGUN_WITH), few)
         met = _scouted(*shared, among)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
-    return _answered(*shared, first, others, runner_up=runner_up, simpler_within=simpler_within)
+    return _answered(*shared, first, others, runner_up=runner_up, diagnosed=diagnosed, simpler_within=simpler_within)
 
 
 def _answered(
@@ -115,13 +118,14 @@ def _answered(
     others: dict[PlanKind, Incumbent],
     *,
     runner_up: bool,
+    diagnosed: bool,
     simpler_within: float | None,
 ) -> Result:
     """The answer of a search among the candidates of an instance, beginning with a first plan and others met."""
     shared = (instance, deadline, progress, listed, tables, placed)
     for some, share in attempts(len(instance.candidates)):
         try:
-            result = Attempt(*shared, some, share, first, runner_up, others).solve()
+            result = Attempt(*shared, some, share, first, runner_up, others, diagnosed=diagnosed).solve()
         except OutOfTime:
             if first is not None:
                 return Result("feasible", first.solution, first.value, 0.0)
@@ -215,4 +219,4 @@ def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
         NoPlanYet: the deadline is over, and nothing is known.
     """
     known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
-    return solve(instance, known_by).solution is not None
+    return solve(instance, known_by, runner_up=False, diagnosed=False).solution is not None
