@@ -30,7 +30,7 @@ CLOSER = 0.9
 
 NARROW = 0.03
 """Stretch of memory up to which what a plan needs is often the breakpoint itself; in farther ones the best plans are
-many, and halving is quicker."""
+many, and strides that double, then halves, are quicker."""
 
 FINER = 20
 """Times as precisely crossings of plans that are known are found: pricing them takes a hundredth of a search."""

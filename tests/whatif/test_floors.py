@@ -4,10 +4,13 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from attrs import evolve
 
+from nest.formulate.instance import build_instance
 from nest.hooks.registry import registry
 from nest.instance import Instance, Result
-from nest.spec import ClusterSpec, Problem, Training
+from nest.solve.dp import solve
+from nest.spec import ClusterSpec, Problem, Training, TransformerSpec
 from nest.spec.problem import Search
 from nest.whatif.parameters import parameters
 from nest.whatif.solver import Solver
@@ -18,6 +21,10 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "dense": {"constraints": ("tp == 1 or sp > 1", "pp <= 4")},
     "experts": {"model": EXPERTS, "strategies": {"ep": (1, 2), "tp": (1, 2)}, "constraints": ("ep > 1",)},
     "chunks": {"training": {"schedule": ("1f1b", "interleaved")}, "constraints": ("tp <= 2", "zero != 3")},
+    "compute": {
+        "model": TransformerSpec(layers=4, hidden=4096, ffn=16384, heads=32, kv_heads=8, vocab=32_000),
+        "training": {"sequence_length": 2048},
+    },
     "little memory": {"cluster": {"memory": 1.2e6}, "training": {"micro_batch": (1,)}},
 }
 
@@ -63,6 +70,23 @@ def test_the_answer_is_that_of_all_candidates(kind: str, monkeypatch: pytest.Mon
             narrowed.append(searched[-2])
             assert searched[-1] == every
     assert min(narrowed) < every
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_no_plan_with_a_changed_number_is_below_the_floor_of_its_candidate(kind: str) -> None:
+    problem, solver, asked = problem_of(kind), Solver(registry()), 0
+    for parameter in parameters(problem, registry()):
+        for factor in (0.5, 1.5, 4.0):
+            floors = solver.floors(problem, parameter, factor)
+            if floors is None:
+                continue
+            changed = build_instance(parameter.changed(problem, parameter.value * factor), registry())
+            for candidate in changed.candidates:
+                alone = solve(evolve(changed, candidates=(candidate,)), runner_up=False, diagnosed=False)
+                if alone.batch_time is not None:
+                    asked += 1
+                    assert floors[candidate.name] <= alone.batch_time * (1 + 1e-9)
+    assert asked
 
 
 def test_constraints_on_degrees_leave_candidates_no_plan() -> None:
