@@ -1,7 +1,7 @@
 """What a stage may choose, and what each choice costs every class of stages."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 from attrs import evolve, fields, frozen
@@ -133,8 +133,7 @@ FIRST_LOOK = 64
 as long without this look (2026-11-23)."""
 
 
-@frozen(cache_hash=True)
-class Choice:
+class Choice(NamedTuple):
     """What a stage chooses for itself; hashed for every configuration.
 
     Attributes:
