@@ -7,6 +7,7 @@ has them too, as chunks hold different numbers of micro-batches: units that are 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy
 from attrs import define, field, frozen
@@ -30,8 +31,7 @@ Way = str | tuple[int, int]
 """One of these, or two stages, from 0, that do not follow each other."""
 
 
-@frozen
-class Message:
+class Message(NamedTuple):
     """What a chunk receives in every micro-batch.
 
     Attributes:
