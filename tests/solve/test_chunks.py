@@ -136,8 +136,9 @@ def test_bounds_ahead_of_patterns_leave_the_fastest_plan(seed: int) -> None:
     held = [each for each in possible if each.replicas == best.replicas and chosen <= set(each.choices)]
     assert held
     for configuration in held:
-        assert search.before_patterns(configuration, count).bound <= least * (1 + 1e-9)
-        assert search.holds_units(configuration, count, least * (1 + 1e-9))
+        before = search.before_patterns(configuration, count)
+        assert before.bound <= least * (1 + 1e-9)
+        assert search.holds_units(configuration, count, least * (1 + 1e-9), before)
 
 
 @pytest.mark.parametrize("seed", seeds(20, of=300, first=5000))

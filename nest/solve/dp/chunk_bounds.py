@@ -137,7 +137,7 @@ class ChunkBounds(PlanSearch):
         links = [self.instance.cluster.levels[level] for level in levels] if 0 < size < inf else []
         return min((link.latency + size / link.bandwidth for link in links), default=0.0)
 
-    def holds_units(self, configuration: Configuration, count: int, limit: float) -> bool:
+    def holds_units(self, configuration: Configuration, count: int, limit: float, least: BeforePatterns) -> bool:
         """Whether stages as fast as a plan that beats `limit` needs have time and memory for the whole model.
 
         Each recomputes as little as it has room for. A look at few numbers, ahead of any pattern: without it Llama 3
@@ -145,7 +145,6 @@ class ChunkBounds(PlanSearch):
         """
         if len(self.splits.units) <= 2:
             return True
-        least = self.before_patterns(configuration, count)
         longest = self.objective(configuration, count).time_limit(limit, least.rest)
         room = self._units_in_memory(configuration, count)
         homes = self._end_homes(configuration, count)
@@ -232,8 +231,12 @@ class ChunkBounds(PlanSearch):
         return homes[0], homes[-1]
 
     def _lean_units(self, configuration: Configuration) -> LeanUnits:
-        key = ("lean", *self._lean_key(configuration))
-        return self.once_shared(key, lambda: lean_units(self.first_bounds, self.splits, configuration))
+        def shared() -> LeanUnits:
+            key = ("lean", *self._lean_key(configuration))
+            return self.once_shared(key, lambda: lean_units(self.first_bounds, self.splits, configuration))
+
+        # A configuration is told by its place in the list, for less than by all that decides its units.
+        return self.once(("lean", configuration.order), shared)
 
     def _lean_key(self, configuration: Configuration) -> tuple[Hashable, ...]:
         """What decides the lean units of a configuration."""

@@ -56,9 +56,9 @@ class ChunkSearch(ChunkCosts):
                 pruned["memory in total"] += 1
             elif cheap > limit:
                 pruned["bound from compute"] += 1
-            elif self.before_patterns(configuration, count).bound > limit:
+            elif (before := self.before_patterns(configuration, count)).bound > limit:
                 pruned["bound from partitions"] += 1
-            elif not self.holds_units(configuration, count, limit):
+            elif not self.holds_units(configuration, count, limit, before):
                 pruned["memory in total"] += 1
             else:
                 every = self.filled(configuration, count, limit)
