@@ -70,7 +70,7 @@ def candidates(plan: PlanDocument) -> int:
     return found
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=3)
 @given(st.sampled_from(tuple(PROBLEMS)), st.floats(0.0, 1.2), st.floats(0.0, 0.5))
 def test_whenever_time_is_up_the_bound_is_below_the_best_plan(name: str, share: float, patience: float) -> None:
     """A plan ended early holds and has a sound bound; no problem with a plan is called infeasible."""

@@ -22,7 +22,7 @@ from nest.simulate.work import stage_works
 from tests.simulate.test_trace import valid
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
 
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 def hiding(seed: int, schedule: str) -> tuple[Instance, Solution, float] | None:
