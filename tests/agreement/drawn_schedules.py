@@ -4,6 +4,7 @@ The oracle reads them as it does its own table (`tests.oracle.schedules.Said`), 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 from types import ModuleType
 
@@ -46,6 +47,7 @@ class Drawn:
         gradients = random.choice([-1.0, -0.7, 0.5]) * min(forward, inputs)
         return micro_batches - less, share * forward, share * inputs, share * gradients
 
+    @lru_cache(maxsize=2**14)  # noqa: B019 - schedules are few, and asked the same for every plan.
     def held(self, stage: int, stages: int, micro_batches: int, chunks: int):
         """A number for every chunk, one for each, or several such rows."""
         random = self.random("held", stage, stages, micro_batches, chunks)

@@ -93,8 +93,9 @@ def completed(words: str) -> list[str]:
     ],
 )
 def test_the_shell_completes_names(words: str, among: set[str]) -> None:
-    assert among <= set(completed(words))
-    assert all(each.startswith(words.split(" ")[-1]) for each in completed(words))
+    found = completed(words)
+    assert among <= set(found)
+    assert all(each.startswith(words.split(" ")[-1]) for each in found)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

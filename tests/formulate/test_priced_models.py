@@ -81,17 +81,21 @@ NETWORKS: list[tuple[Mapping[str, Any], int]] = [
 """What is otherwise of the cluster, and the innermost level that costs something else; -1: nothing costs the same."""
 
 
-@pytest.mark.parametrize(("changed", "level"), NETWORKS, ids=str)
-@pytest.mark.parametrize(
-    "rest",
-    [
-        {},
-        {"search": Search(granularity="operator")},
-        {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2)}},
-        {"training": {"selective": ("attention",), "overlap": Overlap(tensor=True, experts=True)}},
-    ],
-    ids=["layers", "operators", "experts", "overlap"],
-)
+BESIDE: dict[str, Mapping[str, Any]] = {
+    "layers": {},
+    "operators": {"search": Search(granularity="operator")},
+    "experts": {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2)}},
+    "overlap": {"training": {"selective": ("attention",), "overlap": Overlap(tensor=True, experts=True)}},
+}
+CHANGED = [
+    pytest.param(*network, rest, id=f"{name}-{number}", marks=[pytest.mark.slow] if number and name != "layers" else [])
+    for number, network in enumerate(NETWORKS)
+    for name, rest in BESIDE.items()
+]
+"""By default every network is tried with layers, and all else with the first."""
+
+
+@pytest.mark.parametrize(("changed", "level", "rest"), CHANGED)
 def test_another_network_prices_what_its_levels_change(
     problem: Build, changed: Mapping[str, Any], level: int, rest: Mapping[str, Any]
 ) -> None:
@@ -115,10 +119,14 @@ RESTS: dict[str, Mapping[str, Any]] = {
     "layers": {},
     "operators": {"search": Search(granularity="operator")},
     "highest": {"strategies": {"tp": (True,)}},
-    "experts": {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2), "cp": (1, 2)}},
-    "dispatch": {"model": EXPERTS, "training": {"overlap": Overlap(tensor=True, experts=True), "dispatch": "per-node"}},
+    "experts": {"model": EXPERTS, "strategies": {"ep": (1, 2, 4), "tp": (1, 2), "cp": (1,)}},
+    "dispatch": {
+        "model": EXPERTS,
+        "strategies": {"cp": (1,)},
+        "training": {"overlap": Overlap(tensor=True, experts=True), "dispatch": "per-node"},
+    },
 }
-ONCE = {"operators": (4, 4), "experts": (4, 2), "dispatch": (2, 6)}
+ONCE = {"operators": (4, 4), "highest": (1, 8), "experts": (4, 2), "dispatch": (2, 6)}
 """The numbers of devices that the default run takes of what is priced at length."""
 
 RESIZED = [

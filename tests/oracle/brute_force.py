@@ -142,14 +142,6 @@ class Search:
         self.known_modes = {}
         self.known_levels = {}
         self.known_cuts = {}
-        self.known_moments = {}
-
-    def moments(self, setting: Setting, stage: int, stages: int) -> tuple[tuple[float, ...], ...]:
-        """What the chunks of a stage, from 0, hold at every moment that may be the fullest."""
-        key = (stage, stages)
-        if key not in self.known_moments:
-            self.known_moments[key] = setting.pipeline.moments(stage + 1, stages, setting.micro_batches)
-        return self.known_moments[key]
 
     def levels(self, setting: Setting, widths) -> dict:
         """Each sequence of levels around blocks of these widths that there can be, with a placement that has it."""
@@ -261,7 +253,7 @@ class Search:
                     setting,
                     candidate,
                     tuple(split.runs[chunk] for chunk in owned[stage]),
-                    self.moments(setting, stage, stages),
+                    setting.pipeline.moments(stage + 1, stages, setting.micro_batches),
                     tuple(front for front, _ in cuts[stage]),
                     mode,
                 )

@@ -17,8 +17,8 @@ from tests.oracle.network_plans import Search, describe, own_settings, solve
 from tests.oracle.network_price import price, violations
 from tests.oracle.partitions import partitions
 
-FEW = 9_000
-"""Plans that are priced one by one."""
+FEW, MANY = 3_000, 9_000
+"""Plans that are priced one by one: by default, and by `pytest -m slow`."""
 
 
 def every_plan(problem: dict, search: Search):
@@ -43,7 +43,7 @@ def placed(setting, chosen, order) -> list[list[list[int]]]:
     return [[[next(left) for _ in range(each["width"])] for each in chosen] for _ in range(setting.replicas)]
 
 
-def small_problem(kind: str, seed: int) -> tuple[dict, Search, list[dict]] | None:
+def small_problem(kind: str, seed: int, most: int) -> tuple[dict, Search, list[dict]] | None:
     """A problem with at most so many plans, and all of them that keep the rules and fit."""
     random = Random(seed)
     problem = KINDS[kind](random)
@@ -54,16 +54,17 @@ def small_problem(kind: str, seed: int) -> tuple[dict, Search, list[dict]] | Non
     plans = []
     for plan in every_plan(problem, search):
         plans.append(plan)
-        if len(plans) > FEW:
+        if len(plans) > most:
             return None
     return problem, search, plans
 
 
+@pytest.mark.parametrize("most", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "last"), [("plain", 1045), ("mixed", 1030), ("sharded", 1080), ("chunked", 1080)])
-def test_no_plan_that_is_spelled_out_is_better(kind, last):
+def test_no_plan_that_is_spelled_out_is_better(kind, last, most):
     compared = 0
     for seed in range(1000, last):
-        drawn = small_problem(kind, seed)
+        drawn = small_problem(kind, seed, most)
         if drawn is None:
             continue
         problem, search, plans = drawn

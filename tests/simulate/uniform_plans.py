@@ -1,5 +1,6 @@
 """Random plans whose stages all take as long, in forward and in backward passes, boundaries included."""
 
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ NO_LONGER = ("zero-bubble-h2", "zb-v")
 """Those whose weights are exact only there: not where ports make forward passes longer than gradients of weights."""
 
 
+@cache
 def uniform_plan(seed: int, schedule: str, *, ports: bool = False) -> PlanDocument:
     """A plan of 1 to 8 stages; what the ends of the pipeline do not receive, they compute longer.
 

@@ -11,9 +11,10 @@ from nest.solve.cpsat import placed_model
 from nest.solve.cpsat.tier_model import tiers
 from tests.agreement.random_networks import random_network_problem
 from tests.oracle.network_plans import solve as brute_force
+from tests.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", range(500, 530))
+@pytest.mark.parametrize("seed", seeds(16, of=30, first=500))
 def test_no_plan_is_below_the_bound(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(placed_model, "MOST_CELLS", 0)
     problem = random_network_problem(Random(seed))
