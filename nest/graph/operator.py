@@ -71,7 +71,8 @@ class Tensor:
 
     def divided(self, axis: str, degree: int) -> "Tensor":
         """The share one of `degree` ranks holds when `axis` is split over them."""
-        return evolve(self, shape=divide(self.shape, axis, degree))
+        shape = divide(self.shape, axis, degree)
+        return self if shape is self.shape else evolve(self, shape=shape)
 
 
 @frozen
@@ -233,6 +234,11 @@ class Operator:
         """Of its iteration space, of what it reads and writes, and of its parameters."""
         tensors = (*self.inputs, *self.outputs)
         return (self.space, *(tensor.shape for tensor in tensors), *(p.shape for p in self.parameters))
+
+    @property
+    def calls(self) -> tuple[Communication, ...]:
+        """Its calls of both directions."""
+        return (*self.collective.forward, *self.collective.backward) if self.collective is not None else ()
 
     @property
     def flops(self) -> float:

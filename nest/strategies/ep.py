@@ -33,6 +33,7 @@ class ExpertParallelism:
 
     name = "ep"
     after: tuple[str, ...] = ("tp", "sp", "cp")
+    within = GROUP
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
         """Divisors of every number of experts whose ranks can be laid over blocks that the cluster admits."""

@@ -44,6 +44,7 @@ class ExpertTensorParallelism:
     name = "etp"
     after: tuple[str, ...] = ("tp", "sp", "cp", "ep")
     follows = "tp"
+    within = GROUP
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
         """Divisors of every expert's width whose ranks can be laid over blocks that the cluster admits.
