@@ -179,7 +179,10 @@ class BoundedFamily:
     def _load(self, index: int) -> Array:
         """The load of a class's layer in all blocks (`nest.formulate.pricing.loads`)."""
         if index not in self._loads:
-            load = loads(self._new(index), self.family.block, self.bounds.pricing)
+            new = self._new(index)
+            if self.whole and not new:
+                return self.whole._load(index)
+            load = loads(new, self.family.block, self.bounds.pricing)
             self._loads[index] = self.whole._load(index) + load if self.whole else load
         return self._loads[index]
 
@@ -195,8 +198,9 @@ class BoundedFamily:
             operators = block.graph.by_layer[index]
             changed = frozenset[str]().union(*(region(operators, group) for group in groups))
             folded = {fold.name for fold in block.folds if fold.group in groups}
-            kept = (each for each in operators if each.name not in changed)
             self._shared[index] = {
-                each.name: each for each in kept if folded.isdisjoint(call.axis for call in each.calls)
+                each.name: each
+                for each in operators
+                if each.name not in changed and not any(call.axis in folded for call in each.calls)
             }
         return self._shared[index]
