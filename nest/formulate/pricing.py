@@ -1,6 +1,6 @@
 """From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, cached_property, partial
 
 import numpy
@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import ExtraMemory, room
-from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Shape, Timing, engine_of
+from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing, engine_of
 from nest.formulate.partition import inseparable, owners, passing
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
@@ -158,7 +158,12 @@ class Pricing:
         """How the times of operators become a layer's."""
         return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
 
-    def exposed(self, made: Collective, block: Block) -> str:
+    def exposed(self, made: Collective, block: Block) -> tuple[str, float]:
+        """The coefficient that says which share of overlapped calls is exposed, and that share; empty and 1: all is."""
+        coefficient = self._coefficient(made, block)
+        return coefficient, getattr(self.device.calibration, coefficient) if coefficient else 1.0
+
+    def _coefficient(self, made: Collective, block: Block) -> str:
         """The coefficient that says which share of overlapped calls is exposed; empty: none are overlapped.
 
         Where overlap of tensor parallelism reaches as far as the scale-up network only, every group of ranks must lie
@@ -238,13 +243,17 @@ def loads(operators: Sequence[Operator], block: Block, pricing: Pricing) -> Arra
     there = [each for each in operators if each.collective is None or each.collective.under in {"", *names}]
     engines = pricing.device.engines
     place = {engine: index for index, engine in enumerate(dict.fromkeys((MATRIX, *engines)))}
-    seconds = [[0.0] * (len(place) + 1) for _ in Direction]
-    for row in _priced(there, block, pricing, there):
-        engine = place[engine_of(row.operator, engines)]
-        for busy, direction in zip(seconds, Direction, strict=True):
-            own, exposed, hidden = row.times(direction)
-            busy[engine] += own + exposed
-            busy[-1] += exposed + hidden + row.under_another(direction)
+    costs = {operator.name: pricing.cost(operator) for operator in there}
+    forward, backward = seconds = [[0.0] * (len(place) + 1) for _ in range(2)]
+    for operator in there:
+        engine, cost = place[engine_of(operator, engines)], costs[operator.name]
+        forward[engine] += cost.forward
+        backward[engine] += cost.backward
+        if operator.collective is not None:
+            exposed, ways = pricing.exposed(operator.collective, block)[1], _ways(operator, costs, block, pricing)
+            for busy, (longer, under) in zip(seconds, ways, strict=True):
+                busy[engine] += exposed * longer
+                busy[-1] += longer + under
     return numpy.array(seconds)
 
 
@@ -278,38 +287,47 @@ def _priced(
 ) -> list[PricedOperator]:
     """The operators with their times; `keeping`: each with what it really saves for its backward pass."""
     costs = {operator.name: pricing.cost(operator) for operator in operators}
-
-    ring_exposed = pricing.device.calibration.ring_exposed
-
-    def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
-        """Of calls that run while something else does for `hiding` seconds: what is exposed, and what is hidden."""
-        whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
-        exposed_seconds = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
-        return exposed_seconds, whole - exposed_seconds
-
     rows = []
     for operator, kept in zip(operators, keeping, strict=True):
-        made = operator.collective or Collective()
-        under = costs.get(made.under, NOTHING)
-        forward, hidden_forward = seconds(made.forward, made.share * under.forward)
-        backward, hidden_backward = seconds(made.backward, made.share * under.backward)
-        hidden = hidden_forward, hidden_backward
-        coefficient = pricing.exposed(made, block)
-        exposed = getattr(pricing.device.calibration, coefficient) if coefficient else 1.0
-        ports = None if operator.collective is None else pricing.ports(made, block)
-        of_weights = min(seconds(made.backward[: made.weight_gradients], 0.0)[0], backward)
+        made = operator.collective
+        if made is None:
+            rows.append(PricedOperator(operator, costs[operator.name], 0.0, 0.0, kept=kept))
+            continue
+        (forward, hidden_forward), (backward, hidden_backward) = _ways(operator, costs, block, pricing)
+        coefficient, exposed = pricing.exposed(made, block)
+        of_weights = sum(
+            call.count * pricing.call_seconds(call, block) for call in made.backward[: made.weight_gradients]
+        )
         rows.append(
             PricedOperator(
                 operator,
                 costs[operator.name],
                 forward,
                 backward,
-                hidden,
+                (hidden_forward, hidden_backward),
                 coefficient,
                 exposed,
-                of_weights,
-                ports,
+                min(of_weights, backward),
+                pricing.ports(made, block),
                 kept,
             )
         )
     return rows
+
+
+def _ways(
+    operator: Operator, costs: Mapping[str, OperatorCost], block: Block, pricing: Pricing
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Seconds of an operator's calls, forward and backward: beyond what hides them, and of what is hidden.
+
+    `costs` has, by name, what may hide them.
+    """
+    made, ring_exposed = operator.collective or Collective(), pricing.device.calibration.ring_exposed
+    under = costs.get(made.under, NOTHING)
+
+    def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
+        whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
+        longer = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
+        return longer, whole - longer
+
+    return seconds(made.forward, made.share * under.forward), seconds(made.backward, made.share * under.backward)

@@ -1,6 +1,6 @@
 """Which of many candidates are priced at all: those that may beat a first plan, by what their operators compute."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from math import inf
 
@@ -108,7 +108,7 @@ def _tried(families: Sequence["BoundedFamily"]) -> list[Block]:
     return [each.family.block for each in tried]
 
 
-@frozen
+@frozen(slots=False)
 class Bounds:
     """What bounds of the time of blocks are computed from.
 
@@ -120,7 +120,7 @@ class Bounds:
     pricing: Pricing
     counts: Sequence[int]
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """The class of most layers."""
         return max(range(len(self.counts)), key=self.counts.__getitem__)
@@ -142,7 +142,7 @@ class BoundedFamily:
     family: Family
     bounds: Bounds
     whole: "BoundedFamily | None" = None
-    _shared: dict[int, dict[str, Operator]] = field(factory=dict, init=False)
+    _known: dict[int, dict[str, Operator]] = field(factory=dict, init=False)
     _loads: dict[int, Array] = field(factory=dict, init=False)
 
     def within(self, most: float) -> Iterator["BoundedFamily"]:
@@ -188,19 +188,18 @@ class BoundedFamily:
 
     def _new(self, index: int) -> list[Operator]:
         """The operators of a class's layer that are in all blocks, but for those that are in all of `whole`."""
-        before = self.whole._in_all(index) if self.whole else {}
-        return [operator for name, operator in self._in_all(index).items() if name not in before]
+        before: Container[str] = self.whole._in_all(index) if self.whole else ()
+        if not self.family.last:
+            return [each for each in self.family.block.graph.by_layer[index] if each.name not in before]
+        return [each for name, each in self._in_all(index).items() if name not in before]
 
     def _in_all(self, index: int) -> dict[str, Operator]:
         """The operators of a class's layer that are in all blocks, and call ranks that lie alike there, by name."""
-        if index not in self._shared:
+        if index not in self._known:
             block, groups = self.family.block, {group_changed(each) for each in self.family.last}
             operators = block.graph.by_layer[index]
             changed = frozenset[str]().union(*(region(operators, group) for group in groups))
-            folded = {fold.name for fold in block.folds if fold.group in groups}
-            self._shared[index] = {
-                each.name: each
-                for each in operators
-                if each.name not in changed and not any(call.axis in folded for call in each.calls)
-            }
-        return self._shared[index]
+            anew = {fold.name for fold in block.folds if fold.group in groups}
+            kept = (each for each in operators if each.name not in changed)
+            self._known[index] = {each.name: each for each in kept if anew.isdisjoint(call.axis for call in each.calls)}
+        return self._known[index]
