@@ -9,6 +9,7 @@ from attrs import evolve, field, frozen
 
 from nest.formulate.price import FirstPlan, Formulation
 from nest.formulate.pricing import Pricing, loads, sent
+from nest.formulate.recompute import tensor_bytes
 from nest.formulate.shard import Family, ShardedGraphs, group_changed
 from nest.graph import Block, Operator
 from nest.graph.sharded_graph import region
@@ -16,13 +17,13 @@ from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Array
 from nest.solve.dp.attempt import SLOWER
-from nest.solve.effort import Deadline
+from nest.solve.effort import Deadline, least_first
 from nest.spec import Problem
 from nest.tolerances import LIMIT_SLACK
 
 FEW, TRIED = 256, 32
 """Blocks among which some are chosen to look for a first plan, and of these so many: as many of each size of
-micro-batches, as those that take the least time may take the most memory."""
+micro-batches, and of those whose activations fit into memory as of the others, which take less time alone."""
 
 
 def can_be_worth(problem: Problem, registry: Registry) -> bool:
@@ -68,10 +69,10 @@ def worth(
     assert made.classes is not None
     bounds = Bounds(made.pricing, numpy.bincount(made.classes.class_of).tolist())
     families = [BoundedFamily(family, bounds) for family in sharded.families]
-    for family in families:
-        watch()
-        family.sent  # noqa: B018
-    tried = evolve(with_priced(_tried(families)), complete=False)
+    few = _tried(families, watch)
+    if not few:
+        return with_priced(sharded.every())
+    tried = evolve(with_priced(few), complete=False)
     known = first_plan(tried)
     if known is None:
         return with_priced(sharded.every())
@@ -92,19 +93,26 @@ def worth(
     return evolve(result, first=(evolve(known[0], stages=tuple(stages)), known[1]))
 
 
-def _tried(families: Sequence["BoundedFamily"]) -> list[Block]:
-    """Blocks that a first plan is looked for of: of each size of micro-batches those that take the least."""
-    sizes: dict[int, list[BoundedFamily]] = {}
-    for family in sorted(families, key=lambda each: each.sent):
-        sizes.setdefault(family.family.block.micro_batch, []).append(family)
+def _tried(families: Sequence["BoundedFamily"], watch: Callable[[], None]) -> list[Block]:
+    """Blocks that a first plan is looked for of, the less they take the more of them; none: few are admitted."""
+    order = []
+    for index, family in enumerate(families):
+        watch()
+        order.append((family.sent, index))
+    groups: dict[tuple[bool, int], list[BoundedFamily]] = {}
+    for _, index in sorted(order):
+        family = families[index]
+        groups.setdefault((family.fits, family.family.block.micro_batch), []).append(family)
     tried = []
-    for some in sizes.values():
+    for group in groups.values():
         blocks: list[BoundedFamily] = []
-        for family in some:
+        for family in group:
+            watch()
             blocks += family.within(inf)
-            if len(blocks) >= FEW // len(sizes):
+            if len(blocks) >= FEW // len(groups):
                 break
-        tried += sorted(blocks, key=lambda each: each.least)[: max(TRIED // len(sizes), 1)]
+        least = numpy.array([each.least for each in blocks])
+        tried += [blocks[index] for index in least_first(least, max(TRIED // len(groups), 1))]
     return [each.family.block for each in tried]
 
 
@@ -160,6 +168,17 @@ class BoundedFamily:
     def parts(self) -> "tuple[BoundedFamily, ...]":
         """The families that the next strategy makes of it, by degree."""
         return tuple(BoundedFamily(each, self.bounds, self) for each in self.family.parts)
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether a device has room for what all layers save of a micro-batch, as the first stage of `1f1b` holds."""
+        saved = 0.0
+        for operators, count in zip(self.family.block.graph.by_layer, self.bounds.counts, strict=True):
+            sizes = tensor_bytes(operators)
+            saved += count * sum(
+                sizes[name] for name in dict.fromkeys(name for each in operators for name in each.saves)
+            )
+        return saved <= self.bounds.pricing.cluster.memory
 
     @cached_property
     def sent(self) -> float:
