@@ -114,7 +114,7 @@ def from_model(
     by_operator = problem.search.granularity == "operator"
     layers = layer_classes(whole, by_operator)
     context = StrategyContext(cluster, training)
-    blocks = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
+    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
 
     def price(block: Block) -> Candidate:
         return evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
@@ -138,12 +138,12 @@ def from_model(
         return evolve(made, candidates=tuple(priced.values()), sharded=sharded, complete=len(priced) == len(some))
 
     # In a time that is limited, some of all candidates are priced.
-    if first_plan is None or len(blocks) < MANY or deadline.left < inf:
-        return with_priced(blocks)
+    if first_plan is None or sharded.least < MANY or deadline.left < inf:
+        return with_priced(sharded.every())
     from nest.formulate.worth import can_be_worth, worth
 
     if not can_be_worth(problem, registry):
-        return with_priced(blocks)
+        return with_priced(sharded.every())
     begun = time.monotonic()
 
     def watch() -> None:
@@ -151,7 +151,7 @@ def from_model(
         if progress is not None:
             progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, 0.0))
 
-    return worth(made, blocks, training.global_batch, with_priced, first_plan, deadline, watch)
+    return worth(made, sharded, training.global_batch, with_priced, first_plan, deadline, watch)
 
 
 def repriced(
@@ -194,7 +194,7 @@ def repriced(
         alike = {(each.degrees, each.micro_batch): each for each in blocks}
         context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
         made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
-        blocks = tuple(alike.get((each.degrees, each.micro_batch), each) for each in made)
+        blocks = tuple(alike.get((each.degrees, each.micro_batch), each) for each in made.every())
     if among is not None:
         blocks = tuple(each for each in blocks if _name(each, pool) in among)
         if not blocks:

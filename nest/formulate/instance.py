@@ -243,7 +243,7 @@ def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
     check_names(problem, registry)
     cluster, _ = build_cluster(problem.cluster, registry)
     graph = layer_classes(load_model(problem.model, problem.training, registry)).graph
-    return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training))
+    return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training)).every()
 
 
 def check_names(problem: Problem, registry: Registry) -> None:

@@ -151,13 +151,7 @@ def room(block: Block, cluster: Cluster) -> tuple[bool, bool]:
 
 def _axes(block: Block) -> set[str]:
     """The axes of `block` over whose ranks its operators communicate."""
-    return {
-        call.axis
-        for operator in block.graph.operators
-        if operator.collective is not None
-        for call in (*operator.collective.forward, *operator.collective.backward)
-        if block.degree(call.axis) > 1
-    }
+    return {call.axis for each in block.graph.operators for call in each.calls if block.degree(call.axis) > 1}
 
 
 WHOLE = "full"

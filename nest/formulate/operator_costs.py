@@ -327,17 +327,25 @@ class Calls:
     model: CollectiveModel
     training: Training
     inside: int
+    _seconds: dict[Hashable, float] = field(factory=dict, init=False, repr=False, eq=False)
+    _ports: dict[Hashable, Array] = field(factory=dict, init=False, repr=False, eq=False)
 
-    def seconds(self, call: Communication, shapes: Sequence[Shape], members: int) -> float:
+    def seconds(self, call: Communication, shapes: tuple[Shape, ...], members: int) -> float:
         """Seconds of one call by groups of so many ranks that lie in these shapes: of the slowest of its phases."""
+        return _once(self._seconds, (call, shapes, members), lambda: self._longest(call, shapes, members))
+
+    def _longest(self, call: Communication, shapes: Sequence[Shape], members: int) -> float:
         levels, price = self.cluster.levels, self.model.time
         phases = [each for shape in shapes for each in self._phases(call, shape, members) if each.bytes]
         return max(
             (price(each.kind, each.bytes, each.shape, levels, members=each.members) for each in phases), default=0.0
         )
 
-    def ports(self, call: Communication, shapes: Sequence[Shape], members: int) -> Array:
+    def ports(self, call: Communication, shapes: tuple[Shape, ...], members: int) -> Array:
         """Seconds for which all of a call occupies a device's port, at the worst of the groups. Shape `(levels,)`."""
+        return _once(self._ports, (call, shapes, members), lambda: self._occupied(call, shapes, members))
+
+    def _occupied(self, call: Communication, shapes: Sequence[Shape], members: int) -> Array:
         levels = self.cluster.levels
         seconds = numpy.zeros(len(levels))
         for shape in shapes:

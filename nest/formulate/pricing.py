@@ -1,6 +1,6 @@
 """From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, cached_property, partial
 
 import numpy
@@ -9,13 +9,14 @@ from attrs import evolve, field, frozen
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import ExtraMemory, room
-from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing
+from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing, engine_of
 from nest.formulate.partition import inseparable, owners, passing
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel
 from nest.spec import DeviceSpec, Training
+from nest.spec.device import MATRIX
 
 NOTHING = OperatorCost(0.0, 0.0)
 """What a communication operator computes."""
@@ -65,7 +66,7 @@ class Pricing:
     layer_times: LayerTimes
     host: Host | None = None
     compute_costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
-    _shapes: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...]] = field(
+    _shapes: dict[tuple[tuple[int, int], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
     )
     _layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
@@ -75,9 +76,9 @@ class Pricing:
     def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
         """The same on another network of as many levels or another device; what is alike is not priced again."""
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
-        for (ranks, width), shapes in self._shapes.items():
+        for (lie, width), shapes in self._shapes.items():
             if cluster.parts(width) == self.cluster.parts(width):
-                other._shapes[ranks, width] = shapes
+                other._shapes[lie, width] = shapes
         if device != self.device:
             return other
         # Layers are told apart by how their ranks lie, so that what fan-outs change needs no other care.
@@ -126,7 +127,7 @@ class Pricing:
 
     def shapes(self, axis: str, block: Block) -> tuple[tuple[int, ...], ...]:
         """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""
-        key = block.ranks(axis), block.width
+        key = block.lie(axis), block.width
         if key not in self._shapes:
             self._shapes[key] = self.cluster.shapes(numpy.array(block.groups(axis), dtype=numpy.int64))
         return self._shapes[key]
@@ -138,7 +139,7 @@ class Pricing:
 
     def call_seconds(self, call: Communication, block: Block) -> float:
         """Seconds of one call."""
-        return self.calls.seconds(call, self.shapes(call.axis, block), len(block.ranks(call.axis)))
+        return self.calls.seconds(call, self.shapes(call.axis, block), block.lie(call.axis)[1])
 
     def ports(self, made: Collective, block: Block) -> Callable[[], tuple[Array, Array]]:
         """Gives seconds for which all calls of a collective occupy a device's port, forward and backward.
@@ -147,7 +148,7 @@ class Pricing:
         holds on to none of this, which would keep all networks that were priced before.
         """
         ways = [
-            [(call, self.shapes(call.axis, block), len(block.ranks(call.axis))) for call in calls]
+            [(call, self.shapes(call.axis, block), block.lie(call.axis)[1]) for call in calls]
             for calls in (made.forward, made.backward)
         ]
         return cache(partial(_ports, self.calls, *ways))
@@ -157,7 +158,12 @@ class Pricing:
         """How the times of operators become a layer's."""
         return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
 
-    def exposed(self, made: Collective, block: Block) -> str:
+    def exposed(self, made: Collective, block: Block) -> tuple[str, float]:
+        """The coefficient that says which share of overlapped calls is exposed, and that share; empty and 1: all is."""
+        coefficient = self._coefficient(made, block)
+        return coefficient, getattr(self.device.calibration, coefficient) if coefficient else 1.0
+
+    def _coefficient(self, made: Collective, block: Block) -> str:
         """The coefficient that says which share of overlapped calls is exposed; empty: none are overlapped.
 
         Where overlap of tensor parallelism reaches as far as the scale-up network only, every group of ranks must lie
@@ -181,15 +187,10 @@ class Pricing:
         self, originals: Sequence[Operator], operators: tuple[Operator, ...], repeated: bool, block: Block, fine: bool
     ) -> PricedLayer:
         """`_priced_layer`, once for the same operators whose collectives have ranks that lie alike."""
-        axes = dict.fromkeys(
-            call.axis
-            for operator in operators
-            if operator.collective is not None
-            for call in (*operator.collective.forward, *operator.collective.backward)
-        )
+        axes = dict.fromkeys(call.axis for operator in operators for call in operator.calls)
         key = (
             *(id(operator) for operator in operators),
-            *((len(block.ranks(axis)), self.shapes(axis, block)) for axis in axes),
+            *((block.lie(axis)[1], self.shapes(axis, block)) for axis in axes),
         )
         if key not in self._layers:
             known = self._elsewhere.get(key)
@@ -224,6 +225,38 @@ def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[
     ]
 
 
+def sent(operators: Sequence[Operator], block: Block, pricing: Pricing) -> float:
+    """Seconds for which calls of operators of a layer keep links busy, in both directions."""
+    return sum(call.count * pricing.call_seconds(call, block) for each in operators for call in each.calls)
+
+
+def loads(operators: Sequence[Operator], block: Block, pricing: Pricing) -> Array:
+    """Seconds for which operators of a layer keep each engine busy, and links, shape `(2, engines + 1)`.
+
+    A layer takes no less in a direction, whatever else it has: no engine runs two operators at a time, and no links
+    carry two calls (`Timing.seconds`). A call that runs under an operator which is not there counts for nothing.
+
+    Returns:
+        Forward and backward. Engines are those of the device, at least one.
+    """
+    names = {operator.name for operator in operators}
+    there = [each for each in operators if each.collective is None or each.collective.under in {"", *names}]
+    engines = pricing.device.engines
+    place = {engine: index for index, engine in enumerate(dict.fromkeys((MATRIX, *engines)))}
+    costs = {operator.name: pricing.cost(operator) for operator in there}
+    forward, backward = seconds = [[0.0] * (len(place) + 1) for _ in range(2)]
+    for operator in there:
+        engine, cost = place[engine_of(operator, engines)], costs[operator.name]
+        forward[engine] += cost.forward
+        backward[engine] += cost.backward
+        if operator.collective is not None:
+            exposed, ways = pricing.exposed(operator.collective, block)[1], _ways(operator, costs, block, pricing)
+            for busy, (longer, under) in zip(seconds, ways, strict=True):
+                busy[engine] += exposed * longer
+                busy[-1] += longer + under
+    return numpy.array(seconds)
+
+
 def _priced_layer(
     originals: Sequence[Operator],
     operators: Sequence[Operator],
@@ -254,38 +287,47 @@ def _priced(
 ) -> list[PricedOperator]:
     """The operators with their times; `keeping`: each with what it really saves for its backward pass."""
     costs = {operator.name: pricing.cost(operator) for operator in operators}
-
-    ring_exposed = pricing.device.calibration.ring_exposed
-
-    def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
-        """Of calls that run while something else does for `hiding` seconds: what is exposed, and what is hidden."""
-        whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
-        exposed_seconds = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
-        return exposed_seconds, whole - exposed_seconds
-
     rows = []
     for operator, kept in zip(operators, keeping, strict=True):
-        made = operator.collective or Collective()
-        under = costs.get(made.under, NOTHING)
-        forward, hidden_forward = seconds(made.forward, made.share * under.forward)
-        backward, hidden_backward = seconds(made.backward, made.share * under.backward)
-        hidden = hidden_forward, hidden_backward
-        coefficient = pricing.exposed(made, block)
-        exposed = getattr(pricing.device.calibration, coefficient) if coefficient else 1.0
-        ports = None if operator.collective is None else pricing.ports(made, block)
-        of_weights = min(seconds(made.backward[: made.weight_gradients], 0.0)[0], backward)
+        made = operator.collective
+        if made is None:
+            rows.append(PricedOperator(operator, costs[operator.name], 0.0, 0.0, kept=kept))
+            continue
+        (forward, hidden_forward), (backward, hidden_backward) = _ways(operator, costs, block, pricing)
+        coefficient, exposed = pricing.exposed(made, block)
+        of_weights = sum(
+            call.count * pricing.call_seconds(call, block) for call in made.backward[: made.weight_gradients]
+        )
         rows.append(
             PricedOperator(
                 operator,
                 costs[operator.name],
                 forward,
                 backward,
-                hidden,
+                (hidden_forward, hidden_backward),
                 coefficient,
                 exposed,
-                of_weights,
-                ports,
+                min(of_weights, backward),
+                pricing.ports(made, block),
                 kept,
             )
         )
     return rows
+
+
+def _ways(
+    operator: Operator, costs: Mapping[str, OperatorCost], block: Block, pricing: Pricing
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Seconds of an operator's calls, forward and backward: beyond what hides them, and of what is hidden.
+
+    `costs` has, by name, what may hide them.
+    """
+    made, ring_exposed = operator.collective or Collective(), pricing.device.calibration.ring_exposed
+    under = costs.get(made.under, NOTHING)
+
+    def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
+        whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
+        longer = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
+        return longer, whole - longer
+
+    return seconds(made.forward, made.share * under.forward), seconds(made.backward, made.share * under.backward)

@@ -261,7 +261,7 @@ def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set
     graph = layer_classes(load_model(problem.model, training, registry)).graph
     context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
     degrees: dict[str, set[int]] = {}
-    for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]):
+    for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]).every():
         for name, degree in block.degrees:
             degrees.setdefault(name, set()).add(degree)
     return degrees

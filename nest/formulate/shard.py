@@ -1,9 +1,10 @@
 """Sharded graphs: every combination of allowed strategy degrees and micro-batch sizes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError
@@ -143,6 +144,128 @@ def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: 
     return registered[wanted]
 
 
+@frozen(eq=False, slots=False)
+class Family:
+    """Blocks that differ in what the last strategies do, each inside the regions of one parameter group.
+
+    Attributes:
+        block: as the strategies before them left it.
+        last: the strategies still to be applied; none: `block` is all there is.
+    """
+
+    block: Block
+    last: tuple[Strategy, ...]
+    _sharding: "ShardedGraphs" = field(repr=False)
+
+    @cached_property
+    def parts(self) -> "tuple[Family, ...]":
+        """The families that the next strategy makes of it, by degree; none where none is left."""
+        made = self._sharding.under(self.block, self.last[:1]) if self.last else ()
+        return tuple(Family(block, self.last[1:], self._sharding) for block in made)
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        """All blocks of the family, in the order of degrees."""
+        if not self.last:
+            yield self.block
+        else:
+            for part in self.parts:
+                yield from part.blocks
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the cluster admits its block."""
+        return self._sharding.context.cluster.admits(self.block.width)
+
+
+def group_changed(strategy: Strategy) -> str:
+    """The parameter group in whose regions alone a strategy changes operators; empty: it may change all."""
+    group: str = getattr(strategy, "within", "")
+    return group
+
+
+class ShardedGraphs:
+    """Every block that strategies make of a graph, those of a family when they are first asked for.
+
+    Attributes:
+        context: cluster and training.
+        families: blocks under all strategies but the last ones, those that change regions alone (`Strategy.within`), in
+            the order of micro-batch sizes, then of degrees.
+    """
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        strategies: Mapping[str, Strategy],
+        allowed: Mapping[str, Allowed],
+        micro_batches: Sequence[int],
+        context: StrategyContext,
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Apply all strategies but the last.
+
+        Args:
+            graph: for one sample.
+            strategies: in the order in which they apply.
+            allowed: restrictions by strategy; a strategy left out may take each of its degrees.
+            micro_batches: samples per micro-batch.
+            context: cluster and training.
+            watch: called before each block; may raise what ends it.
+        """
+        self.context = context
+        self._strategies, self._micro_batches, self._watch = strategies, micro_batches, watch
+        self._refused: dict[str, set[int]] = {}
+        starts = [Block(graph.with_samples(samples), samples) for samples in micro_batches]
+        idle = {name for name in allowed if name in strategies and _idle(strategies[name], starts, context)}
+        self._wanted = {name: limit for name, limit in allowed.items() if name not in idle}
+        order = list(strategies.values())
+        first = len(order)
+        while first and group_changed(order[first - 1]):
+            first -= 1
+        self.families = tuple(
+            Family(block, tuple(order[first:]), self) for start in starts for block in self.under(start, order[:first])
+        )
+
+    def under(self, block: Block, strategies: Sequence[Strategy]) -> Iterator[Block]:
+        """The block under every allowed combination of some strategies, in the order of degrees."""
+        for each in _combinations(block, strategies, self._wanted, self.context, self._refused):
+            self._watch()
+            yield each
+
+    @property
+    def least(self) -> int:
+        """How many blocks there are, at least, but for those that the cluster does not admit."""
+        return sum(len(self._degrees(family.block, family.last[0])) if family.last else 1 for family in self.families)
+
+    def _degrees(self, block: Block, strategy: Strategy) -> tuple[int, ...]:
+        return _chosen(strategy, self._wanted.get(strategy.name), block, self.context)[0]
+
+    def every(self) -> tuple[Block, ...]:
+        """All blocks that the cluster admits, in the order of micro-batch sizes, then of degrees.
+
+        Raises:
+            InputError: a restriction leaves no degree, or no block can be placed; the text names what excludes them.
+        """
+        blocks = [block for family in self.families for block in family.blocks]
+        placed = tuple(block for block in blocks if self.context.cluster.admits(block.width))
+        if placed:
+            return placed
+        if self._refused and not blocks:
+            name = next(name for name in self._strategies if name in self._refused)
+            possible = ", ".join(str(degree) for degree in sorted(self._refused[name]))
+            sizes = " or ".join(str(samples) for samples in self._micro_batches)
+            raise InputError(
+                f"{self._wanted[name]}, but with this model, this cluster and micro-batches of {sizes}, "
+                f"{name} can be {possible} only: no combination of strategies is left."
+            )
+        widths = ", ".join(str(width) for width in sorted({block.width for block in blocks}))
+        groups = ", ".join(str(capacity) for capacity in self.context.cluster.capacities)
+        raise InputError(
+            f"strategies: every combination makes blocks that cannot be aligned with the cluster (widths "
+            f"{widths} on groups of {groups} devices); allow other degrees."
+        )
+
+
 def sharded_graphs(
     graph: OperatorGraph,
     problem: Problem,
@@ -150,61 +273,16 @@ def sharded_graphs(
     context: StrategyContext,
     samples: Sequence[int] | None = None,
     watch: Callable[[], None] = lambda: None,
-) -> tuple[Block, ...]:
-    """What `compose` makes of `graph` for `problem`; `samples`: sizes of micro-batches, None: those it allows."""
+) -> ShardedGraphs:
+    """The blocks of `graph` for `problem`; `samples`: sizes of micro-batches, None: those it allows.
+
+    Raises:
+        InputError: as `micro_batches` and `allowed_degrees`.
+    """
     strategies = registry.strategies()
     sizes = micro_batches(problem) if samples is None else samples
     allowed = allowed_degrees(problem, strategies)
-    return compose(graph, participating(problem, strategies), allowed, sizes, context, watch)
-
-
-def compose(
-    graph: OperatorGraph,
-    strategies: Mapping[str, Strategy],
-    allowed: Mapping[str, Allowed],
-    micro_batches: Sequence[int],
-    context: StrategyContext,
-    watch: Callable[[], None] = lambda: None,
-) -> tuple[Block, ...]:
-    """Every block the strategies make of `graph`, in the order of micro-batch sizes, then of degrees.
-
-    Args:
-        graph: for one sample.
-        strategies: in the order in which they apply.
-        allowed: restrictions by strategy; a strategy left out may take each of its degrees.
-        micro_batches: samples per micro-batch.
-        context: cluster and training.
-        watch: called before each block; may raise what ends it.
-
-    Raises:
-        InputError: a restriction leaves no degree, or no block can be placed; the text names what excludes them.
-    """
-    refused: dict[str, set[int]] = {}
-    starts = [Block(graph.with_samples(samples), samples) for samples in micro_batches]
-    idle = {name for name in allowed if name in strategies and _idle(strategies[name], starts, context)}
-    wanted = {name: limit for name, limit in allowed.items() if name not in idle}
-    blocks = []
-    for start in starts:
-        for block in _combinations(start, list(strategies.values()), wanted, context, refused):
-            watch()
-            blocks.append(block)
-    placed = tuple(block for block in blocks if context.cluster.admits(block.width))
-    if placed:
-        return placed
-    if refused and not blocks:
-        name = next(name for name in strategies if name in refused)
-        possible = ", ".join(str(degree) for degree in sorted(refused[name]))
-        sizes = " or ".join(str(samples) for samples in micro_batches)
-        raise InputError(
-            f"{allowed[name]}, but with this model, this cluster and micro-batches of {sizes}, "
-            f"{name} can be {possible} only: no combination of strategies is left."
-        )
-    widths = ", ".join(str(width) for width in sorted({block.width for block in blocks}))
-    groups = ", ".join(str(capacity) for capacity in context.cluster.capacities)
-    raise InputError(
-        f"strategies: every combination makes blocks that cannot be aligned with the cluster (widths "
-        f"{widths} on groups of {groups} devices); allow other degrees."
-    )
+    return ShardedGraphs(graph, participating(problem, strategies), allowed, sizes, context, watch)
 
 
 def untried(

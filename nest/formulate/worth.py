@@ -1,14 +1,18 @@
 """Which of many candidates are priced at all: those that may beat a first plan, by what their operators compute."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import cached_property
+from math import inf
 
 import numpy
-from attrs import evolve
+from attrs import evolve, field, frozen
 
-from nest.formulate.operator_costs import Direction, engine_of
 from nest.formulate.price import FirstPlan, Formulation
-from nest.formulate.pricing import Pricing, priced_layers
+from nest.formulate.pricing import Pricing, loads, sent
+from nest.formulate.recompute import tensor_bytes
+from nest.formulate.shard import Family, ShardedGraphs, group_changed
 from nest.graph import Block, Operator
+from nest.graph.sharded_graph import region
 from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Array
@@ -18,8 +22,8 @@ from nest.spec import Problem
 from nest.tolerances import LIMIT_SLACK
 
 FEW, TRIED = 256, 32
-"""Blocks that are priced to begin with, the less they compute the more of them; and of how many of these, those that
-take the least with what they send, a first plan is looked for."""
+"""Blocks among which some are chosen to look for a first plan, and of these so many: as many of each size of
+micro-batches, and of those whose activations fit into memory as of the others, which take less time alone."""
 
 
 def can_be_worth(problem: Problem, registry: Registry) -> bool:
@@ -36,7 +40,7 @@ def can_be_worth(problem: Problem, registry: Registry) -> bool:
 
 def worth(
     made: Formulation,
-    blocks: Sequence[Block],
+    sharded: ShardedGraphs,
     global_batch: int,
     with_priced: Callable[[Sequence[Block]], Formulation],
     first_plan: Callable[[Formulation], FirstPlan | None],
@@ -46,12 +50,12 @@ def worth(
     """The formulation with those candidates that may be as fast as a first plan, or hardly slower; else with all.
 
     Each micro-batch is computed once, so that a step of `B` samples on `P` devices takes at least `B / P` times the
-    device seconds that a candidate computes for a sample, whatever the schedule (PROBLEM.md section 4): recomputation,
-    bubbles, collectives and devices left idle come on top.
+    device seconds that a candidate's layers take for a sample, whatever the schedule (PROBLEM.md section 4):
+    recomputation, bubbles and devices left idle come on top.
 
     Args:
         made: without candidates.
-        blocks: of all candidates.
+        sharded: the blocks of all candidates.
         global_batch: samples of a step.
         with_priced: the formulation with some blocks priced.
         first_plan: a plan of a formulation's candidates; None: there is none.
@@ -62,22 +66,24 @@ def worth(
         NoPlanYet: the time is up before there is a first plan.
     """
     assert made.pricing is not None
-    work = _work(made, blocks, made.pricing, watch)
-    few = [blocks[index] for index in least_first(work, FEW)]
-    order = numpy.argsort([_device_seconds(made, block) for block in few], kind="stable").tolist()
-    tried = evolve(with_priced([few[index] for index in sorted(order[:TRIED])]), complete=False)
+    assert made.classes is not None
+    bounds = Bounds(made.pricing, numpy.bincount(made.classes.class_of).tolist())
+    families = [BoundedFamily(family, bounds) for family in sharded.families]
+    few = _tried(families, watch)
+    if not few:
+        return with_priced(sharded.every())
+    tried = evolve(with_priced(few), complete=False)
     known = first_plan(tried)
     if known is None:
-        return with_priced(blocks)
+        return with_priced(sharded.every())
     # A search looks for a runner-up up to `SLOWER` times a plan that it knows.
     most = known[1] * SLOWER * made.pricing.cluster.size / global_batch * (1 + LIMIT_SLACK)
     left = []
-    for block, each in zip(blocks, work.tolist(), strict=True):
+    for family in families:
         if deadline.passed:
             return evolve(tried, first=known)
         watch()
-        if each <= most and _device_seconds(made, block) <= most:
-            left.append(block)
+        left += [each.family.block for each in family.within(most)]
     result = with_priced(left)
     if not result.complete:
         return evolve(tried, first=known)
@@ -87,40 +93,132 @@ def worth(
     return evolve(result, first=(evolve(known[0], stages=tuple(stages)), known[1]))
 
 
-def _device_seconds(made: Formulation, block: Block) -> float:
-    """Device seconds that all layers of a block take for a sample, with what they send."""
-    assert made.classes is not None
-    assert made.pricing is not None
-    counts, timing = numpy.bincount(made.classes.class_of).tolist(), made.pricing.timing
-    layers = [layer for layer, _ in priced_layers(block, made.classes, made.pricing)]
-    seconds = [sum(sum(layer.seconds(direction, timing)) for direction in Direction) for layer in layers]
-    whole = sum(count * each for count, each in zip(counts, seconds, strict=True))
-    return float(block.width / block.samples * whole)
-
-
-def _work(made: Formulation, blocks: Sequence[Block], pricing: Pricing, watch: Callable[[], None]) -> Array:
-    """Device seconds that the layers of each block compute for a sample at least, shape `(blocks,)`."""
-    assert made.classes is not None
-    counts, known = numpy.bincount(made.classes.class_of).tolist(), dict[tuple[int, ...], float]()
-    work = []
-    for block in blocks:
+def _tried(families: Sequence["BoundedFamily"], watch: Callable[[], None]) -> list[Block]:
+    """Blocks that a first plan is looked for of, the less they take the more of them; none: few are admitted."""
+    order = []
+    for index, family in enumerate(families):
         watch()
-        whole = 0.0
-        for count, operators in zip(counts, block.graph.by_layer, strict=True):
-            key = tuple(map(id, operators))
-            if key not in known:
-                known[key] = _least(operators, pricing)
-            whole += count * known[key]
-        work.append(block.width / block.samples * whole)
-    return numpy.array(work)
+        order.append((family.sent, index))
+    groups: dict[tuple[bool, int], list[BoundedFamily]] = {}
+    for _, index in sorted(order):
+        family = families[index]
+        groups.setdefault((family.fits, family.family.block.micro_batch), []).append(family)
+    tried = []
+    for group in groups.values():
+        blocks: list[BoundedFamily] = []
+        for family in group:
+            watch()
+            blocks += family.within(inf)
+            if len(blocks) >= FEW // len(groups):
+                break
+        least = numpy.array([each.least for each in blocks])
+        tried += [blocks[index] for index in least_first(least, max(TRIED // len(groups), 1))]
+    return [each.family.block for each in tried]
 
 
-def _least(operators: Sequence[Operator], pricing: Pricing) -> float:
-    """Seconds of a layer in both directions at least: its busiest engine's."""
-    forward, backward = dict[str, float](), dict[str, float]()
-    for operator in operators:
-        if operator.collective is None:
-            engine, cost = engine_of(operator, pricing.device.engines), pricing.cost(operator)
-            forward[engine] = forward.get(engine, 0.0) + cost.forward
-            backward[engine] = backward.get(engine, 0.0) + cost.backward
-    return max(forward.values(), default=0.0) + max(backward.values(), default=0.0)
+@frozen(slots=False)
+class Bounds:
+    """What bounds of the time of blocks are computed from.
+
+    Attributes:
+        pricing: prices operators.
+        counts: layers of each class.
+    """
+
+    pricing: Pricing
+    counts: Sequence[int]
+
+    @cached_property
+    def largest(self) -> int:
+        """The class of most layers."""
+        return max(range(len(self.counts)), key=self.counts.__getitem__)
+
+
+@frozen(eq=False, slots=False)
+class BoundedFamily:
+    """A family of blocks, and what the layers of each of them take at least.
+
+    What the strategies that are left do not change is in each block of the family, and takes no less there than in the
+    family's own block: it computes as much, and calls reach at least as far.
+
+    Attributes:
+        family: the blocks.
+        bounds: what bounds are computed from.
+        whole: the family that this is a part of; None: it is none.
+    """
+
+    family: Family
+    bounds: Bounds
+    whole: "BoundedFamily | None" = None
+    _known: dict[int, dict[str, Operator]] = field(factory=dict, init=False)
+    _loads: dict[int, Array] = field(factory=dict, init=False)
+
+    def within(self, most: float) -> Iterator["BoundedFamily"]:
+        """The single blocks of the family whose bound is at most `most` device seconds for a sample."""
+        if self.sent > most or self.least > most:
+            return
+        if not self.family.last:
+            if self.family.admitted:
+                yield self
+            return
+        for part in self.parts:
+            yield from part.within(most)
+
+    @cached_property
+    def parts(self) -> "tuple[BoundedFamily, ...]":
+        """The families that the next strategy makes of it, by degree."""
+        return tuple(BoundedFamily(each, self.bounds, self) for each in self.family.parts)
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether a device has room for what all layers save of a micro-batch, as the first stage of `1f1b` holds."""
+        saved = 0.0
+        for operators, count in zip(self.family.block.graph.by_layer, self.bounds.counts, strict=True):
+            sizes = tensor_bytes(operators)
+            saved += count * sum(
+                sizes[name] for name in dict.fromkeys(name for each in operators for name in each.saves)
+            )
+        return saved <= self.bounds.pricing.cluster.memory
+
+    @cached_property
+    def sent(self) -> float:
+        """Device seconds for which each block keeps links busy for a sample, in layers of the largest class alone."""
+        largest, block = self.bounds.largest, self.family.block
+        seconds = sent(self._new(largest), block, self.bounds.pricing)
+        own = block.width / block.samples * self.bounds.counts[largest] * seconds
+        return own + (self.whole.sent if self.whole else 0.0)
+
+    @cached_property
+    def least(self) -> float:
+        """Device seconds that all layers of each block take for a sample at least, both passes, with what they send."""
+        block, counts = self.family.block, self.bounds.counts
+        whole = sum(count * float(self._load(index).max(axis=1).sum()) for index, count in enumerate(counts))
+        return block.width / block.samples * whole
+
+    def _load(self, index: int) -> Array:
+        """The load of a class's layer in all blocks (`nest.formulate.pricing.loads`)."""
+        if index not in self._loads:
+            new = self._new(index)
+            if self.whole and not new:
+                return self.whole._load(index)
+            load = loads(new, self.family.block, self.bounds.pricing)
+            self._loads[index] = self.whole._load(index) + load if self.whole else load
+        return self._loads[index]
+
+    def _new(self, index: int) -> list[Operator]:
+        """The operators of a class's layer that are in all blocks, but for those that are in all of `whole`."""
+        before: Container[str] = self.whole._in_all(index) if self.whole else ()
+        if not self.family.last:
+            return [each for each in self.family.block.graph.by_layer[index] if each.name not in before]
+        return [each for name, each in self._in_all(index).items() if name not in before]
+
+    def _in_all(self, index: int) -> dict[str, Operator]:
+        """The operators of a class's layer that are in all blocks, and call ranks that lie alike there, by name."""
+        if index not in self._known:
+            block, groups = self.family.block, {group_changed(each) for each in self.family.last}
+            operators = block.graph.by_layer[index]
+            changed = frozenset[str]().union(*(region(operators, group) for group in groups))
+            anew = {fold.name for fold in block.folds if fold.group in groups}
+            kept = (each for each in operators if each.name not in changed)
+            self._known[index] = {each.name: each for each in kept if anew.isdisjoint(call.axis for call in each.calls)}
+        return self._known[index]

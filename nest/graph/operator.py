@@ -38,9 +38,10 @@ def divide(shape: Shape, axis: str, degree: int) -> Shape:
 
 def divide_axes(shape: Shape, axes: Collection[str], degree: int) -> Shape:
     """`shape` with each of `axes` split so; the same object where it has none of them."""
-    if not any(name in axes for name, _ in shape):
-        return shape
-    return tuple((name, -(-size // degree) if name in axes else size) for name, size in shape)
+    for name, _ in shape:  # Most shapes of most operators have none: a third of the time of `any` over a generator.
+        if name in axes:
+            return tuple([(name, -(-size // degree) if name in axes else size) for name, size in shape])
+    return shape
 
 
 def scale(shape: Shape, axis: str, factor: int) -> Shape:
@@ -71,7 +72,13 @@ class Tensor:
 
     def divided(self, axis: str, degree: int) -> "Tensor":
         """The share one of `degree` ranks holds when `axis` is split over them."""
-        return evolve(self, shape=divide(self.shape, axis, degree))
+        return self.with_shape(divide(self.shape, axis, degree))
+
+    def with_shape(self, shape: Shape) -> "Tensor":
+        """The tensor in another shape; itself where that is its own."""
+        if shape is self.shape:
+            return self
+        return Tensor(self.name, shape, self.itemsize, self.differentiable)  # A quarter of the time of `evolve`.
 
 
 @frozen
@@ -235,6 +242,11 @@ class Operator:
         return (self.space, *(tensor.shape for tensor in tensors), *(p.shape for p in self.parameters))
 
     @property
+    def calls(self) -> tuple[Communication, ...]:
+        """Its calls of both directions."""
+        return (*self.collective.forward, *self.collective.backward) if self.collective is not None else ()
+
+    @property
     def flops(self) -> float:
         """Forward FLOP of one rank for one micro-batch, as the kernel executes them."""
         return self.flops_per_point * elements(self.space)
@@ -277,14 +289,17 @@ class Operator:
         Parameters stay whole. What it communicates shrinks with the tensors; an operator that computes is marked as
         split by `strategy`. Without the axis the operator stays as it is.
         """
-        shapes = (self.space, *(tensor.shape for tensor in (*self.inputs, *self.outputs)))
-        if not any(has_axis(shape, axis) for shape in shapes):
+        space = divide(self.space, axis, degree)
+        inputs = tuple([tensor.divided(axis, degree) for tensor in self.inputs])
+        outputs = tuple([tensor.divided(axis, degree) for tensor in self.outputs])
+        tensors = zip((*inputs, *outputs), (*self.inputs, *self.outputs), strict=True)
+        if space is self.space and all(now is before for now, before in tensors):
             return self
         return evolve(
             self,
-            space=divide(self.space, axis, degree),
-            inputs=tuple(tensor.divided(axis, degree) for tensor in self.inputs),
-            outputs=tuple(tensor.divided(axis, degree) for tensor in self.outputs),
+            space=space,
+            inputs=inputs,
+            outputs=outputs,
             collective=None if self.collective is None else self.collective.divided(degree),
             split=self.split if self.collective is not None else (*self.split, strategy),
         )

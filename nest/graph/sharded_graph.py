@@ -84,14 +84,19 @@ class Block:
         laid_out = {fold.name: fold.degree for fold in self.folds} | {axis.name: axis.degree for axis in self.axes}
         return laid_out.get(name, dict(self.degrees).get(name, 1))
 
-    def ranks(self, name: str) -> tuple[int, ...]:
-        """Device offsets of axis `name` that share the other coordinates of offset 0."""
+    def lie(self, name: str) -> tuple[int, int]:
+        """How the ranks of axis `name` lie: devices from one to the next, and how many there are."""
         stride = 1
         for axis in self.axes:
             if axis.name == name:
-                return tuple(range(0, stride * axis.degree, stride))
+                return stride, axis.degree
             stride *= axis.degree
-        return next((fold.offsets for fold in self.folds if fold.name == name), (0,))
+        return next(((fold.stride, fold.degree) for fold in self.folds if fold.name == name), (1, 1))
+
+    def ranks(self, name: str) -> tuple[int, ...]:
+        """Device offsets of axis `name` that share the other coordinates of offset 0."""
+        stride, degree = self.lie(name)
+        return tuple(range(0, stride * degree, stride))
 
     def groups(self, name: str) -> tuple[tuple[int, ...], ...]:
         """Device offsets of every group of ranks along axis `name`, by their first; `ranks(name)` is the first of them.
@@ -182,6 +187,8 @@ class Crossing:
 def region(operators: Sequence[Operator], group: str) -> frozenset[str]:
     """Names of the operators of one layer that hold parameters of `group` or lie between two that do."""
     holders = [any(p.group == group for p in operator.parameters) for operator in operators]
+    if not any(holders):
+        return frozenset()
     behind: set[str] = set()
     follows = []
     for operator, holds in zip(operators, holders, strict=True):

@@ -89,9 +89,9 @@ def _check_axes(block: Block, before: Block) -> None:
     known = _axes(block)
     sound = {id(operator) for operator in before.graph.operators}
     for operator in block.graph.operators:
-        if id(operator) in sound or operator.collective is None:
+        if id(operator) in sound:
             continue
-        for call in (*operator.collective.forward, *operator.collective.backward):
+        for call in operator.calls:
             if call.axis not in known:
                 raise InvalidResult(
                     f"a collective of operator {operator.name!r:.60} is over {call.axis!r:.60}, no axis of the block"

@@ -129,6 +129,10 @@ class Strategy(Named, Protocol):
             said.
         searched: `searched(block, context)`, those of `degrees` that are tried when a problem says nothing of the
             strategy; without it, all.
+        within: the name of a parameter group in whose regions (`nest.graph.sharded_graph.region`) alone it changes
+            operators, beside calls at their borders. All others stay as they are, ranks along the axes there are lie as
+            they did, and `width / samples` stays the same. Blocks that differ by such strategies alone are then ruled
+            out together where what they share takes too long.
     """
 
     @property

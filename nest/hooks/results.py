@@ -231,6 +231,7 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("cost_models", "from_measurements"): truth,
     ("strategies", "rank_column"): truth,
     ("strategies", "follows"): _word,
+    ("strategies", "within"): _word,
     ("model_importers", "accepts"): truth,
     ("model_importers", "load"): sound_graph,
     ("topology_importers", "accepts"): truth,

@@ -50,6 +50,7 @@ class ExpertParallelism:
 
     name = "ep"
     after: tuple[str, ...] = ("tp", "sp", "cp")
+    within = GROUP
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
         """Divisors of every number of experts whose ranks can be laid over blocks that the cluster admits."""
@@ -85,6 +86,7 @@ class ExpertTensorParallelism:
     name = "etp"
     after: tuple[str, ...] = ("tp", "sp", "cp", "ep")
     follows = "tp"
+    within = GROUP
 
     def degrees(self, block: Block, context: StrategyContext) -> Sequence[int]:
         """Divisors of every expert's width whose ranks can be laid over blocks that the cluster admits.

@@ -19,7 +19,7 @@ def bad_axes(block: Block) -> Iterator[str]:
     for operator in block.graph.operators:
         if (operator.kind == "collective") != (operator.collective is not None):
             yield f"operator {operator.name!r} must be of kind 'collective' and have one, or neither"
-        for call in _calls(operator):
+        for call in operator.calls:
             ranks = block.ranks(call.axis)
             if len(ranks) < 2:
                 yield f"operator {operator.name!r} communicates along {call.axis!r}, but the block has no ranks there"
@@ -34,7 +34,7 @@ def bad_axes(block: Block) -> Iterator[str]:
 def bad_calls(block: Block) -> Iterator[str]:
     """Calls whose bytes are not those of the tensors they stand for."""
     for operator in block.graph.operators:
-        for call in _calls(operator):
+        for call in operator.calls:
             if call.kind not in COLLECTIVES:
                 yield f"operator {operator.name!r} calls {call.kind!r}; collectives are {', '.join(COLLECTIVES)}"
             elif type(call.count) is not int or call.count < 1:
@@ -69,12 +69,6 @@ _RULES = {
     "all_to_all": "the bytes of an all_to_all are what each member holds",
     "point_to_point": "",
 }
-
-
-def _calls(operator: Operator) -> tuple[Communication, ...]:
-    if operator.collective is None:
-        return ()
-    return (*operator.collective.forward, *operator.collective.backward)
 
 
 def _tensor_sizes(operator: Operator) -> str:

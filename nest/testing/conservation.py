@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from nest.catalogue import optimizer, precision
 from nest.graph import Axis, Block, Operator, OperatorGraph, Parameter, Shape, Tensor, axis_size
-from nest.graph.sharded_graph import COPIES
+from nest.graph.sharded_graph import COPIES, region
 from nest.hooks.graph_results import sound_graph, sound_ranks
 from nest.hooks.protocols import StrategyContext
 from nest.spec import Training
@@ -140,6 +140,24 @@ def unmatched_work(whole: Block, block: Block) -> Iterator[str]:
 def shape_text(shape: Shape) -> str:
     """A shape for people: `sequence 64 x hidden 128`."""
     return " x ".join(f"{axis} {size}" for axis, size in shape) or "a scalar"
+
+
+def changed_outside(case: Case, block: Block, group: str) -> Iterator[str]:
+    """What a strategy changed outside the regions of `group`, though it says it changes nothing there."""
+    after = {operator.name: operator for operator in block.graph.operators}
+    for operators in case.block.graph.by_layer:
+        inside = region(operators, group)
+        for operator in operators:
+            if operator.name not in inside and after.get(operator.name) != operator:
+                yield f"{operator.name} is not what it was, outside the regions of {group!r}"
+                return
+    if block.width * case.block.samples != case.block.width * block.samples:
+        yield f"{block.width} devices take {block.samples} samples, where {case.block.width} took {case.block.samples}"
+    names = [axis.name for axis in case.block.axes if axis.name != COPIES]
+    names += [fold.name for fold in case.block.folds if fold.group != group]
+    moved = [name for name in names if block.lie(name) != case.block.lie(name)]
+    if moved:
+        yield f"the ranks of {moved[0]!r} lie otherwise than they did"
 
 
 def unlike_layers(before: OperatorGraph, after: OperatorGraph) -> Iterator[str]:

@@ -82,6 +82,8 @@ def _examine(tally: Tally, strategy: Strategy, case: Case, where: str, smaller: 
     whole, before, after = case.whole, case.block.graph, block.graph
     tally.run("sizes and amounts are finite and not negative", where, conservation.bad_numbers, after)
     tally.run("layers and the tensors between them are kept", where, conservation.changed_layers, before, after)
+    if group := getattr(strategy, "within", ""):
+        tally.run("nothing changes outside the regions", where, conservation.changed_outside, case, block, group)
     tally.run("equal layers are treated alike", where, conservation.unlike_layers, before, after)
     tally.run("tensors agree wherever they are handled", where, conservation.disagreeing_tensors, block)
     tally.run("operators work on what they read, write and hold", where, conservation.unmatched_work, whole, block)

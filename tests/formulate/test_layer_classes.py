@@ -11,7 +11,7 @@ from nest.catalogue import device, optimizer, precision
 from nest.formulate.layer_classes import LayerClasses, layer_classes
 from nest.formulate.price import candidate
 from nest.formulate.pricing import Pricing
-from nest.formulate.shard import compose
+from nest.formulate.shard import ShardedGraphs
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
@@ -59,7 +59,7 @@ def test_candidates_are_the_same_either_way(model: str, problem: Build) -> None:
     found: list[list[Any]] = []
     for layers in (layer_classes(graph), one_by_one(graph)):
         context = StrategyContext(cluster, asked.training)
-        blocks = compose(layers.graph, known.strategies(), {}, (1, 2), context)
+        blocks = ShardedGraphs(layers.graph, known.strategies(), {}, (1, 2), context).every()
         found.append([candidate(f"{block.degrees}", block, layers, pricing) for block in blocks])
     assert len(found[0]) == len(found[1]) > 4
     for few, all_layers in zip(*found, strict=True):

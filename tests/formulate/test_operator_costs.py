@@ -146,7 +146,7 @@ def calls(nodes: int, **training: Any) -> Calls:
 def sent(nodes: int, routing: Routing, **training: Any) -> Any:
     """Bytes that a device's port at each level sends of an exchange over so many nodes."""
     call = Communication("all_to_all", TOKENS, "ep", routing=routing)
-    seconds = calls(nodes, **training).ports(call, [(8, nodes)], 8 * nodes)
+    seconds = calls(nodes, **training).ports(call, ((8, nodes),), 8 * nodes)
     return seconds * [NODE.bandwidth, NETWORK.bandwidth] / TOKENS * routing.copies
 
 
@@ -184,9 +184,9 @@ def test_the_busiest_experts_are_waited_for() -> None:
 def test_ways_inside_and_across_are_under_way_at_once() -> None:
     call = Communication("all_to_all", TOKENS, "ep", routing=Routing(8))
     priced = calls(4, dispatch="per-node")
-    busy = priced.ports(call, [(8, 4)], 32)
-    assert priced.seconds(call, [(8, 4)], 32) == pytest.approx(busy.max())
-    assert priced.seconds(evolve(call, bytes=0.0), [(8, 4)], 32) == 0.0
+    busy = priced.ports(call, ((8, 4),), 32)
+    assert priced.seconds(call, ((8, 4),), 32) == pytest.approx(busy.max())
+    assert priced.seconds(evolve(call, bytes=0.0), ((8, 4),), 32) == 0.0
 
 
 MODEL = {"layers": 8, "hidden": 4096, "ffn": 14336, "heads": 32, "vocab": 32000}

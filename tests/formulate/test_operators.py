@@ -12,7 +12,7 @@ from nest.formulate.instance import build_instance
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.partition import inseparable, owners
 from nest.formulate.recompute import external_inputs, recompute_modes, tensor_bytes
-from nest.formulate.shard import compose
+from nest.formulate.shard import ShardedGraphs
 from nest.graph import Operator, OperatorGraph, Tensor
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import registry
@@ -93,7 +93,9 @@ def test_no_cut_keeps_more_than_is_counted(
     kinds = layer_classes(graph)
     plain = {name: each for name, each in registry().strategies().items() if name in ("tp", "sp")}
     block = next(
-        each for each in compose(graph, plain, {}, (1,), context) if (each.degree("tp"), each.degree("sp")) == degrees
+        each
+        for each in ShardedGraphs(graph, plain, {}, (1,), context).every()
+        if (each.degree("tp"), each.degree("sp")) == degrees
     )
     assert len(kinds.graph.layers) < len(graph.layers)
     candidate = next(c for c in instance.candidates if (c.degrees["tp"], c.degrees["sp"]) == degrees)

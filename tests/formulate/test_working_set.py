@@ -7,7 +7,7 @@ import pytest
 from nest.formulate.instance import build_instance
 from nest.formulate.memory import collective_bytes, working_sets
 from nest.formulate.operator_costs import PricedOperator
-from nest.formulate.shard import compose
+from nest.formulate.shard import ShardedGraphs
 from nest.graph import Collective, Communication, Operator, Tensor
 from nest.hooks.protocols import OperatorCost, StrategyContext
 from nest.hooks.registry import registry
@@ -30,7 +30,7 @@ def working(exchange: str = "ring", **degrees: int) -> dict[str, Any]:
     context = StrategyContext(Cluster((Level("node", 8, 1e11, 0.0),), 1e9), training)
     block = next(
         each
-        for each in compose(graph, known, {}, (1,), context)
+        for each in ShardedGraphs(graph, known, {}, (1,), context).every()
         if all(each.degree(name) == degrees.get(name, 1) for name in known)
     )
     rows = [PricedOperator(each, OperatorCost(0.0, 0.0), 0.0, 0.0) for each in block.graph.by_layer[1]]

@@ -219,6 +219,12 @@ def test_ranks_that_hold_parameters_in_common_must_say_so() -> None:
     assert list(failed(forgetful)) == ["parameters held in common are declared"]
 
 
+def test_what_changes_outside_the_regions_it_names_is_found() -> None:
+    claiming: Any = Faulty(lambda block: block)
+    claiming.within = "expert"
+    assert list(failed(claiming)) == ["nothing changes outside the regions"]
+
+
 def raising(error: BaseException) -> Change:
     def change(block: Block) -> Block:
         raise error
