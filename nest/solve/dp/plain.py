@@ -9,10 +9,9 @@ from attrs import define, evolve, field
 
 from nest.instance import Array
 from nest.solve.dp.beside_compute import compute_bounds
-from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition_bounds
+from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.in_memory import least_in_memory
 from nest.solve.dp.line import JointSums, has_line
 from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pairs import Pairs
