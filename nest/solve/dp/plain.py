@@ -255,7 +255,7 @@ class PlainSearch(CutSearch, PlanSearch):
         )
         limit, known = self._tables.get(key, (-numpy.inf, None))
         if known is None or limit < time_limit:
-            made = self._make_tables(configuration, time_limit).within(time_limit)
+            made = self._make_tables(configuration, time_limit, self.room).within(time_limit)
             self._keep(key, time_limit, made)
             return made
         self._tables.move_to_end(key)
@@ -278,12 +278,12 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def all_tables(self, configuration: Configuration) -> StageTables:
         """Tables of every stage, whether memory allows it or not."""
-        return self._make_tables(configuration, numpy.inf)
+        return self._make_tables(configuration, inf, inf)
 
-    def _make_tables(self, configuration: Configuration, time_limit: float) -> StageTables:
-        """Tables of the stages whose computation alone takes at most `time_limit` seconds."""
+    def _make_tables(self, configuration: Configuration, time_limit: float, room: float) -> StageTables:
+        """Tables of the stages that compute for `time_limit` seconds at most; some that have no room may be missing."""
         sums = self.sums(configuration.candidate)
-        pairs = self._useful_pairs(configuration, sums.compute, time_limit)
+        pairs = self._useful_pairs(configuration, sums.compute, time_limit, room)
         # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
         return stage_tables(
             self.instance,
@@ -295,11 +295,11 @@ class PlainSearch(CutSearch, PlanSearch):
             part_sums=self.part_sums(configuration, configuration.candidate),
         )
 
-    def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float) -> Pairs:
+    def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float, room: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
         pairs, most_stages = self.pairs(configuration), configuration.stage_counts[-1]
         if most_stages > 2:
-            pairs = self._near(configuration, pairs, time_limit)
+            pairs = self._near(configuration, pairs, time_limit, room)
         else:
             whole = pairs
             pairs = self.once_shared(("pairs", "few", most_stages), lambda: _of_few(whole, most_stages))
@@ -312,7 +312,7 @@ class PlainSearch(CutSearch, PlanSearch):
             mask &= seconds >= least * (1 - LIMIT_SLACK)
         return pairs.only_classes(mask)
 
-    def _near(self, configuration: Configuration, pairs: Pairs, time_limit: float) -> Pairs:
+    def _near(self, configuration: Configuration, pairs: Pairs, time_limit: float, room: float) -> Pairs:
         """Those between cuts so near that a stage may lie between them, by its time and memory, and some more.
 
         Of a chain sums say how near, up to the next power of 2, so that many limits share what is left: of 500,000
@@ -324,7 +324,7 @@ class PlainSearch(CutSearch, PlanSearch):
         modes = self.once_shared("packing", lambda: Packing(chain)).modes(
             self.sums(configuration.candidate), configuration
         )
-        farthest = max(mode.farthest(time_limit, self.room) for mode in modes)
+        farthest = max(mode.farthest(time_limit, room) for mode in modes)
         steps = 1 << farthest.bit_length()
         if steps >= self.downsets.count:
             return pairs
