@@ -222,32 +222,40 @@ def _over_all(kind: str, rings: list[LevelRing], levels: tuple[Level, ...], memb
     """Rings over all members: one for each rail where every level has protocols, else the flat ring of PROBLEM.md."""
     protocols = [[each for each in ring.protocols(kind) if not each.in_switch] for ring in rings]
     if all(protocols):
-        return [_rails(kind, rings, chosen, members) for chosen in product(*protocols)]
+        return _rails(kind, rings, protocols, members)
     outermost = rings[-1]
     narrowest = min(level.bandwidth for level in levels[: outermost.index + 1])
     flat = ring_cost(CollectiveLine((kind,), 0.0, outermost.level.latency, narrowest), kind, members)
     return [Cost.on(outermost.index, len(levels), *flat)]
 
 
-def _rails(kind: str, rings: list[LevelRing], chosen: tuple[CollectiveLine, ...], members: int) -> Cost:
+def _rails(kind: str, rings: list[LevelRing], protocols: list[list[CollectiveLine]], members: int) -> list[Cost]:
     """Rings over all members, as many as a group has devices, each of which leaves the group by another.
 
     So a level's links carry what their share of the devices inside sends, all levels at the same time: the slowest
     counts. A block passes every member: of a group's children, all but the last over links of that level. NCCL plans
     its rings over several machines so (NVIDIA/nccl, src/graph/tuning.cc: steps between machines, all others inside).
+    Every combination of the levels' protocols is one; what a level adds is the same in all: on five levels with two
+    protocols each there are 32.
     """
-    latency = max(protocol.base for protocol in chosen)
-    slowest = 0.0
-    ports = [(0.0, 0.0)] * rings[0].levels
     # Of an uneven set at most so many groups of the levels inside have members.
     occupied = [min(members, prod(each.members for each in rings[index:])) for index in range(len(rings))]
-    for ring, protocol, (groups, outside) in zip(rings, chosen, pairwise([*occupied, 1]), strict=True):
-        crossings = groups - outside
-        steps, per_byte = ring_cost(evolve(protocol, base=0.0), kind, members)
-        latency += steps * crossings / (members - 1)
-        slowest = max(slowest, per_byte / ring.below)
-        ports[ring.index] = steps * crossings / (members - 1), per_byte / ring.below
-    return Cost(latency, slowest, tuple(ports))
+    terms = []
+    for ring, every, (groups, outside) in zip(rings, protocols, pairwise([*occupied, 1]), strict=True):
+        of_level = []
+        for protocol in every:
+            steps, per_byte = ring_cost(evolve(protocol, base=0.0), kind, members)
+            busy = steps * (groups - outside) / (members - 1), per_byte / ring.below
+            of_level.append((protocol.base, ring.index, busy))
+        terms.append(of_level)
+    costs = []
+    for chosen in product(*terms):
+        latency, slowest, ports = max(base for base, _, _ in chosen), 0.0, [(0.0, 0.0)] * rings[0].levels
+        for _, level, busy in chosen:
+            ports[level] = busy
+            latency, slowest = latency + busy[0], max(slowest, busy[1])
+        costs.append(Cost(latency, slowest, tuple(ports)))
+    return costs
 
 
 def _lowest(costs: Iterable[Cost]) -> list[Cost]:

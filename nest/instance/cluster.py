@@ -155,9 +155,12 @@ class Cluster:
                 return index
         raise ValueError(f"devices {first} and {last} are not both in a cluster of {self.size}")
 
-    def shape(self, members: Iterable[int]) -> tuple[int, ...]:
+    def shape(self, members: Iterable[int] | NDArray[numpy.int64]) -> tuple[int, ...]:
         """Shape of a set of devices: per level, the most children that any one group has members in."""
-        groups = numpy.sort(numpy.fromiter(members, dtype=numpy.int64))
+        # Arrays are taken as they are: `fromiter` makes an object of every number.
+        groups = numpy.sort(
+            members if isinstance(members, numpy.ndarray) else numpy.fromiter(members, dtype=numpy.int64)
+        )
         groups = groups[_first_of_each(groups)]
         shape = []
         below = 1

@@ -106,6 +106,9 @@ class Node(Protocol):
     def only(self, kind: PlanKind) -> bool:
         """Whether all its plans are of that kind."""
 
+    def first(self) -> Incumbent | None:
+        """Of no leaf, some plan, where branching without one would take longer."""
+
     def branch(self, limit: float, pruned: Counter[str]) -> "list[Bounded]":
         """Smaller nodes with better bounds that may beat `limit`; counts in `pruned` why others cannot."""
 
@@ -252,6 +255,9 @@ class BestFirst:
                 self._least_left = min(self._least_left, plan.value)
             self._accept(self._true(plan))
             return
+        if limit == inf:
+            self._accept(self._true(node.first()))
+            limit = self.limit * (1 + TIE)
         parts = node.branch(limit, self.pruned)
         heapq.heappop(self._queue)
         self._push(Bounded(max(bound, part.bound), part.tie_break, part.node) for part in parts)

@@ -5,11 +5,17 @@ from math import ceil, inf
 
 import numpy
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.solve.dp.beside_compute import ShareOut
-from nest.solve.dp.bounds import LeanMode, fewest_stages
+from nest.solve.dp.bounds import LeanMode, fewest_stages, least_beside
+from nest.solve.dp.downsets import lattice, membership
+from nest.solve.dp.listing import configurations
+from nest.solve.dp.plain import PlainSearch
+from nest.solve.dp.units import Splits
+from tests.small_instances import candidate, cluster, instance
 
 AMOUNT = st.integers(0, 9) | st.just(10**20)
 Layers = list[tuple[int, int, int, int]]
@@ -87,3 +93,51 @@ def test_of_layers_alike_one_stage_has_what_does_not_divide(layers: int, stages:
     found = ShareOut(layers).slowest(numpy.full(layers, 0.5))
     if stages <= layers:
         assert found[stages - 1] == pytest.approx(0.5 * ceil(layers / stages), rel=1e-9)
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda layers: st.lists(
+            st.lists(st.tuples(AMOUNT, AMOUNT | st.just(inf)), min_size=layers, max_size=layers), min_size=1, max_size=4
+        )
+    ),
+    st.integers(0, 40) | st.just(10**21),
+)
+def test_no_choices_that_fit_memory_take_less(choices: list[list[tuple[float, float]]], room: int) -> None:
+    bytes_held = numpy.array([[held for _, held in row] for row in choices], dtype=float)
+    seconds = numpy.where(numpy.isinf(bytes_held), inf, [[taken for taken, _ in row] for row in choices])
+    least = inf
+    for chosen in product(range(len(choices)), repeat=len(choices[0])):
+        taken = [(seconds[choice, layer], bytes_held[choice, layer]) for layer, choice in enumerate(chosen)]
+        if sum(held for _, held in taken) <= room:
+            least = min(least, float(sum(each for each, _ in taken)))
+    assert least_beside(seconds, bytes_held, numpy.array([float(room)]))[0] <= least
+
+
+def test_memory_for_one_choice_alone_asks_for_what_it_costs() -> None:
+    # Ten layers: 1 s and 1 byte each, or nothing and 3 bytes; with 20 bytes five of them must take the former.
+    seconds, bytes_held = numpy.array([[1.0] * 10, [0.0] * 10]), numpy.array([[1.0] * 10, [3.0] * 10])
+    found = least_beside(seconds, bytes_held, numpy.array([10.0, 20.0, 30.0, 40.0]))
+    assert found == pytest.approx([10.0, 5.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("layers", [3, 40])
+def test_stages_without_room_are_missing_from_tables_but_from_those_of_all(layers: int) -> None:
+    one = candidate(layers, seed=2)
+    problem = instance([one], machines=cluster((2, 2), memory=1e9), zero=(0,), recompute=("none",), global_batch=8)
+    masks = [(1 << layers) - (1 << place) for place in range(layers, -1, -1)]
+    downsets = lattice(membership(masks, layers))
+    possible, _ = configurations(problem, layers, Splits(problem).counts)
+    four = next(each for each in possible if each.replicas == 1)
+    whole = PlainSearch(problem, [four], downsets).all_tables(four)
+    # Room for a third of the layers.
+    memory = float(whole.tables[0].first.max()) / 3
+    scarce = evolve(problem, cluster=cluster((2, 2), memory=memory))
+    search = PlainSearch(scarce, [four], downsets)
+    assert len(search.all_tables(four).pairs) == len(whole.pairs) == layers * (layers + 1) // 2
+    left = search.tables(four, inf).pairs
+    fitting = set()
+    for larger, smaller, held in zip(whole.pairs.larger, whole.pairs.smaller, whole.tables[0].first, strict=True):
+        if held <= memory:
+            fitting.add((int(larger), int(smaller)))
+    assert set(zip(left.larger.tolist(), left.smaller.tolist(), strict=True)) == fitting

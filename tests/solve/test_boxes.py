@@ -135,6 +135,31 @@ def test_no_partition_is_below_the_joint_sums(total: int) -> None:
         assert bound <= least
 
 
+@pytest.mark.parametrize("total", [0, 1, 3])
+def test_joint_sums_of_many_stages_are_below_those_of_fewer(total: int) -> None:
+    several = 0
+    for seed in range(200):
+        chain = drawn(seed)
+        tables, stages, last = chain.tables, len(chain.in_flight), chain.tables.pairs.count - 1
+        if not has_line(tables):
+            continue
+        boundary = chain.times.min(axis=0)
+        bounds = JointSums(tables, boundary, chain.in_flight, float(total), Meter()).least_of_fewer(*chain.limits)
+        assert len(bounds) == stages
+        pairs = list(zip(tables.pairs.larger.tolist(), tables.pairs.smaller.tolist(), strict=True))
+        for count, bound in enumerate(bounds, start=1):
+            least = inf
+            for inner in combinations(range(1, last), count - 1):
+                cut = [(one, other) for other, one in pairwise([0, *inner, last])]
+                if all(pair in pairs for pair in cut):
+                    taken = [(pairs.index(pair), pair) for pair in cut]
+                    flying = chain.in_flight[:count]
+                    least = min(least, _least_of(tables, flying, boundary, total, chain.limits, taken))
+            assert bound <= least
+            several += count < stages and 0 < bound < inf
+    assert several
+
+
 def _least_of(
     tables: StageTables,
     in_flight: tuple[float, ...],

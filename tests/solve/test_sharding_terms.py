@@ -19,7 +19,9 @@ from nest.solve.cpsat import Price, verify
 from nest.solve.dp import solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
+from nest.solve.dp.downsets import lattice, membership
 from nest.solve.dp.listing import configurations
+from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
@@ -27,6 +29,9 @@ from tests.seeds import seeds
 from tests.small_instances import candidate, cluster, instance
 
 LAYERS = 3
+
+TAILS = (0b000, 0b100, 0b110, 0b111)
+"""The downsets of a chain of so many layers."""
 
 
 def drawn(seed: int) -> Instance:
@@ -130,6 +135,46 @@ def test_no_bound_ahead_of_stages_exceeds_a_plan(seed: int, zeros: tuple[int, ..
         for count, seconds in zip(configuration.stage_counts, bound.tolist(), strict=True):
             key = (configuration.rank_order, configuration.replicas, count)
             assert seconds <= times[key] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", seeds(8, 80))
+def test_no_bound_with_memory_and_boundaries_exceeds_a_plan_that_fits(seed: int) -> None:
+    problem = drawn(seed)
+    priced = [(each, evaluate(problem, each)) for each in every_plan(problem)]
+    peaks = [max(stage.memory for stage in price.stages) for _, price in priced]
+    # Half of the plans fit.
+    memory = median(peaks) * Random(seed).choice([0.7, 1.0])
+    problem = evolve(problem, cluster=cluster((2, 2), memory=memory))
+    times: dict[tuple[str, int, int], float] = {}
+    for (each, price), peak in zip(priced, peaks, strict=True):
+        if peak <= memory:
+            key = (each.rank_order, each.replicas, len(each.stages))
+            times[key] = min(times.get(key, inf), price.batch_time)
+    possible, _ = configurations(problem, LAYERS, Splits(problem).counts)
+    search = PlainSearch(problem, possible, lattice(membership(TAILS, LAYERS)))
+    assert times
+    for configuration in possible:
+        for count, seconds in zip(
+            configuration.stage_counts, search.closer_bounds(configuration).tolist(), strict=True
+        ):
+            key = (configuration.rank_order, configuration.replicas, count)
+            assert seconds <= times.get(key, inf) * (1 + 1e-9)
+
+
+def test_bounds_with_memory_know_what_is_sent_for_want_of_it() -> None:
+    higher = 0
+    for seed in range(20):
+        problem = drawn(seed)
+        possible, _ = configurations(problem, LAYERS, Splits(problem).counts)
+        found = []
+        for memory in (1e9, 45.0):
+            of_memory = evolve(problem, cluster=cluster((2, 2), memory=memory))
+            search = PlainSearch(of_memory, possible, lattice(membership(TAILS, LAYERS)))
+            found.append([search.closer_bounds(each) for each in possible])
+        pairs = list(zip(*found, strict=True))
+        assert all((less <= more).all() for less, more in pairs)
+        higher += sum(bool((less < more).any()) for less, more in pairs)
+    assert higher
 
 
 @pytest.mark.parametrize("constraints", [(), ("uniform(zero)",)])

@@ -105,14 +105,18 @@ class ComputeBounds:
             counts: numbers of stages.
             beside: seconds beside compute that all stages together take per micro-batch, and once per batch.
         """
-        weighted = (schedule.name, chunks_of(schedule), micro_batches, tuple(counts))
-        key = (candidate, *weighted, beside)
+        key = (candidate, schedule.name, chunks_of(schedule), micro_batches, tuple(counts), beside)
         if key not in self._known:
-            if weighted not in self._weights:
-                self._weights[weighted] = self.rows(schedule, micro_batches, counts)
-            stages = numpy.array(counts, dtype=numpy.int64)
-            self._known[key] = self.least(candidate, self._weights[weighted], stages, beside)
+            rows = self.rows_of(schedule, micro_batches, counts)
+            self._known[key] = self.least(candidate, rows, numpy.array(counts, dtype=numpy.int64), beside)
         return self._known[key]
+
+    def rows_of(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
+        """As `rows`, kept."""
+        key = (schedule.name, chunks_of(schedule), micro_batches, tuple(counts))
+        if key not in self._weights:
+            self._weights[key] = self.rows(schedule, micro_batches, counts)
+        return self._weights[key]
 
     def rows(self, schedule: Schedule, micro_batches: int, counts: Sequence[int]) -> Array:
         """Weights of the step time, for each of `counts` stages; shape `(counts, 6)`.
@@ -124,7 +128,7 @@ class ComputeBounds:
         return numpy.array([_row(each) for each in weights], dtype=numpy.float64).reshape(-1, 6)
 
     def least(
-        self, candidate: int, rows: Array, stages: NDArray[Any], beside: tuple[float, float] | tuple[Array, Array]
+        self, candidate: int, rows: Array, stages: NDArray[Any], beside: tuple[Array | float, Array | float]
     ) -> Array:
         """As `of`, for the weights of any schedules and numbers of stages; a row for each of several `beside`."""
         if candidate not in self._compute:
@@ -237,11 +241,16 @@ class FirstBounds(ComputeBounds):
     _known_sent: dict[Hashable, tuple[float, float, float]] = field(factory=dict)
     _slopes: dict[Hashable, float] = field(factory=dict)
 
-    def of_configuration(self, configuration: Configuration) -> Array:
-        """Seconds that no plan of one candidate beats, for each of its numbers of stages."""
-        decided = (configuration.candidate, configuration.schedule, configuration.micro_batches)
-        beside = self.beside(configuration)
-        return self.of(*decided, configuration.stage_counts, (beside.seconds, beside.sync))
+    def of_configuration(self, configuration: Configuration, more: Array | None = None) -> Array:
+        """Seconds that no plan of one candidate beats, for each of its numbers of stages.
+
+        `more` are the seconds beside compute of all stages, for each number; None: as `beside` has them.
+        """
+        decided = (configuration.schedule, configuration.micro_batches, configuration.stage_counts)
+        used, beside = configuration.candidate, self.beside(configuration)
+        if more is None:
+            return self.of(used, *decided, (beside.seconds, beside.sync))
+        return self.least(used, self.rows_of(*decided), numpy.array(configuration.stage_counts), (more, beside.sync))
 
     def rest(self, configuration: Configuration, weights: Weights, stages: int) -> float:
         """Seconds of a step beside its slowest stage, of plans with so many stages, at least."""

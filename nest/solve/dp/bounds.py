@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from typing import Protocol
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
 
 import numpy
 from attrs import define, field, frozen
@@ -18,7 +19,10 @@ from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.sums import CandidateSums
 from nest.solve.search import Meter
-from nest.tolerances import LIMIT_SLACK
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+
+if TYPE_CHECKING:
+    from nest.solve.dp.beside_compute import FirstBounds
 
 
 class StageTimes(Protocol):
@@ -223,6 +227,15 @@ class LeanMode:
         held = self.first[-1] + (in_flight - 1) * self.more[-1]
         return bool(self.seconds[-1] <= MOST_LIMITS * time_limit and held <= MOST_LIMITS * room)
 
+    def farthest(self, time_limit: float, room: float) -> int:
+        """Between how many steps of the chain a stage with one micro-batch in flight may lie at most."""
+        if not self.tells(1.0, time_limit, room):
+            return len(self.seconds) - 1
+        first = self.seconds.searchsorted(self.seconds - time_limit * (1 + LIMIT_SLACK))
+        if room < math.inf and math.isfinite(self.first[-1]):
+            first = numpy.maximum(first, self.first.searchsorted(self.first - room * (1 + LIMIT_SLACK)))
+        return int((numpy.arange(len(first)) - first).max())
+
     def reach(self, start: int, in_flight: float, time_limit: float, room: float) -> int:
         """The last downset that a stage which begins behind `start` may end at."""
         end = int(self.seconds.searchsorted(self.seconds[start] + time_limit, side="right")) - 1
@@ -303,3 +316,73 @@ class Packing:
         mode = sums.modes[name]
         peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self.chain.order], self.chain.starts)
         return LeanMode(sums.compute.whole + mode.extra.whole, state + mode.first.whole, mode.more.whole, peak)
+
+
+def least_in_memory(bounds: FirstBounds, configuration: Configuration, room: float) -> Array:
+    """Seconds per micro-batch that all stages take at least beside compute, for each of the numbers of stages.
+
+    Where replicas are many and stages few, ZeRO 3 is all that fits, and what it sends decides: what bounds otherwise
+    take is of each layer the choice that costs least.
+
+    Args:
+        bounds: of the instance.
+        configuration: what is decided; its stages have one chunk, and a micro-batch or more in flight.
+        room: bytes of a stage, rounding allowed for.
+    """
+    seconds, bytes_held = _of_choices(bounds, configuration)
+    return least_beside(seconds, bytes_held, room * numpy.array(configuration.stage_counts, dtype=numpy.float64))
+
+
+def least_beside(seconds: Array, bytes_held: Array, available: Array) -> Array:
+    """Seconds of all layers at least which take no more than so many bytes together. Shape as `available`.
+
+    Each layer has one of the choices. Every price of memory bounds that linear program: each layer takes what costs it
+    least with its memory at that price, less the price of all there is (Everett, Operations Research 11(3), 1963). The
+    prices tried are those at which all layers together would change their choice.
+
+    Args:
+        seconds: of each layer with each choice, shape `(choices, layers)`.
+        bytes_held: what it needs then, of the same shape.
+        available: bytes.
+    """
+    least = numpy.full(len(available), seconds.min(axis=0).sum() * (1 - SUM_ERROR))
+    for price in _prices(seconds.sum(axis=1), bytes_held.sum(axis=1)):
+        if not price * available.max(initial=0.0) < math.inf:
+            continue
+        spent = float((seconds + price * bytes_held).min(axis=0).sum())
+        numpy.maximum(least, spent * (1 - SUM_ERROR) - price * available, out=least)
+    return least
+
+
+def _of_choices(bounds: FirstBounds, configuration: Configuration) -> tuple[Array, Array]:
+    """Seconds beside compute, and bytes with one micro-batch in flight, of each layer. Shape `(choices, layers)`."""
+    candidate, exposed = bounds.instance.candidates[configuration.candidate], bounds.instance.space.often_exposed
+    state = [(group, group.weights, group.gradients, group.optimizer) for group in candidate.state]
+    zeros = {each.zero for each in configuration.choices}
+    held = {zero: configuration.state(state, len(candidate.forward), zero) for zero in zeros}
+    sent = {zero: exposed * bounds.often(configuration, zero) for zero in zeros}
+    modes = {name: candidate.mode(name) for name in configuration.modes}
+    seconds = numpy.array([modes[each.recompute].extra + sent[each.zero] for each in configuration.choices])
+    bytes_held = numpy.array([modes[each.recompute].first + held[each.zero] for each in configuration.choices])
+    # A layer that cannot run in a mode takes endless memory there.
+    seconds[numpy.isinf(bytes_held)] = numpy.inf
+    return seconds, bytes_held
+
+
+def _prices(seconds: Array, bytes_held: Array) -> Iterator[float]:
+    """Seconds per byte at which the choice that costs least changes: the slopes of the lower hull."""
+    hull: list[tuple[float, float]] = []
+    for held, taken in sorted(zip(bytes_held.tolist(), seconds.tolist(), strict=True)):
+        if held == numpy.inf or (hull and taken >= hull[-1][1]):
+            continue
+        while len(hull) > 1 and _above(hull[-2], hull[-1], (held, taken)):
+            hull.pop()
+        hull.append((held, taken))
+    for (less, slower), (more, faster) in pairwise(hull):
+        yield (slower - faster) / (more - less)
+
+
+def _above(first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]) -> bool:
+    """Whether the line between two points passes below the one in the middle."""
+    (left, high), (place, value), (right, low) = first, middle, last
+    return (value - high) * (right - left) >= (low - high) * (place - left)

@@ -130,7 +130,7 @@ class ChunkBounds(PlanSearch):
 
         def made() -> Array:
             behind = list(accumulate((mask_of(unit) for unit in reversed(units)), initial=0))[1:-1]
-            least: Array = border_bytes(self.instance, behind).min(axis=1, initial=inf)
+            least: Array = border_bytes(self.instance, self.instance.candidates, behind).min(axis=1, initial=inf)
             return least
 
         size = float(self.once_shared("least crossing", made)[candidate])

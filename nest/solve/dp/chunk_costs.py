@@ -249,8 +249,12 @@ class ChunkCosts(ChunkBounds):
 
     def crossing(self, pattern: Pattern, candidate: int) -> tuple[float, ...]:
         """Bytes that cross each border between two chunks."""
-        every = self.once_shared(("borders", pattern), lambda: border_bytes(self.instance, pattern.borders))
-        return tuple(every[candidate].tolist())
+        used = self.instance.candidates[candidate]
+
+        def made() -> tuple[float, ...]:
+            return tuple(border_bytes(self.instance, (used,), pattern.borders)[0].tolist())
+
+        return self.once_shared(("borders", pattern, candidate), made)
 
     def _contents(self, configuration: Configuration, count: int) -> Contents:
         """What the stages of all patterns may hold."""

@@ -2,7 +2,8 @@
 
 An entry is the least sum of a stage and all behind it, by the level of the boundary in front, by whether some boundary
 behind has the level of the way back from the last stage to the first, by the units that are left for it and for those
-behind it, and by its slot.
+behind it, and by its slot. As each stage has a slot of its own, the others leave it few to choose from: one where there
+are as many slots as stages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,10 @@ class Places:
     def slots(self) -> int:
         """How many slots there are."""
         return len(self.steps) + 1
+
+    def window(self, stages: int) -> int:
+        """How many slots any one of so many stages can choose from: stage `i` those from `i` on."""
+        return self.slots + 1 - stages
 
     def number(self, slot: int) -> int:
         """Which slot of a replica one of these is."""
@@ -133,19 +138,20 @@ class _WithWayBack:
         self.most = recurrence.places.levels - 1 if back is None else back
         self.ends = recurrence._ends[: self.most + 2]
         self.last = len(recurrence.stages) - 1
+        self.window = recurrence.places.window(len(recurrence.stages))
         self.slack = recurrence.left_open(recurrence.slack)
 
     def least(self) -> tuple[float, Partition] | None:
         """The sum, and the stages."""
         state = tuple(each + 1 for each in self.slack)
         noted = 1 if self.back is None else 2
-        future = numpy.full((1, noted, *state, self.of.places.slots), numpy.inf)
+        future = numpy.full((1, noted, *state, self.window), numpy.inf)
         future[(0, 0, *(0 for _ in state))] = 0.0
         entries: list[Array] = []
         futures: list[Array] = []
         for stage in range(self.last, -1, -1):
             if stage < self.last:
-                future = self._future(entries[-1])
+                future = self._future(entries[-1], stage)
             futures.append(future)
             entries.append(self._entries(stage, future))
             if not numpy.isfinite(entries[-1]).any():
@@ -156,10 +162,28 @@ class _WithWayBack:
             return None
         return float(first[slot]), self._recover(entries[::-1], futures[::-1], slot)
 
-    def _ways(self, stage: int) -> tuple[range, range]:
+    def _ways(self, stage: int) -> tuple[Sequence[int], Sequence[int]]:
         """The levels that the boundaries of a stage in front and behind may have; 0 stands for none at the ends."""
-        every = range(self.most + 1)
-        return (every if stage else range(1)), (every if stage < self.last else range(1))
+        return self._levels_behind(stage - 1), self._levels_behind(stage)
+
+    def _levels_behind(self, stage: int) -> Sequence[int]:
+        """The levels that a boundary between a stage and the next may have."""
+        if not 0 <= stage < self.last:
+            return (0,)
+        return [level for level in range(self.most + 1) if self._followers(stage, level)[2].any()]
+
+    def _followers(
+        self, stage: int, level: int
+    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.bool_]]:
+        """Where the next stage may lie over a boundary of a level: from its first place to its last, and if anywhere.
+
+        By the place of the stage, counted from the first slot that it may have. Shape `(window,)` each.
+        """
+        own, behind = slice(stage, stage + self.window), stage + 1
+        # A boundary of the level leads from behind its group of the level below to the end of that of the level.
+        first = self.ends[level][own] + 1 - behind
+        last = numpy.minimum(self.ends[level + 1][own] - behind, self.window - 1)
+        return first, last, first <= last
 
     def _costs(self, stage: int, front: int, behind: int) -> Array:
         """What each point of a stage costs, infinite where it keeps no limit."""
@@ -173,7 +197,7 @@ class _WithWayBack:
     def _entries(self, stage: int, future: Array) -> Array:
         """Entries of a stage from what follows it."""
         fronts, behinds = self._ways(stage)
-        entries = numpy.full((len(fronts), *future.shape[1:]), numpy.inf)
+        entries = numpy.full((self.most + 1 if stage else 1, *future.shape[1:]), numpy.inf)
         every, own = slice(None), self.of.stages[stage]
         for front, behind in product(fronts, behinds):
             costs = self._costs(stage, front, behind)
@@ -182,18 +206,18 @@ class _WithWayBack:
                 into = entries[front][(every, *(slice(each, None) for each in more), every)]
                 left = future[behind][(every, *(slice(None, -each or None) for each in more), every)]
                 numpy.minimum(into, costs[point] + left, out=into)
-        self.of.meter.count(entries.size * max(len(costs), 1))
+        self.of.meter.count(entries.size * max(len(own.prices.further), 1))
         return entries
 
-    def _future(self, entries: Array) -> Array:
+    def _future(self, entries: Array, stage: int) -> Array:
         """Least cost of what follows a stage, by the level of the boundary behind it, the note, units and its slot."""
         future = numpy.full_like(entries, numpy.inf)
-        for level in range(self.most + 1):
-            # A boundary of the level leads from behind its group of the level below to the end of that of the level.
-            start = self.ends[level] + 1
-            later = _least_to_the_end(entries[level], self.ends[level + 1])
-            reached = start <= self.ends[level + 1]
-            later = numpy.where(reached, later[..., numpy.minimum(start, len(start) - 1)], numpy.inf)
+        for level in self._levels_behind(stage):
+            first, _, reached = self._followers(stage, level)
+            behind = stage + 1
+            ends = numpy.minimum(self.ends[level + 1][behind : behind + self.window] - behind, self.window - 1)
+            later = _least_to_the_end(entries[level], ends)[..., numpy.minimum(first, self.window - 1)]
+            later = numpy.where(reached, later, numpy.inf)
             if level == self.back:
                 future[level, 1] = later.min(axis=0)
             else:
@@ -220,11 +244,12 @@ class _WithWayBack:
             levels = self.of.levels(front, level, self.back)
             choice = int(own.best(levels, self.limits)[1][point])
             figures = own.figures(levels, choice, point)
-            number = self.of.places.number(slot)
+            number = self.of.places.number(stage + slot)
             stages.append(PlacedStage(int(own.prices.columns[point]), 0, number, choice, *figures))
             if stage < self.last:
-                start, end = int(self.ends[level][slot]) + 1, int(self.ends[level + 1][slot])
-                following = entries[stage + 1][level][(slice(None), *left, slice(start, end + 1))]
+                first, last, _ = self._followers(stage, level)
+                start = int(first[slot])
+                following = entries[stage + 1][level][(slice(None), *left, slice(start, int(last[slot]) + 1))]
                 if level == self.back:
                     # The note is made here, whether or not it is made again further behind.
                     noted = int(following.min(axis=1).argmin())

@@ -46,8 +46,8 @@ class Line:
         heads = zip(pairs.heads[begin].tolist(), pairs.heads[end - 1].tolist(), strict=True)
         return cls(band, pairs.count, tuple(heads), int((ends[end] - ends[begin]).sum()))
 
-    def least(self, costs: Sequence[Array], time_limit: float) -> list[Array] | None:
-        """What follows each stage costs at least, then all; None: nothing is within the limit.
+    def least(self, costs: Sequence[Array], time_limit: float) -> list[Array]:
+        """What follows each stage costs at least, then all; as far as anything is within the limit.
 
         Each is infinite below its first `widest` places, which `Band.padded` puts in front. Shape `(stages + 1,)`.
 
@@ -70,7 +70,7 @@ class Line:
                 own = _within(band.columns(cost, first, last), time_limit)
             least = (own + band.below(rest, first, last)).min(axis=0)
             if not (least < inf).any():
-                return None
+                return every
             rest = numpy.full(widest + self.count, inf)
             rest[widest + first : widest + last + 1] = least
             every.append(rest)
@@ -133,18 +133,35 @@ class JointSums:
             time_limit: most seconds any stage may take per micro-batch.
             sync_limit: most seconds any stage may synchronise per batch.
         """
+        rests = self._rests(time_limit, sync_limit)
+        return inf if rests is None or len(rests) <= len(self.in_flight) else float(rests[-1][-1]) * (1 - SUM_ERROR)
+
+    def least_of_fewer(self, time_limit: float, sync_limit: float) -> list[float]:
+        """The same of 1, 2, ... stages up to those there are, of all in one pass.
+
+        Of `k` stages gradient reductions are weighed by less than `1 / k` then, so that their longest is no shorter
+        either.
+        """
+        rests = self._rests(time_limit, sync_limit)
+        if rests is None:
+            # That says nothing of fewer.
+            return [0.0] * len(self.in_flight)
+        found = [float(rest[-1]) * (1 - SUM_ERROR) for rest in rests[1:]]
+        return found + [inf] * (len(self.in_flight) - len(found))
+
+    def _rests(self, time_limit: float, sync_limit: float) -> list[Array] | None:
+        """As `Line.least`; None where some stage has none within the limit."""
         tables = self.tables
         line = Line.of(tables, len(self.in_flight), time_limit)
         if line is None:
-            return inf
+            return None
         self.meter.count(line.states)
         fits = [tables.same_fits(flying) for flying in self.in_flight]
         filled = {
             each: line.band.filled(self._each(flying, time_limit, sync_limit))
             for each, flying in dict(zip(fits, self.in_flight, strict=True)).items()
         }
-        rests = line.least([filled[each] for each in fits], inf)
-        return inf if rests is None else float(rests[-1][-1]) * (1 - SUM_ERROR)
+        return line.least([filled[each] for each in fits], inf)
 
     def _each(self, in_flight: float, time_limit: float, sync_limit: float) -> Array:
         """`B t + y / s` of each stage at least, with one choice for both. Shape `(pairs,)`."""

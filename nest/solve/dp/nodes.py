@@ -69,7 +69,7 @@ class _Node:
         configuration: what is decided.
         counts: numbers of stages still open, ascending.
         floor: bounds of the three terms when a single count is left; None while only early bounds are known.
-        rough: whether these are from compute alone: most nodes are never worked on.
+        rough: whether these are the first, without `PlanSearch.closer_bounds`: most nodes are never worked on.
     """
 
     search: "PlanSearch"
@@ -92,9 +92,12 @@ class _Node:
         # Mixed plans may use some of their candidates only, so none is known to be of a kind.
         return len(candidates) == 1 and all(kind == (candidates, replicas, count) for count in self.counts)
 
+    def first(self) -> Incumbent | None:
+        return None if self.rough else self.search.first(self.configuration)
+
     def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
         if self.rough:
-            bound = float(self.search.early_bounds(self.configuration).min())
+            bound = float(self.search.closer_bounds(self.configuration).min())
             if bound > limit:
                 pruned["bound from compute"] += len(self.counts)
                 return []
@@ -293,9 +296,8 @@ class PlanSearch(InstanceSearch, ABC):
         return float(self.compute_bounds(configuration).min())
 
     def first_node(self, configuration: Configuration) -> Bounded:
-        """A configuration with its first bound; a rough one is looked at again when its turn comes."""
-        rough, counts = configuration.bound is None, configuration.stage_counts
-        return self.bounded(self.first_bound(configuration), configuration, counts, rough=rough)
+        """A configuration with its first bound; it is looked at again when its turn comes."""
+        return self.bounded(self.first_bound(configuration), configuration, configuration.stage_counts, rough=True)
 
     def narrow(self, configurations: Iterable[Configuration]) -> None:
         """Search these from now on."""
@@ -312,9 +314,17 @@ class PlanSearch(InstanceSearch, ABC):
         """Lower bounds on the step time for each of the configuration's stage counts, before any stage is looked at."""
         return self.first_bounds.of_configuration(configuration)
 
+    def closer_bounds(self, configuration: Configuration) -> Array:
+        """As `early_bounds`, with what is worth a look when the turn of a configuration comes."""
+        return self.early_bounds(configuration)
+
     def least_rest(self, configuration: Configuration, stages: int) -> float:
         """Seconds of a step beside its slowest stage, of plans of one candidate and so many stages, at least."""
         return self.first_bounds.rest(configuration, self.weights(configuration, stages), stages)
+
+    def first(self, configuration: Configuration) -> Incumbent | None:
+        """Some plan of a configuration, where it is found sooner than bounds without one; None: nothing is known."""
+        return None
 
     @abstractmethod
     def branch(

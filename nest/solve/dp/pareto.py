@@ -154,6 +154,7 @@ class _Boxes:
         best: the partition that takes it, once one is found.
     """
 
+    # `_beside` is what all but the slowest stage take at least, by the joint bound of the boxes that are left.
     run: Callable[[float, float], Partition | None]
     objective: Objective
     floor: Floor
@@ -161,6 +162,7 @@ class _Boxes:
     first_will_do: bool
     joint: Joint | None = None
     best: Partition | None = None
+    _beside: float = 0.0
     _queue: list[tuple[float, int, _Box]] = field(factory=list)
     _runs: list[tuple[float, float, Partition | None]] = field(factory=list)
     _pushed: int = 0
@@ -201,7 +203,7 @@ class _Boxes:
         if total <= box.least.total_time:
             return box
         least = Floor(box.least.largest_time, total, box.least.largest_sync)
-        if self.objective.of(least) >= self._threshold:
+        if self._bound(least) >= self._threshold:
             return None
         return self._trimmed(_Box(least, box.most_time, box.most_sync))
 
@@ -217,8 +219,12 @@ class _Boxes:
             self.value, self.best = self.objective.of(partition), partition
         return partition
 
+    def _bound(self, least: Floor) -> float:
+        """Seconds that no partition beats which is above these lower bounds."""
+        return max(self.objective.of(least), self.objective.slowest * least.largest_time + self._beside)
+
     def _push(self, box: _Box) -> None:
-        bound = self.objective.of(box.least)
+        bound = self._bound(box.least)
         within = box.least.largest_time <= box.most_time and box.least.largest_sync <= box.most_sync
         if within and bound < self._threshold:
             self._pushed += 1
@@ -232,6 +238,7 @@ class _Boxes:
         room = self.value * (1 + TIE) - self.objective.of(box.least)
         most_time, most_sync = box.most_time, min(box.most_sync, box.least.largest_sync + room)
         if self.objective.slowest > 0:
+            room = self.value * (1 + TIE) - self._bound(box.least)
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
         return _Box(box.least, most_time, most_sync)
 
@@ -242,8 +249,8 @@ class _Boxes:
         is higher, and so on while it leaves much less.
         """
         while self.joint is not None and math.isfinite(self.value):
-            added = self.joint(box.most_time, box.most_sync)
-            bound = self.objective.slowest * box.least.largest_time + added
+            self._beside = self.joint(box.most_time, box.most_sync)
+            bound = self.objective.slowest * box.least.largest_time + self._beside
             if bound >= self._threshold:
                 return None
             if self.objective.slowest <= 0:

@@ -2,13 +2,14 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Hashable
+from math import inf, log
 
 import numpy
 from attrs import define, evolve, field
 
 from nest.instance import Array
 from nest.solve.dp.beside_compute import compute_bounds
-from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, partition_bounds
+from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.line import JointSums, has_line
@@ -19,10 +20,23 @@ from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import Sums
 from nest.solve.search import Bounded, Incumbent
-from nest.tolerances import LIMIT_SLACK
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 TABLE_BYTES = 256 * 2**20
 """Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
+
+MANY_CUTS = 500
+"""Downsets from which on a plan is looked for ahead of bounds: 1,000 layers that all differ take 1.3 times as long on
+2**20 devices without it, and three times the memory (2026-11-27)."""
+
+ABOVE_THE_MEAN = (1.25, 2.0, 4.0, 8.0)
+"""Times what stages take in the mean, what the slowest of a first plan may take, one after the other."""
+
+FEW_ALIKE = 3
+"""Numbers of stages of one configuration from which on their joint bound is asked for at once."""
+
+ALIKE = 1.15
+"""How many times as many stages are nearly as many: their gradient reductions weigh at most so much too little."""
 
 
 @define(eq=False)
@@ -31,12 +45,14 @@ class PlainSearch(CutSearch, PlanSearch):
 
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict, init=False)
     _table_bytes: int = field(default=0, init=False)
+    _floored: dict[int, dict[int, Floor]] = field(factory=dict, init=False)
+    _joints: dict[tuple[int, int], tuple[float, tuple[float, ...]]] = field(factory=dict, init=False)
 
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """One leaf per number of stages, with bounds from partitions."""
-        cheap = self.early_bounds(configuration)
+        cheap = self.closer_bounds(configuration)
         quick = tuple(count for count, bound in zip(counts, cheap, strict=True) if bound <= limit)
         sums = self.sums(configuration.candidate)
         fewest = fewest_in_total(sums, configuration, self.room) if quick else 0
@@ -47,10 +63,33 @@ class PlainSearch(CutSearch, PlanSearch):
             bound = self.objective(configuration, count).of(floor)
             if numpy.isfinite(bound):
                 nodes.append(self.bounded(bound, configuration, (count,), floor))
+                self._floored.setdefault(configuration.order, {})[count] = floor
         pruned["bound from compute"] += len(counts) - len(quick)
         pruned["memory in total"] += len(quick) - len(held)
         pruned["memory of a stage, or a stage too slow"] += len(held) - len(nodes)
         return nodes
+
+    def closer_bounds(self, configuration: Configuration) -> Array:
+        """Lower bounds on the step time for each number of stages, with memory and the cheapest boundaries.
+
+        Stages lie between cuts that all differ: so many boundaries take the sum of the cheapest, each twice, as both
+        its stages wait for it.
+        """
+        return self.once(("closer", configuration.order), lambda: self._closer_bounds(configuration))
+
+    def _closer_bounds(self, configuration: Configuration) -> Array:
+        early = self.early_bounds(configuration)
+        if self.parted(configuration):
+            return early
+        more = numpy.maximum(
+            least_in_memory(self.first_bounds, configuration, self.room),
+            self.first_bounds.beside(configuration).seconds,
+        )
+        if not self.downsets.empty_stages:
+            cheapest = numpy.sort(self.boundaries(configuration).relaxed[1:-1])
+            sums = 2 * numpy.concatenate([[0.0], cheapest.cumsum()]) * (1 - SUM_ERROR)
+            more += sums.take(numpy.array(configuration.stage_counts) - 1, mode="clip")
+        return numpy.maximum(early, self.first_bounds.of_configuration(configuration, more))
 
     def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
         """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
@@ -87,6 +126,18 @@ class PlainSearch(CutSearch, PlanSearch):
         )
         return tuple(count for count, least in zip(counts, fewest, strict=True) if count >= least)
 
+    def first(self, configuration: Configuration) -> Incumbent | None:
+        """A plan with the number of stages of the least bound, none of which takes much longer than the mean.
+
+        Bounds of all numbers of stages without one ask for all stages, slow ones as well.
+        """
+        if self.downsets.count < MANY_CUTS:
+            return None
+        count = configuration.stage_counts[int(self.closer_bounds(configuration).argmin())]
+        mean = self.first_bounds.slowest(configuration, count)
+        found = (self.quick(configuration, count, Floor(mean * factor, 0.0, 0.0)) for factor in ABOVE_THE_MEAN)
+        return next((each for each in found if each is not None), None)
+
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
         """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
         time_limit = floor.largest_time * (1 + LIMIT_SLACK)
@@ -103,6 +154,9 @@ class PlainSearch(CutSearch, PlanSearch):
     ) -> Incumbent | None:
         """The best plan of so many stages if it beats `limit`, exactly."""
         objective = self.objective(configuration, stages)
+        if objective.slowest * floor.largest_time + self._least_beside(configuration, stages, limit) >= limit:
+            pruned["recurrence without places"] += 1
+            return None
         time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
         tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
         relaxed = self._relaxed(configuration, stages, tables)
@@ -122,6 +176,44 @@ class PlainSearch(CutSearch, PlanSearch):
         value, partition = least_batch_time(exact.run, objective, floor, limit, joint=joint)
         pruned["recurrence"] += 1
         return None if partition is None else self._incumbent(configuration, value, partition, tables)
+
+    def _least_beside(self, configuration: Configuration, stages: int, limit: float) -> float:
+        """Seconds of a step beside its slowest stage that no plan takes less than which beats `limit`; 0 if unknown.
+
+        It is the joint bound of all numbers of stages that are nearly as many, in one pass. One made for a higher limit
+        holds as well, and is made again where it does not do.
+        """
+        floors = {
+            count: floor
+            for count, floor in self._floored.get(configuration.order, {}).items()
+            if _about(count) == _about(stages) and self.objective(configuration, count).of(floor) <= limit
+        }
+        if len(floors) < FEW_ALIKE or self.parted(configuration):
+            return 0.0
+        own, most = self.objective(configuration, stages), max(floors)
+        flying = self.in_flight(configuration, most)
+        if any(self.in_flight(configuration, count) != flying[:count] for count in floors):
+            return 0.0
+        key = configuration.order, _about(stages)
+        made_for, found = self._joints.get(key, (inf, ()))
+        known = len(found) >= stages
+        if known and (own.slowest * floors[stages].largest_time + found[stages - 1] >= limit or made_for <= limit):
+            return found[stages - 1]
+        objectives = {count: self.objective(configuration, count) for count in floors}
+        rests = {count: each.total * floors[count].total_time for count, each in objectives.items()}
+        time_limit = max(
+            each.time_limit(limit, rests[count] + floors[count].largest_sync) for count, each in objectives.items()
+        )
+        sync_limit = limit * (1 + LIMIT_SLACK) - min(
+            each.slowest * floors[count].largest_time + rests[count] for count, each in objectives.items()
+        )
+        tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
+        if not has_line(tables):
+            return 0.0
+        total = min(each.total for each in objectives.values())
+        every = JointSums(tables, relaxed, flying, total, self.meter).least_of_fewer(time_limit, sync_limit)
+        self._joints[key] = limit, tuple(every)
+        return every[stages - 1]
 
     def _joint(
         self, configuration: Configuration, stages: int, tables: StageTables, objective: Objective
@@ -163,7 +255,7 @@ class PlainSearch(CutSearch, PlanSearch):
         )
         limit, known = self._tables.get(key, (-numpy.inf, None))
         if known is None or limit < time_limit:
-            made = self._make_tables(configuration, time_limit).within(time_limit)
+            made = self._make_tables(configuration, time_limit, self.room).within(time_limit)
             self._keep(key, time_limit, made)
             return made
         self._tables.move_to_end(key)
@@ -186,12 +278,12 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def all_tables(self, configuration: Configuration) -> StageTables:
         """Tables of every stage, whether memory allows it or not."""
-        return self._make_tables(configuration, numpy.inf)
+        return self._make_tables(configuration, inf, inf)
 
-    def _make_tables(self, configuration: Configuration, time_limit: float) -> StageTables:
-        """Tables of the stages whose computation alone takes at most `time_limit` seconds."""
+    def _make_tables(self, configuration: Configuration, time_limit: float, room: float) -> StageTables:
+        """Tables of the stages that compute for `time_limit` seconds at most; some that have no room may be missing."""
         sums = self.sums(configuration.candidate)
-        pairs = self._useful_pairs(configuration, sums.compute, time_limit)
+        pairs = self._useful_pairs(configuration, sums.compute, time_limit, room)
         # Candidate and replicas decide the micro-batches, so that tables may be known by the former.
         return stage_tables(
             self.instance,
@@ -203,12 +295,14 @@ class PlainSearch(CutSearch, PlanSearch):
             part_sums=self.part_sums(configuration, configuration.candidate),
         )
 
-    def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float) -> Pairs:
+    def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float, room: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""
         pairs, most_stages = self.pairs(configuration), configuration.stage_counts[-1]
-        if most_stages <= 2:
-            first, last = pairs.larger == self.downsets.count - 1, pairs.smaller == 0
-            pairs = pairs.only(first & last if most_stages == 1 else first | last)
+        if most_stages > 2:
+            pairs = self._near(configuration, pairs, time_limit, room)
+        else:
+            whole = pairs
+            pairs = self.once_shared(("pairs", "few", most_stages), lambda: _of_few(whole, most_stages))
         if time_limit == numpy.inf:
             return pairs
         seconds = compute.over(pairs.distinct)
@@ -217,6 +311,24 @@ class PlainSearch(CutSearch, PlanSearch):
         if least > 0:
             mask &= seconds >= least * (1 - LIMIT_SLACK)
         return pairs.only_classes(mask)
+
+    def _near(self, configuration: Configuration, pairs: Pairs, time_limit: float, room: float) -> Pairs:
+        """Those between cuts so near that a stage may lie between them, by its time and memory, and some more.
+
+        Of a chain sums say how near, up to the next power of 2, so that many limits share what is left: of 500,000
+        stages of 1,000 layers, 32,000 where 64 stages are to share them out.
+        """
+        chain = self.downsets.chain
+        if chain is None or self.instance.space.even:
+            return pairs
+        modes = self.once_shared("packing", lambda: Packing(chain)).modes(
+            self.sums(configuration.candidate), configuration
+        )
+        farthest = max(mode.farthest(time_limit, room) for mode in modes)
+        steps = 1 << farthest.bit_length()
+        if steps >= self.downsets.count:
+            return pairs
+        return self.once_shared(("pairs", "near", steps), lambda: pairs.only(pairs.larger - pairs.smaller <= steps))
 
     def boundaries(self, configuration: Configuration) -> Boundaries:
         """Boundary times at every level that occurs."""
@@ -254,3 +366,14 @@ class PlainSearch(CutSearch, PlanSearch):
         boundary, steps = self.boundaries(configuration).relaxed[None, :], numpy.zeros(stages - 1, dtype=numpy.int64)
         weights = self.apart(configuration, stages)
         return Recurrence(tables, flying, boundary, steps, (UNKNOWN,), self.meter, weights)
+
+
+def _about(stages: int) -> int:
+    """A number that is equal where numbers of stages are nearly equal."""
+    return int(log(stages, ALIKE))
+
+
+def _of_few(pairs: Pairs, stages: int) -> Pairs:
+    """Those of plans of one stage, or of two at most."""
+    first, last = pairs.larger == pairs.count - 1, pairs.smaller == 0
+    return pairs.only(first & last if stages == 1 else first | last)

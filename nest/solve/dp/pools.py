@@ -61,6 +61,10 @@ class PoolNode:
         candidates = tuple(sorted(index for index, _ in self.configuration.members))
         return all(kind == (candidates, self.configuration.replicas, count) for count in self.counts)
 
+    def first(self) -> Incumbent | None:
+        """Nothing: its bounds ask for no plan."""
+        return None
+
     def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
         """First a node for each number of stages, then a leaf for each number in each pool that may beat `limit`."""
         if not self.screened:

@@ -222,7 +222,7 @@ class Recurrence:
         steps = [0, *self.steps[::-1].tolist(), 0]
         costs = [self._between(best, line.band, *levels) for best, levels in zip(every, pairwise(steps), strict=True)]
         rests = line.least(costs, time_limit)
-        if rests is None or not numpy.isfinite(rests[-1][-1]):
+        if len(rests) <= self.stages or not numpy.isfinite(rests[-1][-1]):
             return None
         larger, stages = pairs.count - 1, []
         for slot, (best, cost, rest) in enumerate(zip(every[::-1], costs[::-1], rests[-2::-1], strict=True)):

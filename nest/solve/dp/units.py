@@ -6,13 +6,14 @@ these runs begins and ends, which decides what crosses every border; how many un
 each is left open. Where all units differ each pattern is one split.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, Schedule, admits, chunks_of, route
+from nest.instance import Array, Candidate, Instance, Schedule, admits, chunks_of, route
 from nest.solve.dp.downsets import Downsets, layer_costs, membership
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.sums import cuts
@@ -228,9 +229,10 @@ def _uncut(instance: Instance, units: Sequence[Unit]) -> tuple[Unit, ...]:
 
 def _alike(instance: Instance, units: Sequence[Unit]) -> tuple[Run, ...]:
     """Units in runs: of units that cost the same in all candidates, with as much crossing between any two."""
-    costs = layer_costs(instance)
-    own = [costs[:, list(unit)].tobytes() for unit in units]
-    crossing = border_bytes(instance, [mask_of(sum(units[place:], ())) for place in range(1, len(units))])
+    costs = numpy.ascontiguousarray(layer_costs(instance).T)
+    own = [costs[list(unit)].tobytes() for unit in units]
+    behind = list(accumulate(map(mask_of, reversed(units)), initial=0))[1:-1]
+    crossing = border_bytes(instance, instance.candidates, behind[::-1])
     runs: list[list[int]] = [[0]]
     for place in range(1, len(units)):
         run = runs[-1]
@@ -241,11 +243,19 @@ def _alike(instance: Instance, units: Sequence[Unit]) -> tuple[Run, ...]:
     return tuple(Run(tuple(units[place] for place in run)) for run in runs)
 
 
-def border_bytes(instance: Instance, borders: Sequence[int]) -> Array:
+def border_bytes(instance: Instance, candidates: Iterable[Candidate], borders: Sequence[int]) -> Array:
     """Bytes per micro-batch that cross into each set of layers, a bitmask. Shape `(candidates, borders)`."""
     layers = len(instance.graph.layers)
     sets = star(membership(borders, layers), layers)
-    return numpy.array([cuts(instance, each, sets)[1:] for each in instance.candidates])
+    # Most candidates send the same: 273 of 1,000 blocks have 15 answers.
+    crossing: dict[bytes, Array] = {}
+    rows = []
+    for each in candidates:
+        key = each.tensor_bytes.tobytes()
+        if key not in crossing:
+            crossing[key] = cuts(instance, each, sets)[1:]
+        rows.append(crossing[key])
+    return numpy.array(rows)
 
 
 def star(members: NDArray[numpy.bool_], layers: int) -> Downsets:
