@@ -12,8 +12,7 @@ from nest.solve.dp.chunk_bounds import chunks_of_stages
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way
-from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.nodes import LeastMemory
+from nest.solve.dp.configurations import Configuration, LeastMemory
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage, least_batch_time
 from nest.solve.search import Bounded, Incumbent
 from nest.tolerances import LIMIT_SLACK, TIE

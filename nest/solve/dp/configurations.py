@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from attrs import field, frozen
 
@@ -134,3 +135,26 @@ class Configuration:
         """Bytes of state of all copies; arguments and shape as of `sharded`."""
         one = sharded(state, size, replicas=self.replicas, zero=zero, zero_degree=self.zero_degree)
         return one if self.copies == 1 else self.copies * one
+
+
+@frozen
+class LeastMemory:
+    """The plan that needs the least memory on its fullest device.
+
+    Attributes:
+        bytes: what it needs there.
+        stages: how many stages it has.
+        replicas: in how many replicas.
+        candidate: name of the candidate of all its stages; empty when they may differ.
+    """
+
+    bytes: float
+    stages: int
+    replicas: int
+    candidate: str = ""
+
+    @staticmethod
+    def least(every: Iterable[LeastMemory | None]) -> LeastMemory | None:
+        """The one that needs least, of equals the first; None where none is finite."""
+        possible = (each for each in every if each is not None and each.bytes < inf)
+        return min(possible, key=lambda each: each.bytes, default=None)

@@ -7,10 +7,9 @@ import numpy
 
 from nest.instance import Cluster, Instance, chunks_of
 from nest.solve.dp.bounds import least_peak_memory
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, LeastMemory
 from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.mixed_diagnosis import least_mixed_memory
-from nest.solve.dp.nodes import LeastMemory
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.spec.constraints import Value

@@ -6,10 +6,9 @@ import numpy
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.configurations import Configuration, State, Tally
+from nest.solve.dp.configurations import Configuration, LeastMemory, State, Tally
 from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.mixed_recurrence import Member
-from nest.solve.dp.nodes import LeastMemory
 from nest.solve.search import Meter
 
 

@@ -37,29 +37,6 @@ Decided = tuple[tuple[int, ...], int, Choice, int, tuple[tuple[int, ...], ...]]
 """Layers, candidate, choice, offset and chunks of a stage; no chunks where it has one."""
 
 
-@frozen
-class LeastMemory:
-    """The plan that needs the least memory on its fullest device.
-
-    Attributes:
-        bytes: what it needs there.
-        stages: how many stages it has.
-        replicas: in how many replicas.
-        candidate: name of the candidate of all its stages; empty when they may differ.
-    """
-
-    bytes: float
-    stages: int
-    replicas: int
-    candidate: str = ""
-
-    @staticmethod
-    def least(every: "Iterable[LeastMemory | None]") -> "LeastMemory | None":
-        """The one that needs least, of equals the first; None where none is finite."""
-        possible = (each for each in every if each is not None and each.bytes < inf)
-        return min(possible, key=lambda each: each.bytes, default=None)
-
-
 @frozen(order=False)
 class _Node:
     """A configuration with some of its numbers of stages: a `nest.solve.search.Node`.
@@ -122,6 +99,13 @@ def _in_flight(schedule: Schedule, stages: int, micro_batches: int) -> tuple[flo
     return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
 
 
+def _once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
+    if key not in known:
+        known[key] = make()
+    found: T = known[key]
+    return found
+
+
 @define(eq=False)
 class InstanceSearch:
     """What is known of an instance while plans of some configurations are searched.
@@ -142,7 +126,7 @@ class InstanceSearch:
     scheduled: dict[Hashable, Any] = field(factory=dict, kw_only=True)
     left: float = field(default=inf, init=False)
     refused: Counter[str] = field(factory=Counter, init=False)
-    _known: dict[Hashable, object] = field(factory=dict, init=False)
+    _known: dict[Hashable, Any] = field(factory=dict, init=False)
 
     def incumbent(self, configuration: Configuration, value: float, stages: Iterable["Decided"]) -> Incumbent:
         """A plan of the configuration.
@@ -169,23 +153,15 @@ class InstanceSearch:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good."""
-        if key not in self._known:
-            self._known[key] = make()
-        return self._known[key]  # type: ignore[return-value]
+        return _once(self._known, key, make)
 
     def once_shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good, of what neither constraints nor memory decide."""
-        if key not in self.shared:
-            self.shared[key] = make()
-        found: T = self.shared[key]
-        return found
+        return _once(self.shared, key, make)
 
     def once_scheduled(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good, of what no cost decides either."""
-        if key not in self.scheduled:
-            self.scheduled[key] = make()
-        found: T = self.scheduled[key]
-        return found
+        return _once(self.scheduled, key, make)
 
     def once_in_room(self, key: Hashable, make: Callable[[], T]) -> T:
         """The same of what memory decides, too: kept until there is another amount of it."""

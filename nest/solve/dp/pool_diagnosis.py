@@ -3,9 +3,9 @@
 from math import inf
 
 from nest.instance import Instance
+from nest.solve.dp.configurations import LeastMemory
 from nest.solve.dp.diagnosis import memory_exceeded, refused, unable
 from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.nodes import LeastMemory
 from nest.solve.dp.pool_configurations import PoolListing
 from nest.solve.dp.pools import PoolSearch
 from nest.solve.dp.rules import Exclusions
