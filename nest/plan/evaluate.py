@@ -21,8 +21,7 @@ from nest.plan.layout import (
     Sizes,
     boundaries,
     chunk_layers,
-    cut_bytes,
-    downsets,
+    cut_sizes,
     exposed_by_ports,
     message,
     often_by_level,
@@ -208,7 +207,8 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
 
         instance, solution = on_devices(instance, solution)
     count, around = len(solution.stages), boundaries(instance, solution)
-    chunks = list(zip(chunk_layers(instance, solution), downsets(instance, solution), pairwise(around), strict=True))
+    layers, candidates = chunk_layers(instance, solution), {stage.candidate for stage in solution.stages}
+    sizes = {each: cut_sizes(instance, instance.candidates[each], layers) for each in candidates}
     homes = stages_of_chunks(instance, solution)
     groups = data_parallel_groups(instance, solution)
     stages = tuple(
@@ -216,14 +216,20 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
             instance,
             solution,
             index,
-            [Chunk(*chunk) for chunk, home in zip(chunks, homes, strict=True) if home == index],
+            [
+                Chunk(held, cuts, sides)
+                for held, cuts, sides, home in zip(
+                    layers, pairwise(sizes[stage.candidate]), pairwise(around), homes, strict=True
+                )
+                if home == index
+            ],
             fullest_moments(schedule, index + 1, count, micro_batches),
             copies_of(schedule),
             groups[index],
             micro_batches,
             received(instance, solution, index, around) if instance.space.direct else None,
         )
-        for index in range(count)
+        for index, stage in enumerate(solution.stages)
     )
     if solution.placement is not None:
         loads = link_loads(instance, solution, groups)
@@ -249,12 +255,12 @@ class Chunk:
 
     Attributes:
         layers: of the chunk.
-        cuts: the downsets in front and behind.
+        cuts: bytes of what crosses the cuts in front and behind, with the candidate of the stage.
         around: the boundaries in front and behind.
     """
 
     layers: tuple[int, ...]
-    cuts: tuple[frozenset[int], frozenset[int]]
+    cuts: tuple[float, float]
     around: tuple[Boundary, Boundary]
 
 
@@ -274,8 +280,8 @@ def _price_stage(
     candidate = instance.candidates[stage.candidate]
     mode = candidate.mode(stage.recompute)
     layers = list(stage.layers)
-    entering = [cut_bytes(instance, candidate, chunk.cuts[0]) for chunk in chunks]
-    leaving = [cut_bytes(instance, candidate, chunk.cuts[1]) for chunk in chunks]
+    entering = [chunk.cuts[0] for chunk in chunks]
+    leaving = [chunk.cuts[1] for chunk in chunks]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
     recompute = float(mode.extra[layers].sum())
     received_over = [(chunk.around[0], size) for chunk, size in zip(chunks, entering, strict=True)]

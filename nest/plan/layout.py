@@ -199,6 +199,20 @@ def cut_bytes(instance: Instance, candidate: Candidate, downset: frozenset[int])
     return total
 
 
+def cut_sizes(instance: Instance, candidate: Candidate, chunks: Sequence[tuple[int, ...]]) -> list[float]:
+    """`cut_bytes` of the downsets in front of each of some chunks in pipeline order, then behind the last.
+
+    All in one look at the tensors: a plan of 1,000 layers in 64 stages of 6 chunks has 385 cuts.
+    """
+    home = {layer: index for index, layers in enumerate(chunks) for layer in layers}
+    sizes = [0.0] * (len(chunks) + 1)
+    for (producer, consumers), size in zip(instance.graph.tensors, candidate.tensor_bytes.tolist(), strict=True):
+        last = max((home.get(consumer, -1) for consumer in consumers), default=-1)
+        for cut in range(home.get(producer, -1) + 1, last + 1):
+            sizes[cut] += size
+    return sizes
+
+
 def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int, ...], ...]:
     """The layers of each of `stages * chunks` chunks in pipeline order, where they are split evenly.
 
