@@ -120,7 +120,7 @@ def random_experts(random: Random) -> Problem:
         visited_groups=random.choice((1, 2)),
         dense_layers=random.choice((0, 2)),
     )
-    fanouts = random.choice(((4, 2), (2, 4), (2, 2, 2), (3, 2), (8,)))
+    fanouts = random.choice(((4, 2), (2, 4), (2, 2, 2), (4, 3), (8,)))
     speeds = [random.choice((3e9, 3e11, 3e13)) for _ in fanouts]
     latency = random.choice((1e-9, 1e-6))
     levels = tuple(
