@@ -25,7 +25,7 @@ from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
 
 MANY = 512
 """Blocks from which on a first plan is looked for among few of them before the others are priced. Of DeepSeek-V3's
-5,672 on 2,048 H100 one in fourteen is priced then (2026-11-27); of fewer a search has its own first plan as soon."""
+5,672 on 2,048 H100 one in seventeen is priced then (2026-11-27); of fewer a search has its own first plan as soon."""
 
 PRICING = 0.35
 """Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""

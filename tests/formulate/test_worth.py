@@ -114,16 +114,17 @@ def random_experts(random: Random) -> Problem:
     model = evolve(
         EXPERTS,
         experts=random.choice((2, 4, 6)),
-        moe_ffn=random.choice((32, 64)),
+        moe_ffn=random.choice((32, 2048)),
         shared_expert_ffn=random.choice((0, 32)),
         expert_groups=2,
         visited_groups=random.choice((1, 2)),
         dense_layers=random.choice((0, 2)),
     )
-    fanouts = random.choice(((4, 2), (2, 4), (2, 2, 2), (3, 2), (8,)))
-    speeds = [random.choice((3e9, 3e10, 3e11)) for _ in fanouts]
+    fanouts = random.choice(((4, 2), (2, 4), (2, 2, 2), (4, 3), (8,)))
+    speeds = [random.choice((3e9, 3e11, 3e13)) for _ in fanouts]
+    latency = random.choice((1e-9, 1e-6))
     levels = tuple(
-        LevelSpec(fanout=each, bandwidth=speed, latency=1e-6)  # type: ignore[arg-type]
+        LevelSpec(fanout=each, bandwidth=speed, latency=latency)  # type: ignore[arg-type]
         for each, speed in zip(fanouts, speeds, strict=True)
     )
     shown = Overlap(tensor=random.choice((True, False)), experts=random.choice((True, False)))
@@ -164,7 +165,7 @@ def below(family: BoundedFamily, real: Mapping[tuple[Any, int], float]) -> int:
     return (len(blocks) > 1) + sum(below(part, real) for part in family.parts)
 
 
-@pytest.mark.parametrize("seed", seeds(1, 100))
+@pytest.mark.parametrize("seed", seeds(1, 100, first=1))
 def test_no_block_takes_less_than_its_families(seed: int) -> None:
     found, random, known = 0, Random(f"families {seed}"), registry()
     for _ in range(2):

@@ -1,28 +1,37 @@
-"""What crosses all cuts of a plan at once is what crosses each of them."""
+"""What crosses the boundaries of a plan is what each boundary's definition says."""
 
 from random import Random
 
 import pytest
 
-from nest.instance import LayerGraph
-from nest.plan.layout import cut_bytes, cut_sizes
+from nest.instance import LayerGraph, Solution, StageDecision
+from nest.plan.layout import crossing
 from tests.seeds import seeds
 from tests.small_instances import candidate, instance
 
 
 @pytest.mark.parametrize("seed", seeds(12, 200))
-def test_all_cuts_of_a_plan_have_the_sizes_of_each(seed: int) -> None:
+def test_what_crosses_is_made_in_front_and_read_behind(seed: int) -> None:
     random, layers = Random(seed), 7
     tensors = tuple(
         (each, tuple(sorted(random.sample(range(each + 1, layers), random.randint(0, min(2, layers - each - 1))))))
         for each in range(layers - 1)
     )
-    one = candidate(layers, seed=seed)
     graph = LayerGraph(tuple(f"l{each}" for each in range(layers)), tensors)
-    problem = instance([one], graph=graph)
-    # Layers that no chunk holds lie outside all downsets.
+    problem = instance([candidate(layers, seed=seed)], graph=graph)
+    # Layers that no stage holds lie outside all downsets.
     ends = sorted(random.sample(range(1, layers), random.randint(0, 4)))
-    chunks = [tuple(range(first, last)) for first, last in zip([0, *ends], [*ends, layers - seed % 2], strict=True)]
-    found = cut_sizes(problem, one, chunks)
-    behind = [frozenset(layer for held in chunks[place:] for layer in held) for place in range(len(chunks) + 1)]
-    assert found == [cut_bytes(problem, one, downset) for downset in behind]
+    held = [tuple(range(first, last)) for first, last in zip([0, *ends], [*ends, layers - seed % 2], strict=True)]
+    stages = tuple(StageDecision(each, 0, "none", 0, place) for place, each in enumerate(held))
+    behind = [{layer for each in held[place:] for layer in each} for place in range(len(held) + 1)]
+    expected = [
+        tuple(
+            index
+            for index, (maker, readers) in enumerate(tensors)
+            if maker not in downset and not downset.isdisjoint(readers)
+        )
+        for downset in behind
+    ]
+    found = crossing(problem, Solution(1, "pp-inner", "1f1b", stages))
+    assert [front for front, _ in found] == expected[:-1]
+    assert [each for _, each in found] == expected[1:]
