@@ -151,6 +151,8 @@ def test_a_tie_is_no_change() -> None:
             asking: str = "",
             start: PlanDocument | None = None,
             floors: Mapping[str, float] | None = None,
+            *,
+            diagnosed: bool = True,
         ) -> PlanDocument | None:
             time = Solver().time_on(problem, plan_asked)
             return evolve(plan_asked, rank_order=other, batch_time=time)

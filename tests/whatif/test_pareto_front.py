@@ -104,8 +104,9 @@ def test_a_search_stopped_early_does_not_make_more_slower(monkeypatch: pytest.Mo
     """Searches that miss the best plan are made up: with all devices they find what one device allows."""
     honest = Solver.within
 
-    def misses(self: Solver, problem: Problem, devices: int, memory: float, size: int, asking: str = "") -> Any:
-        found = honest(self, problem, 1 if devices == size else devices, memory, size, asking)
+    def misses(self: Solver, problem: Problem, devices: int, *limits: Any, **named: Any) -> Any:
+        size = limits[1]
+        found = honest(self, problem, 1 if devices == size else devices, *limits, **named)
         return None if found is None else evolve(found, status="feasible")
 
     monkeypatch.setattr(Solver, "within", misses)
