@@ -118,6 +118,14 @@ def test_whole_gradients_make_zero_2_what_zero_1_is() -> None:
     assert numpy.isfinite(priced[0].batch_time)
 
 
+def test_what_takes_for_ever_is_no_plan_however_it_is_weighed() -> None:
+    rows, stages = numpy.zeros((3, 6)), numpy.array([1, 2, 3])
+    rows[1, 1], rows[2, 5] = 1.0, 1.0
+    bounds = FirstBounds(instance([candidate(LAYERS)]))
+    assert (bounds.least(0, rows, stages, (inf, 0.0)) == inf).all()
+    assert numpy.isfinite(bounds.least(0, rows, stages, (1.0, 0.0))).all()
+
+
 @pytest.mark.parametrize("zeros", [(0,), (2,), (3,), (0, 2, 3)])
 @pytest.mark.parametrize("seed", seeds(4, 40))
 def test_no_bound_ahead_of_stages_exceeds_a_plan(seed: int, zeros: tuple[int, ...]) -> None:

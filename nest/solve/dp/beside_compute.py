@@ -136,9 +136,12 @@ class ComputeBounds:
         (longest, total, ported), (more, sync) = self._compute[candidate], beside
         working = numpy.maximum(total + more, ported)
         slowest = numpy.maximum(self.longest_compute(candidate).take(stages - 1, mode="clip"), longest)
-        bound: Array = rows[:, 0] * numpy.maximum(working / stages, slowest) + rows[:, 1] * working + sync / stages
-        if rows[:, 2:].any():
-            bound += rows[:, 2:5] @ self._by_parts(candidate) + rows[:, 5] * more
+        with numpy.errstate(invalid="ignore"):
+            bound: Array = rows[:, 0] * numpy.maximum(working / stages, slowest) + rows[:, 1] * working + sync / stages
+            if rows[:, 2:].any():
+                bound += rows[:, 2:5] @ self._by_parts(candidate) + rows[:, 5] * more
+        # What takes for ever is no plan, even where a schedule weighs it with 0.
+        bound[numpy.isnan(bound)] = numpy.inf
         return bound
 
     def longest_compute(self, candidate: int) -> Array:
