@@ -235,14 +235,17 @@ class _Search:
     def strides(self, same: _Evaluation, end: float) -> tuple[_Evaluation, _Evaluation | None]:
         """Two amounts of memory between which the plan changes, near the first: strides double from there to the end.
 
-        With more memory no plan is slower: where the end changes nothing, nothing in between does, and what the plan
-        asked about leaves free changes nothing either.
+        With more memory no plan is slower: where the plan asked about is hardly slower than the best at the end, it is
+        so in between, and what it leaves free changes nothing either.
         """
         more, stride = self.sweep.direction == MORE, 1 + NARROW
         if more:
-            changed = self.evaluate(end)
+            far = changed = self.evaluate(end)
+            if not self.differs(far) and not self.keeps(far):
+                changed = self.evaluate(sqrt(same.value * end))
             if not self.differs(changed):
-                return changed, None
+                return far, None
+            end = changed.value
         while True:
             needed = None if more else self.needed(same, same)
             if needed is not None and needed < same.value:
