@@ -1,6 +1,6 @@
 """From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 
 import numpy
@@ -141,6 +141,10 @@ class Pricing:
         """Seconds of one call."""
         return self.calls.seconds(call, self.shapes(call.axis, block), block.lie(call.axis)[1])
 
+    def seconds(self, calls: Iterable[Communication], block: Block) -> float:
+        """Seconds of calls as often as they are made, one after the other."""
+        return sum(call.count * self.call_seconds(call, block) for call in calls)
+
     def ports(self, made: Collective, block: Block) -> Callable[[], tuple[Array, Array]]:
         """Gives seconds for which all calls of a collective occupy a device's port, forward and backward.
 
@@ -227,7 +231,7 @@ def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[
 
 def sent(operators: Sequence[Operator], block: Block, pricing: Pricing) -> float:
     """Seconds for which calls of operators of a layer keep links busy, in both directions."""
-    return sum(call.count * pricing.call_seconds(call, block) for each in operators for call in each.calls)
+    return pricing.seconds((call for each in operators for call in each.calls), block)
 
 
 def loads(operators: Sequence[Operator], block: Block, pricing: Pricing) -> Array:
@@ -295,9 +299,7 @@ def _priced(
             continue
         (forward, hidden_forward), (backward, hidden_backward) = _ways(operator, costs, block, pricing)
         coefficient, exposed = pricing.exposed(made, block)
-        of_weights = sum(
-            call.count * pricing.call_seconds(call, block) for call in made.backward[: made.weight_gradients]
-        )
+        of_weights = pricing.seconds(made.backward[: made.weight_gradients], block)
         rows.append(
             PricedOperator(
                 operator,
@@ -326,7 +328,7 @@ def _ways(
     under = costs.get(made.under, NOTHING)
 
     def seconds(calls: Sequence[Communication], hiding: float) -> tuple[float, float]:
-        whole = sum(call.count * pricing.call_seconds(call, block) for call in calls)
+        whole = pricing.seconds(calls, block)
         longer = max(whole - hiding, ring_exposed * whole if hiding else 0.0)
         return longer, whole - longer
 
