@@ -56,6 +56,16 @@ class _Limits:
     plan: PlanDocument | None
 
 
+def never_slower(problem: Problem, parameter: Parameter) -> bool:
+    """Whether no plan takes longer with more of a parameter.
+
+    That is certain of memory, and of bandwidth between levels and of peaks where the built-in models price them.
+    """
+    built_in = problem.costs is None and problem.collectives is None and problem.layer_times is None
+    priced = parameter.unit in ("bytes/s", "FLOP/s") and built_in and problem.cluster.topology is None
+    return parameter.unit == "bytes" or priced
+
+
 class Solver:
     """Solves problems, remembers their plans and counts.
 
@@ -198,9 +208,9 @@ class Solver:
         Raises:
             InputError: the problem cannot be used.
         """
-        named = (problem.costs, problem.collectives, problem.layer_times, problem.profile, problem.cluster.topology)
-        own = all(each is None for each in named) and problem.cluster.pools is None
-        if not own or parameter.unit not in ("bytes/s", "FLOP/s") or not can_be_worth(problem, self.plugins):
+        if parameter.unit == "bytes" or not never_slower(problem, parameter):
+            return None
+        if problem.profile is not None or problem.cluster.pools is not None or not can_be_worth(problem, self.plugins):
             return None
         key, silent = canonical(problem), factor > 1 and parameter.unit == "bytes/s"
         if (key, silent) not in self._floors:
