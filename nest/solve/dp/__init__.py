@@ -2,8 +2,8 @@
 
 from nest.solve.dp.attempt import inseparable_layers
 from nest.solve.dp.cache import SearchCache, candidate_floors
+from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
-from nest.solve.dp.shortlist import PlanSignature
 from nest.solve.dp.solver import feasible, first_plan, solve
 
 __all__ = [

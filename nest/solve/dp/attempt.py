@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nest.instance import Instance, Result, chunks_of
 from nest.solve.dp.cache import SharedTables
 from nest.solve.dp.chunks import ChunkSearch
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, PlanSignature, without
 from nest.solve.dp.downsets import (
     Downsets,
     StageRange,
@@ -29,9 +29,7 @@ from nest.solve.dp.downsets import (
 from nest.solve.dp.listing import admitted, configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.shortlist import PlanSignature, without
 from nest.solve.dp.sums import grid_parts
-from nest.solve.dp.ties import first_of_ties
 from nest.solve.effort import Deadline
 from nest.solve.search import (
     FIRST,
@@ -245,7 +243,7 @@ class Attempt:
         search = self._search(searchers, known, whole=whole and not self.mixed)
         bound = search.find_best()
         if self.mixed:
-            from nest.solve.dp.mixed import MixedSearch
+            from nest.solve.dp.mixed import MixedSearch, first_of_ties
 
             others = search.others
             mixed = MixedSearch(instance, self.mixed, downsets, not relaxed, meter=self.meter)

@@ -11,15 +11,14 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Solution
 from nest.solve.dp.attempt import inseparable_layers
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, PlanSignature, without
 from nest.solve.dp.downsets import Downsets, allowed_cuts, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
 from nest.solve.dp.pool_diagnosis import diagnose
 from nest.solve.dp.pools import PoolSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.shortlist import PlanSignature, without
+from nest.solve.dp.solver import simplest
 from nest.solve.dp.solver import solve as solve_alone
-from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline
 from nest.solve.search import LAST, NONE, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
 from nest.tolerances import TIE
@@ -47,7 +46,7 @@ def solve(
         known: a plan that fits, with its step time in seconds; None: no plan is known.
         simpler_within: as `nest.solve.dp.solve`.
         runner_up: unused.
-        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.shortlist`) is looked for.
+        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.configurations`) is looked for.
         diagnosed: as of `nest.solve.dp.solve`.
 
     Raises:

@@ -8,9 +8,8 @@ import numpy
 from attrs import define, evolve, field, frozen
 
 from nest.instance import Array
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, Slots, replica_size, slots
 from nest.solve.dp.nodes import CutSearch
-from nest.solve.dp.placement import Slots, replica_size, slots
 from nest.solve.dp.pool_recurrence import NONE, PoolMember
 from nest.solve.dp.pool_shares import LeanCurves, TableCurves
 from nest.solve.dp.stages import StageTables, stage_tables

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Level, Weights
 from nest.solve.dp.choices import Boundary
+from nest.solve.dp.configurations import Slots
 from nest.solve.dp.fastest import Fastest, cheapest
 from nest.solve.dp.line import Line, has_line
 from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.pareto import Partition, PlacedStage
-from nest.solve.dp.placement import Slots
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 
