@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
+from typing import Any
 
 import numpy
-from attrs import evolve
+from attrs import define, evolve, field
 
-from nest.instance import Array, Instance, Result, Solution
-from nest.solve.dp.attempt import Attempt
-from nest.solve.dp.cache import SearchCache, SharedTables
+from nest.instance import Array, Cluster, Instance, Result, Solution, Space
+from nest.solve.dp.attempt import Attempt, SharedTables
 from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.listing import least_times
@@ -53,6 +53,59 @@ AttemptArguments = tuple[
     Callable[[Incumbent], Incumbent | None] | None,
 ]
 """The first arguments of every `Attempt` at an answer."""
+
+MOST = 2
+"""Kinds of problem whose tables are kept."""
+
+
+@define(eq=False)
+class SearchCache:
+    """Tables of the problems searched last."""
+
+    _known: list[SharedTables] = field(factory=list, init=False)
+
+    def of(self, instance: Instance) -> SharedTables:
+        """Those that problems like this one share."""
+        found = next((each for each in self._known if _is_alike(each.instance, instance)), None)
+        if found is None:
+            found = SharedTables(instance)
+            for each in reversed(self._known):
+                if _has_same_plans(each.instance, instance):
+                    found.share(each)
+                    break
+        else:
+            self._known.remove(found)
+        self._known.append(found)
+        del self._known[:-MOST]
+        return found
+
+
+def _is_alike(one: Instance, other: Instance) -> bool:
+    """Whether two problems differ in nothing but constraints on what is not a cut, and memory."""
+    if one.collectives is not other.collectives or len(one.candidates) != len(other.candidates):
+        return False
+    if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
+        return False
+    return _network(one.cluster) == _network(other.cluster) and _has_same_plans(one, other)
+
+
+def _has_same_plans(one: Instance, other: Instance) -> bool:
+    """Whether two problems differ in nothing but costs, memory, and constraints on what is not a cut."""
+    if one.network is not None or other.network is not None or one.graph != other.graph:
+        return False
+    return _plans(one.space) == _plans(other.space)
+
+
+def _network(cluster: Cluster) -> Cluster:
+    """The cluster without its memory."""
+    room: dict[str, Any] = {"memory": 1.0, "reserve": 0.0, "margin": 0.0, "device_memory": 1.0}
+    return evolve(cluster, **room, error=None, time_error=None)
+
+
+def _plans(space: Space) -> tuple[object, ...]:
+    """The plans without constraints but those on cuts."""
+    cuts = tuple(each.same_stage for each in space.constraints if each.same_stage)
+    return evolve(space, constraints=(), wishes=()), cuts
 
 
 def solve(
@@ -195,6 +248,23 @@ def _among(shared: AttemptArguments, among: Sequence[int] | None, known: Incumbe
             # What was not listed may be faster.
             known = Incumbent(result.batch_time, LAST, result.solution)
     return result
+
+
+def candidate_floors(instance: Instance, cache: SearchCache) -> dict[str, float]:
+    """Step times, seconds, that no plan beats whose stages all have a candidate, by its name; infinite: it has none.
+
+    They hold as well where links and devices are slower, and where there is less memory, all else as it is.
+
+    Args:
+        instance: the problem; its plans mix no candidates.
+        cache: of problems searched before.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+    """
+    tables = cache.of(instance)
+    least = least_times(instance, len(instance.graph.layers), tables.splits.counts, tables.screen)
+    return {candidate.name: seconds for candidate, seconds in zip(instance.candidates, least, strict=True)}
 
 
 def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float] | None:
