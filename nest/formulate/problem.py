@@ -13,7 +13,6 @@ from nest.formulate.cluster import build_cluster, by_levels, cluster_calibration
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model, resolve_model, with_sequence_length
-from nest.formulate.pools import pools_in_place
 from nest.formulate.price import FirstPlan
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
@@ -135,6 +134,8 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     if isinstance(cluster.device, str) and is_file_name(cluster.device):
         cluster = evolve(cluster, device=described(cluster.device, base))
     if cluster.pools is not None:
+        from nest.formulate.pools import pools_in_place
+
         cluster = evolve(cluster, pools=pools_in_place(cluster.pools, base))
     cluster = evolve(cluster, calibration=cluster_calibration(cluster, base))
     try:
