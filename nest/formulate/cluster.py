@@ -65,6 +65,16 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
     return _assembled(spec, network_levels(spec.levels or ()), base)
 
 
+def any_cluster(spec: ClusterSpec, registry: Registry) -> None:
+    """Refuse a cluster that cannot be used, of one kind of device or of several."""
+    if spec.pools is None:
+        build_cluster(spec, registry)
+        return
+    from nest.formulate.pools import build_pools
+
+    build_pools(spec)
+
+
 def by_levels(spec: ClusterSpec) -> bool:
     """Whether no importer is needed: a `cluster` section gives levels or pools, or the name of one in the catalogue."""
     return spec.topology is None and spec.link_profile is None and not (spec.name and is_file_name(spec.name))
