@@ -11,10 +11,10 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Solution
 from nest.solve.dp.attempt import inseparable_layers
-from nest.solve.dp.configurations import Configuration, PlanSignature, without
+from nest.solve.dp.configurations import Configuration, LeastMemory, PlanSignature, without
+from nest.solve.dp.diagnosis import memory_exceeded, refused, unable
 from nest.solve.dp.downsets import Downsets, allowed_cuts, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
-from nest.solve.dp.pool_diagnosis import diagnose
 from nest.solve.dp.pools import PoolSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.solver import simplest
@@ -215,3 +215,39 @@ def _comes_first(plan: Incumbent, best: Incumbent | None) -> bool:
     if abs(plan.value - best.value) <= TIE * best.value:
         return plan.tie_break < best.tie_break
     return plan.value < best.value
+
+
+def diagnose(instance: Instance, downsets: Downsets) -> str:
+    """One or two sentences on the tightest constraint of an infeasible instance with pools."""
+    exclusions = Exclusions()
+    search = PoolSearch(instance, [], downsets)
+    listed = PoolListing(instance, downsets.most_stages, exclusions, fewest=1).listed()
+    best: tuple[float, str, LeastMemory] | None = None
+    known: set[tuple[object, ...]] = set()
+    for _, configuration in listed:
+        key = (
+            configuration.members,
+            configuration.replicas,
+            configuration.schedule.name,
+            configuration.stage_counts,
+            configuration.zero_degree,
+        )
+        if key in known:
+            continue
+        known.add(key)
+        for split, excess in search.excess(configuration).items():
+            if excess < (inf if best is None else best[0]):
+                index = search.fullest(configuration, sum(split), excess)
+                needed = instance.cluster_of(index).memory + excess
+                candidate = instance.candidates[index]
+                of_all = candidate.name if len(configuration.members) == 1 else ""
+                best = excess, str(candidate.pool), LeastMemory(needed, sum(split), configuration.replicas, of_all)
+    if not listed:
+        return refused(instance, exclusions)
+    if best is None:
+        return unable(instance) or (
+            "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
+        )
+    _, pool, least = best
+    assert instance.pools is not None
+    return memory_exceeded(instance.pools.members[instance.pools.index(pool)].cluster, least, pool)
