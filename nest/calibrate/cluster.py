@@ -114,19 +114,16 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
     return share * sum(logarithms) / count, sqrt((1 - share) * usual.between**2 + usual.within**2)
 
 
-def calibrated(
-    seen: Sequence[ComparedRun], sources: tuple[str, ...], usual: TimeSpread | None = None
-) -> ClusterCalibration:
+def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:
     """What runs on one cluster, read from `sources`, tell of it.
 
-    `usual` is how far clusters, and runs of one cluster, lie from predictions; None: as the catalogue has it for the
-    generation of the first run's device.
+    How far clusters, and runs of one cluster, usually lie from predictions is that of the first run's generation.
 
     Raises:
         InputError: the runs cannot be those of their problems.
     """
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
-    center, spread = level(logarithms, usual or time_spread(seen[0].generation))
+    center, spread = level(logarithms, time_spread(seen[0].generation))
     if not 0.1 <= exp(center) <= 10:
         raise InputError(
             f"the runs take {exp(center):.3g} times as long as predicted; no cluster differs by more than 10 times. "

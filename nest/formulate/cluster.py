@@ -102,9 +102,9 @@ def _first(written: float | None, own: float | None) -> Bytes | None:
     return None if chosen is None else Bytes(chosen)
 
 
-def build_pool(spec: PoolSpec, place: str, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
+def build_pool(spec: PoolSpec, place: str) -> tuple[Cluster, DeviceSpec | None]:
     """One pool of a cluster in numbers and its device; errors name `place`."""
-    return _assembled(spec.cluster, network_levels(spec.levels, f"{place}.levels"), base, place)
+    return _assembled(spec.cluster, network_levels(spec.levels, f"{place}.levels"), None, place)
 
 
 def _assembled(

@@ -41,13 +41,12 @@ def build_instance(
     problem: Problem,
     registry: Registry,
     levels: tuple[Level, ...] | None = None,
-    progress: Callable[[SearchProgress], None] | None = None,
     *,
     priced: PricedModels | None = None,
     among: Collection[str] | None = None,
 ) -> Instance:
     """The instance of `problem`; `formulate` says more."""
-    return formulate(problem, registry, levels, progress, priced=priced, among=among)[0]
+    return formulate(problem, registry, levels, priced=priced, among=among)[0]
 
 
 def formulate(

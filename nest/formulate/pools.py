@@ -21,14 +21,14 @@ from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PlanDocum
 from nest.units import listed
 
 
-def build_pools(spec: ClusterSpec, base: Path | None = None) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
+def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
     """The pools in numbers, and the device of each; None where it names none.
 
     Raises:
         InputError: a pool or a link cannot be used; the text names its place.
     """
     assert spec.pools is not None
-    built = [build_pool(each, f"cluster.pools[{index}]", base) for index, each in enumerate(spec.pools)]
+    built = [build_pool(each, f"cluster.pools[{index}]") for index, each in enumerate(spec.pools)]
     members = tuple(Pool(each.name, cluster) for each, (cluster, _) in zip(spec.pools, built, strict=True))
     names = [each.name for each in members]
     links = tuple(
