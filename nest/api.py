@@ -151,7 +151,7 @@ def shortlist(
 
     They differ in degrees, number of stages, micro-batch, schedule, ZeRO or recomputation. A plan that only lets fewer
     or other stages make a choice that a better one makes on some, and one that mixes further choices into a better
-    one, are left out (`nest.solve.dp.shortlist`).
+    one, are left out (`nest.solve.dp.configurations`).
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.

@@ -9,7 +9,6 @@ from attrs import evolve
 
 from nest.errors import NoPlanYet
 from nest.formulate.cluster import accepted_risk, with_memory_risk
-from nest.formulate.partition import branched_regions
 from nest.formulate.price import Formulation, candidate
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, Solution
@@ -59,6 +58,7 @@ def block_batch_time(instance: Instance, result: Result, problem: Problem, deadl
     left_a_gap = result.status == "feasible" and "questions" in result.statistics and not deadline.passed
     if not left_a_gap or problem.search.granularity != "layer" or space.direct:
         return None
+    from nest.formulate.partition import branched_regions
     from nest.solve import dp
 
     together = (*space.together, *branched_regions(instance.graph))

@@ -11,7 +11,6 @@ from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.partition import branched_regions, inseparable_operators
 from nest.formulate.price import FirstPlan, Formulation, candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
@@ -53,8 +52,16 @@ def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: 
         limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
         raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
     graph = profile_graph(profile)
-    together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(graph, allowed, experts="etp" in degrees, together=together)
+    return Formulation(graph, allowed, experts="etp" in degrees, together=_regions(problem, graph))
+
+
+def _regions(problem: Problem, graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
+    """The groups of layers that `search.granularity: block` keeps together."""
+    if problem.search.granularity != "block":
+        return ()
+    from nest.formulate.partition import branched_regions
+
+    return branched_regions(graph)
 
 
 def from_model(
@@ -120,14 +127,18 @@ def from_model(
         return evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
-    together = branched_regions(graph) if problem.search.granularity == "block" else ()
+    together = _regions(problem, graph)
+    if by_operator:
+        from nest.formulate.partition import inseparable_operators
+
+        together = inseparable_operators(whole, layers, training.selected)
     made = Formulation(
         graph=graph,
         candidates=(),
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
-        together=inseparable_operators(whole, layers, training.selected) if by_operator else together,
+        together=together,
         classes=layers,
         pricing=pricing,
     )

@@ -11,10 +11,9 @@ from nest.catalogue import optimizer, precision
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors
 from nest.formulate.candidates import from_model, from_profile, on_pools, repriced
-from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
+from nest.formulate.cluster import any_cluster, as_measured, build_cluster, with_memory_risk
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.pools import any_cluster, measured_pools, refuse_chunks
 from nest.formulate.price import Formulation as Formulation
 from nest.formulate.shard import allowed_degrees, chosen, profile_degrees, sharded_graphs
 from nest.formulate.space import (
@@ -42,13 +41,12 @@ def build_instance(
     problem: Problem,
     registry: Registry,
     levels: tuple[Level, ...] | None = None,
-    progress: Callable[[SearchProgress], None] | None = None,
     *,
     priced: PricedModels | None = None,
     among: Collection[str] | None = None,
 ) -> Instance:
     """The instance of `problem`; `formulate` says more."""
-    return formulate(problem, registry, levels, progress, priced=priced, among=among)[0]
+    return formulate(problem, registry, levels, priced=priced, among=among)[0]
 
 
 def formulate(
@@ -165,6 +163,8 @@ def _on_pools(
             "fixed.pools says in which pool each stage lies, which a search decides; price that plan with "
             "`nest evaluate`, or leave it out."
         )
+    from nest.formulate.pools import measured_pools, refuse_chunks
+
     pools, devices = measured_pools(problem)
     cluster = pools.members[0].cluster
     collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")

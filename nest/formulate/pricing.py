@@ -10,7 +10,6 @@ from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import ExtraMemory, room
 from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing, engine_of
-from nest.formulate.partition import inseparable, owners, passing
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
@@ -276,6 +275,8 @@ def _priced_layer(
     rows = tuple(_priced(operators, block, pricing, keeping))
     if not by_operator:
         return PricedLayer(rows, (rows,))
+    from nest.formulate.partition import inseparable, owners, passing
+
     rows_of_operators: list[list[PricedOperator]] = [[] for _ in originals]
     for owner, row in zip(owners(originals, operators), rows, strict=True):
         rows_of_operators[owner].append(row)
