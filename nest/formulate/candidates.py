@@ -198,7 +198,7 @@ def repriced(
     assert before is not None
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
-    pricing, network_alone = before.on(cluster, device), device == before.device
+    pricing, same_device = before.on(cluster, device), device == before.device
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
     blocks, pool = known.sharded, known.candidates[0].pool
     if other_blocks or cluster.capacities != before.cluster.capacities:
@@ -212,10 +212,10 @@ def repriced(
             raise InputError("the problem does not offer these candidates.")
 
     def price(block: Block) -> Candidate:
-        its = every.get(id(block)) if network_alone else None
-        if its is not None and pricing.knows(block, layers, before):
+        its = every.get(id(block))
+        if its is not None and same_device and pricing.knows(block, layers, before):
             return its
-        return evolve(candidate(_name(block, pool), block, layers, pricing, its), pool=pool)
+        return evolve(candidate(_name(block, pool), block, layers, pricing, its, same_device=same_device), pool=pool)
 
     priced = _priced(blocks, price, progress, deadline)
     return evolve(

@@ -23,7 +23,13 @@ FirstPlan = tuple[Solution, float]
 
 
 def candidate(
-    name: str, block: Block, layers: LayerClasses, pricing: Pricing, known: Candidate | None = None
+    name: str,
+    block: Block,
+    layers: LayerClasses,
+    pricing: Pricing,
+    known: Candidate | None = None,
+    *,
+    same_device: bool = True,
 ) -> Candidate:
     """`block`, one layer of each class, as a candidate of the whole graph.
 
@@ -32,7 +38,8 @@ def candidate(
         block: the layers as strategies left them.
         layers: classes of layers.
         pricing: prices operators.
-        known: the same on another network; None: nothing of it is known.
+        known: the same on another network or device; None: nothing of it is known.
+        same_device: whether the device is that of the one known.
 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
@@ -63,7 +70,9 @@ def candidate(
         weight_gradients=numpy.minimum(spread(PricedLayer.weight_gradients), most),
         busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
         collectives=spread(lambda layer: layer.collectives(timing)),
-        state=known.state if known else tuple(_group(group, block, spread, pricing) for group in _groups(block)),
+        state=known.state
+        if known and same_device
+        else tuple(_group(group, block, spread, pricing) for group in _groups(block)),
         recompute=modes(priced, repeated, index, pricing, layers.by_operator, extra),
         tensor_bytes=known.tensor_bytes if known else _crossing_bytes(block, layers),
         gathered=extra.gathered,
@@ -101,7 +110,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
         return row.cost.update * count(row, trained=True) / max(row.operator.trained_count, 1)
 
     def counts(layer: PricedLayer, trained: bool = False) -> list[float]:
-        return layer.once_everywhere(
+        return layer.once_untimed(
             ("count", name, trained),
             lambda: [float(sum(count(row, trained) for row in part)) for part in layer.parts],
         )

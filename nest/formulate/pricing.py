@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 
 import numpy
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
@@ -78,7 +78,12 @@ class Pricing:
         for (lie, width), shapes in self._shapes.items():
             if cluster.parts(width) == self.cluster.parts(width):
                 other._shapes[lie, width] = shapes
+        if cluster == self.cluster:
+            other.__dict__["calls"] = self.calls
         if device != self.device:
+            # Copies in a narrow format are kept where the device computes in it.
+            if self.training.saved_inputs != "narrow" or _formats(device) == _formats(self.device):
+                other._elsewhere.update(self._layers)
             return other
         # Layers are told apart by how their ranks lie, so that what fan-outs change needs no other care.
         before, after = ([evolve(level, fanout=1) for level in each.levels] for each in (self.cluster, cluster))
@@ -204,8 +209,13 @@ class Pricing:
                 self._layers[key] = _KnownLayer(operators, layer, reach)
             else:
                 rows = _priced(operators, block, self, [row.kept for row in known.layer.rows])
-                self._layers[key] = evolve(known, layer=known.layer.on_another_network(rows))
+                self._layers[key] = evolve(known, layer=known.layer.elsewhere(rows))
         return self._layers[key].layer
+
+
+def _formats(device: DeviceSpec) -> set[str]:
+    """The formats of numbers in which a device computes."""
+    return {name for name, peak in asdict(device.peak).items() if peak is not None}
 
 
 def _ports(calls: Calls, *ways: Sequence[tuple[Communication, tuple[Shape, ...], int]]) -> tuple[Array, Array]:

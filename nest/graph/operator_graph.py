@@ -1,6 +1,6 @@
 """The operator graph of a model and the layer graph it induces."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -181,3 +181,27 @@ class OperatorGraph:
     def with_samples(self, samples: int) -> "OperatorGraph":
         """The graph of a one-sample micro-batch, for `samples` samples: what is along samples made that long."""
         return self.map_shapes(lambda shape: scale(scale(shape, BATCH, samples), OTHER_SAMPLES, samples))
+
+
+def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
+    """What waits for what, as pairs of indices: in the forward pass the second for the first, else the first for it.
+
+    Whoever reads a tensor waits for the operator of the same layer that wrote it. An operator that writes nothing but
+    has a collective, such as the sum of gradients in front of a split operator, hands on what it reads: the operators
+    behind it in order that read the same tensor wait for it.
+
+    Args:
+        operators: of one layer, in an order in which every tensor is written before it is read.
+    """
+    sources: dict[str, int] = {}
+    pairs: dict[tuple[int, int], None] = {}
+    for index, operator in enumerate(operators):
+        for tensor in operator.inputs:
+            if tensor.name in sources:
+                pairs.setdefault((sources[tensor.name], index))
+        handed_on = operator.outputs
+        if operator.collective is not None and not operator.outputs:
+            handed_on = operator.inputs
+        for tensor in handed_on:
+            sources[tensor.name] = index
+    return tuple(pairs)
