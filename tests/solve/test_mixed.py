@@ -93,6 +93,17 @@ def test_mixed_plans_keep_every_rule_and_are_no_slower_than_plain_ones(seed: int
         assert result.batch_time <= plain.batch_time * (1 + 1e-12)
 
 
+def test_narrow_blocks_may_fill_what_a_wide_one_leaves_in_front_of_it() -> None:
+    """Two layers that run best on one device, and one behind them on two, fill a cluster of four."""
+    narrow, wide = (candidate(3, name=f"c{width}", width=width) for width in (1, 2))
+    seconds = numpy.array([[1.0, 1.0, 50.0], [50.0, 50.0, 1.0]])
+    found = [evolve(each, forward=own, backward=own) for each, own in zip((narrow, wide), seconds, strict=True)]
+    result = solve(instance(found, machines=cluster((4,)), mixed=True))
+    assert result.solution is not None
+    assert [found[stage.candidate].width for stage in result.solution.stages] == [1, 1, 2]
+    assert sorted(stage.offset for stage in result.solution.stages) == [0, 1, 2]
+
+
 def weighing(problem: Instance, seed: int) -> Instance:
     """The same with a schedule that weighs parts apart, and candidates that find gradients of weights in many ways."""
     random, numbers = Random(seed), numpy.random.default_rng(seed)
