@@ -19,8 +19,8 @@ from nest.tolerances import MEMORY_SLACK, TIE
 MOST_STARTS = 16
 """Plans kept to begin searches with."""
 
-MOST_PRICED = 4
-"""Plans that are priced to begin a search with: to price one takes a fiftieth of a search, and mostly the first is the
+MOST_PRICED = 2
+"""Plans that are priced to begin a search with: to price one takes a tenth of a search, and mostly the first is the
 best."""
 
 

@@ -240,7 +240,7 @@ class FirstBounds(ComputeBounds):
 
     _beside: dict[Hashable, BesideCompute] = field(factory=dict)
     _groups: dict[int, tuple[_Group, ...]] = field(factory=dict)
-    _extra: dict[Hashable, tuple[Array, Array, tuple[tuple[int, ...], ...]]] = field(factory=dict)
+    _extra: dict[Hashable, tuple[Array, Array, list[tuple[int, ...]], list[int]]] = field(factory=dict)
     _known_sent: dict[Hashable, tuple[float, float, float]] = field(factory=dict)
     _slopes: dict[Hashable, float] = field(factory=dict)
 
@@ -286,8 +286,8 @@ class FirstBounds(ComputeBounds):
         Of what hides under the compute of each stage, at least what all of it is longer than all compute shows.
         """
         space, stride = self.instance.space, self._stride(configuration)
-        extra, work, zeros = self._recomputed(configuration.candidate, sets)
-        once, often, update = numpy.array([self._sent(configuration, stride, each) for each in zeros]).T
+        extra, work, zeros, place = self._recomputed(configuration.candidate, sets)
+        once, often, update = numpy.array([self._sent(configuration, stride, each) for each in zeros])[place].T
         shown, often_shown = space.exposed * once, space.often_exposed * often
         if space.hiding:
             shown, often_shown = numpy.maximum(shown, once - work), numpy.maximum(often_shown, often - work)
@@ -295,10 +295,11 @@ class FirstBounds(ComputeBounds):
 
     def _recomputed(
         self, index: int, sets: tuple[tuple[Choice, ...], ...]
-    ) -> tuple[Array, Array, tuple[tuple[int, ...], ...]]:
+    ) -> tuple[Array, Array, list[tuple[int, ...]], list[int]]:
         """Of sets of choices what all layers recompute at least, compute in all at most, and the ZeRO stages.
 
-        The first two in seconds per micro-batch, shape `(sets,)`; the stages ascending.
+        The first two in seconds per micro-batch, shape `(sets,)`. The stages, ascending, are those of several sets, and
+        the place of each set's among them.
         """
         key = (index, sets)
         if key not in self._extra:
@@ -307,7 +308,9 @@ class FirstBounds(ComputeBounds):
             least = numpy.array([each.min(axis=0).sum() for each in rows])
             most = numpy.array([each.max(axis=0).sum() for each in rows])
             work = float((candidate.forward + candidate.backward).sum()) + most
-            self._extra[key] = least, work, tuple(tuple(sorted({each.zero for each in some})) for some in sets)
+            stages = [tuple(sorted({each.zero for each in some})) for some in sets]
+            distinct = list(dict.fromkeys(stages))
+            self._extra[key] = least, work, distinct, [distinct.index(each) for each in stages]
         return self._extra[key]
 
     def _sent(self, configuration: Configuration, stride: int, zeros: tuple[int, ...]) -> tuple[float, float, float]:
