@@ -351,8 +351,9 @@ def explain(
         only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
         jobs: how many processes answer questions where these take long, with the same answers; None: one for each
-            processor. Those beside this one are started anew, so that a script that asks for them must not begin its
-            work when it is imported.
+            processor. Those beside this one are forked from it, or, where that is not safe, started anew
+            (`nest.engines.local.can_fork`; plug-ins of others): a script that asks for them must not begin its work
+            when it is imported.
         progress: called with what is being asked and which share of the questions is answered.
         ready: called after each of `nest.report.text.explanation.STEPS` with the explanation so far; once more for each
             after an object of a plug-in was disabled.

@@ -7,6 +7,8 @@ and any of them takes the next item, where neighbours are to go to one.
 
 import os
 import signal
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +26,7 @@ from nest.hooks.calls import message
 
 @frozen
 class Local:
-    """Processes of this machine, started anew (`spawn`); one alone is this process itself.
+    """Processes of this machine; one alone is this process itself.
 
     Attributes:
         jobs: how many at most; None: as many as there are processors that this process may use.
@@ -54,14 +56,23 @@ class Local:
             for worker in workers:
                 worker.end()
 
-    def beside(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    def beside(
+        self, function: Callable[[Any], Any], items: Sequence[Any], forked: Callable[[Any], Any] | None = None
+    ) -> Iterator[Any]:
         """As `submit`, with this process among them: it takes items from the front, the others from the back.
 
         So it goes on with what it has at hand while the others start.
+
+        Args:
+            function: answers an item.
+            items: what is asked.
+            forked: does the same in a process forked from this one, where one can be (`can_fork`): it begins with all
+                that this one has made so far. None: the others are started anew.
         """
         jobs = min(self.jobs or processors(), len(items))
         left, answers = deque(items), Queue[Any]()
-        workers = [_Worker(function) for _ in range(jobs - 1)]
+        forks = forked is not None and can_fork()
+        workers = [_Worker(forked if forked and forks else function, fork=forks) for _ in range(jobs - 1)]
         try:
             for worker in workers:
                 Thread(target=_fed, args=(worker, left, answers), daemon=True).start()
@@ -109,6 +120,16 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def can_fork() -> bool:
+    """Whether this process may be forked: on Linux, where no thread may hold a lock that a fork leaves locked for ever.
+
+    The thread that draws rich's line is no matter: what is forked draws none. (Libraries of macOS do not bear a fork:
+    Python's documentation of `multiprocessing`, "Contexts and start methods".)
+    """
+    others = (each for each in threading.enumerate() if each is not main_thread())
+    return sys.platform == "linux" and all(type(each).__module__.startswith("rich.") for each in others)
+
+
 def _answers(workers: list["_Worker"], items: Sequence[Any]) -> Iterator[Any]:
     """Each worker walks a stretch of its own; one that is through with it takes the second half of the longest left."""
     count, parts = len(items), len(workers)
@@ -144,8 +165,8 @@ def _answers(workers: list["_Worker"], items: Sequence[Any]) -> Iterator[Any]:
 class _Worker:
     """A process that calls one function with what it is given."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        context = get_context("spawn")
+    def __init__(self, function: Callable[[Any], Any], *, fork: bool = False) -> None:
+        context = get_context("fork") if fork else get_context("spawn")
         self.connection, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, function), name="nest sweep", daemon=True)
         with _interrupts_ignored():

@@ -1,22 +1,24 @@
 """The questions of an explanation or a report, each answered by itself, in whichever process."""
 
 from collections.abc import Iterator
+from copy import copy
 from functools import cached_property, partial
 from time import monotonic
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from nest.errors import InputError, InternalError
+from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
 from nest.whatif.answer_cache import kept
 from nest.whatif.solver import Solver
 
-ALONE = 1.0
-"""Seconds for which questions are answered one after the other: another process begins with half a second of its own,
-and prices the model again."""
+ALONE = 0.5
+"""Seconds for which questions are answered one after the other: one that is started anew begins with half a second of
+its own and prices the model again, one that is forked has what was priced until then."""
 
 RECIPE = "manual"
 """The planner whose plan stands for what one would launch without a planner."""
@@ -51,6 +53,15 @@ class Questions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Questions, (self.plan, self.best, self.parts, self.time_limit, self.versions)
+
+    @property
+    def silent(self) -> "Questions | None":
+        """The same for a forked process, which tells no progress; None: plug-ins take part, who may not bear a fork."""
+        if self.solver is None or set(self.versions) != {DISTRIBUTION}:
+            return None
+        solver = copy(self.solver)
+        solver.progress = None
+        return evolve(self, solver=solver)
 
     def __call__(self, question: Question) -> Answered:
         """The answer, by searches of changed problems, or as it is kept on disk.
@@ -153,10 +164,16 @@ def answers(asked: Questions, engine: Engine | None) -> Iterator[Answered]:
         yield asked(question)
     if engine is not None and len(left) > 1:
         try:
-            for answered in getattr(engine, "beside", engine.submit)(asked, tuple(left)):
+            for answered in _answered(asked, tuple(left), engine):
                 del left[answered[0]]
                 yield answered
         except (InputError, InternalError):
             pass  # Asked here, the question says itself what is wrong.
     for question in left:
         yield asked(question)
+
+
+def _answered(asked: Questions, left: tuple[Question, ...], engine: Engine) -> Iterator[Answered]:
+    """The answers of an engine, and of this process where the engine leaves it a part."""
+    beside = getattr(engine, "beside", None)
+    return iter(engine.submit(asked, left) if beside is None else beside(asked, left, asked.silent))

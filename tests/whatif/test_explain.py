@@ -1,8 +1,12 @@
 """Explanations: parts, plans of every kind, and what is refused."""
 
 import json
+import os
+import sys
 from collections import deque
 from queue import Queue
+from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import pytest
@@ -16,6 +20,9 @@ from nest.hooks.registry import Registry, registry
 from nest.report.text.explanation import STEPS, explanation_text
 from nest.whatif import questions
 from nest.whatif.explain import PARTS
+from nest.whatif.solver import Solver
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
 PROBLEM: dict[str, Any] = {
     "nest": 1,
@@ -171,8 +178,10 @@ def test_parts_nobody_knows_are_refused() -> None:
         explain(nest.solve(PROBLEM), only=["price"])
 
 
-def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fork", [False, pytest.param(True, marks=on_linux)])
+def test_processes_answer_as_one_does(monkeypatch: pytest.MonkeyPatch, fork: bool) -> None:
     monkeypatch.setattr(questions, "ALONE", 0.0)
+    monkeypatch.setattr(local, "can_fork", lambda: fork)
     plan = nest.solve(FEW)
     steps: list[str] = []
     several = nest.explain(plan, jobs=2, ready=lambda step, _: steps.append(step))
@@ -189,6 +198,46 @@ def test_another_process_answers_every_question() -> None:
     }
     assert here.keys() == {*asked.every}
     assert there == here
+
+
+@on_linux
+def test_a_process_that_is_forked_has_what_this_one_has_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "can_fork", lambda: True)
+    made, here = {"sum": 3}, os.getpid()
+
+    def forked(item: int) -> tuple[int, bool]:
+        return item + made["sum"], os.getpid() == here
+
+    def slow(item: int) -> tuple[int, bool]:
+        sleep(0.05)
+        return forked(item)
+
+    answers = [*Local(2).beside(slow, range(8), forked)]
+    assert sorted(answer for answer, _ in answers) == [*range(3, 11)]
+    assert {mine for _, mine in answers} == {True, False}
+
+
+def test_what_is_forked_shares_prices_and_tells_no_progress() -> None:
+    plan, known = nest.solve(FEW), registry()
+    solver = Solver(progress=lambda *_: None)
+    silent = questions.Questions(plan, plan, PARTS, None, known.installed(), solver).silent
+    assert silent is not None
+    assert silent.solver is not None
+    assert silent.solver.progress is None
+    assert silent.solver._priced is solver._priced
+    versions = {**known.installed(), "somebody's": "1.0"}
+    assert questions.Questions(plan, plan, PARTS, None, versions, solver).silent is None
+
+
+def test_threads_of_others_are_not_forked() -> None:
+    waiting = Event()
+    thread = Thread(target=waiting.wait)
+    thread.start()
+    try:
+        assert not local.can_fork()
+    finally:
+        waiting.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
