@@ -15,7 +15,7 @@ LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
 MOST_LOADED = {"llama-2-7b-on-64-h100": 161, "measured-layers": 155}
 """Files of nest that `nest solve` of an example loads at most."""
-LONGEST_OF_VERBS = {"nest/api.py": 820}  # Every verb once, with its docstring.
+LONGEST_OF_VERBS = {"nest/api.py": 825}  # Every verb once, with its docstring.
 
 
 def _tool(name: str) -> str:
