@@ -220,15 +220,19 @@ class PricedLayer:
         waiting = [(number[a], number[b]) for a, b in self._precedence if a in number and b in number]
         if direction is Direction.BACKWARD:
             waiting = [(later, earlier) for earlier, later in waiting]
+        rows = [self.rows[place] for place in counted]
+        times = [row.times(direction) for row in rows]
         whole = timing.seconds(
-            [self.rows[place].times(direction) for place in counted],
-            [engine_of(self.rows[place].operator, timing.engines) for place in counted],
+            times,
+            [engine_of(row.operator, timing.engines) for row in rows],
             waiting,
-            sum(self.rows[place].under_another(direction) for place in counted),
-            sum(self.rows[place].launching(direction, timing.host_launch) for place in counted),
+            sum([row.under_another(direction) for row in rows]),
+            sum([row.launching(direction, timing.host_launch) for row in rows]),
         )
+        if len(self.parts) == 1:
+            return [whole if any(map(any, times)) else 0.0]
         parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
-        return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])
+        return shares(whole, [sum([sum(row.times(direction)) for row in part]) for part in parts])
 
     def collectives(self, timing: Timing) -> list[float]:
         """Seconds that collectives add to each part, in both directions: none where all that they take hides."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 
 import numpy
 from attrs import evolve, field, frozen
@@ -150,8 +151,11 @@ class Formulation:
         classes: of a model, its layers by class.
         pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
-        complete: whether no other candidate can be the answer; else there was no time to price the others.
+        complete_to: device seconds for a sample that layers of candidates which are missing take at least; infinite:
+            there are none, 0: there was no time to price the others.
         first: a plan of these candidates that is known, with its step time in seconds; None: none is.
+        wider: gives the formulation that is complete to so many device seconds for a sample; None: it is not known what
+            those take that are missing, or there are none.
     """
 
     graph: LayerGraph
@@ -163,8 +167,9 @@ class Formulation:
     sharded: tuple[Block, ...] = ()
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
-    complete: bool = True
+    complete_to: float = inf
     first: FirstPlan | None = None
+    wider: "Callable[[float], Formulation] | None" = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:

@@ -1,6 +1,7 @@
 """Models priced before: problems that differ in nothing that prices a layer share their candidates."""
 
 from collections.abc import Callable
+from math import inf
 
 from attrs import asdict, define, evolve, field, frozen
 
@@ -64,8 +65,9 @@ class PricedModels:
         again: Callable[[Formulation, bool], Formulation],
         *,
         keep: bool = True,
+        up_to: float = inf,
     ) -> Formulation:
-        """What was priced with this key before, or else is priced now and kept where it is complete.
+        """What was priced with this key before, or else is priced now and kept where there was time for it.
 
         Args:
             key: of what is wanted.
@@ -73,6 +75,7 @@ class PricedModels:
             again: prices it from what differs by the network, the number of devices, the device or, if so it is told,
                 by which blocks there are.
             keep: whether `again` prices all of it, which is worth keeping.
+            up_to: device seconds for a sample to which it must be complete: what is known is made wider for them.
         """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:
@@ -82,7 +85,9 @@ class PricedModels:
             found = key, price() if alike is None else again(*alike)
         else:
             self._known.remove(found)
-        if found[1].complete:
+        if found[1].complete_to < up_to and found[1].wider is not None:
+            found = key, found[1].wider(up_to)
+        if found[1].complete_to:
             self._known.append(found)
             del self._known[: -self.most]
         return found[1]

@@ -143,7 +143,7 @@ class Pricing:
 
     def seconds(self, calls: Iterable[Communication], block: Block) -> float:
         """Seconds of calls as often as they are made, one after the other."""
-        return sum(call.count * self.call_seconds(call, block) for call in calls)
+        return sum([call.count * self.call_seconds(call, block) for call in calls])
 
     def ports(self, made: Collective, block: Block) -> Callable[[], tuple[Array, Array]]:
         """Gives seconds for which all calls of a collective occupy a device's port, forward and backward.

@@ -101,7 +101,7 @@ def left_out(asked: Problem, known: Registry, monkeypatch: pytest.MonkeyPatch) -
     if formulation.first is not None:
         whole = evolve(instance, candidates=every)
         slow = [index for index, each in enumerate(every) if each.name not in names]
-        assert all(least(whole, index) > formulation.first[1] * SLOWER for index in slow)
+        assert all(least(whole, index) > formulation.first[1] * worth.NEAR for index in slow)
     return len(every) - len(instance.candidates)
 
 

@@ -243,6 +243,7 @@ class FirstBounds(ComputeBounds):
     _extra: dict[Hashable, tuple[Array, Array, tuple[tuple[int, ...], ...]]] = field(factory=dict)
     _known_sent: dict[Hashable, tuple[float, float, float]] = field(factory=dict)
     _slopes: dict[Hashable, float] = field(factory=dict)
+    _sharding: dict[Hashable, Sharding] = field(factory=dict)
 
     def of_configuration(self, configuration: Configuration, more: Array | None = None) -> Array:
         """Seconds that no plan of one candidate beats, for each of its numbers of stages.
@@ -335,8 +336,10 @@ class FirstBounds(ComputeBounds):
 
         Layers of one stage alone send all their weights; of several ZeRO stages gradients say how many.
         """
-        space, cluster = self.instance.space, self.instance.cluster
-        shared = sharding(cluster, stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        space, decided = self.instance.space, (stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        shared = self._sharding.get(decided)
+        if shared is None:  # A cluster takes longer to hash than all the rest.
+            shared = self._sharding[decided] = sharding(self.instance.cluster, *decided)
         waiting = space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
         effective, gradients = space.effective_zero(zero), group.gradients
         weights = group.weights if alone else min(group.share * gradients, group.weights)
