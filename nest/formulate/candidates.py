@@ -160,7 +160,9 @@ def from_model(
 
     bounded = BoundedCandidates(made, sharded, with_priced, deadline, watch)
     return (
-        bounded.up_to(up_to) if first_plan is None else bounded.begun(first_plan, training.global_batch / cluster.size)
+        bounded.up_to(up_to, 0.0)
+        if first_plan is None
+        else bounded.begun(first_plan, training.global_batch / cluster.size)
     )
 
 
@@ -224,7 +226,7 @@ def repriced(
         sharded=tuple(blocks[index] for index in priced),
         pricing=pricing,
         complete_to=inf if len(priced) == len(blocks) else 0.0,
-        wider=None,
+        up_to=None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ def formulate(
     among: Collection[str] | None = None,
     first_plan: Callable[[Instance], FirstPlan | None] | None = None,
     up_to: float = inf,
+    silent_to: float = 0.0,
     known: Formulation | None = None,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
@@ -84,6 +86,7 @@ def formulate(
             cannot be as fast (`nest.formulate.worth`), where nothing priced before is kept. None: nobody looks for one.
         up_to: step time, seconds, of plans that matter: of many candidates others may be left out
             (`Instance.complete_to`).
+        silent_to: the same on a network on which nothing that is sent takes time.
         known: what the same problem was formulated as with fewer candidates; None: nothing of it is known.
 
     Raises:
@@ -137,8 +140,8 @@ def formulate(
             due = deadline or Deadline()
             return from_model(problem, registry, *place, progress, due, first_plan=first_plan, up_to=every)
 
-        if known is not None and known.wider is not None:
-            wide = known.wider(most)
+        if known is not None and known.up_to is not None:
+            wide = known.up_to(most, 0.0)
             formulation = wide if wide.complete_to else evolve(known, complete_to=0.0)
         elif priced is None and network is None and first_plan is not None:
             formulation = price(lambda some: first_plan(of_candidates(some)))
@@ -153,9 +156,10 @@ def formulate(
                 return repriced(known, problem, registry, cluster, device, progress, due, among, other_blocks)
 
             key = pricing_key(problem, registry, cluster, device, collectives)
-            formulation = priced.of(key, price, again, keep=among is None, up_to=0.0 if among else most)
+            asked = partial(priced.of, key, price, again, up_to=most, computed=silent_to / share)
+            formulation = asked(keep=among is None)
             if among is not None and not {each.name for each in formulation.candidates} >= {*among}:
-                formulation = priced.of(key, price, again, keep=among is None)
+                formulation = asked()
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
     instance = of_candidates(formulation)
     if network is not None:

@@ -153,9 +153,10 @@ class Formulation:
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
         complete_to: device seconds for a sample that layers of candidates which are missing take at least; infinite:
             there are none, 0: there was no time to price the others.
+        computed_to: the same of what they compute alone, at any speed of the network.
         first: a plan of these candidates that is known, with its step time in seconds; None: none is.
-        wider: gives the formulation that is complete to so many device seconds for a sample; None: it is not known what
-            those take that are missing, or there are none.
+        up_to: gives the formulation that is complete to so many device seconds for a sample, and to so many computed
+            alone, with few candidates more; None: it is not known what those take that are missing, or there are none.
     """
 
     graph: LayerGraph
@@ -169,7 +170,8 @@ class Formulation:
     pricing: Pricing | None = None
     complete_to: float = inf
     first: FirstPlan | None = None
-    wider: "Callable[[float], Formulation] | None" = None
+    computed_to: float = inf
+    up_to: "Callable[[float, float], Formulation] | None" = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:

@@ -84,29 +84,37 @@ class BoundedCandidates:
         """
         few = _tried(self.families, self.watch)
         if not few:
-            return self.up_to(inf)
+            return self.up_to(inf, inf)
         tried = evolve(self.with_priced(few), complete_to=0.0)
         known = first_plan(tried)
         if known is None:
-            return self.up_to(inf)
-        result = self.up_to(known[1] * NEAR / share)
+            return self.up_to(inf, inf)
+        result = self.up_to(known[1] * NEAR / share, 0.0)
         if not result.complete_to:
             return evolve(tried, first=known)
         return evolve(result, first=(known[0].among(tried.candidates, result.candidates), known[1]))
 
-    def up_to(self, most: float) -> Formulation:
-        """The formulation with all candidates that may have plans of so many device seconds for a sample."""
-        left: list[Block] = []
-        for family in self.families:
-            if self.deadline.passed:
-                return evolve(self.made, complete_to=0.0)
-            self.watch()
-            left += (each.family.block for each in family.within(most * (1 + LIMIT_SLACK)))
+    def up_to(self, most: float, computed: float) -> Formulation:
+        """The formulation with all candidates that may have plans of at most so many device seconds for a sample.
+
+        Args:
+            most: device seconds.
+            computed: the same on a network on which nothing that is sent takes time.
+        """
+        left, most = list[Block](), most or inf
+        while not left and most < inf:
+            for family in self.families:
+                if self.deadline.passed:
+                    return evolve(self.made, complete_to=0.0)
+                self.watch()
+                blocks = family.within(most * (1 + LIMIT_SLACK), computed * (1 + LIMIT_SLACK))
+                left += (each.family.block for each in blocks)
+            most *= 1 if left else 2
         # Where no block is left, sharding says why.
         result = self.with_priced(left or self.sharded.every())
-        return evolve(
-            result, complete_to=most if result.complete_to else 0.0, wider=None if most == inf else self.up_to
-        )
+        if not result.complete_to or most == inf:
+            return result
+        return evolve(result, complete_to=max(most, computed), computed_to=computed, up_to=self.up_to)
 
 
 def _tried(families: Sequence["BoundedFamily"], watch: Callable[[], None]) -> list[Block]:
@@ -167,18 +175,21 @@ class BoundedFamily:
     bounds: Bounds
     whole: "BoundedFamily | None" = None
     _known: dict[int, dict[str, Operator]] = field(factory=dict, init=False)
-    _loads: dict[int, Array] = field(factory=dict, init=False)
+    _loads: dict[tuple[int, bool], Array] = field(factory=dict, init=False)
 
-    def within(self, most: float) -> Iterator["BoundedFamily"]:
-        """The single blocks of the family whose bound is at most `most` device seconds for a sample."""
-        if most < inf and (self.sent > most or self.least > most):
+    def within(self, most: float, computed: float = 0.0) -> Iterator["BoundedFamily"]:
+        """The single blocks of the family whose bound is at most `most` device seconds for a sample.
+
+        Or at most `computed`, that of what they compute alone.
+        """
+        if most < inf and (self.sent > most or self.least > most) and (not computed or self.computed > computed):
             return
         if not self.family.last:
             if self.family.admitted:
                 yield self
             return
         for part in self.parts:
-            yield from part.within(most)
+            yield from part.within(most, computed)
 
     @cached_property
     def parts(self) -> "tuple[BoundedFamily, ...]":
@@ -207,19 +218,28 @@ class BoundedFamily:
     @cached_property
     def least(self) -> float:
         """Device seconds that all layers of each block take for a sample at least, both passes, with what they send."""
+        return self._least(silent=False)
+
+    @cached_property
+    def computed(self) -> float:
+        """Device seconds that all layers of each block compute for a sample at least, both passes."""
+        return self._least(silent=True)
+
+    def _least(self, *, silent: bool) -> float:
         block, counts = self.family.block, self.bounds.counts
-        whole = sum(count * float(self._load(index).max(axis=1).sum()) for index, count in enumerate(counts))
+        whole = sum([count * float(self._load(index, silent).max(axis=1).sum()) for index, count in enumerate(counts)])
         return block.width / block.samples * whole
 
-    def _load(self, index: int) -> Array:
+    def _load(self, index: int, silent: bool) -> Array:
         """The load of a class's layer in all blocks (`nest.formulate.pricing.loads`)."""
-        if index not in self._loads:
+        key = (index, silent)
+        if key not in self._loads:
             new = self._new(index)
             if self.whole and not new:
-                return self.whole._load(index)
-            load = loads(new, self.family.block, self.bounds.pricing)
-            self._loads[index] = self.whole._load(index) + load if self.whole else load
-        return self._loads[index]
+                return self.whole._load(*key)
+            load = loads(new, self.family.block, self.bounds.pricing, silent=silent)
+            self._loads[key] = self.whole._load(*key) + load if self.whole else load
+        return self._loads[key]
 
     def _new(self, index: int) -> list[Operator]:
         """The operators of a class's layer that are in all blocks, but for those that are in all of `whole`."""

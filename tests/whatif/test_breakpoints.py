@@ -1,7 +1,5 @@
 """Flips: on one side the plan is the best, on the other another one is, by whoever solves and prices."""
 
-from collections.abc import Mapping
-
 import pytest
 from attrs import evolve
 
@@ -11,6 +9,7 @@ from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
 from nest.whatif.breakpoints import LESS, MORE, PRECISION, Sweep, breakpoint_of, signature, sweeps
+from nest.whatif.floors import Floors
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver
 from tests.oracle.brute_force import solve
@@ -150,7 +149,7 @@ def test_a_tie_is_no_change() -> None:
             problem: Problem,
             asking: str = "",
             start: PlanDocument | None = None,
-            floors: Mapping[str, float] | None = None,
+            floors: Floors | None = None,
             *,
             diagnosed: bool = True,
         ) -> PlanDocument | None:
