@@ -277,7 +277,7 @@ def verdict_on(
     instance, formulation = formulate(problem, known, progress=progress, deadline=deadline)
     if not instance.complete and plan.status != "infeasible":  # What was priced may lack the plan's own.
         instance, formulation = decided_formulation(problem, plan, known)
-        instance = evolve(instance, complete=False)
+        instance = evolve(instance, complete_to=0.0)
     return verdict(instance, formulation, plan, problem, known, free, deadline, workers, progress, beside)
 
 

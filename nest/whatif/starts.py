@@ -36,6 +36,11 @@ class Starts:
         """Names of the candidates of their stages."""
         return {stage.candidate for plan in self._plans.values() for stage in plan.stages}
 
+    @property
+    def latest(self) -> PlanDocument | None:
+        """The latest; None: there is none."""
+        return next(reversed(self._plans.values()), None)
+
     def best(self, instance: Instance) -> tuple[Solution, float] | None:
         """The fastest of them on an instance, with its step time, seconds; None: none is one of its plans."""
         return self.better(instance, None)

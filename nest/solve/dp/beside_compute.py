@@ -243,6 +243,7 @@ class FirstBounds(ComputeBounds):
     _extra: dict[Hashable, tuple[Array, Array, list[tuple[int, ...]], list[int]]] = field(factory=dict)
     _known_sent: dict[Hashable, tuple[float, float, float]] = field(factory=dict)
     _slopes: dict[Hashable, float] = field(factory=dict)
+    _sharding: dict[Hashable, Sharding] = field(factory=dict)
 
     def of_configuration(self, configuration: Configuration, more: Array | None = None) -> Array:
         """Seconds that no plan of one candidate beats, for each of its numbers of stages.
@@ -298,8 +299,7 @@ class FirstBounds(ComputeBounds):
     ) -> tuple[Array, Array, list[tuple[int, ...]], list[int]]:
         """Of sets of choices what all layers recompute at least, compute in all at most, and the ZeRO stages.
 
-        The first two in seconds per micro-batch, shape `(sets,)`. The stages, ascending, are those of several sets, and
-        the place of each set's among them.
+        The first two in seconds per micro-batch, shape `(sets,)`; the stages each once, and of each set their place.
         """
         key = (index, sets)
         if key not in self._extra:
@@ -309,8 +309,8 @@ class FirstBounds(ComputeBounds):
             most = numpy.array([each.max(axis=0).sum() for each in rows])
             work = float((candidate.forward + candidate.backward).sum()) + most
             stages = [tuple(sorted({each.zero for each in some})) for some in sets]
-            distinct = list(dict.fromkeys(stages))
-            self._extra[key] = least, work, distinct, [distinct.index(each) for each in stages]
+            known = list(dict.fromkeys(stages))
+            self._extra[key] = least, work, known, [known.index(each) for each in stages]
         return self._extra[key]
 
     def _sent(self, configuration: Configuration, stride: int, zeros: tuple[int, ...]) -> tuple[float, float, float]:
@@ -338,8 +338,10 @@ class FirstBounds(ComputeBounds):
 
         Layers of one stage alone send all their weights; of several ZeRO stages gradients say how many.
         """
-        space, cluster = self.instance.space, self.instance.cluster
-        shared = sharding(cluster, stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        space, decided = self.instance.space, (stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        shared = self._sharding.get(decided)
+        if shared is None:  # A cluster takes longer to hash than all the rest.
+            shared = self._sharding[decided] = sharding(self.instance.cluster, *decided)
         waiting = space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
         effective, gradients = space.effective_zero(zero), group.gradients
         weights = group.weights if alone else min(group.share * gradients, group.weights)
