@@ -87,6 +87,7 @@ def solve(
     progress: Progress | None = None,
     verify: bool | str = False,
     workers: int = 1,
+    jobs: int | None = 1,
     message: Callable[[str], None] | None = None,
     changes: Changes | None = None,
     strict_plugins: bool = False,
@@ -100,6 +101,8 @@ def solve(
         progress: called now and then with how far the search is.
         verify: whether CP-SAT is to prove the plan; `"free"`: also with blocks anywhere, in any order.
         workers: threads CP-SAT uses.
+        jobs: how many processes prove where that takes long, with the same answer; None: one for each processor. Those
+            beside this one are forked from it, or are none where that is not safe (as of `explain`).
         message: called with each sentence on what is taken for granted of a problem that does not say it.
         changes: keys of its sections in place of what is written, such as `{"search": {"target": "none"}}`.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
@@ -109,7 +112,9 @@ def solve(
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
+    from nest.contenders import with_contenders
     from nest.documents import proved, result_document, verdict
+    from nest.formulate.instance import formulate
     from nest.formulate.problem import formulated, naming
     from nest.formulate.target import simpler_within
     from nest.solve.dp import first_plan
@@ -120,19 +125,26 @@ def solve(
     deadline = Deadline.of(time_limit)
     if verify not in (False, True, "free"):
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
+    beside = None
+    if verify:
+        from nest.whatif.sweep.run import forked_processes
+
+        beside = forked_processes(jobs, plugins)
     # A proof is of all candidates.
     begin = None if verify else partial(first_plan, deadline=deadline)
     whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline, begin)
     with naming(problem):
         # A plan that is known cuts what is slower; which of equals is the answer it does not say.
-        known, simpler = formulation.first, simpler_within(whole)
-        result = search(instance, deadline, progress, known=known, preferred=False, simpler_within=simpler)
+        simpler = simpler_within(whole)
+        find = partial(search, time_limit=deadline, progress=progress, preferred=False, simpler_within=simpler)
+        wider = partial(formulate, whole, plugins, progress=progress, deadline=deadline, known=formulation)
+        result = find(instance, known=formulation.first)
+        instance, formulation, result = with_contenders(instance, formulation, result, simpler, wider, find)
     plan = result_document(instance, formulation, result, whole, plugins, deadline)
     if not verify:
         return plan
-    return proved(
-        plan, verdict(instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress)
-    )
+    free = verify == "free"
+    return proved(plan, verdict(instance, formulation, plan, whole, plugins, free, deadline, workers, progress, beside))
 
 
 @_restarted
@@ -238,6 +250,7 @@ def verify(
     free: bool = False,
     time_limit: float | Deadline | None = None,
     workers: int = 1,
+    jobs: int | None = 1,
     progress: Progress | None = None,
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
@@ -249,6 +262,7 @@ def verify(
         free: also ask for plans whose blocks lie anywhere and in any order.
         time_limit: seconds after which what is not proved is left open; or a deadline.
         workers: threads CP-SAT uses.
+        jobs: as of `solve`.
         progress: called now and then with how far the proof is.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered strategies, importers and the like; left out, those installed.
@@ -260,9 +274,10 @@ def verify(
     from nest.formulate.problem import naming, read_record
     from nest.solve.effort import Deadline, check_effort
     from nest.spec import PlanDocument
+    from nest.whatif.sweep.run import forked_processes
 
     check_effort(None, workers)
-    deadline = Deadline.of(time_limit)
+    deadline, beside = Deadline.of(time_limit), forked_processes(jobs, plugins)
     with naming(plan, "problem"):
         read = read_record(plan, PlanDocument)[0]
         report = check_document(read, plugins)
@@ -270,7 +285,7 @@ def verify(
             raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
         if read.status != "infeasible" and not read.fits:
             raise InputError("the plan does not fit into memory, so there is nothing to prove.")
-        return verdict_on(read, plugins, free, deadline, workers, progress)
+        return verdict_on(read, plugins, free, deadline, workers, progress, beside)
 
 
 @_restarted

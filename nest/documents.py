@@ -34,6 +34,7 @@ from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 if TYPE_CHECKING:
     from nest.plan.check import CheckReport
     from nest.solve.cpsat import Verification
+    from nest.solve.cpsat.open_cases import Beside
 
 
 def plan_summary(
@@ -267,6 +268,7 @@ def verdict_on(
     deadline: Deadline,
     workers: int,
     progress: Callable[[SearchProgress], None] | None,
+    beside: Beside | None,
 ) -> Verdict:
     """What CP-SAT says of a plan that holds and fits, its problem formulated anew; arguments as for `verdict`."""
     from nest.formulate.fixed_plan import decided_formulation
@@ -275,8 +277,8 @@ def verdict_on(
     instance, formulation = formulate(problem, known, progress=progress, deadline=deadline)
     if not instance.complete and plan.status != "infeasible":  # What was priced may lack the plan's own.
         instance, formulation = decided_formulation(problem, plan, known)
-        instance = evolve(instance, complete=False)
-    return verdict(instance, formulation, plan, problem, known, free, deadline, workers, progress)
+        instance = evolve(instance, complete_to=0.0)
+    return verdict(instance, formulation, plan, problem, known, free, deadline, workers, progress, beside)
 
 
 def verdict(
@@ -289,6 +291,7 @@ def verdict(
     deadline: Deadline,
     workers: int,
     progress: Callable[[SearchProgress], None] | None,
+    beside: Beside | None,
 ) -> Verdict:
     """What CP-SAT says of a plan whose numbers hold.
 
@@ -302,6 +305,7 @@ def verdict(
         deadline: after which what is not proved is left open.
         workers: threads CP-SAT uses.
         progress: called now and then with how far the proof is.
+        beside: other processes, forked from this one, that bound cases; None: it is alone.
     """
     from nest.solve.cpsat import Price
     from nest.solve.cpsat import verify as prove
@@ -316,7 +320,14 @@ def verdict(
         proof = prove_on_network(instance, plan.batch_time, time_limit=deadline, workers=workers, progress=progress)
     else:
         proof = prove(
-            instance, plan.batch_time, pricing, free=free, time_limit=deadline, workers=workers, progress=progress
+            instance,
+            plan.batch_time,
+            pricing,
+            free=free,
+            time_limit=deadline,
+            workers=workers,
+            progress=progress,
+            beside=beside,
         )
     better = None if proof.better is None else _better(instance, formulation, proof, proof.better, problem, known)
     best = better or plan

@@ -1,4 +1,4 @@
-"""The command: `python -m benchmarks.scale DATA [--only NAME...] [--output FOLDER] [--list]`."""
+"""The command: `python -m benchmarks.scale DATA [--only NAME...] [--against COMMIT] [--output FOLDER] [--list]`."""
 
 import argparse
 import sys
@@ -7,12 +7,24 @@ from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.scale.beside import all_timed
+from benchmarks.scale.command import YARDSTICK, Command, Timing
+from benchmarks.scale.commands import commands
 from benchmarks.scale.growth import grown
 from benchmarks.scale.machine import facts
 from benchmarks.scale.measure import Measure, Series
 from benchmarks.scale.outcome import Outcome, carried_out
 from benchmarks.scale.plot import plotted
-from benchmarks.scale.report import HEADINGS, cells, closing, line, write
+from benchmarks.scale.report import (
+    COMMAND_HEADINGS,
+    COMMAND_WIDTHS,
+    HEADINGS,
+    cells,
+    closing,
+    command_cells,
+    line,
+    write,
+)
 from benchmarks.scale.suite import suite
 
 
@@ -25,6 +37,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", default=["*"], metavar="NAME", help="names, beginnings or patterns of names"
     )
+    parser.add_argument("--against", metavar="COMMIT", help="time commands alone, by turns here and in this commit")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write scale.md, scale.json and plots here")
     parser.add_argument("--list", action="store_true", help="list the measures and measure nothing")
     parser.add_argument("--repeat", type=positive, default=3, metavar="N", help="times each is measured (3)")
@@ -64,26 +77,51 @@ def main() -> int:
     measures, skipped = suite(options.data)
     for told in skipped:
         print(told, file=sys.stderr)
-    chosen = [measure for measure in measures if wanted(measure.name, options.only)]
-    if not chosen:
+    chosen = [each for each in measures if wanted(each.name, options.only) and options.against is None]
+    every = commands(options.data)
+    asked = [each for each in every if wanted(each.name, options.only)]
+    if not chosen and not asked:
         print(f"no measure is called {' or '.join(options.only)}; --list shows the names", file=sys.stderr)
         return 2
     if options.list:
         for measure in chosen:
             limit = measure.limit.told() if isinstance(measure, Measure) else f"slope {measure.steepest or '-'}"
             print(f"{measure.name:26}{limit:38}{measure.what}")
+        for command in asked:
+            print(f"{command.name:26}{command.limit:38}{command.what}")
         return 0
-    machine = facts()
+    machine = facts() if options.against is None else {**facts(), "against": options.against}
     print("\n".join(f"{name}: {value}" for name, value in machine.items()))
-    print("\n" + line(HEADINGS))
+    if chosen:
+        print("\n" + line(HEADINGS))
     outcomes = measured(chosen, options.repeat, options.timeout)
-    print("\n" + "\n".join(closing(outcomes)))
+    try:
+        timings = _timed(asked, every, options)
+    except ValueError as error:
+        print(f"--against {options.against}: {error}", file=sys.stderr)
+        return 2
+    print("\n" + "\n".join(closing(outcomes, timings)))
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
         plots, told = plotted(outcomes, options.output)
         print(told)
-        write(options.output, machine, outcomes, plots)
-    return 1 if any(each.failures for each in outcomes) else 0
+        write(options.output, machine, outcomes, plots, timings)
+    return 1 if any(each.failures for each in (*outcomes, *timings)) else 0
+
+
+def _timed(asked: Sequence[Command], every: Sequence[Command], options: argparse.Namespace) -> list[Timing]:
+    """Time the commands, the yardstick first, printing each as it ends; nothing where none is asked for."""
+    if not asked:
+        return []
+    yardstick = next(each for each in every if each.name == YARDSTICK)
+    print("\n" + line(COMMAND_HEADINGS, COMMAND_WIDTHS))
+    return all_timed(
+        [yardstick, *(each for each in asked if each is not yardstick)],
+        options.repeat,
+        options.timeout,
+        options.against,
+        lambda timing: print(line(command_cells(timing), COMMAND_WIDTHS), flush=True),
+    )
 
 
 if __name__ == "__main__":

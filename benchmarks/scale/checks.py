@@ -31,13 +31,6 @@ def solved(answers: Sequence[Answer]) -> Finding:
     return Finding(statuses(answers), all(answer["status"] == "optimal" for answer in answers))
 
 
-def proved(answers: Sequence[Answer]) -> Finding:
-    """CP-SAT has proved every plan; says how often it was asked."""
-    every = [answer["verification"] for answer in answers]
-    told = [f"{one['status']}, {one['models']} models for {one['cases']:,} cases" for one in every]
-    return Finding("; ".join(told), all(one["status"] == "proved" for one in every))
-
-
 def branched(least: float | None, may_refuse: bool) -> Check:
     """Solved, with no stage time below a published bound; or refused with the size that is too large.
 

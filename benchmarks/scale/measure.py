@@ -20,13 +20,11 @@ class Limit:
     Attributes:
         planning: formulating and solving, in process, seconds.
         process: `nest solve FILE --json` from start to exit, seconds.
-        cpu: seconds of all processors together that a proof takes from start to exit, planning included.
         memory: largest resident set of a process, bytes.
     """
 
     planning: float | None = None
     process: float | None = None
-    cpu: float | None = None
     memory: float | None = None
 
     def told(self) -> str:
@@ -36,19 +34,14 @@ class Limit:
             parts.append(f"planning {self.planning:g} s")
         if self.process is not None:
             parts.append(f"process {self.process:g} s")
-        if self.cpu is not None:
-            parts.append(f"CPU {self.cpu:g} s")
         if self.memory is not None:
             parts.append(f"{self.memory / 1e6:g} MB")
         return ", ".join(parts) or "-"
 
-    def broken(
-        self, planning: float | None, process: float | None, memory: float, cpu: float | None = None
-    ) -> list[str]:
+    def broken(self, planning: float | None, process: float | None, memory: float) -> list[str]:
         """What is above its limit, in words; a time that was not measured breaks none."""
         told = []
-        most_of = (self.planning, self.process, self.cpu)
-        for name, seconds, most in zip(("planning", "process", "CPU"), (planning, process, cpu), most_of, strict=True):
+        for name, seconds, most in (("planning", planning, self.planning), ("process", process, self.process)):
             if seconds is not None and most is not None and seconds > most:
                 told.append(f"{name} {seconds:.3g} s is above {most:g} s")
         if self.memory is not None and memory > self.memory:
@@ -83,9 +76,6 @@ class Measure:
         limit: on the sum over the problems.
         check: judges the answers, in the order of the problems.
         whole: whether the command is timed as well.
-        proof: whether the plan is proved as well, and the command alone timed.
-        asks: the command that is timed, and what follows the plan that it is asked about, in which `{folder}` stands
-            for a folder of its own; none: it is `nest solve`.
     """
 
     name: str
@@ -94,8 +84,6 @@ class Measure:
     limit: Limit
     check: Check
     whole: bool = True
-    proof: bool = False
-    asks: tuple[str, ...] = ()
 
 
 @frozen

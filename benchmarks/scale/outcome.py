@@ -105,16 +105,13 @@ def _wrong(one: Run, expected: int) -> str:
 
 
 def carried_out(measure: Measure, folder: Path, times: int, timeout: float) -> Outcome:
-    """Run a measure: in process, then as the command; a proof as the command alone."""
+    """Run a measure: in process, then as the command."""
     files = written(measure.problems, folder, measure.name)
-    if measure.proof:
-        return _proved(measure, files, times, timeout)
     inside = in_process(files, times, timeout)
     finding = Finding(inside.wrong, False) if inside.wrong else measure.check(inside.answers)
     # A command that prints what was already refused or stopped measures nothing.
     idle = not measure.whole or inside.wrong or all(each["status"] == "refused" for each in inside.answers)
-    command = [] if idle else _command(measure, files, folder, timeout)
-    whole = [] if idle else repeated(lambda: run(["-m", "nest", *command], timeout), times)
+    whole = [] if idle else repeated(lambda: run(["-m", "nest", "solve", *files, "--json"], timeout), times)
     process = min((each.seconds for each in whole), default=None)
     memory = max([inside.memory, *(each.memory for each in whole)])
     failures = [] if finding.right else [finding.told]
@@ -132,39 +129,6 @@ def carried_out(measure: Measure, folder: Path, times: int, timeout: float) -> O
         failures=tuple(failures),
         details=_details(inside, whole),
     )
-
-
-def _proved(measure: Measure, files: Sequence[str], times: int, timeout: float) -> Outcome:
-    """Plan and prove, as the command; the run that took the least of all processors counts."""
-    runs = repeated(lambda: run(["-m", "nest", "solve", "--verify", *files, "--json"], timeout), times)
-    best, memory = min(runs, key=lambda each: each.cpu), max(each.memory for each in runs)
-    wrong, answers = next((each.errors.strip() or "stopped" for each in runs if each.code), ""), list[Answer]()
-    if not wrong:
-        document = json.loads(best.output)
-        answers = document if isinstance(document, list) else [document]
-    finding = Finding(wrong, False) if wrong else measure.check(answers)
-    failures = [] if finding.right else [finding.told]
-    failures += measure.limit.broken(None, best.seconds, memory, best.cpu)
-    return Outcome(
-        name=measure.name,
-        what=f"{measure.what}: {finding.told}, {best.cpu:.1f} s of CPU",
-        formulate=None,
-        solve=None,
-        process=best.seconds,
-        memory=memory,
-        limit=measure.limit.told(),
-        failures=tuple(failures),
-        details={"cpu": best.cpu, "verification": [each["verification"] for each in answers]},
-    )
-
-
-def _command(measure: Measure, files: Sequence[str], folder: Path, timeout: float) -> list[str]:
-    """The arguments of the command that is timed; the plan that it is asked about is made here."""
-    if not measure.asks:
-        return ["solve", *files, "--json"]
-    plan, (verb, *rest) = str(folder / f"{measure.name}-plan.json"), measure.asks
-    run(["-m", "nest", "solve", *files, "--output", plan], timeout)
-    return [verb, plan, *(each.format(folder=folder) for each in rest)]
 
 
 def _details(inside: InProcess, whole: Sequence[Run]) -> dict[str, Any]:

@@ -28,6 +28,12 @@ def real(model: str, cluster: str | dict[str, Any], global_batch: int) -> Proble
     }
 
 
+def micro_batched(count: int) -> Problem:
+    """Llama 3.1 405B on 16,384 H100 with so many micro-batches open, each twice the one before."""
+    problem = real("llama-3.1-405b", "dgx-h100-superpod-16384", 8192)
+    return {**problem, "training": {**problem["training"], "micro_batch": [2**power for power in range(count)]}}
+
+
 def deep(layers: int, cluster: str | dict[str, Any], global_batch: int) -> Problem:
     """Transformer blocks with the widths of Llama 3 70B (its config.json), as many as wanted."""
     widths = {"hidden": 8192, "ffn": 28672, "heads": 64, "kv_heads": 8, "head_dim": 128, "vocab": 128256}

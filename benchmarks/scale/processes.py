@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Timer
@@ -43,11 +43,15 @@ class Run:
     stopped: bool
 
 
-def run(arguments: Sequence[str], timeout: float) -> Run:
-    """Run Python with `arguments` in the repository and wait for it, `timeout` seconds at most."""
+def run(
+    arguments: Sequence[str], timeout: float, tree: Path = REPOSITORY, environment: Mapping[str, str] | None = None
+) -> Run:
+    """Run Python with `arguments` in a tree and wait for it, `timeout` seconds at most."""
     with TemporaryFile() as output, TemporaryFile() as errors:
         start = perf_counter()
-        process = subprocess.Popen([sys.executable, *arguments], cwd=REPOSITORY, stdout=output, stderr=errors)
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=tree, env=environment, stdout=output, stderr=errors
+        )
         timer = Timer(timeout, process.kill)
         timer.start()
         try:

@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale import problems
-from benchmarks.scale.checks import branched, equal_to, proved, settled, solved, within
-from benchmarks.scale.measure import Limit, Measure, Series, Source
+from benchmarks.scale.checks import branched, equal_to, settled, solved, within
+from benchmarks.scale.measure import Limit, Measure, Series
 from benchmarks.scale.mixed import mixed_measures
-from benchmarks.scale.processes import REPOSITORY
 
 Suite = list[Measure | Series]
-
-README = "llama-3-70b-on-128-h100"
-"""The example that the README begins with."""
 
 DAG_LIMIT = Limit(planning=10, memory=1e9)
 PUBLISHED_LOADS = {"bert24": 17.7899, "gnmt": 32.9107, "resnet50": 33.7747}
@@ -48,7 +44,7 @@ def suite(data: Path) -> tuple[Suite, list[str]]:
             measures += part(data / folder)
         else:
             skipped.append(f"{folder}: skipped, there is no folder {data / folder}")
-    return [*measures, *_towers(), *_real(), *_asked(), *_proofs(), *_growth()], skipped
+    return [*measures, *_towers(), *_real(), *_growth()], skipped
 
 
 def _artifact(folder: Path) -> Suite:
@@ -163,42 +159,6 @@ def _real() -> Suite:
     ]
 
 
-def _proofs() -> Suite:
-    """`nest solve --verify`, with the limits of docs/explanation/verify.md, which are CPU seconds of its machine."""
-    examples = REPOSITORY / "examples"
-    both, large = "llama-3-70b-on-64-h100-and-128-a100", "deepseek-v3-on-2048-h100"
-    files: list[tuple[str, str, Source, Limit]] = [
-        ("llama-70b", "Llama 3 70B on 128 H100", examples / README / "problem.yaml", Limit(cpu=15, memory=5e8)),
-        ("pools", "Llama 3 70B on 64 H100 and 128 A100", examples / both / "problem.yaml", Limit(cpu=15, memory=5e8)),
-        (
-            "llama-405b",
-            "Llama 3.1 405B on 16,384 H100",
-            partial(problems.real, "llama-3.1-405b", "dgx-h100-superpod-16384", 8192),
-            Limit(cpu=180, memory=5e8),
-        ),
-        ("deepseek-v3", "DeepSeek-V3 on 2,048 H100", examples / large / "problem.yaml", Limit(cpu=180)),
-    ]
-    return [Measure(f"proof-{name}", what, (source,), limit, proved, proof=True) for name, what, source, limit in files]
-
-
-def _asked() -> Suite:
-    """What takes many searches, in one process; the wall-clock time is that of its CPU."""
-    example = REPOSITORY / "examples" / README / "problem.yaml"
-    commands = {"explain": ("--json",), "report": ("--output", "{folder}/page.html")}
-    limit = Limit(memory=1e9)
-    return [
-        Measure(
-            verb,
-            f"nest {verb} of Llama 3 70B on 128 H100",
-            (example,),
-            limit,
-            solved,
-            asks=(verb, "--jobs", "1", *rest),
-        )
-        for verb, rest in commands.items()
-    ]
-
-
 def _growth() -> Suite:
     devices = [2**power for power in range(10, 18)]
     layers = (50, 100, 200, 400, 700, 1000)
@@ -228,5 +188,11 @@ def _growth() -> Suite:
             "layers that all differ on 16,384 devices",
             "layers",
             tuple((n, partial(problems.heterogeneous, n, (8, 32, 64), 8192)) for n in layers),
+        ),
+        Series(
+            "growth-candidates",
+            "Llama 3.1 405B on 16,384 H100, so many micro-batches open",
+            "micro-batches",
+            tuple((n, partial(problems.micro_batched, n)) for n in (1, 2, 4, 8)),
         ),
     ]

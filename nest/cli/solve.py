@@ -47,6 +47,13 @@ def solve(
         False, "--free", help="With --verify: let blocks lie anywhere, and say what keeping their order costs."
     ),
     workers: int = typer.Option(1, "--workers", metavar="N", help="With --verify: threads CP-SAT uses."),
+    jobs: int | None = typer.Option(
+        None,
+        "--jobs",
+        "-j",
+        metavar="N",
+        help="With --verify: processes that bound cases; left out, one for each processor.",
+    ),
     target: str | None = typer.Option(
         None,
         "--target",
@@ -103,6 +110,7 @@ def solve(
                     progress=progress,
                     verify="free" if free else verify,
                     workers=workers,
+                    jobs=jobs,
                 )
         except NoPlanYet as error:
             if error.stopped:

@@ -29,6 +29,9 @@ def verify(
         False, "--free", help="Also let blocks lie anywhere and in any order, and say what keeping their order costs."
     ),
     workers: int = typer.Option(1, "--workers", metavar="N", help="Threads CP-SAT uses."),
+    jobs: int | None = typer.Option(
+        None, "--jobs", "-j", metavar="N", help="Processes that bound cases; left out, one for each processor."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the answer as one JSON document and nothing else."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the better plan to this file, if any."),
     strict_plugins: bool = STRICT_PLUGINS,
@@ -51,7 +54,7 @@ def verify(
         raise typer.Exit(NO_PLAN)
     deadline = Deadline.of(time_limit)
     with progress_line(PROVING) as progress, stoppable(deadline):
-        verdict = api.verify(plan, free=free, time_limit=deadline, workers=workers, progress=progress)
+        verdict = api.verify(plan, free=free, time_limit=deadline, workers=workers, jobs=jobs, progress=progress)
     warn_of_plugins()
     better = verdict.better
     failed = None if output is None or better is None else unwritten(output, to_json(better.to_dict()) + "\n")

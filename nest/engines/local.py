@@ -43,6 +43,11 @@ class Local:
             raise InputError("--scheduler: the engine 'local' has none; `--engine dask` has.")
         return evolve(self, jobs=jobs)
 
+    @property
+    def forks(self) -> bool:
+        """Whether `beside` forks this process."""
+        return can_fork()
+
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """What `function` makes of each item, as they come."""
         jobs = min(self.jobs or processors(), len(items))

@@ -220,10 +220,12 @@ class PricedLayer:
         order = self.once_untimed(key, lambda: self._order(direction, timing.engines, among))
         rows = [self.rows[place] for place in order.counted]
         times = [row.times(direction) for row in rows]
-        hidden = sum(row.under_another(direction) for row in rows)
-        host = sum(row.launching(direction, timing.host_launch) for row in rows)
+        hidden = sum([row.under_another(direction) for row in rows])
+        host = sum([row.launching(direction, timing.host_launch) for row in rows])
         whole = timing.seconds(times, order.engines, order.waiting, hidden, host)
-        return shares(whole, [sum(sum(times[place]) for place in part) for part in order.parts])
+        if len(order.parts) == 1:
+            return [whole if any(map(any, times)) else 0.0]
+        return shares(whole, [sum([sum(times[place]) for place in part]) for part in order.parts])
 
     def _order(self, direction: Direction, engines: Sequence[str], among: frozenset[str] | None) -> _Order:
         operators = [row.operator for row in self.rows]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 
 import numpy
 from attrs import evolve, field, frozen
@@ -159,8 +160,12 @@ class Formulation:
         classes: of a model, its layers by class.
         pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
-        complete: whether no other candidate can be the answer; else there was no time to price the others.
+        complete_to: device seconds for a sample that layers of candidates which are missing take at least; infinite:
+            there are none, 0: there was no time to price the others.
+        computed_to: the same of what they compute alone, at any speed of the network.
         first: a plan of these candidates that is known, with its step time in seconds; None: none is.
+        up_to: gives the formulation that is complete to so many device seconds for a sample, and to so many computed
+            alone, with few candidates more; None: it is not known what those take that are missing, or there are none.
     """
 
     graph: LayerGraph
@@ -172,8 +177,10 @@ class Formulation:
     sharded: tuple[Block, ...] = ()
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
-    complete: bool = True
+    complete_to: float = inf
     first: FirstPlan | None = None
+    computed_to: float = inf
+    up_to: "Callable[[float, float], Formulation] | None" = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:

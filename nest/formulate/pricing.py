@@ -147,7 +147,7 @@ class Pricing:
 
     def seconds(self, calls: Iterable[Communication], block: Block) -> float:
         """Seconds of calls as often as they are made, one after the other."""
-        return sum(call.count * self.call_seconds(call, block) for call in calls)
+        return sum([call.count * self.call_seconds(call, block) for call in calls])
 
     def ports(self, made: Collective, block: Block) -> Callable[[], tuple[Array, Array]]:
         """Gives seconds for which all calls of a collective occupy a device's port, forward and backward.
@@ -243,11 +243,12 @@ def sent(operators: Sequence[Operator], block: Block, pricing: Pricing) -> float
     return pricing.seconds((call for each in operators for call in each.calls), block)
 
 
-def loads(operators: Sequence[Operator], block: Block, pricing: Pricing) -> Array:
+def loads(operators: Sequence[Operator], block: Block, pricing: Pricing, *, silent: bool = False) -> Array:
     """Seconds for which operators of a layer keep each engine busy, and links, shape `(2, engines + 1)`.
 
     A layer takes no less in a direction, whatever else it has: no engine runs two operators at a time, and no links
-    carry two calls (`Timing.seconds`). A call that runs under an operator which is not there counts for nothing.
+    carry two calls (`Timing.seconds`). A call that runs under an operator which is not there counts for nothing, and no
+    call does where they are to be `silent`.
 
     Returns:
         Forward and backward. Engines are those of the device, at least one.
@@ -262,7 +263,7 @@ def loads(operators: Sequence[Operator], block: Block, pricing: Pricing) -> Arra
         engine, cost = place[engine_of(operator, engines)], costs[operator.name]
         forward[engine] += cost.forward
         backward[engine] += cost.backward
-        if operator.collective is not None:
+        if operator.collective is not None and not silent:
             exposed, ways = pricing.exposed(operator.collective, block)[1], _ways(operator, costs, block, pricing)
             for busy, (longer, under) in zip(seconds, ways, strict=True):
                 busy[engine] += exposed * longer

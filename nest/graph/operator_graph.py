@@ -55,26 +55,22 @@ class OperatorGraph:
     assumptions: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        known = set(self.layers)
-        names: set[str] = set()
-        written: set[str] = set()
-        all_written = {t.name for operator in self.operators for t in operator.outputs}
-        for operator in self.operators:
+        # Strategies make thousands of graphs: nothing is called for each operator.
+        known, operators = set(self.layers), self.operators
+        made = {tensor.name: place for place, operator in enumerate(operators) for tensor in operator.outputs}
+        if name := _repeated([operator.name for operator in operators]):
+            raise InputError(f"two operators are named {name!r}; names must be unique.")
+        if name := _repeated([tensor.name for operator in operators for tensor in operator.outputs]):
+            raise InputError(f"tensor {name!r} is written twice; give each result its own name.")
+        for place, operator in enumerate(operators):
             if operator.layer not in known:
                 raise InputError(f"operator {operator.name!r} belongs to the unknown layer {operator.layer!r}.")
-            if operator.name in names:
-                raise InputError(f"two operators are named {operator.name!r}; names must be unique.")
-            names.add(operator.name)
             for tensor in operator.inputs:
-                if tensor.name in all_written and tensor.name not in written:
+                if tensor.name in made and made[tensor.name] >= place:
                     raise InputError(
                         f"operator {operator.name!r} reads tensor {tensor.name!r} before it is written: "
                         "the graph has a cycle or its operators are out of order."
                     )
-            for tensor in operator.outputs:
-                if tensor.name in written:
-                    raise InputError(f"tensor {tensor.name!r} is written twice; give each result its own name.")
-                written.add(tensor.name)
 
     @cached_property
     def layer_index(self) -> dict[str, int]:
@@ -87,7 +83,7 @@ class OperatorGraph:
         groups: list[list[Operator]] = [[] for _ in self.layers]
         for operator in self.operators:
             groups[self.layer_index[operator.layer]].append(operator)
-        return tuple(tuple(group) for group in groups)
+        return tuple([tuple(group) for group in groups])
 
     @cached_property
     def layer_tensors(self) -> tuple[LayerTensor, ...]:
@@ -153,7 +149,7 @@ class OperatorGraph:
 
     def map_operators(self, change: Callable[[Operator], tuple[Operator, ...]]) -> "OperatorGraph":
         """A graph in which `change` replaced each operator by those it returns (itself, others, none)."""
-        return evolve(self, operators=tuple(new for old in self.operators for new in change(old)))
+        return evolve(self, operators=tuple([new for old in self.operators for new in change(old)]))
 
     def map_shapes(self, change: Callable[[Shape], Shape]) -> "OperatorGraph":
         """A graph with `change` applied to every tensor, parameter and iteration space."""
@@ -205,3 +201,10 @@ def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
         for tensor in handed_on:
             sources[tensor.name] = index
     return tuple(pairs)
+
+
+def _repeated(names: list[str]) -> str:
+    """The first name that was there before; empty: each is there once."""
+    if len(set(names)) == len(names):
+        return ""
+    return next(name for place, name in enumerate(names) if name in names[:place])

@@ -11,9 +11,10 @@ from nest.hooks.registry import Registry
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
+from nest.whatif.floors import never_slower
 from nest.whatif.outcome import Outcome, outcome, signature
 from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
-from nest.whatif.solver import Solver, never_slower
+from nest.whatif.solver import Solver
 
 PRECISION = 0.01
 """A breakpoint lies between two values that differ by at most this share."""
@@ -237,8 +238,7 @@ class _Search:
     def end_where_flat(self, same: _Evaluation, end: float) -> tuple[_Evaluation, bool]:
         """The best plan at the end, and whether the plan asked about is hardly slower than the best halfway there.
 
-        No plan is faster there than the best is where there is more: what takes hardly longer halfway than that does is
-        hardly slower, which takes no search. The end is searched where that may come of it.
+        No plan is faster there than the best where there is more: what hardly takes longer than that is hardly slower.
         """
         there, more = self.at(self.best, sqrt(same.value * end)), self.sweep.direction == MORE
         ahead = self.at(self.best, end) if more else self.best.batch_time

@@ -10,9 +10,10 @@ from nest.formulate.decisions import decisions
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
+from nest.whatif.floors import never_slower
 from nest.whatif.outcome import plan_label
 from nest.whatif.parameters import Parameter, parameters
-from nest.whatif.solver import Solver, never_slower, problem_of
+from nest.whatif.solver import Solver, problem_of
 
 FACTORS = (0.5, 0.8, 1.25, 2.0)
 """What each number is multiplied by: a fifth less and its inverse, half and twice."""

@@ -1,7 +1,5 @@
 """Flips: on one side the plan is the best, on the other another one is, by whoever solves and prices."""
 
-from collections.abc import Mapping
-
 import pytest
 from attrs import evolve
 
@@ -12,6 +10,7 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
 from nest.whatif import breakpoints
 from nest.whatif.breakpoints import LESS, MORE, PRECISION, REACH, Sweep, breakpoint_of, sweeps
+from nest.whatif.floors import Floors
 from nest.whatif.outcome import signature
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver
@@ -152,7 +151,7 @@ def test_a_tie_is_no_change() -> None:
             problem: Problem,
             asking: str = "",
             start: PlanDocument | None = None,
-            floors: Mapping[str, float] | None = None,
+            floors: Floors | None = None,
             *,
             diagnosed: bool = True,
         ) -> PlanDocument | None:

@@ -4,7 +4,8 @@ Each case is a question of its own: is there a plan of this case that is better 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 
 from attrs import define, evolve, field, frozen
@@ -233,18 +234,24 @@ def _modes(instance: Instance, setting: Case, index: int, devices: int | None) -
     space, candidate = instance.space, instance.candidates[index]
     names = [mode.name for mode in candidate.recompute if space.recompute is None or mode.name in space.recompute]
     values = _values(setting, candidate, devices)
-    every = list(product(names, dict.fromkeys(space.zero)))
+    modes = product(names, dict.fromkeys(space.zero))
+    every = {mode: {**values, "recompute": mode[0], "zero": mode[1]} for mode in modes}
     for constraint in space.constraints:
         if constraint.per_stage:
-            every = [mode for mode in every if _holds(constraint, values, mode)]
-        elif every and not constraint.holds(values):
+            every = {mode: own for mode, own in every.items() if _holds(constraint, own)}
+        elif every and not _holds(constraint, values):
             return ()
     return tuple(every)
 
 
-def _holds(constraint: Constraint, values: dict[str, Value], mode: Mode) -> bool:
-    values["recompute"], values["zero"] = mode
-    return constraint.holds(values)
+def _holds(constraint: Constraint, values: Mapping[str, Value]) -> bool:
+    """Whether a constraint holds, worked out once for what it reads: most cases differ in other things."""
+    return _known(constraint, tuple([(name, values.get(name, 1)) for name in constraint.names()]))
+
+
+@lru_cache(maxsize=2**14)
+def _known(constraint: Constraint, read: tuple[tuple[str, Value], ...]) -> bool:
+    return constraint.holds(dict(read))
 
 
 def _values(setting: Case, candidate: Candidate, devices: int | None) -> dict[str, Value]:

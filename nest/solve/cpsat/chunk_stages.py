@@ -158,23 +158,25 @@ class ChunkCase:
 
     def _cheapest(self) -> list[tuple[Sending, float]]:
         """Each boundary with the seconds that what crosses it takes at least."""
-        near = levels(self.instance, self.case)
-        seconds = []
-        for each in sendings(self.case):
-            sizes = self.contents.border_bytes[list(self.units.starts[each.number])]
-            every = [float(point_to_point(self.instance.cluster, sizes, level).min()) for level in near]
-            seconds.append((each, min(every, default=0.0)))
-        return seconds
+        sizes = self.contents.border_bytes
+        every = [point_to_point(self.instance.cluster, sizes, level) for level in levels(self.instance, self.case)]
+        seconds = numpy.minimum.reduce(every) if every else numpy.zeros(len(sizes))
+        return [(each, float(seconds[list(self.units.starts[each.number])].min())) for each in sendings(self.case)]
 
     def _memory(self, stage: int, rows: Sequence[int]) -> Floats:
         """Bytes that a stage needs at least, by mode and content. Shape `(rows, contents)`."""
         # In front of the first chunk of all there is nothing.
         least, most = float(self.contents.border_bytes.min()), float(self.contents.border_bytes.max())
         stashes = numpy.array([[self.candidate.mode(self.costs.modes[row][0]).stash_inputs] for row in rows])
-        further = []
-        for moment in self.moments[stage]:
-            stashed = sum((held - 1) * (least if held >= 1 else most) for held in moment)
-            further.append((min(moment) - 1) * self.costs.more[rows] + numpy.where(stashes, stashed, 0.0))
+        counts = {
+            (min(moment) - 1, sum((held - 1) * (least if held >= 1 else most) for held in moment))
+            for moment in self.moments[stage]
+        }
+        if not stashes.any():
+            # No layer keeps less than nothing, so that the moment with the most of its fewest is the fullest.
+            counts = {max(counts)}
+        more = self.costs.more[rows]
+        further = [flying * more + numpy.where(stashes, stashed, 0.0) for flying, stashed in counts]
         held: Floats = self.costs.one[rows] + numpy.maximum.reduce(further)
         return held
 

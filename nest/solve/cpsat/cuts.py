@@ -55,9 +55,20 @@ class Cuts:
         """By stage and layer, whether it holds it. Shape `(stages, layers)`."""
         return self.behind[self.first] & ~self.behind[self.last]
 
+    @cached_property
+    def _runs(self) -> Integers | None:
+        """Of each layer the last cut that it lies behind, so that a stage holds those of its first cut to its last.
+
+        None: not every cut but the first lies behind the one listed before it. Shape `(layers,)`.
+        """
+        nested = bool((self.behind[1:] <= self.behind[:-1]).all() and (self.first < self.last).all())
+        return self.behind.sum(axis=0) - 1 if nested and self.behind[0].all() else None
+
     def sums(self, values: Floats) -> Floats:
         """What the layers of each stage add up to. Shape `(stages,)`."""
         # Summed anew for each stage: a difference of two sums would lose digits where a stage is short.
+        if self._runs is not None:
+            return self._joined(numpy.add, values, self._runs)
         endless = numpy.isinf(values)
         sums: Floats = self.stage_layers.astype(numpy.float64) @ numpy.where(endless, 0.0, values)
         sums[self.stage_layers[:, endless].any(axis=1)] = numpy.inf
@@ -65,10 +76,20 @@ class Cuts:
 
     def largest(self, values: Floats) -> Floats:
         """The largest value of each stage's layers. Shape `(stages,)`."""
+        if self._runs is not None:
+            return self._joined(numpy.maximum, values, self._runs)
         largest = numpy.zeros(len(self.first))
         for layer in numpy.argsort(values, kind="stable"):
             largest[self.stage_layers[:, layer]] = values[layer]
         return largest
+
+    def _joined(self, join: numpy.ufunc, values: Floats, runs: Integers) -> Floats:
+        """What the layers of each stage come to, run by run. Shape `(stages,)`."""
+        of_runs = numpy.zeros(self.count)
+        join.at(of_runs, runs, values)
+        from_each = join.accumulate(numpy.triu(numpy.broadcast_to(of_runs, (self.count, self.count))), axis=1)
+        stages: Floats = from_each[self.first, self.last - 1]
+        return stages
 
     def bytes(self, graph: LayerGraph, candidate: Candidate) -> Floats:
         """`cut(D)` of PROBLEM.md section 4 for each cut; a tensor with several readers counts once. Shape `(cuts,)`."""

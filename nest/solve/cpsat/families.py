@@ -49,6 +49,10 @@ class Rows:
         return Rows(replicas, micro_batches, schedule, stages, self.slowest[rows], self.least[rows])
 
 
+Together = tuple[tuple[int, ...], int, bool]
+"""What the settings of a family have in common: candidates, the width of the widest, and whether stages have chunks."""
+
+
 @frozen(eq=False)
 class Family:
     """The settings of some candidates.
@@ -82,16 +86,22 @@ class Families:
     _rows: dict[tuple[int, bool], Rows] = field(factory=dict)
 
     def __iter__(self) -> Iterator[Family]:
+        return map(self.of, self.together())
+
+    def together(self) -> Iterator[Together]:
+        """What each family has in common."""
         schedules = self.instance.space.schedules
         if any(chunks_of(each) == 1 for each in schedules):
             for candidates, widest in _together(self.instance, mixed=self.instance.space.mixed):
-                yield self._family(candidates, widest, chunked=False)
+                yield candidates, widest, False
         # Plans of several chunks have one candidate.
         if any(chunks_of(each) > 1 for each in schedules):
             for candidates, widest in _together(self.instance, mixed=False):
-                yield self._family(candidates, widest, chunked=True)
+                yield candidates, widest, True
 
-    def _family(self, candidates: tuple[int, ...], widest: int, *, chunked: bool) -> Family:
+    def of(self, together: Together) -> Family:
+        """The family with that in common."""
+        candidates, widest, chunked = together
         instance, fewest = self.instance, 1
         rows = self._of_samples(instance.candidates[candidates[0]].samples, chunked=chunked)
         if instance.pools is not None:

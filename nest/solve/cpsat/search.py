@@ -16,17 +16,15 @@ from attrs import define, evolve, field
 
 from nest.errors import InternalError
 from nest.instance import Instance, SearchProgress, Solution, chunks_of
-from nest.solve.cpsat.cases import Case, OpenCase, cases, cases_of, has_ports, orders
+from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
 from nest.solve.cpsat.chunk_models import ChunkModels
 from nest.solve.cpsat.comparison import bounds_only, compare
-from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.cuts import list_cuts
-from nest.solve.cpsat.families import Families
 from nest.solve.cpsat.layer_models import LayerModels
+from nest.solve.cpsat.open_cases import NEAR, Beside, OpenCases
 from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
 from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
-from nest.solve.cpsat.room_bound import RoomBound
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
 from nest.solve.cpsat.verification import Price, Pricing, Verification
@@ -49,10 +47,6 @@ FEW_CASES = 60
 JOINT_EFFORT = 2.0
 """CP-SAT's deterministic seconds for a joint model; after them it is case by case."""
 
-NEAR = 1.01
-"""Bounds settle a case by themselves when they are above the target by this factor; what is nearer is
-for CP-SAT, unless that does not answer with its first effort."""
-
 UNLISTED = "the time was up before all cases were listed"
 Progress = Callable[[SearchProgress], None]
 
@@ -68,6 +62,7 @@ def verify(
     seed: int = 0,
     progress: Progress | None = None,
     most_effort: float = inf,
+    beside: Beside | None = None,
 ) -> Verification:
     """Whether no plan is better than `batch_time` by more than 1e-6 of it (PROBLEM.md sections 5 and 7).
 
@@ -81,6 +76,7 @@ def verify(
         seed: of CP-SAT.
         progress: called now and then with how far the proof is.
         most_effort: CP-SAT's deterministic seconds in all, after which what is not settled is left open.
+        beside: other processes, forked from this one, that bound cases where that takes long; None: it is alone.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -97,10 +93,11 @@ def verify(
         plain = LayerModels(instance) if cuts is None else PathModels(instance, cuts)
     chunked = ChunkModels(instance)
     best = inf if batch_time is None else batch_time
-    search = Search(instance, pricing, effort, best, plain, chunked, progress, ordered=True, most_effort=most_effort)
+    shared = instance, pricing, effort
+    search = Search(*shared, best, plain, chunked, progress, most_effort=most_effort, beside=beside)
     answer = search.run()
     if free and instance.network is None and not instance.space.direct:
-        unordered = Search(instance, pricing, effort, search.best, plain, chunked, progress, ordered=False)
+        unordered = Search(*shared, search.best, plain, chunked, progress, ordered=False, beside=beside)
         answer = evolve(answer, free=unordered.run())
     return evolve(answer, seconds=time.monotonic() - started)
 
@@ -119,6 +116,7 @@ class Search:
         progress: called now and then with how far the search is.
         ordered: whether blocks lie in pipeline order (monotone placement).
         most_effort: CP-SAT's deterministic seconds in all, after which what is not settled is left open.
+        beside: other processes that bound cases; None: this one is alone.
         better: the best plan found.
     """
 
@@ -131,6 +129,7 @@ class Search:
     progress: Progress | None = None
     ordered: bool = field(default=True, kw_only=True)
     most_effort: float = field(default=inf, kw_only=True)
+    beside: Beside | None = field(default=None, kw_only=True)
     better: Solution | None = field(init=False, default=None)
     _given: float = field(init=False)
     _started: float = field(init=False, factory=time.monotonic)
@@ -156,10 +155,15 @@ class Search:
         if 0 < len(few) <= FEW_CASES and self.best > 0 and self._joint_proof(few):
             self._cases = len(few)
             return self._answer([])
-        listed = self._listed()
+        found = OpenCases(
+            self.instance, self.plain.most_stages, self._bound, self.target * NEAR, self.effort.deadline, self.beside
+        )
+        listed = found.listed()
+        self._cases = found.count
         if listed is None:
             return self._answer([], UNLISTED)
-        waiting = self._best_first(listed)
+        waiting = found.best_first(listed)
+        self._pruned = found.count - len(waiting)
         effort = FIRST_EFFORT
         while any(each.stuck is None for each in waiting) and not self._over:
             left: list[OpenCase] = []
@@ -184,6 +188,9 @@ class Search:
         on_levels = not isinstance(self.plain, PlacedModels)
         return self.chunked if chunks_of(case.schedule) > 1 and on_levels else self.plain
 
+    def _bound(self, case: Case, target: float) -> float:
+        return self._models_of(case).bound(case, target)
+
     def _joint_proof(self, every: Sequence[Case]) -> bool:
         """Whether one model of all cases, which are few, proves that there is no better plan; one found is taken."""
         if not isinstance(self.plain, PathModels) or any(chunks_of(case.schedule) > 1 for case in every):
@@ -200,41 +207,6 @@ class Search:
             if not any(price.overfull):
                 self._improve(solution, price)
         return status == "INFEASIBLE"
-
-    def _listed(self) -> list[OpenCase] | None:
-        """The cases that what layers compute, and what stages have room for, leave; None: the time was up.
-
-        Where compute settles a number of replicas and stages with a schedule, each order of ranks counts as a case.
-        """
-        instance, near = self.instance, self.target * NEAR
-        compute, room, waiting = ComputeBound(instance), RoomBound(instance), []
-        for family in Families(instance, self.plain.most_stages):
-            if self.effort.deadline.passed:
-                return None
-            left = family.only(compute.of_rows(family) <= near)
-            self._cases += (len(family.rows) - len(left.rows)) * len(orders(instance))
-            for case in cases_of(instance, left):
-                self._cases += 1
-                bound = compute.of(case)
-                if bound <= near and not room.excludes(case, compute.slowest_limit(case, near)):
-                    waiting.append(OpenCase(case, bound, NEAR))
-        self._pruned = self._cases - len(waiting)
-        return waiting
-
-    def _best_first(self, waiting: Sequence[OpenCase]) -> list[OpenCase]:
-        """The cases that bounds leave, most promising first.
-
-        They are bounded as they are listed: those one behind the other mostly share what stages cost.
-        """
-        left = []
-        for each in waiting:
-            if each.bound <= self.target * NEAR and not self.effort.deadline.passed:
-                each.bound = max(each.bound, self._models_of(each.case).bound(each.case, self.target * NEAR))
-            if each.bound <= self.target * NEAR and each.bound < inf:
-                left.append(each)
-            else:
-                self._pruned += 1
-        return sorted(left, key=lambda each: each.bound)
 
     def _settles(self, each: OpenCase, effort: float) -> bool:
         """Whether the case is settled: it holds no better plan, or its best is now the one to beat.

@@ -8,8 +8,9 @@ from functools import cached_property
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Cluster, Instance, Level, ParameterGroup, Weights, copies_of, port_seconds
+from nest.instance import Candidate, Cluster, Instance, ParameterGroup, Weights, copies_of
 from nest.solve.cpsat.cases import Case, Mode, seen_by
+from nest.solve.cpsat.collective_seconds import collective_seconds
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
 from nest.solve.cpsat.kept import Kept
 from nest.solve.cpsat.placement import block_starts
@@ -313,14 +314,15 @@ def _sharded(
     often, once = (numpy.zeros((rows, len(parts.compute))) for _ in range(2))
     update, held, gathered = (numpy.zeros_like(parts.compute) for _ in range(3))
     for sums, group in zip(parts.state, groups, strict=True):
-        scatter = _collective(instance, "reduce_scatter", sums["gradients"], group.shards, group.shard_size, rows)
-        gather = _collective(instance, "all_gather", sums["weights"], group.shards, group.shard_size, rows)
+        shards = group.shards, group.shard_size, rows
+        scatter = collective_seconds(instance, "reduce_scatter", sums["gradients"], *shards)
+        gather = collective_seconds(instance, "all_gather", sums["weights"], *shards)
         if zero and group.replicates:
             across, shard = group.members // group.shard_size, sums["gradients"] / group.shard_size
-            once += _collective(instance, "all_reduce", shard, group.replicates, across, rows)
+            once += collective_seconds(instance, "all_reduce", shard, group.replicates, across, rows)
         update += sums["update"] / (group.shard_size if zero else 1)
         if zero == 0:
-            once += _collective(instance, "all_reduce", sums["gradients"], (group.shape,), group.members, rows)
+            once += collective_seconds(instance, "all_reduce", sums["gradients"], (group.shape,), group.members, rows)
         elif zero == 1:
             once += scatter + gather
         elif zero == 2:
@@ -349,33 +351,9 @@ def held_state(sums: dict[str, Floats], shards: int, zero: int) -> Floats:
 def _in_pieces(
     instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: DataParallelGroup, rows: int
 ) -> Floats:
-    """What a stage sends in every micro-batch, in as many equal calls as its layers have pieces; as `_collective`."""
+    """What a stage sends in every micro-batch, in as many equal calls as its layers have pieces."""
     calls = numpy.maximum(sums.get("pieces", numpy.ones(1)), 1.0)
-    return calls * _collective(instance, kind, sums[of] / calls, group.shards, group.shard_size, rows)
-
-
-def _collective(
-    instance: Instance, kind: str, sizes: Floats, shapes: tuple[tuple[int, ...], ...], members: int, rows: int
-) -> Floats:
-    """Seconds for each size, on the slowest of groups of these shapes and so many members; none for no bytes.
-
-    Equal sizes, of which identical layers make many, are asked for once.
-
-    Returns: of shape `(rows, *sizes.shape)`: the seconds; then, if there are more rows, those for which the port at
-        each level is occupied, where it is for longest.
-    """
-    different, place = numpy.unique(sizes, return_inverse=True)
-    levels: tuple[Level, ...] = instance.cluster.levels
-    model = instance.collectives
-    seconds = [
-        max(float(model.time(kind, size, shape, levels, members=members)) for shape in shapes) if size else 0.0
-        for size in different.tolist()
-    ]
-    times = numpy.array([seconds])
-    if rows > 1:
-        ports = [port_seconds(model, kind, different, shape, levels, members) for shape in shapes]
-        times = numpy.concatenate([times, numpy.maximum.reduce(ports)])
-    return times[:, place]
+    return calls * collective_seconds(instance, kind, sums[of] / calls, group.shards, group.shard_size, rows)
 
 
 def least_pieces(

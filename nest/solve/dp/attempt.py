@@ -318,8 +318,8 @@ class Attempt:
 
     @property
     def _all(self) -> bool:
-        """Whether all candidates of the problem are searched."""
-        return self.among is None and self.instance.complete
+        """Whether all candidates that may be the answer are searched."""
+        return self.among is None and self.instance.complete_to > 0
 
     def _infeasible(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
         """Why a search found nothing, unless there was no time to know that."""
@@ -332,7 +332,7 @@ class Attempt:
             return Result("infeasible")  # Of those that were looked at.
         if self.listed:
             return Result("infeasible", diagnosis="there is no plan besides those listed.")
-        if not self.diagnosed:
+        if not self.diagnosed or not self.instance.complete:  # Among candidates that are missing there may be a plan.
             return Result("infeasible", diagnosis="", statistics=self._statistics(search, downsets))
         chunks = self._chunks(meter=Meter())
         whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
@@ -349,8 +349,9 @@ class Attempt:
         if proved and self.second and not self.mixed and self.placed is None:
             # That of mixed plans is the best plan of one candidate, or what else was met.
             self._find_second(search, downsets)
-        if not self._all:  # A candidate that was not priced may be faster: nothing is proved.
-            proved, bound = False, 0.0
+        complete_to = self.instance.complete_to if self._all else 0.0
+        if best.value > complete_to:  # A plan of a candidate that is missing may be faster.
+            proved, bound = False, min(bound, complete_to)
         second = search.runner_up()
         return Result(
             "optimal" if proved else "feasible",

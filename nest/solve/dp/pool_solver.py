@@ -110,8 +110,8 @@ class _Solver:
             return Result("infeasible", diagnosis=diagnose(self.instance, downsets) if self.diagnosed else "")
         value = search.best.value
         proved = bound >= value * (1 - TIE)
-        if not self.instance.complete:
-            proved, bound = False, 0.0
+        if value > self.instance.complete_to:
+            proved, bound = False, min(bound, self.instance.complete_to)
         return Result(
             "optimal" if proved else "feasible",
             search.best.solution,

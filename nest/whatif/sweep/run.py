@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from json import dumps, loads
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError
+from nest.hooks.loader import DISTRIBUTION
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import Registry, registry
 from nest.whatif.sweep.journal import Journal, journal_of
@@ -17,6 +18,9 @@ from nest.whatif.sweep.monotone import contradictions
 from nest.whatif.sweep.output import check_output, type_of, write_rows
 from nest.whatif.sweep.point import FAILED, INVALID, Asked, Item, PointSolver, versions
 from nest.whatif.sweep.points import read_points
+
+if TYPE_CHECKING:
+    from nest.solve.cpsat.open_cases import Beside
 
 LEADING = {
     "key": "text",
@@ -165,6 +169,24 @@ def processes(jobs: int | None, known: Registry) -> Engine | None:
     if jobs == 1 or known is not registry(strict=known.strict):
         return None
     return engine_called("local", jobs, None, known)
+
+
+def forked_processes(jobs: int | None, known: Registry) -> "Beside | None":
+    """`processes` that are forked from this one, for what cannot be sent; None where plug-ins of others take part.
+
+    Where this process cannot be forked when they are called, it answers alone.
+
+    Raises:
+        InputError: that is no number of processes.
+    """
+    engine: Any = processes(jobs, known)
+    if engine is None or set(known.installed()) != {DISTRIBUTION} or not hasattr(engine, "forks"):
+        return None
+
+    def beside(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        return iter(engine.beside(function, items, function) if engine.forks else map(function, items))
+
+    return beside
 
 
 def engine_called(name: str, jobs: int | None, scheduler: str | None, known: Registry) -> Engine:

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from nest.instance import LayerGraph
-from nest.solve.cpsat.cuts import list_cuts
+from nest.solve.cpsat.cuts import Cuts, list_cuts
 from tests.oracle.partitions import closed_under_successors, subsets
 from tests.small_instances import candidate, chain, instance
 
@@ -53,6 +53,19 @@ def test_cuts_are_the_sets_closed_under_successors(seed: int) -> None:
             if producer not in behind and behind & set(consumers)
         ]
         assert crossing == pytest.approx(sum(cut))
+
+
+@pytest.mark.parametrize("endless", [None, 3])
+def test_stages_of_a_chain_add_up_as_those_of_any_graph(endless: int | None) -> None:
+    cuts = list_cuts(instance([candidate(7)], constraints=['same_stage("l1", "l2")']), 100)
+    assert cuts is not None
+    turned = cuts.count - 1
+    others = Cuts(cuts.behind[::-1], turned - cuts.first, turned - cuts.last)
+    values = numpy.array([0.1, 0.2, 1e-9, 3e5, 0.7, 0.0, 11.0])
+    if endless is not None:
+        values[endless] = numpy.inf
+    assert cuts.sums(values) == pytest.approx(others.sums(values), rel=1e-12)
+    assert cuts.largest(values).tolist() == others.largest(values).tolist()
 
 
 def test_layers_kept_together_are_not_parted() -> None:
