@@ -25,8 +25,7 @@ from nest.report.html.records import Cell, Section, Subject
 from nest.report.html.sections import alternatives_section, freeing_section, why_section
 from nest.report.html.sensitivity_chart import quantity, sensitivity_figure
 from nest.report.html.study import study_page
-from nest.report.html.study.metrics import METRICS, usual_metric
-from nest.report.html.study.points import Study, study_of
+from nest.report.html.study.points import METRICS, Study, study_of, usual_metric
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
 from nest.whatif.outcome import decided_values
@@ -226,7 +225,7 @@ def page_of_study(
 
     Args:
         path: a result, or a study whose result is beside it.
-        metric: of `nest.report.html.study.metrics.METRICS`; None: the usual one.
+        metric: of `nest.report.html.study.points.METRICS`; None: the usual one.
         held: by the name of a key, the value that figures which do not draw it show.
         plans: folder that the plans are written to, which the page refers to; None: they are not written.
         linked_from: the folder of the page; None: the current one.

@@ -24,7 +24,7 @@ FIGURES = {
     "nest/exporters/torchtitan/models.py": "a model's epsilon",
     "nest/network/graph.py": "units",
     "nest/report/html/records.py": "units",
-    "nest/report/html/study/metrics.py": "units",
+    "nest/report/html/study/points.py": "units",
     "nest/report/html/svg.py": "units",
     "nest/spec/device.py": "seconds of a launch",
     "nest/testing/costs.py": "latencies",

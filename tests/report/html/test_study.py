@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from nest.report.html.study import study_page
 from nest.report.html.study.front import pareto_optimal, trainings
 from nest.report.html.study.grids import _winners
-from nest.report.html.study.metrics import METRICS, usual_metric
-from nest.report.html.study.points import Study, StudyPoint, study_of
+from nest.report.html.study.points import METRICS, Study, StudyPoint, study_of, usual_metric
 from nest.report.html.study.views import curve_views, facet_of, pair_views
 from tests.report.html.reading import Page
 

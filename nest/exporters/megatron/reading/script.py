@@ -6,29 +6,30 @@ from fnmatch import fnmatchcase
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.megatron.reading.conditions import either, holds, negated
-from nest.exporters.megatron.reading.cursor import (
+from nest.exporters.megatron.reading.expansion import Expander, either, holds, negated
+from nest.exporters.megatron.reading.schedulers import directives, submitted
+from nest.exporters.megatron.reading.tokens import (
     ASSIGNMENT,
     CLOSERS,
     DECLARATIONS,
     END,
     ENDS,
     JOINTS,
+    READERS,
     REDIRECTIONS,
     SHELLS,
     SUBMITTERS,
+    UNKNOWN,
+    UNSET,
     Cursor,
+    Token,
+    Tokenizer,
     assigns,
     counted,
     is_script,
+    settled,
 )
-from nest.exporters.megatron.reading.expansion import Expander
-from nest.exporters.megatron.reading.schedulers import directives, submitted
-from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, Token, Tokenizer, settled
 from nest.exporters.megatron.reading.walked import Call, Walk, beginning, count_tasks, is_positional, positional
-
-READERS = frozenset({"cat", "echo", "chmod", "cp", "printf", "tee"})
-"""Commands that run no script they are given."""
 
 MOST_WALKS = 1000
 MOST_TURNS = 100

@@ -8,8 +8,7 @@ from nest.report.html.rendering import rendered
 from nest.report.html.study.curves import curve_figure
 from nest.report.html.study.front import front_figure, trainings
 from nest.report.html.study.grids import heat_figure, region_figure
-from nest.report.html.study.metrics import Metric
-from nest.report.html.study.points import Study, StudyPoint
+from nest.report.html.study.points import Metric, Study, StudyPoint
 from nest.report.html.study.views import curve_views, pair_views
 from nest.units import format_bytes, format_seconds, listed
 

@@ -5,8 +5,7 @@ from itertools import combinations
 
 from attrs import frozen
 
-from nest.report.html.study.metrics import Metric
-from nest.report.html.study.points import Axis, Study, StudyPoint
+from nest.report.html.study.points import Axis, Metric, Study, StudyPoint
 from nest.units import listed
 
 MOST_PANELS = 12
