@@ -112,7 +112,9 @@ def solve(
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
+    from nest.contenders import with_contenders
     from nest.documents import proved, result_document, verdict
+    from nest.formulate.instance import formulate
     from nest.formulate.problem import formulated, naming
     from nest.formulate.target import simpler_within
     from nest.solve.dp import first_plan
@@ -133,8 +135,11 @@ def solve(
     whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline, begin)
     with naming(problem):
         # A plan that is known cuts what is slower; which of equals is the answer it does not say.
-        known, simpler = formulation.first, simpler_within(whole)
-        result = search(instance, deadline, progress, known=known, preferred=False, simpler_within=simpler)
+        simpler = simpler_within(whole)
+        find = partial(search, time_limit=deadline, progress=progress, preferred=False, simpler_within=simpler)
+        wider = partial(formulate, whole, plugins, progress=progress, deadline=deadline, known=formulation)
+        result = find(instance, known=formulation.first)
+        instance, formulation, result = with_contenders(instance, formulation, result, simpler, wider, find)
     plan = result_document(instance, formulation, result, whole, plugins, deadline)
     if not verify:
         return plan
@@ -158,7 +163,7 @@ def shortlist(
 
     They differ in degrees, number of stages, micro-batch, schedule, ZeRO or recomputation. A plan that only lets fewer
     or other stages make a choice that a better one makes on some, and one that mixes further choices into a better
-    one, are left out (`nest.solve.dp.shortlist`).
+    one, are left out (`nest.solve.dp.configurations`).
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve
 
 from nest.errors import NoPlanYet
 from nest.formulate.cluster import accepted_risk, with_memory_risk
-from nest.formulate.partition import branched_regions
 from nest.formulate.price import Formulation, candidate
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, Solution
@@ -17,6 +17,7 @@ from nest.io import unstructure
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.report.other_plans import decided_plan, decisions_of, describe_runner_up, label
+from nest.solve.dp.attempt import SLOWER
 from nest.solve.effort import Deadline
 from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
@@ -50,6 +51,39 @@ def runner_up(instance: Instance, formulation: Formulation, result: Result, best
     return describe_runner_up(instance, *(_with_slower_levels(instance, formulation, each) for each in plans))
 
 
+def with_contenders(
+    instance: Instance,
+    formulation: Formulation,
+    result: Result,
+    simpler_within: float | None,
+    wider: Callable[..., Offered],
+    search: Callable[..., Result],
+) -> tuple[Instance, Formulation, Result]:
+    """An answer with all candidates that matter for plans beside it: where some are missing it is searched anew.
+
+    Such plans are simpler ones and those of another memory risk, hardly slower, and a runner-up.
+
+    Args:
+        instance: has the candidates that matter for the answer.
+        formulation: what it was made of.
+        result: of its search.
+        simpler_within: as for that search.
+        wider: gives the instance that is complete to `up_to` seconds of a step, with what it was made of.
+        search: that search, of an instance, with a `known` plan.
+    """
+    solution, seconds = result.solution, result.batch_time
+    if solution is None or seconds is None:
+        return instance, formulation, result
+    second = inf if result.runner_up is None else result.runner_up[1]
+    needed = max(seconds * (1 + max(simpler_within or 0.0, LOSS)), min(second, seconds * SLOWER))
+    if instance.complete_to >= needed:
+        return instance, formulation, result
+    more, made = wider(up_to=needed)
+    if not more.complete_to:  # There was no time for it.
+        return instance, formulation, result
+    return more, made, search(more, known=(solution.among(instance.candidates, more.candidates), seconds))
+
+
 def block_batch_time(instance: Instance, result: Result, problem: Problem, deadline: Deadline) -> float | None:
     """Seconds of the best plan that parts no branched region, where a search left a gap; None: it is not proved either.
 
@@ -59,6 +93,7 @@ def block_batch_time(instance: Instance, result: Result, problem: Problem, deadl
     left_a_gap = result.status == "feasible" and "questions" in result.statistics and not deadline.passed
     if not left_a_gap or problem.search.granularity != "layer" or space.direct:
         return None
+    from nest.formulate.partition import branched_regions
     from nest.solve import dp
 
     together = (*space.together, *branched_regions(instance.graph))

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from nest.contenders import block_batch_time, contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
-from nest.formulate.cost_breakdown import collectives_inside
+from nest.formulate.cost_breakdown import collectives_inside, coverage
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
@@ -66,8 +66,6 @@ def _coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | 
     pricings = [each for each in (formulation.pricing, *formulation.of_pools.values()) if each is not None]
     if not any(getattr(each.costs, "from_measurements", False) for each in pricings):
         return None
-    from nest.formulate.coverage import coverage
-
     return coverage(formulation, solution)
 
 
@@ -279,7 +277,7 @@ def verdict_on(
     instance, formulation = formulate(problem, known, progress=progress, deadline=deadline)
     if not instance.complete and plan.status != "infeasible":  # What was priced may lack the plan's own.
         instance, formulation = decided_formulation(problem, plan, known)
-        instance = evolve(instance, complete=False)
+        instance = evolve(instance, complete_to=0.0)
     return verdict(instance, formulation, plan, problem, known, free, deadline, workers, progress, beside)
 
 

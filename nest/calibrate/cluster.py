@@ -16,7 +16,7 @@ from nest.calibrate.memory import Verdict, evaluated, fit, memory_figures, read_
 from nest.calibrate.plausible import Figure, refuse_impossible
 from nest.catalogue import TimeSpread, time_spread
 from nest.errors import InputError
-from nest.formulate.model import executed_share
+from nest.formulate.model import load_model
 from nest.formulate.stack import device_of
 from nest.hooks.registry import Registry
 from nest.instance import EstimateError
@@ -75,9 +75,16 @@ def _figures(line: Line[RunMeasurement], problem: Problem, plan: PlanDocument, k
     assert predicted is not None
     yield from memory_figures(line, plan)
     if measured.batch_time is not None:
-        least = predicted * plan.summary.get("model_flops_utilisation", 0.0) * executed_share(problem, known)
+        least = predicted * plan.summary.get("model_flops_utilisation", 0.0) * _executed_share(problem, known)
         floor = "at the matrix peak of its devices"
         yield Figure(line.place, "measured.batch_time", measured.batch_time, predicted, 0.0, least, floor, noise=NOISE)
+
+
+def _executed_share(problem: Problem, known: Registry) -> float:
+    """Forward FLOP of a problem's model that kernels execute, over those that count towards utilisation."""
+    assert problem.model is not None
+    graph = load_model(problem.model, problem.training, known)
+    return graph.flops / graph.model_flops if graph.model_flops else 1.0
 
 
 def _uncalibrated(run: RunMeasurement) -> RunMeasurement:
@@ -107,19 +114,16 @@ def level(logarithms: Sequence[float], usual: TimeSpread) -> tuple[float, float]
     return share * sum(logarithms) / count, sqrt((1 - share) * usual.between**2 + usual.within**2)
 
 
-def calibrated(
-    seen: Sequence[ComparedRun], sources: tuple[str, ...], usual: TimeSpread | None = None
-) -> ClusterCalibration:
+def calibrated(seen: Sequence[ComparedRun], sources: tuple[str, ...]) -> ClusterCalibration:
     """What runs on one cluster, read from `sources`, tell of it.
 
-    `usual` is how far clusters, and runs of one cluster, lie from predictions; None: as the catalogue has it for the
-    generation of the first run's device.
+    How far clusters, and runs of one cluster, usually lie from predictions is that of the first run's generation.
 
     Raises:
         InputError: the runs cannot be those of their problems.
     """
     logarithms = [log(each.measured / each.predicted) for each in seen if each.measured is not None]
-    center, spread = level(logarithms, usual or time_spread(seen[0].generation))
+    center, spread = level(logarithms, time_spread(seen[0].generation))
     if not 0.1 <= exp(center) <= 10:
         raise InputError(
             f"the runs take {exp(center):.3g} times as long as predicted; no cluster differs by more than 10 times. "

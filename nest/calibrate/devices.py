@@ -113,7 +113,7 @@ def _share(name: str, usual: str, least: float, spread: float, devices: Sequence
     return Unknown(name, Range(least, 1.0, prior, spread))
 
 
-def calibration(name: str, values: Mapping[str, float], sources: tuple[str, ...] = ()) -> Calibration:
+def calibration(name: str, values: Mapping[str, float]) -> Calibration:
     """What was found of the generation `name`: `values` by the names of `unknowns`."""
     return Calibration(
         name=name,
@@ -124,7 +124,6 @@ def calibration(name: str, values: Mapping[str, float], sources: tuple[str, ...]
             for each, value in values.items()
             if each.startswith(f"{SUSTAINED}.")
         },
-        sources=sources,
     )
 
 

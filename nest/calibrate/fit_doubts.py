@@ -1,12 +1,21 @@
 """What is doubtful about a fit: that it is no better, coefficients at their bounds, and those that nothing tells of."""
 
-from collections.abc import Iterable, Sequence
-from math import isclose
+from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from math import isclose
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy
 from attrs import frozen
 
+from nest.calibrate.devices import Evidence, untold
 from nest.calibrate.lines import Doubt
 from nest.units import listed
+
+if TYPE_CHECKING:
+    from nest.calibrate.generations import Calibrated
 
 AT_BOUND = 1e-3
 """How near to a bound a coefficient of three digits stands at it, relatively."""
@@ -56,3 +65,28 @@ def doubt_better(what: str, before: float, after: float, doubt: Doubt) -> None:
 def alone(kind: str, names: Sequence[str]) -> str:
     """That all measurements share one of `kind`, so that no part of them tells how good the fit to another is."""
     return f"All measurements are of one {kind} ({listed(names)}): how good the fit is for another, nothing tells."
+
+
+def doubt_generations(
+    found: Sequence[Calibrated], seen: Sequence[Evidence], values: Sequence[Mapping[str, float]], doubt: Doubt
+) -> None:
+    """Tell what is doubtful about generations `found` from what was `seen` on them, with `values` fitted to it.
+
+    That is errors that are no smaller than before, coefficients at their bounds, and those that nothing tells of.
+    """
+    for one, evidence, fitted, nothing in zip(found, seen, values, untold(seen, values), strict=True):
+        name = one.calibration.name
+        before, after, validated = (
+            fmean(numpy.abs(each / one.measured - 1).tolist()) for each in (one.before, one.after, one.validated)
+        )
+        families = sorted(set(one.families))
+        if len(families) == 1:
+            doubt(f"{name}: {alone('family', families)}")
+            doubt_better(f"{name}: the mean error", before, after, doubt)
+        else:
+            doubt_better(f"{name}: the mean error, cross-validated,", before, validated, doubt)
+        told = [each for each in evidence.unknowns if each.name not in nothing]
+        bound = at_bounds(
+            Fitted(each.name, fitted[each.name], each.range.prior, each.range.low, each.range.high) for each in told
+        )
+        doubt_coefficients(name, bound, nothing, doubt)

@@ -19,7 +19,7 @@ from nest.calibrate.devices import (
     predicted_with,
     unknowns,
 )
-from nest.calibrate.generation_doubts import doubt_generations
+from nest.calibrate.fit_doubts import doubt_generations
 from nest.calibrate.lines import (
     Doubt,
     Line,

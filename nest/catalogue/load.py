@@ -168,14 +168,14 @@ def profile(name: str, place: str = "cluster.link_profile") -> LinkProfile:
     return _named(profiles(), name, "link profile", place)
 
 
-def precision(name: str, place: str = "training.precision") -> Precision:
-    """The precision called `name`; without one, the `InputError` names `place`."""
-    return _named(precisions(), name, "precision", place)
+def precision(name: str) -> Precision:
+    """The precision called `name`; without one, the `InputError` names `training.precision`."""
+    return _named(precisions(), name, "precision", "training.precision")
 
 
-def optimizer(name: str, place: str = "training.optimizer") -> Optimizer:
-    """The optimizer called `name`; without one, the `InputError` names `place`."""
-    return _named(optimizers(), name, "optimizer", place)
+def optimizer(name: str) -> Optimizer:
+    """The optimizer called `name`; without one, the `InputError` names `training.optimizer`."""
+    return _named(optimizers(), name, "optimizer", "training.optimizer")
 
 
 def _named(known: dict[str, Entry], name: str, kind: str, place: str, otherwise: str = "") -> Entry:

@@ -209,8 +209,7 @@ def memory(
     """
     from attrs import asdict
 
-    from nest.calibrate.memory import USUAL, error_text, fit, left_out, shares, verdicts
-    from nest.calibrate.memory_doubts import doubt_memory
+    from nest.calibrate.memory import USUAL, doubt_memory, error_text, fit, left_out, shares, verdicts
     from nest.formulate.cluster import RISK
     from nest.io import write_text
 
@@ -278,7 +277,7 @@ def cluster(
     from attrs import asdict
 
     from nest.calibrate.cluster import calibrated, calibration_text, doubt_level, memory_of, seen_runs
-    from nest.calibrate.memory_doubts import doubt_memory_figures
+    from nest.calibrate.memory import doubt_memory_figures
     from nest.io import write_text
 
     doubts: list[str] = []

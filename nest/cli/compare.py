@@ -6,11 +6,20 @@ from pathlib import Path
 import typer
 
 from nest import api
-from nest.cli.options import DEVICES_PER_NODE, JSON, NODES, PART, STRICT_PLUGINS, complete_planners
+from nest.cli.options import (
+    DEVICES_PER_NODE,
+    FILES,
+    JSON,
+    NODES,
+    PART,
+    STRICT_PLUGINS,
+    ScriptCommand,
+    complete_planners,
+    launch_options,
+)
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import NO_PLAN, note_assumed, show, show_listing, warn_of_plugins
 from nest.cli.progress import StepLine, progress_line
-from nest.cli.scripts import FILES, ScriptCommand, launch_options
 from nest.errors import InputError
 
 

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from nest import api
-from nest.cli.options import DEVICES_PER_NODE, NODES, PART, STRICT_PLUGINS, TOKENS, VOCABULARY, changes_of
+from nest.cli.options import (
+    DEVICES_PER_NODE,
+    FILES,
+    NODES,
+    PART,
+    STRICT_PLUGINS,
+    TOKENS,
+    VOCABULARY,
+    ScriptCommand,
+    changes_of,
+    launch_options,
+)
 from nest.cli.output import NO_PLAN, note, note_once, note_plan, screen, to_json, warn, warn_of_plugins
 from nest.cli.progress import progress_line
-from nest.cli.scripts import FILES, ScriptCommand, launch_options
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.report.text.layout import paragraph

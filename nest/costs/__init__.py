@@ -1,4 +1,11 @@
-"""Built-in models of what operators take, and of what they make a layer take."""
+"""Built-in models of what operators take, and of what they make a layer take.
+
+Of a layer, its operators run at the same time on different engines, or one after the other.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import fsum
 
 from nest.hooks.protocols import CostModel, LayerTimes
 from nest.hooks.spec import hook
@@ -15,6 +22,50 @@ def nest_cost_models() -> list[CostModel]:
 @hook
 def nest_layer_times() -> list[LayerTimes]:
     """A schedule on the engines of the device, which is the default; and one operator after the other."""
-    from nest.costs.layer_times import Scheduled, Sequential
-
     return [Scheduled(), Sequential()]
+
+
+REMEMBERED = 65_536
+"""Distinct layers whose makespan is remembered; a problem has some thousands: layers of each kind, by candidate,
+direction and recompute mode."""
+
+
+class Scheduled:
+    """The least makespan; with one engine the sum, as `sequential`.
+
+    Each engine runs one operator at a time, and operators wait for what they read;
+    docs/explanation/operator-scheduling.md tells more.
+    """
+
+    name = "scheduled"
+
+    def seconds(
+        self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
+    ) -> float:
+        """Seconds from the first start to the last end.
+
+        Least up to rounding where `nest.solve.cpsat.makespan` proves it within its work limit, else those of the best
+        schedule it found: in no case more than one operator after the other would take.
+        """
+        if len(set(engines)) < 2:
+            return fsum(durations)
+        return _least(tuple(durations), tuple(engines), tuple(precedence))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _least(durations: tuple[float, ...], engines: tuple[str, ...], precedence: tuple[tuple[int, int], ...]) -> float:
+    from nest.solve.cpsat.makespan import makespan
+
+    return makespan(durations, engines, precedence).seconds
+
+
+class Sequential:
+    """One operator after the other: the sum of their times, whatever the engines."""
+
+    name = "sequential"
+
+    def seconds(
+        self, durations: Sequence[float], engines: Sequence[str], precedence: Sequence[tuple[int, int]]
+    ) -> float:
+        """Seconds of the operators together, rounded once: names and order change nothing."""
+        return fsum(durations)

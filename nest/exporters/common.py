@@ -9,7 +9,7 @@ from nest.catalogue import named_cluster, network_levels, scale_up_levels
 from nest.deployment import Deployment, Limits, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
-from nest.exporters.limits.shared import ULYSSES
+from nest.exporters.limits import ULYSSES
 from nest.graph.repeat import copies_of
 from nest.hooks.architectures import architecture_of, cluster_spec, network_of
 from nest.hooks.pipelines import deployed

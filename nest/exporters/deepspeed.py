@@ -13,8 +13,7 @@ from typing import Any
 from nest.deployment import Deployment, LaunchOptions, Reading
 from nest.exporters.common import check_trained, checked, data_ranks, problem_of, samples
 from nest.exporters.keys import Keys, launched, opened, said
-from nest.exporters.limits import sharded
-from nest.exporters.limits.shared import ULYSSES
+from nest.exporters.limits import ULYSSES, sharded
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 

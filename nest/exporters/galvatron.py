@@ -12,8 +12,7 @@ from typing import Any
 
 from nest.deployment import Deployment
 from nest.exporters.common import checked, problem_of
-from nest.exporters.limits import meshes
-from nest.exporters.limits.shared import ULYSSES
+from nest.exporters.limits import ULYSSES, meshes
 from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "galvatron_config.json"

@@ -12,12 +12,12 @@ from typing import Any
 from nest.deployment import Deployment
 from nest.errors import InputError
 from nest.exporters.common import checked, problem_of, shard_ranks
-from nest.exporters.limits import meshes
-from nest.exporters.limits.meshes import decoder_block
-from nest.exporters.limits.shared import (
+from nest.exporters.limits import (
     fanouts,
+    meshes,
     mixture,
 )
+from nest.exporters.limits.meshes import decoder_block
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument, Problem
 from nest.spec.architecture import GroupedQueryAttention

@@ -11,7 +11,6 @@ from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.partition import branched_regions, inseparable_operators
 from nest.formulate.price import FirstPlan, Formulation, candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
@@ -53,8 +52,16 @@ def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: 
         limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
         raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
     graph = profile_graph(profile)
-    together = branched_regions(graph) if problem.search.granularity == "block" else ()
-    return Formulation(graph, allowed, experts="etp" in degrees, together=together)
+    return Formulation(graph, allowed, experts="etp" in degrees, together=_regions(problem, graph))
+
+
+def _regions(problem: Problem, graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
+    """The groups of layers that `search.granularity: block` keeps together."""
+    if problem.search.granularity != "block":
+        return ()
+    from nest.formulate.partition import branched_regions
+
+    return branched_regions(graph)
 
 
 def from_model(
@@ -68,6 +75,7 @@ def from_model(
     pool: str | None = None,
     place: str = "cluster",
     first_plan: Callable[[Formulation], FirstPlan | None] | None = None,
+    up_to: float = inf,
 ) -> Formulation:
     """A model as sharded and priced on one kind of device.
 
@@ -81,8 +89,9 @@ def from_model(
         deadline: until when candidates are priced.
         pool: name of the pool whose devices these are, which candidates and their names then have.
         place: of the devices in the problem, for errors.
-        first_plan: a good plan of a few candidates; candidates that compute for far longer than it takes are then not
-            priced (`nest.formulate.worth`). None: all are.
+        first_plan: a good plan of a few candidates; candidates that compute for longer than it takes are then not
+            priced (`nest.formulate.worth`). None: nobody looks for one.
+        up_to: device seconds for a sample; of many candidates those that compute for longer need not be priced.
 
     Raises:
         InputError: something in the problem cannot be used.
@@ -116,18 +125,26 @@ def from_model(
     context = StrategyContext(cluster, training)
     sharded = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
 
+    known: dict[int, tuple[Block, Candidate]] = {}  # Those of the blocks that a wider formulation has in common.
+
     def price(block: Block) -> Candidate:
-        return evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
+        if id(block) not in known:
+            known[id(block)] = block, evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
+        return known[id(block)][1]
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
-    together = branched_regions(graph) if problem.search.granularity == "block" else ()
+    together = _regions(problem, graph)
+    if by_operator:
+        from nest.formulate.partition import inseparable_operators
+
+        together = inseparable_operators(whole, layers, training.selected)
     made = Formulation(
         graph=graph,
         candidates=(),
         blocks=whole.blocks,
         experts=any(p.group == "expert" for operator in whole.operators for p in operator.parameters),
         operators=_operators(whole) if by_operator else {},
-        together=inseparable_operators(whole, layers, training.selected) if by_operator else together,
+        together=together,
         classes=layers,
         pricing=pricing,
     )
@@ -135,12 +152,13 @@ def from_model(
     def with_priced(some: Sequence[Block]) -> Formulation:
         priced = _priced(some, price, progress, deadline)
         sharded = tuple(some[index] for index in priced)
-        return evolve(made, candidates=tuple(priced.values()), sharded=sharded, complete=len(priced) == len(some))
+        complete_to = inf if len(priced) == len(some) else 0.0
+        return evolve(made, candidates=tuple(priced.values()), sharded=sharded, complete_to=complete_to)
 
     # In a time that is limited, some of all candidates are priced.
-    if first_plan is None or sharded.least < MANY or deadline.left < inf:
+    if (first_plan is None and up_to == inf) or sharded.least < MANY or deadline.left < inf:
         return with_priced(sharded.every())
-    from nest.formulate.worth import can_be_worth, worth
+    from nest.formulate.worth import BoundedCandidates, can_be_worth
 
     if not can_be_worth(problem, registry):
         return with_priced(sharded.every())
@@ -151,7 +169,12 @@ def from_model(
         if progress is not None:
             progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, 0.0))
 
-    return worth(made, sharded, training.global_batch, with_priced, first_plan, deadline, watch)
+    bounded = BoundedCandidates(made, sharded, with_priced, deadline, watch)
+    return (
+        bounded.up_to(up_to, 0.0)
+        if first_plan is None
+        else bounded.begun(first_plan, training.global_batch / cluster.size)
+    )
 
 
 def repriced(
@@ -168,8 +191,8 @@ def repriced(
     """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
     Args:
-        known: the model, whole, as it is priced with strategies and models of cost that read no more of the cluster
-            than which blocks it admits.
+        known: the model, as it is priced with strategies and models of cost that read no more of the cluster than which
+            blocks it admits.
         problem: as `known` was made of, but for the cluster and what `other_blocks` allows.
         registry: offers the strategies.
         cluster: devices and network.
@@ -187,10 +210,11 @@ def repriced(
     assert before is not None
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
-    pricing, network_alone = before.on(cluster, device), device == before.device
+    pricing, same_device = before.on(cluster, device), device == before.device
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
     blocks, pool = known.sharded, known.candidates[0].pool
-    if other_blocks or cluster.capacities != before.cluster.capacities:
+    lacking = known.complete_to < inf and (among is None or not {each.name for each in known.candidates} >= {*among})
+    if other_blocks or lacking or cluster.capacities != before.cluster.capacities:
         alike = {(each.degrees, each.micro_batch): each for each in blocks}
         context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
         made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
@@ -201,10 +225,10 @@ def repriced(
             raise InputError("the problem does not offer these candidates.")
 
     def price(block: Block) -> Candidate:
-        its = every.get(id(block)) if network_alone else None
-        if its is not None and pricing.knows(block, layers, before):
+        its = every.get(id(block))
+        if its is not None and same_device and pricing.knows(block, layers, before):
             return its
-        return evolve(candidate(_name(block, pool), block, layers, pricing, its), pool=pool)
+        return evolve(candidate(_name(block, pool), block, layers, pricing, its, same_device=same_device), pool=pool)
 
     priced = _priced(blocks, price, progress, deadline)
     return evolve(
@@ -212,7 +236,8 @@ def repriced(
         candidates=tuple(priced.values()),
         sharded=tuple(blocks[index] for index in priced),
         pricing=pricing,
-        complete=len(priced) == len(blocks),
+        complete_to=inf if len(priced) == len(blocks) else 0.0,
+        up_to=None,
     )
 
 
@@ -249,7 +274,7 @@ def on_pools(
         candidates=tuple(each for part in made for each in part.candidates),
         sharded=tuple(each for part in made for each in part.sharded),
         of_pools={str(part.candidates[0].pool): part.pricing for part in made if part.pricing is not None},
-        complete=all(part.complete for part in made),
+        complete_to=min(part.complete_to for part in made),
     )
 
 

@@ -1,18 +1,19 @@
 """The cluster in numbers, from the `cluster` section: levels, memory, measured speed, memory margin; many machines."""
 
+from __future__ import annotations
+
 import math
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import asdict, evolve
 
 from nest.catalogue import device, estimate_error, link, named_cluster, network_levels, time_spread
 from nest.errors import InputError
-from nest.formulate.topology import file_of, given_profile, imported, in_place, named, read_in, with_imported
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, EstimateError, Level
 from nest.io import is_file_name, read, there_is
-from nest.network.imported import Imported, PartOf
 from nest.spec import (
     ClusterCalibration,
     ClusterSpec,
@@ -25,6 +26,9 @@ from nest.spec import (
     ranges,
 )
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_bytes, format_decimal
+
+if TYPE_CHECKING:
+    from nest.network.imported import Imported
 
 MOST_DEVICES = 2**20
 """More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
@@ -43,7 +47,11 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
         raise InputError("cluster.pools: this looks at clusters of one kind of device; give one pool as the cluster.")
     if sum(given is not None for given in (spec.levels, spec.name, spec.topology)) != 1:
         raise InputError("cluster: give its network once, as `levels`, as `topology` or by the name of a cluster.")
-    spec, imported_network = read_in(spec, registry, base)
+    imported_network = None
+    if not by_levels(spec):
+        from nest.formulate.topology import read_in
+
+        spec, imported_network = read_in(spec, registry, base)
     if spec.name is not None:
         entry = named_cluster(spec.name)
         own = entry.memory if spec.device is None else None
@@ -55,6 +63,21 @@ def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = Non
     if imported_network is not None:
         return _assembled(spec, imported_network.best.levels, base)
     return _assembled(spec, network_levels(spec.levels or ()), base)
+
+
+def any_cluster(spec: ClusterSpec, registry: Registry) -> None:
+    """Refuse a cluster that cannot be used, of one kind of device or of several."""
+    if spec.pools is None:
+        build_cluster(spec, registry)
+        return
+    from nest.formulate.pools import build_pools
+
+    build_pools(spec)
+
+
+def by_levels(spec: ClusterSpec) -> bool:
+    """Whether no importer is needed: a `cluster` section gives levels or pools, or the name of one in the catalogue."""
+    return spec.topology is None and spec.link_profile is None and not (spec.name and is_file_name(spec.name))
 
 
 def described(name: str | DeviceSpec, base: Path | None = None, place: str = "cluster.device") -> DeviceSpec:
@@ -79,9 +102,9 @@ def _first(written: float | None, own: float | None) -> Bytes | None:
     return None if chosen is None else Bytes(chosen)
 
 
-def build_pool(spec: PoolSpec, place: str, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
+def build_pool(spec: PoolSpec, place: str) -> tuple[Cluster, DeviceSpec | None]:
     """One pool of a cluster in numbers and its device; errors name `place`."""
-    return _assembled(spec.cluster, network_levels(spec.levels, f"{place}.levels"), base, place)
+    return _assembled(spec.cluster, network_levels(spec.levels, f"{place}.levels"), None, place)
 
 
 def _assembled(
@@ -256,6 +279,9 @@ def from_file(
     cluster: ClusterSpec, registry: Registry, base: Path | None, importer: str | None = None, hosts: int = 1
 ) -> ClusterSpec:
     """As `in_place`, of a `topology` that must be a file, and describe one machine where there are several `hosts`."""
+    from nest.formulate.topology import file_of, given_profile, imported, in_place, named, with_imported
+    from nest.network.imported import Imported
+
     file = file_of(cluster.topology, base)
     if file is None:
         raise InputError(f"{cluster.topology}: there is no such file.")
@@ -264,7 +290,7 @@ def from_file(
     content = imported(cluster, registry, base, importer)
     profile = given_profile(cluster, base)
     tier = profile.tiers[0] if profile is not None and profile.tiers else None
-    with named(file.path if isinstance(file, PartOf) else file):
+    with named(file if isinstance(file, Path) else file.path):
         machine = content if isinstance(content, Imported) else Imported(content)
         return with_imported(cluster, cluster_of(machine, hosts, tier), registry)
 

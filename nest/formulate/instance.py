@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -11,10 +13,9 @@ from nest.catalogue import optimizer, precision
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors
 from nest.formulate.candidates import from_model, from_profile, on_pools, repriced
-from nest.formulate.cluster import as_measured, build_cluster, with_memory_risk
+from nest.formulate.cluster import any_cluster, as_measured, build_cluster, with_memory_risk
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.pools import any_cluster, measured_pools, refuse_chunks
 from nest.formulate.price import Formulation as Formulation
 from nest.formulate.shard import allowed_degrees, chosen, profile_degrees, sharded_graphs
 from nest.formulate.space import (
@@ -42,13 +43,13 @@ def build_instance(
     problem: Problem,
     registry: Registry,
     levels: tuple[Level, ...] | None = None,
-    progress: Callable[[SearchProgress], None] | None = None,
     *,
     priced: PricedModels | None = None,
     among: Collection[str] | None = None,
+    up_to: float = inf,
 ) -> Instance:
     """The instance of `problem`; `formulate` says more."""
-    return formulate(problem, registry, levels, progress, priced=priced, among=among)[0]
+    return formulate(problem, registry, levels, priced=priced, among=among, up_to=up_to)[0]
 
 
 def formulate(
@@ -62,6 +63,9 @@ def formulate(
     priced: PricedModels | None = None,
     among: Collection[str] | None = None,
     first_plan: Callable[[Instance], FirstPlan | None] | None = None,
+    up_to: float = inf,
+    silent_to: float = 0.0,
+    known: Formulation | None = None,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
 
@@ -77,7 +81,11 @@ def formulate(
         among: names of the candidates that are asked about: of a model that `priced` knows on another network or
             device no others are priced. None: all are.
         first_plan: finds a good plan of an instance with few of the candidates: of many others those are left out that
-            cannot be as fast (`nest.formulate.worth`), where nothing priced before is kept. None: none is left out.
+            cannot be as fast (`nest.formulate.worth`), where nothing priced before is kept. None: nobody looks for one.
+        up_to: step time, seconds, of plans that matter: of many candidates others may be left out
+            (`Instance.complete_to`).
+        silent_to: the same on a network on which nothing that is sent takes time.
+        known: what the same problem was formulated as with fewer candidates; None: nothing of it is known.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
@@ -116,19 +124,24 @@ def formulate(
             candidates=made.candidates,
             space=build_space(problem, registry, made, device, limits_here, binding),
             collectives=collectives,
-            complete=made.complete,
+            complete_to=made.complete_to * share,
         )
 
+    share = problem.training.global_batch / cluster.size
     if problem.profile is not None:
         formulation = from_profile(problem, registry, cluster)
     else:
+        most = up_to / share
 
         def price(first_plan: Callable[[Formulation], FirstPlan | None] | None = None) -> Formulation:
-            place = (cluster, device, pricing_collectives)
+            place, every = (cluster, device, pricing_collectives), inf if network is not None else most
             due = deadline or Deadline()
-            return from_model(problem, registry, *place, progress, due, first_plan=first_plan)
+            return from_model(problem, registry, *place, progress, due, first_plan=first_plan, up_to=every)
 
-        if priced is None and network is None and first_plan is not None:
+        if known is not None and known.up_to is not None:
+            wide = known.up_to(most, 0.0)
+            formulation = wide if wide.complete_to else evolve(known, complete_to=0.0)
+        elif priced is None and network is None and first_plan is not None:
             formulation = price(lambda some: first_plan(of_candidates(some)))
         elif priced is None or network is not None:
             formulation = price()
@@ -141,7 +154,10 @@ def formulate(
                 return repriced(known, problem, registry, cluster, device, progress, due, among, other_blocks)
 
             key = pricing_key(problem, registry, cluster, device, collectives)
-            formulation = priced.of(key, price, again, keep=among is None)
+            asked = partial(priced.of, key, price, again, up_to=most, computed=silent_to / share)
+            formulation = asked(keep=among is None)
+            if among is not None and not {each.name for each in formulation.candidates} >= {*among}:
+                formulation = asked()
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
     instance = of_candidates(formulation)
     if network is not None:
@@ -165,6 +181,8 @@ def _on_pools(
             "fixed.pools says in which pool each stage lies, which a search decides; price that plan with "
             "`nest evaluate`, or leave it out."
         )
+    from nest.formulate.pools import measured_pools, refuse_chunks
+
     pools, devices = measured_pools(problem)
     cluster = pools.members[0].cluster
     collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
@@ -197,7 +215,7 @@ def _on_pools(
             candidates=formulation.candidates,
             space=space,
             collectives=collectives,
-            complete=formulation.complete,
+            complete_to=inf if formulation.complete_to else 0.0,
             pools=pools,
         ),
         formulation,

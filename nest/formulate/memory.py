@@ -304,7 +304,7 @@ def _layer_costs(
     inside a layer.
     """
     selective = pricing.training.selected
-    every = layer.once_everywhere(("held", entering, data), partial(_held, layer, repeated, selective, data, entering))
+    every = layer.once_untimed(("held", entering, data), partial(_held, layer, repeated, selective, data, entering))
     costs: LayerCosts = {}
     for mode, held in every.items():
         extra = layer.seconds(Direction.FORWARD, pricing.timing, held.again)

@@ -10,7 +10,6 @@ from attrs import evolve, frozen
 
 from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
-from nest.formulate.trainable import backward_share, trained_count, with_trainable
 from nest.graph import Operator, OperatorGraph, axis_size
 from nest.hooks.calls import attribute
 from nest.hooks.protocols import ModelImporter
@@ -72,7 +71,12 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
     registry.credit("model_importers", accepting[0].name)
 
     def load() -> OperatorGraph:
-        return with_trainable(accepting[0].load(model, training), training.trained)
+        graph = accepting[0].load(model, training)
+        if training.trained is None:
+            return graph
+        from nest.formulate.trainable import with_trainable
+
+        return with_trainable(graph, training.trained)
 
     try:
         # One command reads a model several times, and a question about a plan as often as it is solved.
@@ -363,6 +367,8 @@ def model_facts(
     graph = load_model(problem.model, training, known)
     passes, trained = 3.0, None
     if training.trained is not None:
+        from nest.formulate.trainable import backward_share, trained_count
+
         passes = 1 + backward_share(graph)
         trained = {
             "what": str(training.trained),
@@ -378,13 +384,6 @@ def model_facts(
     if len(peaks) < len(devices):
         return None
     return training.sequence_length, passes * graph.model_flops, peaks, trained
-
-
-def executed_share(problem: Problem, known: Registry) -> float:
-    """Forward FLOP of a problem's model that kernels execute, over those that count towards utilisation."""
-    assert problem.model is not None
-    graph = load_model(problem.model, problem.training, known)
-    return graph.flops / graph.model_flops if graph.model_flops else 1.0
 
 
 def matrix_peak(device: DeviceSpec, precision_name: str) -> float:

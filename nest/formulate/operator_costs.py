@@ -3,12 +3,14 @@
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from math import prod
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy
 from attrs import Factory, evolve, field, frozen
 
 from nest.graph import Communication, Operator
+from nest.graph.operator_graph import precedence
 from nest.hooks.protocols import LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel, port_seconds
 from nest.spec import Training
@@ -71,30 +73,6 @@ def engine_of(operator: Operator, engines: Sequence[str]) -> str:
     computing = MATRIX if operator.kind in MATRIX_KINDS else VECTOR
     wanted = computing if operator.collective is None else COMMUNICATION
     return wanted if wanted in engines else MATRIX
-
-
-def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
-    """What waits for what, as pairs of indices: in the forward pass the second for the first, else the first for it.
-
-    Whoever reads a tensor waits for the operator of the same layer that wrote it. An operator that writes nothing but
-    has a collective, such as the sum of gradients in front of a split operator, hands on what it reads: the operators
-    behind it in order that read the same tensor wait for it.
-
-    Args:
-        operators: of one layer, in an order in which every tensor is written before it is read.
-    """
-    sources: dict[str, int] = {}
-    pairs: dict[tuple[int, int], None] = {}
-    for index, operator in enumerate(operators):
-        for tensor in operator.inputs:
-            if tensor.name in sources:
-                pairs.setdefault((sources[tensor.name], index))
-        handed_on = operator.outputs
-        if operator.collective is not None and not operator.outputs:
-            handed_on = operator.inputs
-        for tensor in handed_on:
-            sources[tensor.name] = index
-    return tuple(pairs)
 
 
 def computing_weight_gradients(operator: Operator, cost: OperatorCost) -> float:
@@ -164,10 +142,27 @@ class PricedOperator:
 
     def launching(self, direction: Direction, host_launch: float) -> float:
         """Seconds the host takes to launch it in one direction, `host_launch` for each collective."""
-        if self.operator.collective is None:
-            return self.cost.host if self.times(direction)[0] else 0.0
-        made = self.operator.collective
-        return host_launch * len(made.forward if direction is Direction.FORWARD else made.backward)
+        made, forward = self.operator.collective, direction is Direction.FORWARD
+        if made is None:
+            return self.cost.host if (self.cost.forward if forward else self.cost.backward) else 0.0
+        return host_launch * len(made.forward if forward else made.backward)
+
+
+@frozen
+class _Order:
+    """Which operators of a layer run in one direction, and what waits for what, whatever they take.
+
+    Attributes:
+        counted: their places in the layer.
+        engines: the engine of each.
+        waiting: `(before, after)`, places among these.
+        parts: of each part of the layer, places among these.
+    """
+
+    counted: tuple[int, ...]
+    engines: tuple[str, ...]
+    waiting: tuple[tuple[int, int], ...]
+    parts: tuple[tuple[int, ...], ...]
 
 
 @frozen(slots=False)
@@ -184,6 +179,7 @@ class PricedLayer:
     parts: tuple[tuple[PricedOperator, ...], ...]
     passing: float = 0.0
     _everywhere: dict[Hashable, Any] = field(factory=dict, repr=False, eq=False)
+    _untimed: dict[Hashable, Any] = field(factory=dict, repr=False, eq=False)
     _known: dict[Hashable, Any] = field(factory=dict, init=False, repr=False, eq=False)
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
@@ -194,15 +190,20 @@ class PricedLayer:
         """What `compute` finds of this layer whatever the network is, computed once."""
         return _once(self._everywhere, key, compute)
 
-    def on_another_network(self, rows: Sequence[PricedOperator]) -> "PricedLayer":
-        """The layer with the times of its operators on another network."""
-        now = {id(before): row for before, row in zip(self.rows, rows, strict=True)}
-        parts = tuple(tuple(now[id(row)] for row in part) for part in self.parts)
-        return PricedLayer(tuple(rows), parts, self.passing, self._everywhere)
+    def once_untimed(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` finds of this layer whatever it takes, computed once."""
+        return _once(self._untimed, key, compute)
 
-    @property
-    def _precedence(self) -> tuple[tuple[int, int], ...]:
-        return self.once_everywhere("precedence", lambda: precedence([row.operator for row in self.rows]))
+    def elsewhere(self, rows: Sequence[PricedOperator]) -> "PricedLayer":
+        """The layer with its operators as they are on another network or another device."""
+        pairs = list(zip(self.rows, rows, strict=True))
+        now = {id(before): row for before, row in pairs}
+        parts = tuple(tuple(now[id(row)] for row in part) for part in self.parts)
+        same_device = all(row.cost is before.cost for before, row in pairs)
+        bytes_of = attrgetter("cost.saved", "cost.transient")
+        same_bytes = same_device or all(bytes_of(row) == bytes_of(before) for before, row in pairs)
+        everywhere, untimed = self._everywhere if same_device else {}, self._untimed if same_bytes else {}
+        return PricedLayer(tuple(rows), parts, self.passing, everywhere, untimed)
 
     def seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None = None) -> list[float]:
         """Seconds of each part; they add up to the layer's, and share it in proportion to their operators' times.
@@ -215,20 +216,26 @@ class PricedLayer:
         return self.once(("seconds", direction, among), lambda: self._seconds(direction, timing, among))
 
     def _seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None) -> list[float]:
-        counted = [place for place, row in enumerate(self.rows) if among is None or row.operator.name in among]
+        key = ("order", direction, timing.engines, among)
+        order = self.once_untimed(key, lambda: self._order(direction, timing.engines, among))
+        rows = [self.rows[place] for place in order.counted]
+        times = [row.times(direction) for row in rows]
+        hidden = sum([row.under_another(direction) for row in rows])
+        host = sum([row.launching(direction, timing.host_launch) for row in rows])
+        whole = timing.seconds(times, order.engines, order.waiting, hidden, host)
+        if len(order.parts) == 1:
+            return [whole if any(map(any, times)) else 0.0]
+        return shares(whole, [sum([sum(times[place]) for place in part]) for part in order.parts])
+
+    def _order(self, direction: Direction, engines: Sequence[str], among: frozenset[str] | None) -> _Order:
+        operators = [row.operator for row in self.rows]
+        counted = [place for place, each in enumerate(operators) if among is None or each.name in among]
         number = {place: index for index, place in enumerate(counted)}
-        waiting = [(number[a], number[b]) for a, b in self._precedence if a in number and b in number]
-        if direction is Direction.BACKWARD:
-            waiting = [(later, earlier) for earlier, later in waiting]
-        whole = timing.seconds(
-            [self.rows[place].times(direction) for place in counted],
-            [engine_of(self.rows[place].operator, timing.engines) for place in counted],
-            waiting,
-            sum(self.rows[place].under_another(direction) for place in counted),
-            sum(self.rows[place].launching(direction, timing.host_launch) for place in counted),
-        )
-        parts = ([row for row in part if among is None or row.operator.name in among] for part in self.parts)
-        return shares(whole, [sum(sum(row.times(direction)) for row in part) for part in parts])
+        pairs = [(number[a], number[b]) for a, b in precedence(operators) if a in number and b in number]
+        waiting = tuple((b, a) for a, b in pairs) if direction is Direction.BACKWARD else tuple(pairs)
+        index = {id(self.rows[place]): number[place] for place in counted}
+        parts = tuple(tuple(index[id(row)] for row in part if id(row) in index) for part in self.parts)
+        return _Order(tuple(counted), tuple(engine_of(operators[each], engines) for each in counted), waiting, parts)
 
     def collectives(self, timing: Timing) -> list[float]:
         """Seconds that collectives add to each part, in both directions: none where all that they take hides."""
@@ -255,11 +262,13 @@ class PricedLayer:
 
     def _alone(self) -> "PricedLayer":
         rows = {
-            id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0), weight_gradients=0.0)
+            id(row): row
+            if row.operator.collective is None
+            else evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0), weight_gradients=0.0)
             for row in self.rows
         }
         parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
-        return PricedLayer(tuple(rows.values()), parts)
+        return PricedLayer(tuple(rows.values()), parts, untimed=self._untimed)
 
     def ports(self, direction: Direction, levels: int, among: frozenset[str] | None = None) -> list[Array]:
         """Seconds for which each part's communication occupies a device's port, by level, shape `(levels,)` each.

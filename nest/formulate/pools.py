@@ -8,9 +8,11 @@ from typing import Any
 from attrs import evolve
 
 from nest.catalogue import network_levels
+from nest.deployment import Limits
 from nest.errors import InputError
-from nest.formulate.cluster import as_measured, build_cluster, build_pool, described, with_memory_risk
+from nest.formulate.cluster import as_measured, build_pool, described, with_memory_risk
 from nest.formulate.stack import data_parallel_exposure
+from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry
 from nest.instance import Link, Pool, Pools, chunks_of, copies_of
 from nest.instance.schedule import ChunkedSchedule, Schedule
@@ -19,14 +21,14 @@ from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PlanDocum
 from nest.units import listed
 
 
-def build_pools(spec: ClusterSpec, base: Path | None = None) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
+def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
     """The pools in numbers, and the device of each; None where it names none.
 
     Raises:
         InputError: a pool or a link cannot be used; the text names its place.
     """
     assert spec.pools is not None
-    built = [build_pool(each, f"cluster.pools[{index}]", base) for index, each in enumerate(spec.pools)]
+    built = [build_pool(each, f"cluster.pools[{index}]") for index, each in enumerate(spec.pools)]
     members = tuple(Pool(each.name, cluster) for each, (cluster, _) in zip(spec.pools, built, strict=True))
     names = [each.name for each in members]
     links = tuple(
@@ -34,14 +36,6 @@ def build_pools(spec: ClusterSpec, base: Path | None = None) -> tuple[Pools, tup
         for index, each in enumerate(spec.between or ())
     )
     return Pools(members, links), tuple(device for _, device in built)
-
-
-def any_cluster(spec: ClusterSpec, registry: Registry) -> None:
-    """Refuse a cluster that cannot be used, of one kind of device or of several."""
-    if spec.pools is None:
-        build_cluster(spec, registry)
-    else:
-        build_pools(spec)
 
 
 def _link(spec: BetweenSpec, place: str) -> Link:
@@ -93,6 +87,21 @@ def refuse_chunks(schedules: tuple[Schedule, ...]) -> None:
 def takes_pools(registered: object) -> bool:
     """Whether a planner or an exporter says that it takes plans on several kinds of device (`on_pools`)."""
     return bool(getattr(registered, "on_pools", False))
+
+
+def limits_on_pools(exporter: Exporter, problem: Problem, registry: Registry, place: str) -> Limits:
+    """What the framework of an exporter that states limits can run on several pools: schedules of one run a stage.
+
+    Raises:
+        InputError: it is exported for one kind of device; the text names `place`.
+    """
+    if not takes_pools(exporter):
+        raise InputError(f"{place}: {exporter.name} is exported for one kind of device, and cluster.pools has several.")
+    limits: Limits = exporter.limits(problem)  # type: ignore[attr-defined]
+    if limits.schedules is None:
+        return limits
+    known = registry.schedules()
+    return evolve(limits, schedules=tuple(each for each in limits.schedules if one_run_each(known[each])))
 
 
 def on_only_pool(plan: PlanDocument) -> PlanDocument:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 
 import numpy
 from attrs import evolve, field, frozen
@@ -23,7 +24,13 @@ FirstPlan = tuple[Solution, float]
 
 
 def candidate(
-    name: str, block: Block, layers: LayerClasses, pricing: Pricing, known: Candidate | None = None
+    name: str,
+    block: Block,
+    layers: LayerClasses,
+    pricing: Pricing,
+    known: Candidate | None = None,
+    *,
+    same_device: bool = True,
 ) -> Candidate:
     """`block`, one layer of each class, as a candidate of the whole graph.
 
@@ -32,7 +39,8 @@ def candidate(
         block: the layers as strategies left them.
         layers: classes of layers.
         pricing: prices operators.
-        known: the same on another network; None: nothing of it is known.
+        known: the same on another network or device; None: nothing of it is known.
+        same_device: whether the device is that of the one known.
 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
@@ -63,7 +71,9 @@ def candidate(
         weight_gradients=numpy.minimum(spread(PricedLayer.weight_gradients), most),
         busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
         collectives=spread(lambda layer: layer.collectives(timing)),
-        state=known.state if known else tuple(_group(group, block, spread, pricing) for group in _groups(block)),
+        state=known.state
+        if known and same_device
+        else tuple(_group(group, block, spread, pricing) for group in _groups(block)),
         recompute=modes(priced, repeated, index, pricing, layers.by_operator, extra),
         tensor_bytes=known.tensor_bytes if known else _crossing_bytes(block, layers),
         gathered=extra.gathered,
@@ -101,7 +111,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
         return row.cost.update * count(row, trained=True) / max(row.operator.trained_count, 1)
 
     def counts(layer: PricedLayer, trained: bool = False) -> list[float]:
-        return layer.once_everywhere(
+        return layer.once_untimed(
             ("count", name, trained),
             lambda: [float(sum(count(row, trained) for row in part)) for part in layer.parts],
         )
@@ -150,8 +160,12 @@ class Formulation:
         classes: of a model, its layers by class.
         pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
-        complete: whether no other candidate can be the answer; else there was no time to price the others.
+        complete_to: device seconds for a sample that layers of candidates which are missing take at least; infinite:
+            there are none, 0: there was no time to price the others.
+        computed_to: the same of what they compute alone, at any speed of the network.
         first: a plan of these candidates that is known, with its step time in seconds; None: none is.
+        up_to: gives the formulation that is complete to so many device seconds for a sample, and to so many computed
+            alone, with few candidates more; None: it is not known what those take that are missing, or there are none.
     """
 
     graph: LayerGraph
@@ -163,8 +177,10 @@ class Formulation:
     sharded: tuple[Block, ...] = ()
     classes: LayerClasses | None = None
     pricing: Pricing | None = None
-    complete: bool = True
+    complete_to: float = inf
     first: FirstPlan | None = None
+    computed_to: float = inf
+    up_to: "Callable[[float, float], Formulation] | None" = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:

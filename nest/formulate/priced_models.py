@@ -1,6 +1,7 @@
 """Models priced before: problems that differ in nothing that prices a layer share their candidates."""
 
 from collections.abc import Callable
+from math import inf
 
 from attrs import asdict, define, evolve, field, frozen
 
@@ -64,8 +65,10 @@ class PricedModels:
         again: Callable[[Formulation, bool], Formulation],
         *,
         keep: bool = True,
+        up_to: float = inf,
+        computed: float = 0.0,
     ) -> Formulation:
-        """What was priced with this key before, or else is priced now and kept where it is complete.
+        """What was priced with this key before, or else is priced now and kept where there was time for it.
 
         Args:
             key: of what is wanted.
@@ -73,6 +76,8 @@ class PricedModels:
             again: prices it from what differs by the network, the number of devices, the device or, if so it is told,
                 by which blocks there are.
             keep: whether `again` prices all of it, which is worth keeping.
+            up_to: device seconds for a sample to which it must be complete; what is slower, though kept, is left out.
+            computed: the same of what is computed alone.
         """
         found = next((each for each in self._known if each[0] == key), None)
         if found is None:
@@ -82,10 +87,16 @@ class PricedModels:
             found = key, price() if alike is None else again(*alike)
         else:
             self._known.remove(found)
-        if found[1].complete:
+        its, wanted = found[1], found[1]
+        if its.up_to is not None and keep:
+            wanted = its.up_to(up_to, computed)
+            reach = max(its.complete_to, up_to), max(its.computed_to, computed)
+            if reach != (its.complete_to, its.computed_to):
+                found = key, its.up_to(*reach)
+        if found[1].complete_to:
             self._known.append(found)
             del self._known[: -self.most]
-        return found[1]
+        return wanted
 
     def _most_alike(self, key: PricingKey) -> tuple[Formulation, bool] | None:
         """What serves a key best, used now: of the same blocks, on the same device, of the most blocks; None.

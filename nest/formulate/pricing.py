@@ -4,13 +4,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 
 import numpy
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import ExtraMemory, room
 from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing, engine_of
-from nest.formulate.partition import inseparable, owners, passing
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
@@ -79,7 +78,12 @@ class Pricing:
         for (lie, width), shapes in self._shapes.items():
             if cluster.parts(width) == self.cluster.parts(width):
                 other._shapes[lie, width] = shapes
+        if cluster == self.cluster:
+            other.__dict__["calls"] = self.calls
         if device != self.device:
+            # Copies in a narrow format are kept where the device computes in it.
+            if self.training.saved_inputs != "narrow" or _formats(device) == _formats(self.device):
+                other._elsewhere.update(self._layers)
             return other
         # Layers are told apart by how their ranks lie, so that what fan-outs change needs no other care.
         before, after = ([evolve(level, fanout=1) for level in each.levels] for each in (self.cluster, cluster))
@@ -143,7 +147,7 @@ class Pricing:
 
     def seconds(self, calls: Iterable[Communication], block: Block) -> float:
         """Seconds of calls as often as they are made, one after the other."""
-        return sum(call.count * self.call_seconds(call, block) for call in calls)
+        return sum([call.count * self.call_seconds(call, block) for call in calls])
 
     def ports(self, made: Collective, block: Block) -> Callable[[], tuple[Array, Array]]:
         """Gives seconds for which all calls of a collective occupy a device's port, forward and backward.
@@ -205,8 +209,13 @@ class Pricing:
                 self._layers[key] = _KnownLayer(operators, layer, reach)
             else:
                 rows = _priced(operators, block, self, [row.kept for row in known.layer.rows])
-                self._layers[key] = evolve(known, layer=known.layer.on_another_network(rows))
+                self._layers[key] = evolve(known, layer=known.layer.elsewhere(rows))
         return self._layers[key].layer
+
+
+def _formats(device: DeviceSpec) -> set[str]:
+    """The formats of numbers in which a device computes."""
+    return {name for name, peak in asdict(device.peak).items() if peak is not None}
 
 
 def _ports(calls: Calls, *ways: Sequence[tuple[Communication, tuple[Shape, ...], int]]) -> tuple[Array, Array]:
@@ -234,11 +243,12 @@ def sent(operators: Sequence[Operator], block: Block, pricing: Pricing) -> float
     return pricing.seconds((call for each in operators for call in each.calls), block)
 
 
-def loads(operators: Sequence[Operator], block: Block, pricing: Pricing) -> Array:
+def loads(operators: Sequence[Operator], block: Block, pricing: Pricing, *, silent: bool = False) -> Array:
     """Seconds for which operators of a layer keep each engine busy, and links, shape `(2, engines + 1)`.
 
     A layer takes no less in a direction, whatever else it has: no engine runs two operators at a time, and no links
-    carry two calls (`Timing.seconds`). A call that runs under an operator which is not there counts for nothing.
+    carry two calls (`Timing.seconds`). A call that runs under an operator which is not there counts for nothing, and no
+    call does where they are to be `silent`.
 
     Returns:
         Forward and backward. Engines are those of the device, at least one.
@@ -253,7 +263,7 @@ def loads(operators: Sequence[Operator], block: Block, pricing: Pricing) -> Arra
         engine, cost = place[engine_of(operator, engines)], costs[operator.name]
         forward[engine] += cost.forward
         backward[engine] += cost.backward
-        if operator.collective is not None:
+        if operator.collective is not None and not silent:
             exposed, ways = pricing.exposed(operator.collective, block)[1], _ways(operator, costs, block, pricing)
             for busy, (longer, under) in zip(seconds, ways, strict=True):
                 busy[engine] += exposed * longer
@@ -276,6 +286,8 @@ def _priced_layer(
     rows = tuple(_priced(operators, block, pricing, keeping))
     if not by_operator:
         return PricedLayer(rows, (rows,))
+    from nest.formulate.partition import inseparable, owners, passing
+
     rows_of_operators: list[list[PricedOperator]] = [[] for _ in originals]
     for owner, row in zip(owners(originals, operators), rows, strict=True):
         rows_of_operators[owner].append(row)

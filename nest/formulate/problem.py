@@ -9,17 +9,15 @@ from attrs import evolve
 
 from nest.catalogue import known_cluster
 from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
-from nest.formulate.cluster import build_cluster, cluster_calibration, described, level_order_notice
+from nest.formulate.cluster import build_cluster, by_levels, cluster_calibration, described, level_order_notice
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model, resolve_model, with_sequence_length
-from nest.formulate.pools import pools_in_place
 from nest.formulate.price import FirstPlan
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
 from nest.formulate.target import target_limits, untargeted, with_target, within
-from nest.formulate.topology import in_place
 from nest.graph import OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
@@ -128,10 +126,16 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
         problem = with_sequence_length(evolve(problem, model=resolve_model(problem.model, base)), known)
     if isinstance(problem.profile, str):
         problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
-    cluster = in_place(problem.cluster, known, base)
+    cluster = problem.cluster
+    if not by_levels(cluster):
+        from nest.formulate.topology import in_place
+
+        cluster = in_place(cluster, known, base)
     if isinstance(cluster.device, str) and is_file_name(cluster.device):
         cluster = evolve(cluster, device=described(cluster.device, base))
     if cluster.pools is not None:
+        from nest.formulate.pools import pools_in_place
+
         cluster = evolve(cluster, pools=pools_in_place(cluster.pools, base))
     cluster = evolve(cluster, calibration=cluster_calibration(cluster, base))
     try:

@@ -7,7 +7,6 @@ from attrs import asdict, evolve
 from nest.catalogue import unknown_name
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors, InternalError
-from nest.formulate.partition import check_even, check_order, check_together, partition, unknown_layer
 from nest.formulate.price import Formulation
 from nest.formulate.shard import FORESEEN
 from nest.formulate.stack import data_parallel_exposure, hidden_messages
@@ -167,13 +166,7 @@ def build_space(
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, formulation.experts)
     parts = formulation.operators
-    known = {*graph.layers, *parts}
-    problems += [
-        str(unknown_layer(f"{place} (`{constraint.text}`)", layer, graph, parts))
-        for place, constraint in demanded
-        for layer in constraint.same_stage
-        if layer not in known
-    ]
+    problems += _unknown_layers(demanded, formulation)
     try:
         schedules = _with_chunks(
             _sending(problem, allowed_schedules(problem, registry)),
@@ -184,6 +177,8 @@ def build_space(
         stages = problem.fixed.stages if problem.fixed is not None else None
         layers = None
         if stages is not None:
+            from nest.formulate.partition import check_even, check_together, partition
+
             layers = partition(stages, fixed.get("pp"), graph, formulation.blocks, parts)
             check_together(layers, together, graph, problem.search.granularity)
             if even and all(chunks_of(each) == 1 for each in schedules):
@@ -191,7 +186,7 @@ def build_space(
         names = {*PLAN_NAMES, *STAGE_NAMES, *strategy_names(registry, degrees)}
         demanded += [
             ("search.target", constraint)
-            for constraint in limit_constraints(problem.search.framework, limits, names, known)
+            for constraint in limit_constraints(problem.search.framework, limits, names, {*graph.layers, *parts})
         ]
         compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
         wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
@@ -223,6 +218,20 @@ def build_space(
     if problems:
         raise InputErrors(problems)
     return space
+
+
+def _unknown_layers(demanded: Sequence[tuple[str, Constraint]], formulation: Formulation) -> list[str]:
+    """The layers of constraints, each with its place, that nobody knows: a sentence each."""
+    known = {*formulation.graph.layers, *formulation.operators}
+    unknown = [(place, each, name) for place, each in demanded for name in each.same_stage if name not in known]
+    if not unknown:
+        return []
+    from nest.formulate.partition import unknown_layer
+
+    return [
+        str(unknown_layer(f"{place} (`{constraint.text}`)", name, formulation.graph, formulation.operators))
+        for place, constraint, name in unknown
+    ]
 
 
 def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ...]]) -> Constraint:
@@ -294,6 +303,8 @@ def _following(
     Raises:
         InputError: one does, and every schedule has one chunk for each stage.
     """
+    from nest.formulate.partition import check_order
+
     several = tuple(each for each in schedules if chunks_of(each) > 1)
     try:
         check_order(stages, graph)

@@ -8,7 +8,6 @@ from attrs import evolve, frozen
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError, InputErrors
-from nest.formulate.pools import on_only_pool, one_run_each, takes_pools
 from nest.formulate.shard import allowed_degrees, participating, profile_degrees
 from nest.formulate.stack import described, device_of
 from nest.hooks.loader import DISTRIBUTION
@@ -42,13 +41,13 @@ def limits_of(name: str, problem: Problem, registry: Registry, place: str) -> Li
         raise InputError(f"{place}: exporter {name!r} does not say what can run its files.{able_text}")
     if name not in able:
         raise unknown_name(place, "target", name, able)
-    pooled = problem.cluster.pools is not None
-    if pooled and not takes_pools(exporters[name]):
-        raise InputError(f"{place}: {name} is exported for one kind of device, and cluster.pools has several.")
-    limits: Limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
-    if pooled and limits.schedules is not None:
-        known = registry.schedules()
-        limits = evolve(limits, schedules=tuple(each for each in limits.schedules if one_run_each(known[each])))
+    limits: Limits
+    if problem.cluster.pools is None:
+        limits = exporters[name].limits(problem)  # type: ignore[attr-defined]
+    else:
+        from nest.formulate.pools import limits_on_pools
+
+        limits = limits_on_pools(exporters[name], problem, registry, place)
     if problem.training.trained is not None and not limits.trainable:
         raise InputError(f"{place}: {name} would train all of the model, of which training.trainable freezes a part.")
     return limits
@@ -76,7 +75,10 @@ def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
 
 def reasons(plan: PlanDocument, registry: Registry) -> dict[str, tuple[str, ...]]:
     """Why each framework that states limits cannot run a feasible plan, a sentence each; none where it can."""
-    plan = on_only_pool(plan)
+    if plan.problem["cluster"].get("pools"):
+        from nest.formulate.pools import on_only_pool
+
+        plan = on_only_pool(plan)
     problem = structure(plan.problem, Problem)
 
     def against(name: str) -> tuple[str, ...]:

@@ -41,10 +41,10 @@ SEVERAL_KINDS = (
 Source = str | Generated | dict[str, Any]
 
 
-def topology(source: Source, registry: Registry, base: Path | None, message: float | None = None) -> Cluster | Reduced:
+def topology(source: Source, registry: Registry, base: Path | None) -> Cluster | Reduced:
     """The network that `source` stands for, reduced to levels; a `Cluster` where it has levels of its own."""
     reduced = loaded(source, registry, base)
-    return reduced if isinstance(reduced, Cluster) else reduced_network(reduced, message)
+    return reduced if isinstance(reduced, Cluster) else reduced_network(reduced)
 
 
 def loaded(source: Source, registry: Registry, base: Path | None) -> Cluster | LinkGraph | Pairs:

@@ -50,7 +50,7 @@ LINEAR = ("matmul", "router")
 """Kinds of products with weights."""
 
 
-def with_trainable(graph: OperatorGraph, trainable: Trainable | None) -> OperatorGraph:
+def with_trainable(graph: OperatorGraph, trainable: Trainable) -> OperatorGraph:
     """`graph` with adapters, with all that is not trained frozen, and with gradients only where they are needed.
 
     A tensor has a gradient where something trained leads to it, as autograd has it; an operator none of whose results
@@ -59,13 +59,11 @@ def with_trainable(graph: OperatorGraph, trainable: Trainable | None) -> Operato
 
     Args:
         graph: of one sample, as an importer made it.
-        trainable: what is trained; None: everything.
+        trainable: what is trained.
 
     Raises:
         InputError: a target or a layer is not there, nothing is trained, or of two layers that share a weight one is.
     """
-    if trainable is None:
-        return graph
     adapted = graph if trainable.lora is None else _with_adapters(graph, trainable.lora)
     originals = frozenset(operator.name for operator in graph.operators)
     for pattern in trainable.layers:

@@ -16,7 +16,6 @@ from nest.graph.sharded_graph import region
 from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Array
-from nest.solve.dp.attempt import SLOWER
 from nest.solve.effort import Deadline, least_first
 from nest.spec import Problem
 from nest.tolerances import LIMIT_SLACK
@@ -24,6 +23,10 @@ from nest.tolerances import LIMIT_SLACK
 FEW, TRIED = 256, 32
 """Blocks among which some are chosen to look for a first plan, and of these so many: as many of each size of
 micro-batches, and of those whose activations fit into memory as of the others, which take less time alone."""
+
+NEAR = 1.01
+"""Times the step time of a first plan up to which candidates are priced at once: for the answer none slower is needed,
+but beside it plans are looked for that are hardly slower."""
 
 
 def can_be_worth(problem: Problem, registry: Registry) -> bool:
@@ -38,59 +41,80 @@ def can_be_worth(problem: Problem, registry: Registry) -> bool:
     return plain and not any(isinstance(each, Guarded) for each in read)
 
 
-def worth(
-    made: Formulation,
-    sharded: ShardedGraphs,
-    global_batch: int,
-    with_priced: Callable[[Sequence[Block]], Formulation],
-    first_plan: Callable[[Formulation], FirstPlan | None],
-    deadline: Deadline,
-    watch: Callable[[], None],
-) -> Formulation:
-    """The formulation with those candidates that may be as fast as a first plan, or hardly slower; else with all.
+@frozen(eq=False)
+class BoundedCandidates:
+    """The candidates of a model, priced as far as plans need them.
 
     Each micro-batch is computed once, so that a step of `B` samples on `P` devices takes at least `B / P` times the
     device seconds that a candidate's layers take for a sample, whatever the schedule (PROBLEM.md section 4):
     recomputation, bubbles and devices left idle come on top.
 
-    Args:
-        made: without candidates.
+    Attributes:
+        made: the formulation, without candidates.
         sharded: the blocks of all candidates.
-        global_batch: samples of a step.
         with_priced: the formulation with some blocks priced.
-        first_plan: a plan of a formulation's candidates; None: there is none.
-        deadline: when whoever waits has said that the time is up, the first plan is the answer.
+        deadline: when whoever waits has said that the time is up, no more are looked for.
         watch: called after each block; may raise what ends it.
-
-    Raises:
-        NoPlanYet: the time is up before there is a first plan.
+        families: of the blocks.
     """
-    assert made.pricing is not None
-    assert made.classes is not None
-    bounds = Bounds(made.pricing, numpy.bincount(made.classes.class_of).tolist())
-    families = [BoundedFamily(family, bounds) for family in sharded.families]
-    few = _tried(families, watch)
-    if not few:
-        return with_priced(sharded.every())
-    tried = evolve(with_priced(few), complete=False)
-    known = first_plan(tried)
-    if known is None:
-        return with_priced(sharded.every())
-    # A search looks for a runner-up up to `SLOWER` times a plan that it knows.
-    most = known[1] * SLOWER * made.pricing.cluster.size / global_batch * (1 + LIMIT_SLACK)
-    left = []
-    for family in families:
-        if deadline.passed:
+
+    made: Formulation
+    sharded: ShardedGraphs
+    with_priced: Callable[[Sequence[Block]], Formulation]
+    deadline: Deadline
+    watch: Callable[[], None]
+    families: tuple["BoundedFamily", ...] = field(init=False)
+
+    @families.default
+    def _bounded(self) -> tuple["BoundedFamily", ...]:
+        assert self.made.pricing is not None
+        assert self.made.classes is not None
+        bounds = Bounds(self.made.pricing, numpy.bincount(self.made.classes.class_of).tolist())
+        return tuple(BoundedFamily(family, bounds) for family in self.sharded.families)
+
+    def begun(self, first_plan: Callable[[Formulation], FirstPlan | None], share: float) -> Formulation:
+        """The formulation with those candidates that may be as fast as a first plan, or hardly slower; else with all.
+
+        Args:
+            first_plan: a plan of a formulation's candidates; None: there is none.
+            share: `B / P`, samples of a step for each device.
+
+        Raises:
+            NoPlanYet: the time is up before there is a first plan.
+        """
+        few = _tried(self.families, self.watch)
+        if not few:
+            return self.up_to(inf, inf)
+        tried = evolve(self.with_priced(few), complete_to=0.0)
+        known = first_plan(tried)
+        if known is None:
+            return self.up_to(inf, inf)
+        result = self.up_to(known[1] * NEAR / share, 0.0)
+        if not result.complete_to:
             return evolve(tried, first=known)
-        watch()
-        left += [each.family.block for each in family.within(most)]
-    result = with_priced(left)
-    if not result.complete:
-        return evolve(tried, first=known)
-    place = {each.name: index for index, each in enumerate(result.candidates)}
-    names = [tried.candidates[stage.candidate].name for stage in known[0].stages]
-    stages = [evolve(each, candidate=place[name]) for each, name in zip(known[0].stages, names, strict=True)]
-    return evolve(result, first=(evolve(known[0], stages=tuple(stages)), known[1]))
+        return evolve(result, first=(known[0].among(tried.candidates, result.candidates), known[1]))
+
+    def up_to(self, most: float, computed: float) -> Formulation:
+        """The formulation with all candidates that may have plans of at most so many device seconds for a sample.
+
+        Args:
+            most: device seconds.
+            computed: the same on a network on which nothing that is sent takes time.
+        """
+        left, most = list[Block](), most or inf
+        while not left and most < inf:
+            for family in self.families:
+                if self.deadline.passed:
+                    return evolve(self.made, complete_to=0.0)
+                self.watch()
+                blocks = family.within(most * (1 + LIMIT_SLACK), computed * (1 + LIMIT_SLACK))
+                left += (each.family.block for each in blocks)
+            most *= 1 if left else 2
+        # Where no block is left, sharding says why.
+        result = self.with_priced(left or self.sharded.every())
+        if not result.complete_to or most == inf:
+            return result
+        return evolve(result, complete_to=max(most, computed), computed_to=computed, up_to=self.up_to)
 
 
 def _tried(families: Sequence["BoundedFamily"], watch: Callable[[], None]) -> list[Block]:
@@ -151,18 +175,21 @@ class BoundedFamily:
     bounds: Bounds
     whole: "BoundedFamily | None" = None
     _known: dict[int, dict[str, Operator]] = field(factory=dict, init=False)
-    _loads: dict[int, Array] = field(factory=dict, init=False)
+    _loads: dict[tuple[int, bool], Array] = field(factory=dict, init=False)
 
-    def within(self, most: float) -> Iterator["BoundedFamily"]:
-        """The single blocks of the family whose bound is at most `most` device seconds for a sample."""
-        if self.sent > most or self.least > most:
+    def within(self, most: float, computed: float = 0.0) -> Iterator["BoundedFamily"]:
+        """The single blocks of the family whose bound is at most `most` device seconds for a sample.
+
+        Or at most `computed`, that of what they compute alone.
+        """
+        if most < inf and (self.sent > most or self.least > most) and (not computed or self.computed > computed):
             return
         if not self.family.last:
             if self.family.admitted:
                 yield self
             return
         for part in self.parts:
-            yield from part.within(most)
+            yield from part.within(most, computed)
 
     @cached_property
     def parts(self) -> "tuple[BoundedFamily, ...]":
@@ -191,19 +218,28 @@ class BoundedFamily:
     @cached_property
     def least(self) -> float:
         """Device seconds that all layers of each block take for a sample at least, both passes, with what they send."""
+        return self._least(silent=False)
+
+    @cached_property
+    def computed(self) -> float:
+        """Device seconds that all layers of each block compute for a sample at least, both passes."""
+        return self._least(silent=True)
+
+    def _least(self, *, silent: bool) -> float:
         block, counts = self.family.block, self.bounds.counts
-        whole = sum(count * float(self._load(index).max(axis=1).sum()) for index, count in enumerate(counts))
+        whole = sum([count * float(self._load(index, silent).max(axis=1).sum()) for index, count in enumerate(counts)])
         return block.width / block.samples * whole
 
-    def _load(self, index: int) -> Array:
+    def _load(self, index: int, silent: bool) -> Array:
         """The load of a class's layer in all blocks (`nest.formulate.pricing.loads`)."""
-        if index not in self._loads:
+        key = (index, silent)
+        if key not in self._loads:
             new = self._new(index)
             if self.whole and not new:
-                return self.whole._load(index)
-            load = loads(new, self.family.block, self.bounds.pricing)
-            self._loads[index] = self.whole._load(index) + load if self.whole else load
-        return self._loads[index]
+                return self.whole._load(*key)
+            load = loads(new, self.family.block, self.bounds.pricing, silent=silent)
+            self._loads[key] = self.whole._load(*key) + load if self.whole else load
+        return self._loads[key]
 
     def _new(self, index: int) -> list[Operator]:
         """The operators of a class's layer that are in all blocks, but for those that are in all of `whole`."""
@@ -219,6 +255,10 @@ class BoundedFamily:
             operators = block.graph.by_layer[index]
             changed = frozenset[str]().union(*(region(operators, group) for group in groups))
             anew = {fold.name for fold in block.folds if fold.group in groups}
-            kept = (each for each in operators if each.name not in changed)
-            self._known[index] = {each.name: each for each in kept if anew.isdisjoint(call.axis for call in each.calls)}
+            kept = [each for each in operators if each.name not in changed]
+            self._known[index] = {
+                each.name: each
+                for each in kept
+                if each.collective is None or anew.isdisjoint([call.axis for call in each.calls])
+            }
         return self._known[index]

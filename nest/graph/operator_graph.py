@@ -1,6 +1,6 @@
 """The operator graph of a model and the layer graph it induces."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,26 +55,22 @@ class OperatorGraph:
     assumptions: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        known = set(self.layers)
-        names: set[str] = set()
-        written: set[str] = set()
-        all_written = {t.name for operator in self.operators for t in operator.outputs}
-        for operator in self.operators:
+        # Strategies make thousands of graphs: nothing is called for each operator.
+        known, operators = set(self.layers), self.operators
+        made = {tensor.name: place for place, operator in enumerate(operators) for tensor in operator.outputs}
+        if name := _repeated([operator.name for operator in operators]):
+            raise InputError(f"two operators are named {name!r}; names must be unique.")
+        if name := _repeated([tensor.name for operator in operators for tensor in operator.outputs]):
+            raise InputError(f"tensor {name!r} is written twice; give each result its own name.")
+        for place, operator in enumerate(operators):
             if operator.layer not in known:
                 raise InputError(f"operator {operator.name!r} belongs to the unknown layer {operator.layer!r}.")
-            if operator.name in names:
-                raise InputError(f"two operators are named {operator.name!r}; names must be unique.")
-            names.add(operator.name)
             for tensor in operator.inputs:
-                if tensor.name in all_written and tensor.name not in written:
+                if tensor.name in made and made[tensor.name] >= place:
                     raise InputError(
                         f"operator {operator.name!r} reads tensor {tensor.name!r} before it is written: "
                         "the graph has a cycle or its operators are out of order."
                     )
-            for tensor in operator.outputs:
-                if tensor.name in written:
-                    raise InputError(f"tensor {tensor.name!r} is written twice; give each result its own name.")
-                written.add(tensor.name)
 
     @cached_property
     def layer_index(self) -> dict[str, int]:
@@ -87,7 +83,7 @@ class OperatorGraph:
         groups: list[list[Operator]] = [[] for _ in self.layers]
         for operator in self.operators:
             groups[self.layer_index[operator.layer]].append(operator)
-        return tuple(tuple(group) for group in groups)
+        return tuple([tuple(group) for group in groups])
 
     @cached_property
     def layer_tensors(self) -> tuple[LayerTensor, ...]:
@@ -153,7 +149,7 @@ class OperatorGraph:
 
     def map_operators(self, change: Callable[[Operator], tuple[Operator, ...]]) -> "OperatorGraph":
         """A graph in which `change` replaced each operator by those it returns (itself, others, none)."""
-        return evolve(self, operators=tuple(new for old in self.operators for new in change(old)))
+        return evolve(self, operators=tuple([new for old in self.operators for new in change(old)]))
 
     def map_shapes(self, change: Callable[[Shape], Shape]) -> "OperatorGraph":
         """A graph with `change` applied to every tensor, parameter and iteration space."""
@@ -181,3 +177,34 @@ class OperatorGraph:
     def with_samples(self, samples: int) -> "OperatorGraph":
         """The graph of a one-sample micro-batch, for `samples` samples: what is along samples made that long."""
         return self.map_shapes(lambda shape: scale(scale(shape, BATCH, samples), OTHER_SAMPLES, samples))
+
+
+def precedence(operators: Sequence[Operator]) -> tuple[tuple[int, int], ...]:
+    """What waits for what, as pairs of indices: in the forward pass the second for the first, else the first for it.
+
+    Whoever reads a tensor waits for the operator of the same layer that wrote it. An operator that writes nothing but
+    has a collective, such as the sum of gradients in front of a split operator, hands on what it reads: the operators
+    behind it in order that read the same tensor wait for it.
+
+    Args:
+        operators: of one layer, in an order in which every tensor is written before it is read.
+    """
+    sources: dict[str, int] = {}
+    pairs: dict[tuple[int, int], None] = {}
+    for index, operator in enumerate(operators):
+        for tensor in operator.inputs:
+            if tensor.name in sources:
+                pairs.setdefault((sources[tensor.name], index))
+        handed_on = operator.outputs
+        if operator.collective is not None and not operator.outputs:
+            handed_on = operator.inputs
+        for tensor in handed_on:
+            sources[tensor.name] = index
+    return tuple(pairs)
+
+
+def _repeated(names: list[str]) -> str:
+    """The first name that was there before; empty: each is there once."""
+    if len(set(names)) == len(names):
+        return ""
+    return next(name for place, name in enumerate(names) if name in names[:place])

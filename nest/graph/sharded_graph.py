@@ -1,6 +1,7 @@
 """Sharded graphs (`Block`): an operator graph while strategies shard it, on the device group that runs it."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import prod
 
 from attrs import evolve, frozen
@@ -47,7 +48,7 @@ class Fold:
         return tuple(range(0, self.stride * self.degree, self.stride))
 
 
-@frozen
+@frozen(slots=False)
 class Block:
     """A sharded graph, what strategies transform: a graph on the device group of one stage (PROBLEM.md section 2).
 
@@ -69,10 +70,10 @@ class Block:
     replicated: tuple[tuple[str, str], ...] = ()
     folds: tuple[Fold, ...] = ()
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Devices of the block."""
-        return prod(axis.degree for axis in self.axes)
+        return prod([axis.degree for axis in self.axes])
 
     @property
     def micro_batch(self) -> int:
@@ -86,12 +87,17 @@ class Block:
 
     def lie(self, name: str) -> tuple[int, int]:
         """How the ranks of axis `name` lie: devices from one to the next, and how many there are."""
-        stride = 1
-        for axis in self.axes:
-            if axis.name == name:
-                return stride, axis.degree
-            stride *= axis.degree
-        return next(((fold.stride, fold.degree) for fold in self.folds if fold.name == name), (1, 1))
+        return self._lies.get(name, (1, 1))
+
+    @cached_property
+    def _lies(self) -> dict[str, tuple[int, int]]:
+        """`lie` by name."""
+        lies = {fold.name: (fold.stride, fold.degree) for fold in reversed(self.folds)}
+        stride = self.width
+        for axis in reversed(self.axes):
+            stride //= axis.degree
+            lies[axis.name] = stride, axis.degree
+        return lies
 
     def ranks(self, name: str) -> tuple[int, ...]:
         """Device offsets of axis `name` that share the other coordinates of offset 0."""
@@ -186,21 +192,21 @@ class Crossing:
 
 def region(operators: Sequence[Operator], group: str) -> frozenset[str]:
     """Names of the operators of one layer that hold parameters of `group` or lie between two that do."""
-    holders = [any(p.group == group for p in operator.parameters) for operator in operators]
-    if not any(holders):
+    holders = {operator.name for operator in operators for p in operator.parameters if p.group == group}
+    if not holders:
         return frozenset()
     behind: set[str] = set()
-    follows = []
-    for operator, holds in zip(operators, holders, strict=True):
-        follows.append(holds or any(tensor.name in behind for tensor in operator.inputs))
-        behind.update(tensor.name for tensor in operator.outputs if follows[-1])
+    following = []
+    for operator in operators:
+        if operator.name in holders or not behind.isdisjoint([tensor.name for tensor in operator.inputs]):
+            following.append(operator)
+            behind |= {tensor.name for tensor in operator.outputs}
     ahead: set[str] = set()
     operators_inside = set()
-    for operator, holds, following in reversed(list(zip(operators, holders, follows, strict=True))):
-        leads = holds or any(tensor.name in ahead for tensor in operator.outputs)
-        ahead.update(tensor.name for tensor in operator.inputs if leads)
-        if following and leads:
+    for operator in reversed(following):  # What leads from one of them to another follows, too.
+        if operator.name in holders or not ahead.isdisjoint([tensor.name for tensor in operator.outputs]):
             operators_inside.add(operator.name)
+            ahead |= {tensor.name for tensor in operator.inputs}
     return frozenset(operators_inside)
 
 
@@ -224,7 +230,7 @@ def surround(
             inner = [operator for operator in operators if operator.name in names]
             outer = [operator for operator in operators if operator.name not in names]
             changed.update(_surrounded(inner, outer, graph, crossing, change))
-    return graph.map_operators(lambda operator: changed.get(operator.name, (operator,)))
+    return evolve(graph, operators=tuple([new for old in graph.operators for new in changed.get(old.name, (old,))]))
 
 
 def _surrounded(
@@ -273,7 +279,7 @@ def _name(name: str, layer: str, crossing: Crossing) -> str:
 
 def _renamed(tensor: Tensor, layer: str, crossing: Crossing, moved: bool = True) -> Tensor:
     name = _name(tensor.name, layer, crossing) if moved else tensor.name
-    return evolve(tensor, name=name, shape=crossing.inside(tensor.shape))
+    return Tensor(name, crossing.inside(tensor.shape), tensor.itemsize, tensor.differentiable)
 
 
 def _entrance(reader: Operator, tensor: Tensor, crossing: Crossing) -> Operator:

@@ -1,6 +1,8 @@
 """The instance, PROBLEM.md sections 1 to 3 in numbers, all that a solver sees; and what it answers."""
 
 import heapq
+from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, evolve, field, frozen
@@ -181,7 +183,8 @@ class Instance:
         candidates: what strategies contribute; at least one.
         space: which plans are allowed.
         collectives: the model that prices collectives.
-        complete: whether no other candidate can be the answer; else there was no time to price the others.
+        complete_to: step time, seconds, up to which no plan of another candidate is missing; infinite: there is none,
+            0: there was no time to price the others.
         network: the network as it is, where it is no hierarchy. Then `cluster` has a single level, and with it
             candidates and collectives are such that no plan on the network beats what it takes on that level.
         pools: the cluster's, where it has several kinds of device. Each candidate then names its pool, and `cluster` is
@@ -196,7 +199,7 @@ class Instance:
     candidates: tuple[Candidate, ...] = field()
     space: Space
     collectives: CollectiveModel
-    complete: bool = True
+    complete_to: float = inf
     network: "PlacedNetwork | None" = None
     pools: Pools | None = None
     _views: "dict[str, Instance]" = field(factory=dict, init=False, repr=False)
@@ -241,6 +244,11 @@ class Instance:
     def cluster_of(self, candidate: int) -> Cluster:
         """The devices on which stages of a candidate run: those of its pool, or of the cluster."""
         return self.cluster if self.pools is None else self.pools.members[self.pool_of(candidate)].cluster
+
+    @property
+    def complete(self) -> bool:
+        """Whether no plan of another candidate is missing, whatever it takes."""
+        return self.complete_to == inf
 
     @property
     def size(self) -> int:
@@ -324,6 +332,12 @@ class Solution:
     chunks: int = 1
     zero_degree: int | None = None
     placement: Placement | None = None
+
+    def among(self, before: "Sequence[Candidate]", after: "Sequence[Candidate]") -> "Solution":
+        """The same plan of `before`, where candidates stand as in `after`, told by their names."""
+        place = {each.name: index for index, each in enumerate(after)}
+        stages = tuple(evolve(each, candidate=place[before[each.candidate].name]) for each in self.stages)
+        return evolve(self, stages=stages)
 
 
 @frozen

@@ -71,13 +71,13 @@ KEYS: tuple[tuple[str, str, str, str], ...] = (
 )
 """Key, the section it stands in, how it is written (in angle brackets an example of its value), what others say."""
 
-_NO_DUALPIPE = "nest has no DualPipe; the nearest is zero-bubble, or interleaved with chunks: 2"
+_OF_LESS_MEMORY = "nest has no ZB-V of half or least memory; the nearest is zb-v"
 
 WORDS: tuple[tuple[str, str, str], ...] = (
     ("interleaved", "interleaved", "vpp virtual_pipeline interleaved_1f1b 1f1b_interleaved looped_bfs"),
     ("zero-bubble", "zero-bubble", "zb_h1 zb1p zbh1 zb zero_bubble_h1"),
     ("zero-bubble-h2", "zero-bubble-h2", "zb_h2 zbh2"),
-    ("zero-bubble", _NO_DUALPIPE, "dualpipe dualpipev dual_pipe zbv zb_v zb_vhalf zb_vmin"),
+    ("zb-v", _OF_LESS_MEMORY, "zb_vhalf zb_vmin v_half v_min"),
     ("1f1b", "1f1b", "pipedream pipedream_flush one_forward_one_backward"),
     ("full", "full", f"true yes on block uniform all {_CHECKPOINTING}"),
     ("none", "none", "false no off null"),

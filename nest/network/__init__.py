@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nest.network.graph import REFERENCE_MESSAGE, LinkGraph
     from nest.network.least import optimistic_level
-    from nest.network.linked import network_model
-    from nest.network.model import PathNetwork
+    from nest.network.linked import PathNetwork, network_model
     from nest.network.paths import forwards, pairs
     from nest.network.reduction import Reduced, Reduction, Stretch, reduce
 else:
     _MODULES = {
         **dict.fromkeys(("REFERENCE_MESSAGE", "LinkGraph"), "graph"),
         "optimistic_level": "least",
-        "network_model": "linked",
-        "PathNetwork": "model",
+        **dict.fromkeys(("PathNetwork", "network_model"), "linked"),
         **dict.fromkeys(("forwards", "pairs"), "paths"),
         **dict.fromkeys(("Reduced", "Reduction", "Stretch", "reduce"), "reduction"),
     }

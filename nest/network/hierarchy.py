@@ -24,8 +24,8 @@ def prime_blocks(number: int) -> list[int]:
     return blocks[1:]
 
 
-def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16], start: int = 0) -> Numbers:
-    """Devices in the order in which a group grows from `start`, nearest first.
+def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16]) -> Numbers:
+    """Devices in the order in which a group grows from the first, nearest first.
 
     The next device has the least sum of distances to the block that is being filled, then to the block around it, and
     so on (blocks as in `prime_blocks`); then it is the one that comes first in the matrix. Where distances are those of
@@ -34,14 +34,13 @@ def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16], sta
 
     Args:
         distance: symmetric, devices by devices, any unit.
-        start: the first device.
     """
     count = len(distance)
     blocks = prime_blocks(count)
     sums: list[Floats] = [numpy.zeros(count) for _ in blocks]
     waiting = numpy.ones(count, dtype=bool)
     order = numpy.empty(count, dtype=numpy.int64)
-    chosen = start
+    chosen = 0
     for position in range(count):
         order[position] = chosen
         waiting[chosen] = False
@@ -55,7 +54,7 @@ def neighbour_order(distance: NDArray[numpy.float64] | NDArray[numpy.int16], sta
             if len(left) > 1 and (position + 1) % size:
                 values = total[left]
                 left = left[values == values.min()]
-        chosen = int(left[0]) if len(left) else start
+        chosen = int(left[0]) if len(left) else 0
     return order
 
 

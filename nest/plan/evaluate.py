@@ -1,4 +1,4 @@
-"""Prices decisions: PROBLEM.md section 4, written down once more and without any solver's tables."""
+"""The step time of a plan and the memory of each stage: PROBLEM.md section 4 once more, without any solver's tables."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

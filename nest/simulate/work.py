@@ -4,7 +4,7 @@ Shard groups and overlap ("Hiding") are sections of docs/explanation/problem.md.
 boundaries and what single collectives take is read as pricing reads it (`nest.plan`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from attrs import evolve, frozen
@@ -18,9 +18,17 @@ from nest.instance import (
     copies_of,
 )
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, WHOLE, Step
-from nest.plan.layout import boundaries, chunk_layers, crossing, cut_bytes, schedule_of, stages_of_chunks
+from nest.plan.layout import (
+    Boundary,
+    boundaries,
+    chunk_layers,
+    crossing,
+    cut_bytes,
+    received,
+    schedule_of,
+    stages_of_chunks,
+)
 from nest.plan.zero import data_parallel_groups
-from nest.simulate.direct import received_directly
 from nest.simulate.sharding import DataParallelism, data_parallelism
 
 COMPUTE = frozenset({"forward", "backward", "recompute", "input-gradients", "weight-gradients", "update"})
@@ -340,3 +348,17 @@ def _exposed_once(instance: Instance, shared: DataParallelism, ports: Ports, tim
 
 def _seconds(pieces: Iterable[Piece]) -> float:
     return sum(piece.seconds for piece in pieces)
+
+
+def received_directly(
+    instance: Instance, solution: Solution, index: int, around: Sequence[Boundary]
+) -> tuple[list[float], list[tuple[int, float]], tuple[float, float]]:
+    """Bytes that enter a stage, the seconds of its messages with their levels, and those of each way together."""
+    figures = [(level.latency, level.bandwidth) for level in instance.cluster.levels]
+    activations, gradients = received(instance, solution, index, around)
+    ways = [
+        [(level, figures[level][0] + size / figures[level][1]) for level, size in sizes]
+        for sizes in (activations, gradients)
+    ]
+    arriving, returning = (sum(seconds for _, seconds in way) for way in ways)
+    return [sum(size for _, size in activations)], ways[0] + ways[1], (arriving, returning)

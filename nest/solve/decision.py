@@ -2,7 +2,7 @@
 
 from nest.instance import Instance, Result, Solution
 from nest.solve import dp
-from nest.solve.dp.ties import simplest
+from nest.solve.dp.solver import simplest
 from nest.solve.effort import Deadline
 from nest.solve.search import NONE
 from nest.solve.solver import solve
@@ -34,7 +34,7 @@ def fastest_within(instance: Instance, limit: float) -> Result | None:
 def simplified(
     instance: Instance, result: Result, within: float = AGREEMENT, deadline: Deadline | None = None
 ) -> Result:
-    """A result of the dynamic program, with a simpler plan where that is as fast (`nest.solve.dp.ties`).
+    """A result of the dynamic program, with a simpler plan where that is as fast (`nest.solve.dp.solver.simplest`).
 
     Args:
         instance: the problem.

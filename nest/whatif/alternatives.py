@@ -78,8 +78,14 @@ def questions(plan: PlanDocument, problem: Problem, solver: Solver) -> tuple[Que
         InputError: the problem cannot be used.
     """
     whole, known = searched_problem(plan, problem), solver.plugins
-    instance, shape = solver.instance(whole), deployment(plan)
+    instance, shape = solver.instance(whole, complete=False), deployment(plan)
     offered = _offered(instance)
+    if not instance.complete and any(
+        not set(offered[name]) - set(_values(plan, shape, name))
+        for name in (*_degree_names(instance), "micro_batch", "recompute")
+        if name not in whole.decided and len(whole.strategies.get(name, (1, 2))) > 1
+    ):
+        offered = _offered(solver.instance(whole))  # What these candidates do not offer others may.
     result: list[Question] = []
     for name in decided(plan, known):
         for value in _values(plan, shape, name):

@@ -11,7 +11,8 @@ from nest.hooks.registry import Registry
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
-from nest.whatif.outcome import EACH_STAGE, Outcome, decided, outcome
+from nest.whatif.floors import never_slower
+from nest.whatif.outcome import Outcome, outcome, signature
 from nest.whatif.parameters import PLENTY, Parameter, parameters, with_memory
 from nest.whatif.solver import Solver
 
@@ -210,9 +211,11 @@ class _Search:
                 return same, None
             same, changed = self.as_lean(same, nearest)
         else:
-            changed = self.evaluate(sqrt(parameter.value * end) if self.signature else end)
-            if self.signature and not self.differs(changed):
-                same, changed = changed, self.evaluate(end)
+            changed, flat = self.end_where_flat(same, end) if self.signature else (self.evaluate(end), True)
+            if not flat:
+                changed = self.evaluate(sqrt(parameter.value * end))
+                if not self.differs(changed):
+                    same, changed = changed, self.evaluate(end)
             if not self.differs(changed):
                 return changed, None
         left, halving = MOST_SOLVES - 2, False
@@ -231,6 +234,21 @@ class _Search:
             far = log(1 + _apart(same, changed)) > before * CLOSER
             halving = (memory and _apart(same, changed) > NARROW) or (far and not halving)
         return same, changed
+
+    def end_where_flat(self, same: _Evaluation, end: float) -> tuple[_Evaluation, bool]:
+        """The best plan at the end, and whether the plan asked about is hardly slower than the best halfway there.
+
+        No plan is faster there than the best where there is more: what hardly takes longer than that is hardly slower.
+        """
+        there, more = self.at(self.best, sqrt(same.value * end)), self.sweep.direction == MORE
+        ahead = self.at(self.best, end) if more else self.best.batch_time
+        if there is None or ahead is None or there > ahead * (1 + HARDLY_FASTER):
+            return same, False
+        if self.best.status != "optimal" or not never_slower(self.problem, self.sweep.parameter):
+            return same, False
+        far = self.evaluate(end)
+        fastest = far.plan.batch_time if more and far.plan is not None else self.best.batch_time
+        return far, (far.proved or not more) and fastest is not None and there <= fastest * (1 + HARDLY_FASTER)
 
     def strides(self, same: _Evaluation, end: float) -> tuple[_Evaluation, _Evaluation | None]:
         """Two amounts of memory between which the plan changes, near the first: strides double from there to the end.
@@ -370,16 +388,6 @@ class _Search:
             return self.solver.times_on(self.sweep.parameter.changed(self.problem, value), plans)
         except InputError:
             return (None,) * len(plans)
-
-
-def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
-    """What plans have in common between which there is no breakpoint; nothing of an infeasible one.
-
-    Of what stages decide for themselves it is which values there are, not which stage has which: one stage more or less
-    that recomputes is no other plan.
-    """
-    own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
-    return {name: own.get(name, (values,)) for name, values in decided(plan, known).items()}
 
 
 def _apart(one: _Evaluation, other: _Evaluation) -> float:

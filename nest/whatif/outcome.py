@@ -165,3 +165,13 @@ def with_summary(plan: PlanDocument, problem: Problem, known: Registry) -> PlanD
     levels = [level.name for level in instance.cluster.levels]
     figures_now = figures(instance, solution, price(instance, solution), None)
     return evolve(plan, summary={**plan.summary, "levels": levels, **figures_now})
+
+
+def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
+    """What plans have in common between which there is no breakpoint; nothing of an infeasible one.
+
+    Of what stages decide for themselves it is which values there are, not which stage has which: one stage more or less
+    that recomputes is no other plan.
+    """
+    own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
+    return {name: own.get(name, (values,)) for name, values in decided(plan, known).items()}

@@ -16,7 +16,7 @@ from attrs import define, evolve, field, frozen
 
 from nest.catalogue import clusters
 from nest.errors import InputError
-from nest.formulate.pools import any_cluster
+from nest.formulate.cluster import any_cluster
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Changes, Source, naming, read_record, self_contained
 from nest.formulate.stack import device_of

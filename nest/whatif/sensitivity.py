@@ -10,6 +10,7 @@ from nest.formulate.decisions import decisions
 from nest.hooks.registry import Registry
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
+from nest.whatif.floors import never_slower
 from nest.whatif.outcome import plan_label
 from nest.whatif.parameters import Parameter, parameters
 from nest.whatif.solver import Solver, problem_of
@@ -144,18 +145,10 @@ def _best(
 def _is_implied(
     plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, same_plan_time: float | None
 ) -> bool:
-    """Whether a proved plan stays the best because it takes no longer, though all plans take as long as before or more.
-
-    That all do is certain of less memory, and of slower links between levels and slower products where the built-in
-    models price them: their times fall with bandwidth and peak.
-    """
+    """Whether a proved plan stays the best because it takes no longer, where no plan takes less than before."""
     if factor >= 1 or plan.status != "optimal" or same_plan_time is None or plan.batch_time is None:
         return False
-    built_in = changed.costs is None and changed.collectives is None and changed.layer_times is None
-    worse = parameter.unit == "bytes" or (
-        parameter.unit in ("bytes/s", "FLOP/s") and built_in and changed.cluster.topology is None
-    )
-    return worse and same_plan_time <= plan.batch_time
+    return never_slower(changed, parameter) and same_plan_time <= plan.batch_time
 
 
 def _relative(time: float, plan: PlanDocument) -> float:

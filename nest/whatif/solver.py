@@ -1,10 +1,11 @@
 """The best plans of problems that differ in something, each solved once."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from copy import copy
+from functools import partial
 from json import dumps
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
@@ -12,16 +13,16 @@ from nest.documents import check_document, solved_document
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
-from nest.formulate.instance import build_instance, formulate
+from nest.formulate.instance import build_instance
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Source, carried_problem, naming
-from nest.formulate.worth import can_be_worth
 from nest.hooks.registry import Registry, registry
-from nest.instance import Instance, Solution
+from nest.instance import Instance, Result, Solution
 from nest.plan.document import infeasible
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import LIMIT_SLACK
+from nest.whatif.floors import Floors, KnownFloors
 from nest.whatif.parameters import Parameter, with_memory
 from nest.whatif.starts import Starts, decided_on
 
@@ -32,8 +33,11 @@ def _time_of(instance: Instance, plan: PlanDocument) -> float | None:
     return None if decided is None else decided[1].batch_time
 
 
-if TYPE_CHECKING:
-    from nest.solve.dp import SearchCache
+FURTHER = 1.1
+"""Times the step time of a plan up to which candidates are priced: many answers are hardly slower."""
+
+WIDER, FURTHEST = 1.5, 8.0
+"""Times that up to which candidates are priced next where they have no plan, and before all are."""
 
 MOST_INSTANCES = 4
 """Instances kept, of all candidates and of few each: both ends of a stretch, and what lies between."""
@@ -81,9 +85,8 @@ class Solver:
         self._starts = Starts()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
-        self._floors: dict[tuple[str, bool], dict[str, float]] = {}
+        self._floors = KnownFloors(self.plugins, self._priced, self._instance)
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
-        self._searched: list[SearchCache] = []  # One, made by the first search.
 
     def afresh(self) -> "Solver":
         """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices."""
@@ -96,7 +99,7 @@ class Solver:
         problem: Problem,
         asking: str = "",
         start: PlanDocument | None = None,
-        floors: Mapping[str, float] | None = None,
+        floors: Floors | None = None,
         *,
         diagnosed: bool = True,
     ) -> PlanDocument | None:
@@ -106,8 +109,8 @@ class Solver:
             problem: self-contained.
             asking: what is asked, for progress.
             start: a plan to begin with, where it is one of the problem's; it is the answer where none is faster.
-            floors: of each candidate that may be in the answer, step times in seconds that no plan with it beats: those
-                that are slower than a plan that is known need no price. None: nothing is known of them.
+            floors: which candidates may be in the answer: those that are slower than a plan that is known need no
+                price. None: nothing is known of them.
             diagnosed: whether the document says why there is no plan.
         """
         key = canonical(problem)
@@ -183,8 +186,8 @@ class Solver:
         answers.append(_Limits(devices, memory, plan))
         return plan
 
-    def floors(self, problem: Problem, parameter: Parameter, factor: float) -> Mapping[str, float] | None:
-        """What plans of a problem take at least with a parameter multiplied by a factor, as `plan` has it.
+    def floors(self, problem: Problem, parameter: Parameter, factor: float) -> Floors | None:
+        """Which candidates may have plans of so many seconds with a parameter multiplied by a factor, as `plan` has it.
 
         None where nothing is known: models of cost that are not built in may be faster on slower links, and all other
         parameters change more than times.
@@ -192,56 +195,19 @@ class Solver:
         Args:
             problem: self-contained, with the value that the parameter has.
             parameter: of it.
-            factor: above 0. A device so many times as fast makes no plan faster by more, as step times are sums and
-                largest of times; on faster links no plan is faster than where nothing is sent.
+            factor: above 0. A device or a level so many times as fast makes no plan faster by more, as step times are
+                sums and largest of times; on faster links no plan is faster than where nothing is sent.
 
         Raises:
             InputError: the problem cannot be used.
         """
-        named = (problem.costs, problem.collectives, problem.layer_times, problem.profile, problem.cluster.topology)
-        own = all(each is None for each in named) and problem.cluster.pools is None
-        if not own or parameter.unit not in ("bytes/s", "FLOP/s") or not can_be_worth(problem, self.plugins):
-            return None
-        key, silent = canonical(problem), factor > 1 and parameter.unit == "bytes/s"
-        if (key, silent) not in self._floors:
-            from nest.solve.dp import SearchCache, candidate_floors
-
-            if silent:
-                found = candidate_floors(self._silent(problem), SearchCache())
-            else:
-                found = candidate_floors(self._instance(problem), self._cache)
-            self._floors[key, silent] = {name: seconds for name, seconds in found.items() if seconds < inf}
-        gain = 1.0 if silent else 1 / max(factor, 1.0)
-        return {name: seconds * gain for name, seconds in self._floors[key, silent].items()}
-
-    def _silent(self, problem: Problem) -> Instance:
-        """The instance of a problem as if what is sent took no time but latencies between stages."""
-        instance, formulation = self.plugins.run(lambda: formulate(problem, self.plugins, priced=self._priced))
-        levels = tuple(evolve(level, bandwidth=inf, lines=()) for level in instance.cluster.levels)
-        cluster = evolve(instance.cluster, levels=levels)
-        return evolve(instance, candidates=formulation.computing(), cluster=cluster)
-
-    @property
-    def _cache(self) -> "SearchCache":
-        from nest.solve.dp import SearchCache
-
-        if not self._searched:
-            self._searched.append(SearchCache())
-        return self._searched[0]
+        return self._floors.of(canonical(problem), problem, parameter, factor)
 
     def _solved(
-        self, problem: Problem, start: PlanDocument | None, floors: Mapping[str, float] | None, diagnosed: bool
+        self, problem: Problem, start: PlanDocument | None, floors: Floors | None, diagnosed: bool
     ) -> PlanDocument | None:
-        from nest.solve.solver import solve
-
         try:
-            if floors is None:
-                instance = self._instance(problem)
-                known, preferred = self._begun(instance, start)
-            else:
-                instance, known, preferred = self._narrowed(problem, start, floors)
-            begun: dict[str, Any] = {"known": known, "preferred": preferred, "cache": self._cache}
-            result = solve(instance, self.time_limit, **begun, runner_up=False, diagnosed=diagnosed)
+            instance, result = self._searched_for(problem, start, floors, diagnosed)
         except InputError:  # No list of choices allows it, or the cluster cannot be: an answer, too.
             return None
         if result.solution is None:
@@ -250,51 +216,91 @@ class Solver:
         self._starts.keep(plan)
         return plan
 
-    def instance(self, problem: Problem) -> Instance:
-        """The instance of a problem with all its candidates.
+    def _searched_for(
+        self, problem: Problem, start: PlanDocument | None, floors: Floors | None, diagnosed: bool
+    ) -> tuple[Instance, Result]:
+        """The answer, and an instance that has all candidates it may depend on."""
+        from nest.solve.solver import solve
+
+        search = partial(solve, time_limit=self.time_limit, runner_up=False, diagnosed=diagnosed)
+        if floors is not None:
+            instance, known, preferred = self._narrowed(problem, start, floors)
+            return instance, search(instance, known=known, preferred=preferred, cache=self._floors.cache)
+        guess = up_to = self._guess(problem, start)
+        while True:
+            instance = self._instance(problem, up_to=up_to)
+            known, preferred = self._begun(instance, start)
+            if known is None or known[1] <= instance.complete_to:
+                result = search(instance, known=known, preferred=preferred, cache=self._floors.cache)
+                seconds = result.batch_time
+                if instance.complete or (seconds is not None and seconds <= instance.complete_to):
+                    return instance, result
+            else:
+                seconds = known[1]
+            # A candidate that is not priced may have a plan as fast.
+            up_to = instance.complete_to * WIDER if seconds is None else seconds * FURTHER
+            up_to = up_to if up_to < guess * FURTHEST else inf
+
+    def _guess(self, problem: Problem, start: PlanDocument | None = None) -> float:
+        """Step time, seconds, up to which candidates are priced at first: hardly beyond a plan that is known.
+
+        Infinite where none is, or where a limited time must do.
+        """
+        plan = self._starts.latest if start is None or start.batch_time is None else start
+        if self.time_limit is not None or plan is None or plan.batch_time is None:
+            return inf
+        samples: int = plan.problem["training"]["global_batch"]
+        return FURTHER * plan.batch_time * problem.training.global_batch / samples
+
+    def instance(self, problem: Problem, *, complete: bool = True) -> Instance:
+        """The instance of a problem with all its candidates, or with as many as are priced.
 
         Raises:
             InputError: as `build_instance`.
         """
-        return self._instance(problem)
+        return self._instance(problem, up_to=inf if complete else self._guess(problem))
 
-    def _instance(self, problem: Problem, among: frozenset[str] | None = None) -> Instance:
+    def _instance(self, problem: Problem, among: frozenset[str] | None = None, up_to: float = inf) -> Instance:
         """The instance of a problem; the latest are kept, as plans are priced on what is searched next.
 
         Args:
             problem: self-contained.
             among: names of the candidates that are asked about; None: all are.
+            up_to: step time, seconds, to which it must be complete.
 
         Raises:
             InputError: as `build_instance`.
         """
         # What is disabled meanwhile is in no instance made after that.
         key = f"{len(self.plugins.warnings)} {canonical(problem)}"
-        if key in self._instances or among is None:
-            return _latest(self._instances, key, lambda: self._built(problem, None))
+        known = self._instances.get(key)
+        if among is None:
+            if known is not None and known.complete_to * (1 + LIMIT_SLACK) < up_to:
+                del self._instances[key]
+            return _latest(self._instances, key, lambda: self._built(problem, None, up_to))
+        if known is not None and (known.complete or {each.name for each in known.candidates} >= among):
+            return known
         more = next((names for of, names in reversed(self._of_few) if of == key and names >= among), among)
-        return _latest(self._of_few, (key, more), lambda: self._built(problem, among))
+        return _latest(self._of_few, (key, more), lambda: self._built(problem, among, self._guess(problem)))
 
-    def _built(self, problem: Problem, among: Collection[str] | None) -> Instance:
-        return self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced, among=among))
+    def _built(self, problem: Problem, among: Collection[str] | None, up_to: float) -> Instance:
+        reach: dict[str, Any] = {"among": among, "up_to": up_to}
+        return self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced, **reach))
 
     def _narrowed(
-        self, problem: Problem, start: PlanDocument | None, floors: Mapping[str, float]
+        self, problem: Problem, start: PlanDocument | None, floors: Floors
     ) -> tuple[Instance, Known | None, bool]:
         """An instance without candidates that are too slow, and as `_begun` what its search begins with."""
         used = self._starts.candidates | {stage.candidate for stage in (() if start is None else start.stages)}
         first = self._instance(problem, frozenset(used)) if used else None
         known, preferred = (None, False) if first is None else self._begun(first, start)
-        limit = inf if known is None else known[1] * (1 + LIMIT_SLACK)
-        worth = {name for name, seconds in floors.items() if seconds <= limit}
+        worth = floors(inf if known is None else known[1] * (1 + LIMIT_SLACK))
         if first is None or known is None:
             instance = self._instance(problem, frozenset(worth) or None)
             return instance, *self._begun(instance, start)
         names = [first.candidates[stage.candidate].name for stage in known[0].stages]
-        instance = self._instance(problem, frozenset(worth.union(names)))
-        place = {each.name: index for index, each in enumerate(instance.candidates)}
-        stages = [evolve(each, candidate=place[name]) for each, name in zip(known[0].stages, names, strict=True)]
-        return instance, (evolve(known[0], stages=tuple(stages)), known[1]), preferred
+        instance = self._instance(problem, frozenset({*worth, *names}))
+        return instance, (known[0].among(first.candidates, instance.candidates), known[1]), preferred
 
     def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[Known | None, bool]:
         """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.

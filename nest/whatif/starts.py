@@ -19,8 +19,8 @@ from nest.tolerances import MEMORY_SLACK, TIE
 MOST_STARTS = 16
 """Plans kept to begin searches with."""
 
-MOST_PRICED = 4
-"""Plans that are priced to begin a search with: to price one takes a fiftieth of a search, and mostly the first is the
+MOST_PRICED = 2
+"""Plans that are priced to begin a search with: to price one takes a tenth of a search, and mostly the first is the
 best."""
 
 
@@ -35,6 +35,11 @@ class Starts:
     def candidates(self) -> set[str]:
         """Names of the candidates of their stages."""
         return {stage.candidate for plan in self._plans.values() for stage in plan.stages}
+
+    @property
+    def latest(self) -> PlanDocument | None:
+        """The latest; None: there is none."""
+        return next(reversed(self._plans.values()), None)
 
     def best(self, instance: Instance) -> tuple[Solution, float] | None:
         """The fastest of them on an instance, with its step time, seconds; None: none is one of its plans."""

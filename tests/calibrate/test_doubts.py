@@ -14,8 +14,7 @@ import nest
 from nest.calibrate.devices import unknowns
 from nest.calibrate.fit_doubts import Fitted, at_bounds
 from nest.calibrate.lines import TOLD
-from nest.calibrate.memory import Verdict, fit, left_out
-from nest.calibrate.memory_doubts import doubt_memory, doubt_memory_figures
+from nest.calibrate.memory import Verdict, doubt_memory, doubt_memory_figures, fit, left_out
 from nest.calibrate.robust_fit import Prior, belief_left, robust_fit
 from nest.catalogue import published_devices
 from nest.instance import EstimateError

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nest
+import nest.costs
 from nest.catalogue import devices, optimizer, precision
-from nest.costs import layer_times as module
 from nest.errors import InputError
 from nest.formulate import operator_costs as tasks
 from nest.formulate.instance import build_instance
@@ -211,7 +211,7 @@ def test_equal_layers_are_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(*problem)
 
     monkeypatch.setattr(solver, "makespan", counted)
-    module._least.cache_clear()
+    nest.costs._least.cache_clear()
     model: LayerTimes = registry().layer_times()["scheduled"]
     problem = ([1.0, 2.0], ["matrix", "vector"], [])
     assert {model.seconds(*problem) for _ in range(1000)} == {2.0}

@@ -9,10 +9,11 @@ from attrs import evolve
 from nest.formulate.cluster import build_cluster
 from nest.formulate.instance import build_instance, formulate
 from nest.formulate.priced_models import PricedModels, pricing_key
+from nest.formulate.pricing import priced_layers
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.instance import Candidate, Instance
-from nest.spec import LevelSpec, Overlap, Problem, Search
+from nest.spec import LevelSpec, MemoryOverheads, Overlap, Problem, Search
 from nest.strategies.tp import TensorParallelism
 from tests.bare_devices import bare
 from tests.formulate.conftest import EXPERTS, NODES
@@ -112,6 +113,45 @@ def test_another_network_prices_what_its_levels_change(
     kept = [mine is its for mine, its in zip(first.candidates, found.candidates, strict=True)]
     assert any(kept) == (level >= 0)
     assert not all(kept)
+
+
+H100 = bare("h100-sxm")
+DEVICES = {
+    "peak": evolve(H100, peak=evolve(H100.peak, fp8=H100.peak.fp8 and 2 * H100.peak.fp8, bf16=1e15)),
+    "no narrow format": evolve(H100, peak=evolve(H100.peak, fp8=None)),
+    "engines": evolve(H100, engines=("matrix", "vector", "communication")),
+    "host": evolve(H100, calibration=evolve(H100.calibration, host_launch=1e-4)),
+    "overheads": evolve(H100, memory_overheads=MemoryOverheads(context=1e9, fragmentation=0.1)),
+}
+
+
+@pytest.mark.parametrize("rest", [{}, {"search": Search(granularity="operator")}], ids=["layers", "operators"])
+@pytest.mark.parametrize("name", DEVICES)
+def test_another_device_prices_as_if_alone(problem: Build, name: str, rest: Mapping[str, Any]) -> None:
+    known, priced = registry(), PricedModels()
+    training = {"precision": "fp8", "saved_inputs": "narrow"}
+    first, asked = (problem(training=training, cluster={"device": each}, **rest) for each in (H100, DEVICES[name]))
+    build_instance(first, known, priced=priced)
+    assert same(build_instance(asked, known, priced=priced), build_instance(asked, known))
+
+
+def test_what_a_layer_shares_with_another_price_hangs_on_what_differs(problem: Build) -> None:
+    _, formulation = formulate(problem(), registry())
+    assert formulation.classes is not None
+    assert formulation.pricing is not None
+    layer, _ = priced_layers(formulation.sharded[0], formulation.classes, formulation.pricing)[1]
+    layer.once_everywhere("asked", lambda: "before")
+    layer.once_untimed("asked", lambda: "before")
+
+    def shared(**cost: float) -> tuple[str, str]:
+        rows = [evolve(row, forward=1.0, cost=evolve(row.cost, **cost) if cost else row.cost) for row in layer.rows]
+        there = layer.elsewhere(rows)
+        return there.once_everywhere("asked", lambda: "anew"), there.once_untimed("asked", lambda: "anew")
+
+    assert shared() == ("before", "before")
+    assert shared(forward=1.0) == ("anew", "before")
+    assert shared(saved=1.0) == ("anew", "anew")
+    assert shared(transient=1.0) == ("anew", "anew")
 
 
 SIZES = ((2, 16), (2, 6), (2, 1), (4, 4), (4, 2), (1, 8))

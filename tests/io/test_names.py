@@ -56,6 +56,13 @@ def test_words_are_nests() -> None:
     assert {name for name, _, _ in WORDS} <= {*known, *RECOMPUTE_MODES}
 
 
+def test_no_schedule_that_nest_has_is_said_to_be_another() -> None:
+    own = {plain(name): name for name in registry().schedules()}
+    told = [(other, name) for name, _, others in WORDS for other in others.split()]
+    assert [(other, name) for other, name in told if own.get(plain(other), name) != name] == []
+    assert hint("zb_vhalf", registry().schedules()).endswith("the nearest is zb-v")
+
+
 def test_nothing_nest_knows_in_a_section_is_told_to_be_something_else() -> None:
     for section, record in RECORDS.items():
         for key in attrs.fields_dict(record):

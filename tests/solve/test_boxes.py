@@ -12,7 +12,7 @@ from attrs import frozen
 from nest.instance import Array
 from nest.solve.dp import recurrence
 from nest.solve.dp.choices import UNKNOWN, Choice, ChoiceTable
-from nest.solve.dp.line import JointSums, has_line
+from nest.solve.dp.line import JointSums
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, Partition, PlacedStage, least_batch_time
 from nest.solve.dp.stages import StageTables
@@ -111,7 +111,7 @@ def test_a_line_is_the_recurrence_with_a_slot_a_stage(seeds: range, monkeypatch:
 
         found = run()
         with monkeypatch.context() as patch:
-            patch.setattr(recurrence, "has_line", lambda tables: False)
+            patch.setattr(StageTables, "in_line", False)
             assert run() == found
             patch.setattr(Pairs, "band", None)
             assert run() == found
@@ -122,7 +122,7 @@ def test_no_partition_is_below_the_joint_sums(total: int) -> None:
     for seed in range(200):
         chain = drawn(seed)
         tables, stages, last = chain.tables, len(chain.in_flight), chain.tables.pairs.count - 1
-        if not has_line(tables):
+        if not tables.in_line:
             continue
         boundary, least = chain.times.min(axis=0), inf
         bound = JointSums(tables, boundary, chain.in_flight, float(total), Meter()).least(*chain.limits)
@@ -141,7 +141,7 @@ def test_joint_sums_of_many_stages_are_below_those_of_fewer(total: int) -> None:
     for seed in range(200):
         chain = drawn(seed)
         tables, stages, last = chain.tables, len(chain.in_flight), chain.tables.pairs.count - 1
-        if not has_line(tables):
+        if not tables.in_line:
             continue
         boundary = chain.times.min(axis=0)
         bounds = JointSums(tables, boundary, chain.in_flight, float(total), Meter()).least_of_fewer(*chain.limits)

@@ -13,10 +13,9 @@ from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
-from nest.solve.dp.configurations import Tally
+from nest.solve.dp.configurations import Tally, offsets
 from nest.solve.dp.listing import mixed_configurations
 from nest.solve.dp.mixed import MixedSearch
-from nest.solve.dp.placement import offsets
 from nest.solve.dp.rules import Exclusions
 from tests.small_instances import candidate, cluster, downsets_of, instance
 from tests.solve.every_plan import Odd

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from nest.instance import Candidate, Cluster, Instance, Level, RecomputeMode, StageDecision
 from nest.plan.evaluate import evaluate
 from nest.solve.dp import solve
+from nest.solve.dp.configurations import slots
 from nest.solve.dp.listing import mixed_configurations
 from nest.solve.dp.mixed import MixedSearch
-from nest.solve.dp.placement import slots
 from nest.solve.dp.rules import Exclusions
 from nest.solve.search import BestFirst
 from tests.small_instances import downsets_of, instance

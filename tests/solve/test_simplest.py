@@ -8,7 +8,7 @@ from attrs import evolve
 from nest import api
 from nest.instance import Instance, Result, Solution, StageDecision
 from nest.report.text.summary import summary
-from nest.solve.dp.ties import simplest
+from nest.solve.dp.solver import simplest
 from nest.tolerances import AGREEMENT, SIMPLER
 from tests.small_instances import candidate, instance
 

@@ -1,7 +1,5 @@
 """Flips: on one side the plan is the best, on the other another one is, by whoever solves and prices."""
 
-from collections.abc import Mapping
-
 import pytest
 from attrs import evolve
 
@@ -10,7 +8,10 @@ from nest.hooks.registry import registry
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import HARDLY_FASTER
-from nest.whatif.breakpoints import LESS, MORE, PRECISION, Sweep, breakpoint_of, signature, sweeps
+from nest.whatif import breakpoints
+from nest.whatif.breakpoints import LESS, MORE, PRECISION, REACH, Sweep, breakpoint_of, sweeps
+from nest.whatif.floors import Floors
+from nest.whatif.outcome import signature
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver
 from tests.oracle.brute_force import solve
@@ -150,7 +151,7 @@ def test_a_tie_is_no_change() -> None:
             problem: Problem,
             asking: str = "",
             start: PlanDocument | None = None,
-            floors: Mapping[str, float] | None = None,
+            floors: Floors | None = None,
             *,
             diagnosed: bool = True,
         ) -> PlanDocument | None:
@@ -162,6 +163,31 @@ def test_a_tie_is_no_change() -> None:
     sweep = next(t for t in sweeps(plan, problem, registry()) if t.parameter.unit == "bytes/s")
     found = breakpoint_of(plan, problem, Sweep(sweep.parameter, MORE), Tied(registry()))
     assert found.changed_at is None
+
+
+def test_halfway_a_plan_that_hardly_takes_longer_than_the_best_with_more_takes_no_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spared = 0
+    for plan, problem, _ in solved(range(8, 28)):
+        for sweep in sweeps(plan, problem, registry()):
+            if sweep.parameter.unit not in ("bytes/s", "FLOP/s"):
+                continue
+            quick, thorough = Solver(), Solver()
+            found = breakpoint_of(plan, problem, sweep, quick)
+            with monkeypatch.context() as patched:
+                patched.setattr(breakpoints, "never_slower", lambda *_: False)
+                expected = breakpoint_of(plan, problem, sweep, thorough)
+            flat = found.changed_at is None and expected.changed_at is None
+            if flat and quick.solves < thorough.solves:
+                assert found.to_dict() == expected.to_dict()
+                factor = REACH**0.5 if sweep.direction == MORE else REACH**-0.5
+                halfway = sweep.parameter.changed(problem, sweep.parameter.value * factor)
+                kept, best = oracle_kept(halfway, plan), solve(halfway.to_dict()).batch_time
+                assert kept is not None
+                assert kept <= best * (1 + HARDLY_FASTER + 1e-9)
+                spared += 1
+    assert spared
 
 
 def test_what_more_memory_implies_of_less_is_not_solved_and_changes_no_flip(monkeypatch: pytest.MonkeyPatch) -> None:

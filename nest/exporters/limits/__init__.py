@@ -1,5 +1,190 @@
 """What frameworks can run, and why no more: a function for each, by the name of its exporter.
 
 `sharded`: those that shard with FSDP or ZeRO. `meshes`: MaxText, Galvatron, nanotron. `megatron`: Megatron-LM.
-`relatives`: what runs Megatron Core under other names of its settings.
+`relatives`: what runs Megatron Core under other names of its settings. What several of them share is here: problems
+that they refuse, and constraints that several have.
 """
+
+from collections.abc import Sequence
+from math import prod
+
+from attrs import evolve
+
+from nest.deployment.deployment import BLOCK, ENDS
+from nest.errors import InputError
+from nest.hooks.architectures import architecture_of, network_of
+from nest.instance import Cluster
+from nest.spec import Architecture, Problem, ProfileSpec, Training
+from nest.spec.architecture import GroupedQueryAttention, LatentAttention, MixtureOfExperts
+from nest.spec.problem import ALL_RANKS
+
+ULYSSES = "ulysses"
+"""Sequence parallelism over attention heads (arXiv 2309.14509), DeepSpeed's `sequence_parallel_size` and Galvatron's
+`use_sp`: the name of the strategy that a plug-in brings."""
+
+
+def refuse_layers(problem: Problem, framework: str) -> None:
+    """Refuse layers that are no transformer blocks, as far as a problem tells.
+
+    Raises:
+        InputError: layers are measured ones of other names, operators are planned one by one, or layers predict
+            further tokens.
+    """
+    model = model_of(problem)
+    if model is not None and model.predicting:
+        raise InputError(
+            f"the model has layers that predict further tokens (mtp_layers), which the exporter for {framework} does "
+            "not write; leave them out, or export for megatron."
+        )
+    measured = problem.profile.layers if isinstance(problem.profile, ProfileSpec) else ()
+    strange = next((name for name in measured if name not in ENDS and not BLOCK.fullmatch(name)), None)
+    if strange is not None or problem.search.granularity == "operator":
+        what = "operators, one by one" if strange is None else f"layers such as {strange!r}"
+        raise InputError(
+            f"the problem asks to place {what}, but {framework} places whole transformer blocks (layers.0, layers.1, "
+            "...); plan a `model`, and not with `search.granularity: operator`."
+        )
+
+
+def refuse_training(
+    training: Training,
+    exporter: str,
+    framework: str,
+    *,
+    precisions: Sequence[str],
+    gradients: Sequence[str],
+    optimizers: Sequence[str] = (),
+) -> None:
+    """Refuse number formats and optimizers that files of a framework do not say, or that it does not have.
+
+    Args:
+        training: what the problem asks for.
+        exporter: name of the exporter.
+        framework: its name; beside narrower weights it keeps single-precision ones.
+        precisions: values of `training.precision` that it writes.
+        gradients: formats in which it reduces gradients, as it is told.
+        optimizers: those it names; empty: any.
+
+    Raises:
+        InputError: the problem asks for others.
+    """
+    chosen = (("precision", training.precision, precisions), ("optimizer", training.optimizer, optimizers))
+    for key, value, known in chosen:
+        if known and value not in known:
+            raise InputError(
+                f"training.{key} is {value!r}, which this exporter of {exporter} does not write; it has "
+                f"{', '.join(known)}."
+            )
+    if training.gradients is not None and training.gradients not in gradients:
+        raise InputError(
+            f"training.gradients is {training.gradients}, but as told here {framework} reduces gradients in "
+            f"{' or '.join(gradients)}; leave it out, or plan for another framework."
+        )
+    if training.master_weights is not None and training.master_weights != (training.precision != "fp32"):
+        raise InputError(
+            f"training.master_weights is {str(training.master_weights).lower()}, but as told here {framework} keeps "
+            "single-precision weights wherever products are narrower, and only there; leave it out."
+        )
+
+
+def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
+    """Constraints of frameworks that shard over the innermost data-parallel ranks and all of context parallelism.
+
+    Nothing where the problem leaves ZeRO all ranks: constraints cannot tell a degree of as many from that.
+    """
+    degrees = {*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}
+    if degrees == {ALL_RANKS}:
+        return {}
+    groups = {
+        "zero == 0 or (zero_degree % cp == 0 and dp * batch * cp % zero_degree == 0)": (
+            f"{framework} shards over whole groups of context parallelism, and over as many of them everywhere"
+        )
+    }
+    if mixture(model_of(problem)) is not None:
+        groups["zero == 0 or ep * etp == 1 or (zero_degree == dp * batch and cp == 1)"] = (
+            f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
+        )
+    return groups
+
+
+def whole_batches(problem: Problem, framework: str) -> dict[str, str]:
+    """Constraint of frameworks whose every rank runs whole micro-batches; nothing where all batches come out even."""
+    if not problem.training.uneven_batch:
+        return {}
+    return {
+        f"dp * micro_batch * micro_batches == {problem.training.global_batch}": (
+            f"{framework} takes whole micro-batches only, as many on every data-parallel rank"
+        )
+    }
+
+
+def like_llama(architecture: Architecture) -> bool:
+    """Whether a model is built as Llama but for widths, experts, latent attention, and norms of heads as in Qwen 3.
+
+    Llama's blocks normalise by RMSNorm what each sub-layer reads, rotate queries and keys, attend to all earlier
+    tokens, have gated networks, and no biases.
+    """
+    usual = Architecture(
+        architecture.family,
+        architecture.hidden,
+        architecture.vocab,
+        architecture.blocks,
+        tied=architecture.tied,
+        predicting=architecture.predicting,
+    )
+    return architecture == usual and all(
+        block.attention == _plain_attention(block.attention)
+        and block.feed_forward == evolve(block.feed_forward, gated=True, bias=False)
+        for block in architecture.blocks
+    )
+
+
+def _plain_attention(attention: GroupedQueryAttention | LatentAttention) -> GroupedQueryAttention | LatentAttention:
+    """Attention of the same widths and nothing particular."""
+    if isinstance(attention, LatentAttention):
+        return evolve(attention, bias=False, indexer=None)
+    return GroupedQueryAttention(attention.heads, attention.kv_heads, attention.head, normalised=attention.normalised)
+
+
+def mixture(architecture: Architecture | None) -> MixtureOfExperts | None:
+    """The routed experts of a model, if it has any."""
+    blocks: Sequence[object] = () if architecture is None else [block.feed_forward for block in architecture.blocks]
+    return next((block for block in blocks if isinstance(block, MixtureOfExperts)), None)
+
+
+def model_of(problem: Problem) -> Architecture | None:
+    """The transformer that a problem describes; None: it has measured layers or an operator graph."""
+    return architecture_of(problem.model)
+
+
+def fanouts(problem: Problem) -> tuple[int, ...]:
+    """Children of a group of each level of the problem's cluster, innermost first; of a network by links, none."""
+    try:
+        network = network_of(problem.cluster)
+    except InputError:  # A problem that is not formulated yet says by what it is wrong when it is.
+        return ()
+    if not isinstance(network, (Cluster, tuple)):
+        return ()
+    return tuple(level.fanout for level in (network if isinstance(network, tuple) else network.levels))
+
+
+def devices_per_machine(problem: Problem) -> int | None:
+    """Devices of a machine of the problem's cluster; None: it has no levels."""
+    sizes, cluster = fanouts(problem), problem.cluster
+    if not sizes:
+        return None
+    return cluster.devices_per_host or (prod(sizes) // len(cluster.hosts) if cluster.hosts else sizes[0])
+
+
+def even_launch(problem: Problem, framework: str) -> dict[str, str]:
+    """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
+    devices, each = prod(fanouts(problem)), devices_per_machine(problem)
+    if each is None:
+        return {}
+    return {
+        f"devices <= {each} or devices % {each} == 0": f"{framework} starts as many processes on every machine",
+        # Replicas lie side by side if each has as many blocks as there is room for (PROBLEM.md section 3).
+        f"rank_order == 'dp-inner' or replicas == 1 or {devices} // (replicas * width) == pp": (
+            f"{framework} numbers processes machine by machine, and leaves out none in between"
+        ),
+    }

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.exporters.limits.shared import model_of, whole_batches
+from nest.exporters.limits import model_of, whole_batches
 from nest.spec import Architecture, Problem, Training
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.exporters.limits.shared import (
+from nest.exporters.limits import (
     ULYSSES,
     fanouts,
     like_llama,

@@ -9,6 +9,7 @@ from attrs import evolve
 
 from nest.deployment import Limits
 from nest.errors import InputError
+from nest.exporters.limits import devices_per_machine, even_launch
 from nest.exporters.limits.megatron import (
     biased_sigmoid_router,
     eight_bit_weights,
@@ -16,7 +17,6 @@ from nest.exporters.limits.megatron import (
     megatron,
     transformer_of,
 )
-from nest.exporters.limits.shared import devices_per_machine, even_launch
 from nest.spec import Lora, Problem, Training
 from nest.spec.architecture import LatentAttention
 from nest.spec.training import ALL_LINEAR

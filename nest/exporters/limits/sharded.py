@@ -7,7 +7,7 @@ from attrs import evolve
 
 from nest.deployment import Limits
 from nest.deployment.pytorch_schedules import RUNS
-from nest.exporters.limits.shared import (
+from nest.exporters.limits import (
     ULYSSES,
     even_launch,
     mixture,

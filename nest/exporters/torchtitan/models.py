@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 
 from nest.exporters.configurations import configuration
-from nest.exporters.limits.shared import like_llama, mixture
+from nest.exporters.limits import like_llama, mixture
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention
 

@@ -69,11 +69,11 @@ class ConfigReader:
             return minimum
         return value
 
-    def optional_integer(self, key: str, default: int | None = None, *, minimum: int = 1) -> int | None:
+    def optional_integer(self, key: str, default: int | None = None) -> int | None:
         """The whole number at `key`; None when it is null, `default` when it is missing."""
         if key not in self.config:
             return default
-        return self.integer(key, minimum=minimum) if self.has(key) else None
+        return self.integer(key) if self.has(key) else None
 
     def boolean(self, key: str, default: bool) -> bool:
         """The truth value at `key`; `default` when it is missing or null."""

@@ -365,10 +365,10 @@ class GraphSearch:
             "settled_by": dict(sorted(self._settled_by.items())),
         }
         bound = max(min([self.target, *(each.bound for each in waiting)]), min(known_bound, self.target), 0.0)
-        proved = not waiting and self.instance.complete
+        proved, complete_to = not waiting, self.instance.complete_to
         if self.known is None:
-            return Result("infeasible" if proved else "feasible", statistics=statistics)
+            return Result("infeasible" if proved and complete_to > 0 else "feasible", statistics=statistics)
         solution, seconds = self.known
-        if not self.instance.complete:
-            bound = 0.0
+        if seconds > complete_to:  # A plan of a candidate that is missing may be faster.
+            proved, bound = False, min(bound, complete_to)
         return Result("optimal" if proved else "feasible", solution, seconds, bound, statistics=statistics)

@@ -1,10 +1,9 @@
 """The exact dynamic program (PROBLEM.md section 6); docs/explanation/proofs.md says why no step loses the best plan."""
 
 from nest.solve.dp.attempt import inseparable_layers
-from nest.solve.dp.cache import SearchCache, candidate_floors
+from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
-from nest.solve.dp.shortlist import PlanSignature
-from nest.solve.dp.solver import feasible, first_plan, solve
+from nest.solve.dp.solver import SearchCache, candidate_floors, feasible, first_plan, solve
 
 __all__ = [
     "PlanSignature",

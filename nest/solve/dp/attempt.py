@@ -13,9 +13,9 @@ from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
-from nest.solve.dp.cache import SharedTables
+from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.chunks import ChunkSearch
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, PlanSignature, without
 from nest.solve.dp.downsets import (
     Downsets,
     StageRange,
@@ -29,9 +29,9 @@ from nest.solve.dp.downsets import (
 from nest.solve.dp.listing import admitted, configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.shortlist import PlanSignature, without
+from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.sums import grid_parts
-from nest.solve.dp.ties import first_of_ties
+from nest.solve.dp.units import Splits
 from nest.solve.effort import Deadline
 from nest.solve.search import (
     FIRST,
@@ -61,6 +61,50 @@ def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
     position = {name: index for index, name in enumerate(instance.graph.layers)}
     constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
     return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
+
+
+@define(eq=False)
+class SharedTables:
+    """Tables of problems that differ in constraints or memory alone.
+
+    Attributes:
+        instance: the first of them.
+        scheduled: what schedules make of their plans, whatever these cost.
+        bounds: ahead of stages.
+        screen: what may be decided ahead of stages.
+        splits: the sizes that chunks may have.
+    """
+
+    instance: Instance
+    scheduled: dict[Hashable, Any] = field(factory=dict, init=False)
+    bounds: FirstBounds = field(init=False)
+    screen: ScreenTables = field(init=False)
+    splits: Splits = field(init=False)
+    _by_search: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.bounds = FirstBounds(self.instance)
+        self.screen = ScreenTables(self.instance, self.bounds, self.scheduled)
+        self.splits = Splits(self.instance)
+
+    def share(self, other: "SharedTables") -> None:
+        """Share what no cost decides with a problem of the same plans."""
+        chunked = any(chunks_of(each) > 1 for each in self.instance.space.schedules)
+        # Of the costs only which blocks are alike decides how a model is split.
+        if not chunked or self.splits.runs == other.splits.runs:
+            self.splits, self.scheduled, self.screen.scheduled = other.splits, other.scheduled, other.scheduled
+
+    def lattice(self, members: NDArray[numpy.bool_]) -> Downsets:
+        """As `nest.solve.dp.downsets.lattice`, of stages of any length."""
+        key = ("lattice", members.shape, members.tobytes())
+        if key not in self.scheduled:
+            self.scheduled[key] = lattice(members)
+        found: Downsets = self.scheduled[key]
+        return found
+
+    def of(self, search: Hashable) -> dict[Hashable, Any]:
+        """Those of a search, such as that of one chunk a stage over some downsets."""
+        return self._by_search.setdefault(search, {})
 
 
 @define
@@ -245,7 +289,7 @@ class Attempt:
         search = self._search(searchers, known, whole=whole and not self.mixed)
         bound = search.find_best()
         if self.mixed:
-            from nest.solve.dp.mixed import MixedSearch
+            from nest.solve.dp.mixed import MixedSearch, first_of_ties
 
             others = search.others
             mixed = MixedSearch(instance, self.mixed, downsets, not relaxed, meter=self.meter)
@@ -274,8 +318,8 @@ class Attempt:
 
     @property
     def _all(self) -> bool:
-        """Whether all candidates of the problem are searched."""
-        return self.among is None and self.instance.complete
+        """Whether all candidates that may be the answer are searched."""
+        return self.among is None and self.instance.complete_to > 0
 
     def _infeasible(self, search: BestFirst, bound: float, downsets: Downsets) -> Result:
         """Why a search found nothing, unless there was no time to know that."""
@@ -288,7 +332,7 @@ class Attempt:
             return Result("infeasible")  # Of those that were looked at.
         if self.listed:
             return Result("infeasible", diagnosis="there is no plan besides those listed.")
-        if not self.diagnosed:
+        if not self.diagnosed or not self.instance.complete:  # Among candidates that are missing there may be a plan.
             return Result("infeasible", diagnosis="", statistics=self._statistics(search, downsets))
         chunks = self._chunks(meter=Meter())
         whole: PlainSearch | MixedSearch = PlainSearch(self.instance, self.plain, downsets)
@@ -305,8 +349,9 @@ class Attempt:
         if proved and self.second and not self.mixed and self.placed is None:
             # That of mixed plans is the best plan of one candidate, or what else was met.
             self._find_second(search, downsets)
-        if not self._all:  # A candidate that was not priced may be faster: nothing is proved.
-            proved, bound = False, 0.0
+        complete_to = self.instance.complete_to if self._all else 0.0
+        if best.value > complete_to:  # A plan of a candidate that is missing may be faster.
+            proved, bound = False, min(bound, complete_to)
         second = search.runner_up()
         return Result(
             "optimal" if proved else "feasible",

@@ -240,9 +240,10 @@ class FirstBounds(ComputeBounds):
 
     _beside: dict[Hashable, BesideCompute] = field(factory=dict)
     _groups: dict[int, tuple[_Group, ...]] = field(factory=dict)
-    _extra: dict[Hashable, tuple[Array, Array, tuple[tuple[int, ...], ...]]] = field(factory=dict)
+    _extra: dict[Hashable, tuple[Array, Array, list[tuple[int, ...]], list[int]]] = field(factory=dict)
     _known_sent: dict[Hashable, tuple[float, float, float]] = field(factory=dict)
     _slopes: dict[Hashable, float] = field(factory=dict)
+    _sharding: dict[Hashable, Sharding] = field(factory=dict)
 
     def of_configuration(self, configuration: Configuration, more: Array | None = None) -> Array:
         """Seconds that no plan of one candidate beats, for each of its numbers of stages.
@@ -286,8 +287,8 @@ class FirstBounds(ComputeBounds):
         Of what hides under the compute of each stage, at least what all of it is longer than all compute shows.
         """
         space, stride = self.instance.space, self._stride(configuration)
-        extra, work, zeros = self._recomputed(configuration.candidate, sets)
-        once, often, update = numpy.array([self._sent(configuration, stride, each) for each in zeros]).T
+        extra, work, zeros, place = self._recomputed(configuration.candidate, sets)
+        once, often, update = numpy.array([self._sent(configuration, stride, each) for each in zeros])[place].T
         shown, often_shown = space.exposed * once, space.often_exposed * often
         if space.hiding:
             shown, often_shown = numpy.maximum(shown, once - work), numpy.maximum(often_shown, often - work)
@@ -295,10 +296,10 @@ class FirstBounds(ComputeBounds):
 
     def _recomputed(
         self, index: int, sets: tuple[tuple[Choice, ...], ...]
-    ) -> tuple[Array, Array, tuple[tuple[int, ...], ...]]:
+    ) -> tuple[Array, Array, list[tuple[int, ...]], list[int]]:
         """Of sets of choices what all layers recompute at least, compute in all at most, and the ZeRO stages.
 
-        The first two in seconds per micro-batch, shape `(sets,)`; the stages ascending.
+        The first two in seconds per micro-batch, shape `(sets,)`; the stages each once, and of each set their place.
         """
         key = (index, sets)
         if key not in self._extra:
@@ -307,7 +308,9 @@ class FirstBounds(ComputeBounds):
             least = numpy.array([each.min(axis=0).sum() for each in rows])
             most = numpy.array([each.max(axis=0).sum() for each in rows])
             work = float((candidate.forward + candidate.backward).sum()) + most
-            self._extra[key] = least, work, tuple(tuple(sorted({each.zero for each in some})) for some in sets)
+            stages = [tuple(sorted({each.zero for each in some})) for some in sets]
+            known = list(dict.fromkeys(stages))
+            self._extra[key] = least, work, known, [known.index(each) for each in stages]
         return self._extra[key]
 
     def _sent(self, configuration: Configuration, stride: int, zeros: tuple[int, ...]) -> tuple[float, float, float]:
@@ -335,8 +338,10 @@ class FirstBounds(ComputeBounds):
 
         Layers of one stage alone send all their weights; of several ZeRO stages gradients say how many.
         """
-        space, cluster = self.instance.space, self.instance.cluster
-        shared = sharding(cluster, stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        space, decided = self.instance.space, (stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        shared = self._sharding.get(decided)
+        if shared is None:  # A cluster takes longer to hash than all the rest.
+            shared = self._sharding[decided] = sharding(self.instance.cluster, *decided)
         waiting = space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
         effective, gradients = space.effective_zero(zero), group.gradients
         weights = group.weights if alone else min(group.share * gradients, group.weights)

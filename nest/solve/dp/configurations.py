@@ -1,13 +1,17 @@
-"""What is decided before stages are."""
+"""What is decided before stages are: all else of a plan, where stages may sit, and what plans listed before cover."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from math import inf
 
-from attrs import field, frozen
+import numpy
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
 
-from nest.instance import Array, ParameterGroup, Schedule, chunks_of, copies_of
+from nest.instance import Array, Cluster, Instance, ParameterGroup, Schedule, Solution, chunks_of, copies_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.rules import Members
 from nest.solve.dp.zero import sharded
@@ -158,3 +162,196 @@ class LeastMemory:
         """The one that needs least, of equals the first; None where none is finite."""
         possible = (each for each in every if each is not None and each.bytes < inf)
         return min(possible, key=lambda each: each.bytes, default=None)
+
+
+def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
+    """Devices of a replica whose widest block has `widest` (`K` of PROBLEM.md section 3)."""
+    return widest * (cluster.size // (replicas * widest))
+
+
+@frozen(eq=False)
+class Slots:
+    """The aligned places of one replica whose blocks are all as wide, in order along the offsets.
+
+    The level between two slots is the largest step on the way from one to the other: each replica is a run of
+    devices cut into nested groups, and the worst over replicas keeps that property.
+
+    Attributes:
+        width: devices per slot.
+        steps: level of the boundary between slot `p` and slot `p + 1`, shape `(slots - 1,)`.
+    """
+
+    width: int
+    steps: NDArray[numpy.int64]
+
+    @property
+    def count(self) -> int:
+        """Number of slots (`K / g`)."""
+        return len(self.steps) + 1
+
+    @cached_property
+    def levels(self) -> tuple[int, ...]:
+        """Levels that boundaries can have, ascending."""
+        return tuple(numpy.unique(self.steps).tolist())
+
+
+def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots:
+    """The slots of each of `replicas` replicas with blocks of `width` devices."""
+    count = cluster.size // (replicas * width)
+    places = numpy.arange(count, dtype=numpy.int64)[None, :]
+    replica = numpy.arange(replicas, dtype=numpy.int64)[:, None]
+    if rank_order == "pp-inner":
+        first = replica * (count * width) + places * width
+    else:
+        first = places * (width * replicas) + replica * width
+    last = first + width - 1
+    steps = numpy.full(max(count - 1, 0), len(cluster.levels) - 1, dtype=numpy.int64)
+    for level in range(len(cluster.levels) - 2, -1, -1):
+        capacity = cluster.capacities[level]
+        # Two neighbours are within a level only where they are in every replica: all wait for the slowest.
+        together = (first[:, :-1] // capacity == last[:, 1:] // capacity).all(axis=0)
+        steps[together] = level
+    return Slots(width, steps)
+
+
+@frozen(eq=False)
+class Offsets:
+    """The devices of one replica whose blocks differ in width.
+
+    The level of a boundary is that of the devices from the first of the block in front to the last of the block behind,
+    worst over the replicas. It depends on where the former starts and the latter ends alone, with both rank orders:
+    with `dp-inner` the spans of the replicas overlap, and together they are the span of all blocks of both stages.
+
+    Attributes:
+        size: how many there are (`K`).
+        ends: for each level and offset, the furthest end of a span that starts there and does not exceed the level,
+            shape `(levels, size)`.
+    """
+
+    size: int
+    ends: NDArray[numpy.int64]
+
+    @property
+    def levels(self) -> int:
+        """Number of levels."""
+        return len(self.ends)
+
+    def without_levels(self) -> Offsets:
+        """The same devices when all links are alike."""
+        return Offsets(self.size, numpy.full((1, self.size), self.size, dtype=numpy.int64))
+
+
+def offsets(cluster: Cluster, size: int, replicas: int, rank_order: str) -> Offsets:
+    """The devices of each of `replicas` replicas of `size` devices."""
+    starts = numpy.arange(size, dtype=numpy.int64)
+    ends = []
+    for capacity in cluster.capacities:
+        if rank_order == "pp-inner":
+            begin = size * numpy.arange(replicas, dtype=numpy.int64)[:, None]
+            end = (((begin + starts) // capacity + 1) * capacity - begin).min(axis=0)
+        else:
+            # The blocks of all replicas begin at device `start * replicas`, and end with its group at the latest.
+            end = (starts * replicas // capacity + 1) * capacity // replicas
+        ends.append(numpy.minimum(end, size))
+    return Offsets(size, numpy.array(ends))
+
+
+Used = tuple[str, int | str]
+"""What a stage uses, with its kind: a candidate, a ZeRO stage or a recompute mode."""
+
+
+@frozen
+class PlanSignature:
+    """What tells a listed plan from others.
+
+    It covers the plans with its replicas, number of stages and schedule whose stages use all that its stages use, and
+    perhaps more: they differ from it in where stages begin and lie and in which stage uses what, or mix in others.
+
+    Attributes:
+        replicas: data-parallel degree `d`.
+        stages: how many there are.
+        schedule: its name and chunks; of a single stage any is as good.
+        used: by its stages.
+    """
+
+    replicas: int
+    stages: int
+    schedule: tuple[str, int]
+    used: frozenset[Used]
+
+    @classmethod
+    def of(cls, solution: Solution) -> PlanSignature:
+        """What tells a plan from others."""
+        stages = solution.stages
+        used = {each for stage in stages for each in _used(stage.candidate, stage.zero, stage.recompute)}
+        schedule = _named(solution.schedule, solution.chunks, len(stages))
+        return cls(solution.replicas, len(stages), schedule, frozenset(used))
+
+    def covers(self, solution: Solution) -> bool:
+        """Whether a plan is no plan of its own beside this one."""
+        other = PlanSignature.of(solution)
+        return self.alike(other.replicas, other.stages, other.schedule) and self.used <= other.used
+
+    def alike(self, replicas: int, stages: int, schedule: tuple[str, int]) -> bool:
+        """Whether plans with these may be covered."""
+        return (self.replicas, self.stages, self.schedule) == (replicas, stages, schedule)
+
+
+def _used(candidate: int, zero: int, recompute: str) -> tuple[Used, ...]:
+    return ("candidate", candidate), ("zero", zero), ("recompute", recompute)
+
+
+def without(
+    configurations: Sequence[Configuration], listed: Sequence[PlanSignature], instance: Instance, first_order: int = 0
+) -> list[Configuration]:
+    """The configurations of all plans that are not covered.
+
+    Args:
+        configurations: of all plans.
+        listed: what covers some.
+        instance: the problem.
+        first_order: position of the first among ties.
+    """
+    left = [
+        evolve(each, members=members, stage_counts=counts)
+        for each in configurations
+        for members, counts in _left(each, listed)
+        if each.tally.demanded in (0, *(instance.candidates[index].width for index, _ in members))
+    ]
+    return [evolve(each, order=order) for order, each in enumerate(left, first_order)]
+
+
+def _left(configuration: Configuration, listed: Sequence[PlanSignature]) -> Iterator[tuple[Members, tuple[int, ...]]]:
+    """What stages may draw from so that no plan is covered, each with the numbers of stages it is for."""
+    result: dict[Members, list[int]] = defaultdict(list)
+    for count in configuration.stage_counts:
+        sets = [configuration.members]
+        for each in listed:
+            schedule = _named(configuration.schedule.name, chunks_of(configuration.schedule), count)
+            if each.alike(configuration.replicas, count, schedule):
+                sets = _uncovered(sets, each)
+        for members in sets:
+            result[members].append(count)
+    for members, counts in result.items():
+        yield members, tuple(counts)
+
+
+def _named(schedule: str, chunks: int, stages: int) -> tuple[str, int]:
+    """What tells schedules apart; those of a single stage are one."""
+    return (schedule, chunks) if stages > 1 else ("", 1)
+
+
+def _uncovered(sets: Sequence[Members], listed: PlanSignature) -> list[Members]:
+    """The same plans in sets of which none can use all that a listed plan uses: each leaves out one thing of it."""
+    uncovered: dict[Members, None] = {}
+    for members in sets:
+        if listed.used <= {each for i, own in members for c in own for each in _used(i, c.zero, c.recompute)}:
+            uncovered.update((_leaving_out(members, used), None) for used in sorted(listed.used, key=repr))
+        else:
+            uncovered[members] = None
+    return [members for members in uncovered if members]
+
+
+def _leaving_out(members: Members, used: Used) -> Members:
+    members_left = ((i, tuple(c for c in own if used not in _used(i, c.zero, c.recompute))) for i, own in members)
+    return tuple((index, choices) for index, choices in members_left if choices)

@@ -91,11 +91,6 @@ def _within(cost: Array, time_limit: float) -> Array:
     return cost if time_limit == inf else numpy.where(cost > time_limit, inf, cost)
 
 
-def has_line(tables: StageTables) -> bool:
-    """Whether stages are told by a band and by how long their downsets compute."""
-    return tables.pairs.band is not None and tables.ascending is not None
-
-
 @define(eq=False)
 class JointSums:
     """What stages take and send at least, added up over a partition, boundaries at their cheapest.

@@ -11,8 +11,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
-from nest.solve.dp.configurations import Configuration, Tally
-from nest.solve.dp.placement import replica_size
+from nest.solve.dp.configurations import Configuration, Tally, replica_size
 from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values, stage_choices
 from nest.solve.dp.screen import Counts, Screen, ScreenTables, Unscheduled, Worth
 from nest.spec.constraints import Value

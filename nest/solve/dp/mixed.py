@@ -1,23 +1,23 @@
-"""Plans whose stages use different candidates: their bounds and their exact solution."""
+"""Plans whose stages use different candidates: their bounds, their exact solution, and the first of the fastest."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy
 from attrs import define, evolve, field
 
-from nest.instance import Array, Candidate, Weights
+from nest.instance import Array, Candidate, Instance, Weights
 from nest.solve.dp.blocks import MemberTimes
 from nest.solve.dp.bounds import partition_bounds
 from nest.solve.dp.choices import part_rows
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, Offsets, offsets
 from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
 from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pareto import Floor, least_batch_time
-from nest.solve.dp.placement import Offsets, offsets
 from nest.solve.dp.recurrence import boundary_times
 from nest.solve.dp.stages import stage_tables
-from nest.solve.search import Bounded, Incumbent
+from nest.solve.search import BestFirst, Bounded, Incumbent
+from nest.tolerances import TIE
 
 REMEMBERED = 4
 """Sets of tables kept for the configurations solved last."""
@@ -228,3 +228,43 @@ class MixedSearch(CutSearch, PlanSearch):
 def _least_sum(candidates: Sequence[Candidate], weights: Weights) -> float:
     """What the compute of all layers adds to the step time, each on the candidate with which it adds least."""
     return float(numpy.array([weights.of_parts(*part_rows(each)) for each in candidates]).min(axis=0).sum())
+
+
+def first_of_ties(
+    best: Incumbent, least: float, searcher: MixedSearch, begin: Callable[[Incumbent], BestFirst]
+) -> Incumbent:
+    """The first by tie-break of the mixed plans that tie with the fastest: fewer devices, then fewer stages.
+
+    The search finds one of the fastest plans of a configuration and a number of stages, whatever devices it uses. Where
+    that is as fast as the best plan the configuration is searched again, with the devices among what its stages must
+    add up to: first for fewer than the best plan has, until there is none, then for as many. All others are pruned:
+    they have no plan as fast, or none that could be ahead.
+
+    Args:
+        best: one of them.
+        least: step time of the fastest, seconds.
+        searcher: has searched all mixed plans.
+        begin: begins a search by it with a plan in hand.
+    """
+    tied = [configuration for value, configuration in searcher.priced if value <= least * (1 + TIE)]
+
+    def among(devices: range) -> Incumbent:
+        searcher.narrow(_using(devices, searcher.instance, tied))
+        search = begin(best)
+        search.limit = least
+        search.find_best()
+        return search.best or best
+
+    while (fewer := among(range(1, best.tie_break[0]))) is not best:
+        best = fewer
+    return among(range(best.tie_break[0], best.tie_break[0] + 1))
+
+
+def _using(devices: range, instance: Instance, configurations: Iterable[Configuration]) -> Iterator[Configuration]:
+    """The configurations with plans that use so many devices, and only these plans."""
+    for each in configurations:
+        narrowest = min(instance.candidates[index].width for index, _ in each.members)
+        totals = each.tally.totals or range(narrowest * each.stage_counts[0], each.size + 1)
+        totals_left = frozenset(total for total in totals if total * each.replicas in devices)
+        if totals_left:
+            yield evolve(each, tally=evolve(each.tally, totals=totals_left))

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
 from nest.solve.dp.choices import UNKNOWN
-from nest.solve.dp.configurations import State, Tally
+from nest.solve.dp.configurations import Offsets, State, Tally
 from nest.solve.dp.fastest import Fastest, cheapest
 from nest.solve.dp.pairs import Rows
 from nest.solve.dp.pareto import Partition, PlacedStage
-from nest.solve.dp.placement import Offsets
 from nest.solve.dp.recurrence import cheapest_stage, weighed_boundaries
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter

@@ -21,11 +21,10 @@ from nest.instance import (
 )
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, Slots, slots
 from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective
-from nest.solve.dp.placement import Slots, slots
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.search import Bounded, Incumbent, Meter, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR

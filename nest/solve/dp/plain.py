@@ -12,7 +12,6 @@ from nest.solve.dp.beside_compute import compute_bounds
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.line import JointSums, has_line
 from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
@@ -208,8 +207,10 @@ class PlainSearch(CutSearch, PlanSearch):
             each.slowest * floors[count].largest_time + rests[count] for count, each in objectives.items()
         )
         tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
-        if not has_line(tables):
+        if not tables.in_line:
             return 0.0
+        from nest.solve.dp.line import JointSums
+
         total = min(each.total for each in objectives.values())
         every = JointSums(tables, relaxed, flying, total, self.meter).least_of_fewer(time_limit, sync_limit)
         self._joints[key] = limit, tuple(every)
@@ -219,8 +220,10 @@ class PlainSearch(CutSearch, PlanSearch):
         self, configuration: Configuration, stages: int, tables: StageTables, objective: Objective
     ) -> Joint | None:
         """The bound that ties times and gradient reduction; None where parts of times weigh apart."""
-        if self.parted(configuration) or not has_line(tables):
+        if self.parted(configuration) or not tables.in_line:
             return None
+        from nest.solve.dp.line import JointSums
+
         relaxed, flying = self.boundaries(configuration).relaxed, self.in_flight(configuration, stages)
         return JointSums(tables, relaxed, flying, objective.total, self.meter).least
 

@@ -11,15 +11,14 @@ from attrs import evolve
 from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Solution
 from nest.solve.dp.attempt import inseparable_layers
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, LeastMemory, PlanSignature, without
+from nest.solve.dp.diagnosis import memory_exceeded, refused, unable
 from nest.solve.dp.downsets import Downsets, allowed_cuts, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
-from nest.solve.dp.pool_diagnosis import diagnose
 from nest.solve.dp.pools import PoolSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.shortlist import PlanSignature, without
+from nest.solve.dp.solver import simplest
 from nest.solve.dp.solver import solve as solve_alone
-from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline
 from nest.solve.search import LAST, NONE, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
 from nest.tolerances import TIE
@@ -47,7 +46,7 @@ def solve(
         known: a plan that fits, with its step time in seconds; None: no plan is known.
         simpler_within: as `nest.solve.dp.solve`.
         runner_up: unused.
-        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.shortlist`) is looked for.
+        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.configurations`) is looked for.
         diagnosed: as of `nest.solve.dp.solve`.
 
     Raises:
@@ -111,8 +110,8 @@ class _Solver:
             return Result("infeasible", diagnosis=diagnose(self.instance, downsets) if self.diagnosed else "")
         value = search.best.value
         proved = bound >= value * (1 - TIE)
-        if not self.instance.complete:
-            proved, bound = False, 0.0
+        if value > self.instance.complete_to:
+            proved, bound = False, min(bound, self.instance.complete_to)
         return Result(
             "optimal" if proved else "feasible",
             search.best.solution,
@@ -216,3 +215,39 @@ def _comes_first(plan: Incumbent, best: Incumbent | None) -> bool:
     if abs(plan.value - best.value) <= TIE * best.value:
         return plan.tie_break < best.tie_break
     return plan.value < best.value
+
+
+def diagnose(instance: Instance, downsets: Downsets) -> str:
+    """One or two sentences on the tightest constraint of an infeasible instance with pools."""
+    exclusions = Exclusions()
+    search = PoolSearch(instance, [], downsets)
+    listed = PoolListing(instance, downsets.most_stages, exclusions, fewest=1).listed()
+    best: tuple[float, str, LeastMemory] | None = None
+    known: set[tuple[object, ...]] = set()
+    for _, configuration in listed:
+        key = (
+            configuration.members,
+            configuration.replicas,
+            configuration.schedule.name,
+            configuration.stage_counts,
+            configuration.zero_degree,
+        )
+        if key in known:
+            continue
+        known.add(key)
+        for split, excess in search.excess(configuration).items():
+            if excess < (inf if best is None else best[0]):
+                index = search.fullest(configuration, sum(split), excess)
+                needed = instance.cluster_of(index).memory + excess
+                candidate = instance.candidates[index]
+                of_all = candidate.name if len(configuration.members) == 1 else ""
+                best = excess, str(candidate.pool), LeastMemory(needed, sum(split), configuration.replicas, of_all)
+    if not listed:
+        return refused(instance, exclusions)
+    if best is None:
+        return unable(instance) or (
+            "Constraints keep so many layers together that the stages asked for cannot be formed; drop a same_stage."
+        )
+    _, pool, least = best
+    assert instance.pools is not None
+    return memory_exceeded(instance.pools.members[instance.pools.index(pool)].cluster, least, pool)

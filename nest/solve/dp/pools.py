@@ -14,8 +14,7 @@ from nest.solve.dp.pareto import Floor, Partition, least_batch_time
 from nest.solve.dp.pool_bounds import least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
 from nest.solve.dp.pool_recurrence import Counts, Grid, PoolMember, PoolRecurrence, side_by_side
-from nest.solve.dp.pool_shares import Curves, most_covered, powers_of_two
-from nest.solve.dp.pool_tables import PoolTables
+from nest.solve.dp.pool_tables import Curves, PoolTables, most_covered, powers_of_two
 from nest.solve.search import Bounded, Incumbent, PlanKind, TieBreak
 from nest.tolerances import LIMIT_SLACK
 

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Level, Weights
 from nest.solve.dp.choices import Boundary
+from nest.solve.dp.configurations import Slots
 from nest.solve.dp.fastest import Fastest, cheapest
-from nest.solve.dp.line import Line, has_line
 from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.pareto import Partition, PlacedStage
-from nest.solve.dp.placement import Slots
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 
@@ -198,7 +197,7 @@ class Recurrence:
             time_limit: most seconds any stage may take per micro-batch.
             sync_limit: most seconds any stage may synchronise per batch.
         """
-        if self.window == 1 and has_line(self.tables):
+        if self.window == 1 and self.tables.in_line:
             every = [self._fastest(stage, sync_limit) for stage in range(1, self.stages + 1)]
             if all(best.settled for best in every):
                 return self._in_line(every, time_limit)
@@ -215,6 +214,8 @@ class Recurrence:
 
     def _in_line(self, every: Sequence[Fastest], time_limit: float) -> Partition | None:
         """As `run`, where each stage has one slot and costs what these choices do, counted from the last."""
+        from nest.solve.dp.line import Line
+
         line, pairs = Line.of(self.tables, self.stages, time_limit), self.tables.pairs
         if line is None:
             return None

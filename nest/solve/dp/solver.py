@@ -1,19 +1,21 @@
-"""The conductor of the dynamic program: a first plan, the candidates that may beat it, and attempts in the time."""
+"""The conductor of the dynamic program: a first plan, what may beat it, attempts in the time, and a simpler plan."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
+from typing import Any
 
 import numpy
+from attrs import define, evolve, field
 
-from nest.instance import Array, Instance, Result, Solution
-from nest.solve.dp.attempt import Attempt
-from nest.solve.dp.cache import SearchCache, SharedTables
+from nest.instance import Array, Cluster, Instance, Result, Solution, Space
+from nest.solve.dp.attempt import Attempt, SharedTables
+from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.listing import least_times
-from nest.solve.dp.shortlist import PlanSignature
-from nest.solve.dp.ties import simplest
 from nest.solve.effort import Deadline, attempts, least_first
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
+from nest.spec.constraints import parse
+from nest.tolerances import AGREEMENT
 
 SCOUTED, SCOUTS, SCOUT_SHARE, MOST_SCOUTS = 64, 16, 16, 64
 """Candidates from which on a plan is looked for among few of them first, so that what computes for longer than it takes
@@ -52,6 +54,59 @@ AttemptArguments = tuple[
 ]
 """The first arguments of every `Attempt` at an answer."""
 
+MOST = 2
+"""Kinds of problem whose tables are kept."""
+
+
+@define(eq=False)
+class SearchCache:
+    """Tables of the problems searched last."""
+
+    _known: list[SharedTables] = field(factory=list, init=False)
+
+    def of(self, instance: Instance) -> SharedTables:
+        """Those that problems like this one share."""
+        found = next((each for each in self._known if _is_alike(each.instance, instance)), None)
+        if found is None:
+            found = SharedTables(instance)
+            for each in reversed(self._known):
+                if _has_same_plans(each.instance, instance):
+                    found.share(each)
+                    break
+        else:
+            self._known.remove(found)
+        self._known.append(found)
+        del self._known[:-MOST]
+        return found
+
+
+def _is_alike(one: Instance, other: Instance) -> bool:
+    """Whether two problems differ in nothing but constraints on what is not a cut, and memory."""
+    if one.collectives is not other.collectives or len(one.candidates) != len(other.candidates):
+        return False
+    if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
+        return False
+    return _network(one.cluster) == _network(other.cluster) and _has_same_plans(one, other)
+
+
+def _has_same_plans(one: Instance, other: Instance) -> bool:
+    """Whether two problems differ in nothing but costs, memory, and constraints on what is not a cut."""
+    if one.network is not None or other.network is not None or one.graph != other.graph:
+        return False
+    return _plans(one.space) == _plans(other.space)
+
+
+def _network(cluster: Cluster) -> Cluster:
+    """The cluster without its memory."""
+    room: dict[str, Any] = {"memory": 1.0, "reserve": 0.0, "margin": 0.0, "device_memory": 1.0}
+    return evolve(cluster, **room, error=None, time_error=None)
+
+
+def _plans(space: Space) -> tuple[object, ...]:
+    """The plans without constraints but those on cuts."""
+    cuts = tuple(each.same_stage for each in space.constraints if each.same_stage)
+    return evolve(space, constraints=(), wishes=()), cuts
+
 
 def solve(
     instance: Instance,
@@ -78,9 +133,9 @@ def solve(
         preferred: whether the plan that is known is the answer where others are as fast; else it only cuts what is
             slower, and the answer is the one that a search without it gives.
         runner_up: whether a little is searched for a runner-up.
-        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.shortlist`) is looked for.
+        besides: plans that are known; neither they nor what they cover (`nest.solve.dp.configurations`) is looked for.
         simpler_within: share of the step time that a plan whose stages are alike may take longer to be preferred
-            (`nest.solve.dp.ties.simplest`); None: none is looked for.
+            (`simplest`); None: none is looked for.
         placed: where `instance` bounds another problem from below, a plan as it is there; None: its times are true.
             The bound of the result is that of all plans there.
         cache: of problems searched before; None: none is kept.
@@ -195,6 +250,23 @@ def _among(shared: AttemptArguments, among: Sequence[int] | None, known: Incumbe
     return result
 
 
+def candidate_floors(instance: Instance, cache: SearchCache) -> dict[str, float]:
+    """Step times, seconds, that no plan beats whose stages all have a candidate, by its name; infinite: it has none.
+
+    They hold as well where links and devices are slower, and where there is less memory, all else as it is.
+
+    Args:
+        instance: the problem; its plans mix no candidates.
+        cache: of problems searched before.
+
+    Raises:
+        InputError: a constraint cannot be computed.
+    """
+    tables = cache.of(instance)
+    least = least_times(instance, len(instance.graph.layers), tables.splits.counts, tables.screen)
+    return {candidate.name: seconds for candidate, seconds in zip(instance.candidates, least, strict=True)}
+
+
 def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float] | None:
     """A good plan of an instance with few candidates, of stages of one chunk where there are such, and its step time.
 
@@ -220,3 +292,61 @@ def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
     """
     known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
     return solve(instance, known_by, runner_up=False, diagnosed=False).solution is not None
+
+
+CHOICES = ("zero", "recompute")
+"""What stages choose."""
+
+
+Search = Callable[[Instance, tuple[Solution, float]], Result]
+"""A search that starts from a plan and its step time, and answers with it where nothing is faster."""
+
+
+def simplest(instance: Instance, result: Result, search: Search, within: float) -> Result:
+    """The result, with a plan that is simpler and hardly slower, where there is one of no more devices and stages.
+
+    Stages that choose alike, and chunks that hold as many blocks as each other, are what frameworks can run; a plan
+    whose stages do neither is often as fast as one whose stages do, or nearly so. One that is slower is no optimum any
+    more.
+
+    Args:
+        instance: the problem.
+        result: of its search.
+        search: how to search.
+        within: share of the step time by which the simpler plan may be slower.
+    """
+    best, least = result.solution, result.batch_time
+    if best is None or least is None or result.status != "optimal" or instance.space.mixed:
+        return result
+    for narrowed in _narrowed(instance, best):
+        simpler = search(narrowed, (best, least * (1 + within)))
+        plan = simpler.solution
+        time = simpler.batch_time
+        if plan is None or time is None or plan == best or _size(instance, plan) > _size(instance, best):
+            continue
+        if time <= least * (1 + AGREEMENT):
+            return evolve(result, solution=plan, batch_time=time)
+        runner_up = (best, least) if result.runner_up is None else result.runner_up
+        return evolve(result, status="feasible", solution=plan, batch_time=time, lower_bound=least, runner_up=runner_up)
+    return result
+
+
+def _narrowed(instance: Instance, plan: Solution) -> Iterator[Instance]:
+    """The instance with simpler plans only, the simplest first; nothing where `plan` is as simple as they are."""
+    space = instance.space
+    alike = len({(stage.zero, stage.recompute) for stage in plan.stages}) == 1
+    runs = [chunk for stage in plan.stages for chunk in stage.chunks or (stage.layers,)]
+    held = {sum(set(block) <= set(run) for block in space.blocks) for run in runs}
+    uneven = len(held) > 1 and not space.even and space.partition is None
+    uniform = tuple(parse(f"uniform({name})") for name in CHOICES)
+    constrained = evolve(space, constraints=(*space.constraints, *uniform))
+    if uneven and len(space.blocks) % len(plan.stages) == 0:
+        yield evolve(instance, space=evolve(constrained, even=True))
+    if not alike:
+        yield evolve(instance, space=constrained)
+
+
+def _size(instance: Instance, plan: Solution) -> tuple[int, int]:
+    """Devices and stages, by which ties are broken first (PROBLEM.md section 5)."""
+    widths = [instance.candidates[stage.candidate].width for stage in plan.stages]
+    return plan.replicas * sum(widths), len(plan.stages)

@@ -160,6 +160,11 @@ class StageTables:
         """Seconds that each downset computes less than all layers do, negative; None where they do not ascend."""
         return self.compute - self.compute[-1] if (numpy.diff(self.compute) >= 0).all() else None
 
+    @property
+    def in_line(self) -> bool:
+        """Whether a band and how long downsets compute say which stages there are (`nest.solve.dp.line`)."""
+        return self.pairs.band is not None and self.ascending is not None
+
     def within(self, time_limit: float) -> StageTables:
         """The stages that fit memory with one micro-batch in flight and take at most `time_limit` seconds."""
         mask = numpy.zeros(self.classes, dtype=bool)

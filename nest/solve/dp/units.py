@@ -103,8 +103,10 @@ class Splits:
 
     instance: Instance
     even_only: bool = False
-    _known: dict[tuple[str, int, int], tuple[tuple[int, ...], tuple[Pattern, ...]]] = field(factory=dict)
+    _known: dict[tuple[str, int, int], tuple[Pattern, ...]] = field(factory=dict)
+    _homes: dict[tuple[str, int, int], tuple[int, ...]] = field(factory=dict)
     _counts: dict[tuple[str, int, int], list[int]] = field(factory=dict)
+    _number: dict[int, int] = field(factory=dict)
     _by_chunks: dict[int, tuple[Pattern, ...]] = field(factory=dict)
     _units: list[tuple[Unit, ...]] = field(factory=list)
     _runs: list[tuple[Run, ...]] = field(factory=list)
@@ -149,20 +151,32 @@ class Splits:
         if key not in self._counts:
             every = range(2, len(self.units) // chunks_of(schedule) + 1)
             self._counts[key] = [each for each in every if admits(schedule, each, micro_batches)]
-        return tuple(each for each in self._counts[key] if each <= most and self.of(schedule, each))
+        return tuple(each for each in self._counts[key] if each <= most and self._any(schedule, each))
+
+    def _any(self, schedule: Schedule, stages: int) -> bool:
+        """Whether a schedule has plans of so many stages; patterns that need not be made are counted alone."""
+        space, chunks = self.instance.space, stages * chunks_of(schedule)
+        if space.even or space.partition is not None or self._groups:
+            return bool(self.of(schedule, stages))
+        if chunks not in self._number:
+            self._number[chunks] = _how_many([len(run.units) for run in self.runs], chunks, None)
+        if self._number[chunks] > MOST_PATTERNS:
+            return bool(self.of(schedule, stages))
+        return self._number[chunks] > 0
 
     def of(self, schedule: Schedule, stages: int) -> tuple[Pattern, ...]:
         """The patterns of a schedule's plans; none where there is no plan."""
         key = (schedule.name, chunks_of(schedule), stages)
         if key not in self._known:
-            homes = route(schedule, stages)
-            self._known[key] = homes, tuple(self._patterns(homes))
-        return self._known[key][1]
+            self._known[key] = tuple(self._patterns(self.homes(schedule, stages)))
+        return self._known[key]
 
     def homes(self, schedule: Schedule, stages: int) -> tuple[int, ...]:
         """The stage, from 0, of each chunk."""
-        self.of(schedule, stages)
-        return self._known[schedule.name, chunks_of(schedule), stages][0]
+        key = (schedule.name, chunks_of(schedule), stages)
+        if key not in self._homes:
+            self._homes[key] = route(schedule, stages)
+        return self._homes[key]
 
     def _patterns(self, homes: tuple[int, ...]) -> Iterator[Pattern]:
         """Those that constraints and a partition that is given allow."""

@@ -13,7 +13,7 @@ from nest.formulate.topology import loaded
 from nest.hooks.registry import registry
 from nest.html_page import subject
 from nest.network import LinkGraph
-from nest.network.model import PathNetwork
+from nest.network.linked import PathNetwork
 from nest.report.html.network import network_figure
 from nest.report.html.records import Figure
 from nest.spec import PlanDocument

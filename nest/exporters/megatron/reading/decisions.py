@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from nest.errors import InputError
-from nest.exporters.limits.shared import mixture
+from nest.exporters.limits import mixture
 from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, check_layout, read_layout
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.spec import Architecture

@@ -9,13 +9,12 @@ from attrs import evolve, field, frozen
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.megatron.reading.files import Files
 from nest.exporters.megatron.reading.logs import printed
 from nest.exporters.megatron.reading.manifests import is_manifest, pods_of
 from nest.exporters.megatron.reading.ranks import count_ranks, launches
 from nest.exporters.megatron.reading.script import walk
 from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy
-from nest.exporters.megatron.reading.walked import Call, Walk
+from nest.exporters.megatron.reading.walked import Call, Files, Walk
 from nest.io import read_mapping_text
 
 LONGEST = 2**20

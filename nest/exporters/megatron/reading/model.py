@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from nest.errors import InputError, InputErrors
-from nest.exporters.limits import shared
+from nest.exporters import limits
 from nest.exporters.megatron.notation import read_pattern
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.hooks.architectures import architecture_of
@@ -191,7 +191,7 @@ def _glm(model: Architecture) -> dict[str, Any]:
 
 
 def _behind_dense(model: Architecture, family: str) -> dict[str, Any]:
-    mixture = _required(shared.mixture(model))
+    mixture = _required(limits.mixture(model))
     return {
         **_decoder(model, family),
         "n_routed_experts": mixture.experts,
@@ -208,7 +208,7 @@ def _parts(
     """The attention of the first block, the first dense network, and the first mixture of experts."""
     networks = (block.feed_forward for block in model.blocks)
     dense = next((network for network in networks if isinstance(network, FeedForward)), None)
-    return model.blocks[0].attention, dense, shared.mixture(model)
+    return model.blocks[0].attention, dense, limits.mixture(model)
 
 
 def _leading_dense(model: Architecture) -> int:

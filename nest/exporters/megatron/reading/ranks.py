@@ -12,10 +12,10 @@ from attrs import frozen
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.megatron.reading.files import Files
 from nest.exporters.megatron.reading.schedulers import NODES as JOB_NODES
 from nest.exporters.megatron.reading.schedulers import TASKS as JOB_TASKS
 from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy, wanted
+from nest.exporters.megatron.reading.walked import Files
 
 TORCH, DEEPSPEED, SLURM, MPI, ACCELERATE = "torchrun", "deepspeed", "srun", "mpirun", "accelerate launch"
 JSM, ALPS = "jsrun", "aprun"

@@ -6,8 +6,8 @@ Defaults: megatron/training/arguments.py and megatron/core/optimizer/optimizer_c
 from collections.abc import Collection
 from typing import Any
 
+from nest.exporters.limits import mixture
 from nest.exporters.limits.megatron import MODULES, OPTIONAL
-from nest.exporters.limits.shared import mixture
 from nest.exporters.megatron.notation import OLD_STACK, SPEAKERS, STACK
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.spec import Architecture

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from nest.errors import InputError
-from nest.exporters.megatron.reading.files import Files
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.exporters.megatron.reading.tokens import UNKNOWN
+from nest.exporters.megatron.reading.walked import Files
 
 RENAMED = {
     "--model-parallel-size": "--tensor-model-parallel-size",

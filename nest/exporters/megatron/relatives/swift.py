@@ -136,7 +136,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     from nest.exporters.keys import Keys
     from nest.exporters.megatron.relatives.commands import scalar
     from nest.exporters.megatron.relatives.core import trained
-    from nest.exporters.megatron.relatives.named import with_model
+    from nest.exporters.trainers.names import with_model
 
     asked = options or LaunchOptions()
     scripted = re.search(r"^[^#\n]*(\bmegatron[ \t]+(sft|pt|rlhf)\b|_megatron[/.](sft|pt|rlhf))", text, re.MULTILINE)

@@ -155,7 +155,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     from nest.exporters.keys import Keys, opened
     from nest.exporters.megatron.relatives.commands import command, overrides
     from nest.exporters.megatron.relatives.interpolation import resolved
-    from nest.exporters.megatron.relatives.named import with_model
+    from nest.exporters.trainers.names import with_model
 
     asked, notes = options or LaunchOptions(), list[str]()
     if re.search(r"^actor_rollout_ref\s*:", text, re.MULTILINE):

@@ -1,0 +1,107 @@
+"""Which candidates of a problem may have plans of so many seconds when a number of it changes."""
+
+from collections.abc import Callable, Collection
+from math import inf
+from typing import TYPE_CHECKING
+
+from attrs import define, evolve, field
+
+from nest.formulate.instance import formulate
+from nest.formulate.priced_models import PricedModels
+from nest.formulate.worth import can_be_worth
+from nest.hooks.registry import Registry
+from nest.instance import Instance
+from nest.spec import Problem
+from nest.whatif.parameters import Parameter
+
+if TYPE_CHECKING:
+    from nest.solve.dp import SearchCache
+
+FURTHER = 1.1
+"""Times the step time that is asked about up to which candidates are priced: next to no question has another."""
+
+NEAR = 1.5
+"""Times as fast as it is up to which what plans take on a network as it is leaves out more than it costs to know."""
+
+Floors = Callable[[float], Collection[str]]
+"""Names of the candidates of a problem that may have plans of at most so many seconds."""
+
+
+def never_slower(problem: Problem, parameter: Parameter) -> bool:
+    """Whether no plan takes longer with more of a parameter.
+
+    That is certain of memory, and of bandwidth between levels and of peaks where the built-in models price them.
+    """
+    built_in = problem.costs is None and problem.collectives is None and problem.layer_times is None
+    priced = parameter.unit in ("bytes/s", "FLOP/s") and built_in and problem.cluster.topology is None
+    return parameter.unit == "bytes" or priced
+
+
+@define(eq=False)
+class KnownFloors:
+    """Step times that no plan of a candidate beats, as they were worked out for problems.
+
+    Attributes:
+        plugins: registered strategies and the like.
+        priced: models priced before.
+        instance: that of a problem, complete to `up_to` seconds of a step.
+    """
+
+    plugins: Registry
+    priced: PricedModels
+    instance: Callable[..., Instance]
+    _known: dict[tuple[str, bool], tuple[float, dict[str, float]]] = field(factory=dict, init=False)
+    _cache: "list[SearchCache]" = field(factory=list, init=False)
+
+    @property
+    def cache(self) -> "SearchCache":
+        """Tables of the problems searched last."""
+        from nest.solve.dp import SearchCache
+
+        if not self._cache:
+            self._cache.append(SearchCache())
+        return self._cache[0]
+
+    def of(self, key: str, problem: Problem, parameter: Parameter, factor: float) -> Floors | None:
+        """As `nest.whatif.solver.Solver.floors`; `key` tells the problem."""
+        if parameter.unit == "bytes" or not never_slower(problem, parameter):
+            return None
+        if problem.profile is not None or problem.cluster.pools is not None or not can_be_worth(problem, self.plugins):
+            return None
+        gain, silent = max(factor, 1.0), factor > 1 and parameter.unit == "bytes/s"
+
+        def within(seconds: float) -> Collection[str]:
+            if not silent:
+                return self._within((key, False), problem, seconds * gain)
+            names = self._within((key, True), problem, seconds)
+            if gain > NEAR:
+                return names
+            # No level so many times as fast makes a plan faster by more.
+            return {*names}.intersection(self._within((key, False), problem, seconds * gain))
+
+        return within
+
+    def _within(self, key: tuple[str, bool], problem: Problem, seconds: float) -> Collection[str]:
+        """Those that may have plans of a problem itself or, as the key may say, if nothing that is sent took time."""
+        from nest.solve.dp import SearchCache, candidate_floors
+
+        if self._known.get(key, (0.0, {}))[0] < seconds:
+            reach = seconds * FURTHER
+            if key[1]:
+                found = candidate_floors(self._silent(problem, reach), SearchCache())
+            else:
+                found = candidate_floors(self.instance(problem, up_to=reach), self.cache)
+            self._known[key] = reach, found
+        return [name for name, least in self._known[key][1].items() if least <= seconds and least < inf]
+
+    def _silent(self, problem: Problem, seconds: float) -> Instance:
+        """The instance of a problem as if what is sent took no time but latencies between stages.
+
+        It has all candidates that may have plans of so many seconds then.
+        """
+        instance, formulation = self.plugins.run(
+            lambda: formulate(problem, self.plugins, priced=self.priced, up_to=seconds, silent_to=seconds)
+        )
+        levels = tuple(evolve(level, bandwidth=inf, lines=()) for level in instance.cluster.levels)
+        cluster = evolve(instance.cluster, levels=levels)
+        return evolve(instance, candidates=formulation.computing(), cluster=cluster)

@@ -1,0 +1,143 @@
+"""Questions price candidates as far as their answers need them, and answer as if all were priced."""
+
+from random import Random
+
+import pytest
+from attrs import evolve
+
+import nest
+from nest.formulate import candidates
+from nest.formulate.instance import build_instance, formulate
+from nest.formulate.priced_models import PricedModels
+from nest.formulate.problem import self_contained
+from nest.hooks.registry import registry
+from nest.instance import Instance
+from nest.solve.solver import solve
+from nest.spec import Problem
+from nest.whatif.parameters import parameters
+from nest.whatif.solver import Solver
+from tests.formulate.test_worth import least, random_experts
+from tests.seeds import seeds
+
+
+def asked(random: Random) -> tuple[Problem, float]:
+    """A problem that has a plan, and its step time."""
+    while True:
+        problem = self_contained(random_experts(random), None, registry())
+        plan = nest.solve(problem)
+        if plan.batch_time:
+            return problem, plan.batch_time
+
+
+def among(instance: Instance) -> set[str]:
+    return {each.name for each in instance.candidates}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_explanations_are_those_of_all_candidates(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = nest.solve(asked(Random(f"explained {seed}"))[0])
+    parts = ("constraints", "alternatives", "flips")
+    every = nest.explain(plan, only=parts, jobs=1).to_dict()
+    monkeypatch.setattr(candidates, "MANY", 1)
+    some = nest.explain(plan, only=parts, jobs=1).to_dict()
+    assert {**some, "solves": 0} == {**every, "solves": 0}
+
+
+@pytest.mark.parametrize("seed", seeds(2, 60))
+def test_what_has_a_slower_answer_is_asked_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans without what the best plan decides, and with more samples, as if all candidates were priced."""
+    problem, _ = asked(Random(f"asked again {seed}"))
+    best, every = nest.solve(problem), Solver()
+    assert best.candidate is not None
+    degrees = {"tp": 1, "ep": 1, "cp": 1, **best.candidate.degrees}
+    ruled = [f"{name} != {degree}" for name, degree in degrees.items()]
+    changed = [evolve(problem, constraints=(each,)) for each in (*ruled, " and ".join(ruled))]
+    changed.append(evolve(problem, training=evolve(problem.training, global_batch=4 * problem.training.global_batch)))
+    expected = [every.plan(each) for each in changed]
+    monkeypatch.setattr(candidates, "MANY", 1)
+    solver = Solver()
+    solver.know(problem, best)
+    for each, plan in zip(changed, expected, strict=True):
+        found = solver.plan(each)
+        assert (found is None) == (plan is None)
+        if found is not None and plan is not None:
+            mine, its = ((p.status, p.batch_time, p.stages, p.diagnosis) for p in (found, plan))
+            assert mine == its
+
+
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_floors_are_those_of_all_candidates(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, (problem, best) = registry(), asked(Random(f"floors {seed}"))
+    plan, every, some = nest.solve(problem), Solver(known), Solver(known)
+    for solver, many in ((every, candidates.MANY), (some, 1)):
+        monkeypatch.setattr(candidates, "MANY", many)
+        solver.know(problem, plan)
+        solver.instance(problem, complete=False)
+    for parameter in parameters(problem, known):
+        for factor in (0.5, 1.2, 4.0):
+            of_all, of_some = (each.floors(problem, parameter, factor) for each in (every, some))
+            assert (of_all is None) == (of_some is None)
+            if of_all is not None and of_some is not None:
+                for seconds in (0.3 * best, best, 2 * best):
+                    assert {*of_some(seconds)} == {*of_all(seconds)}
+
+
+def test_an_answer_beyond_what_is_complete_is_not_called_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, found = registry(), 0
+    monkeypatch.setattr(candidates, "MANY", 1)
+    for number in range(2):
+        problem, best = asked(Random(f"beyond {number}"))
+        instance = build_instance(problem, known, up_to=best * 0.9)
+        result = solve(instance, runner_up=False)
+        if instance.complete or result.batch_time is None or result.batch_time <= instance.complete_to:
+            continue
+        assert result.status == "feasible"
+        assert result.lower_bound is not None
+        assert result.lower_bound <= min(instance.complete_to, best)
+        found += 1
+    assert found
+
+
+def test_what_is_priced_grows_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, problem = registry(), asked(Random("x"))[0]
+    every = build_instance(problem, known)
+    monkeypatch.setattr(candidates, "MANY", 1)
+    priced, count = PricedModels(), len(every.candidates)
+    times = sorted(least(every, index) for index in range(count))
+    low, high = times[count // 4], times[count // 2]
+    few, more, again, silent, whole = (
+        formulate(problem, known, priced=priced, up_to=up_to, silent_to=silent_to)[0]
+        for up_to, silent_to in ((low, 0.0), (high, 0.0), (low, 0.0), (low, low), (float("inf"), 0.0))
+    )
+    assert among(few) < among(more) < among(whole) == among(every)
+    assert among(few) == among(again) <= among(silent) < among(every)
+    assert few.complete_to == again.complete_to == silent.complete_to == pytest.approx(low)
+    assert [each.name for each in whole.candidates] == [each.name for each in every.candidates]
+    assert all(mine is its for mine, its in zip(few.candidates, again.candidates, strict=True))
+
+
+def test_another_network_has_all_candidates_though_few_were_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, (problem, best) = registry(), asked(Random("another network"))
+    level = problem.cluster.levels[0]
+    slower = evolve(level, bandwidth=float(level.bandwidth) / 2)  # type: ignore[arg-type]
+    other = evolve(problem, cluster=evolve(problem.cluster, levels=(slower, *problem.cluster.levels[1:])))
+    every = build_instance(other, known)
+    monkeypatch.setattr(candidates, "MANY", 1)
+    priced = PricedModels()
+    few = build_instance(problem, known, priced=priced, up_to=best)
+    assert among(few) < among(every)
+    left_out = min(among(every) - among(few))
+    assert among(build_instance(other, known, priced=priced, among=(left_out,))) == {left_out}
+    whole = build_instance(other, known, priced=priced)
+    assert whole.complete
+    assert [repr(each) for each in whole.candidates] == [repr(each) for each in every.candidates]
+
+
+def test_a_question_without_a_start_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of what it takes: all candidates are priced."""
+    problem, best = asked(Random("no start"))
+    monkeypatch.setattr(candidates, "MANY", 1)
+    plan = Solver().plan(problem)
+    assert plan is not None
+    assert plan.batch_time == pytest.approx(best, rel=1e-12)
