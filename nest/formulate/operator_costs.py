@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, TypeVar
 
 import numpy
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, field, frozen
 
 from nest.graph import Communication, Operator
 from nest.hooks.protocols import LayerTimes, OperatorCost
@@ -258,8 +258,11 @@ class PricedLayer:
         return self.once_everywhere("alone", self._alone)
 
     def _alone(self) -> "PricedLayer":
+        silent = (0.0, 0.0, (0.0, 0.0))
         rows = {
-            id(row): evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0), weight_gradients=0.0)
+            id(row): PricedOperator(
+                row.operator, row.cost, *silent, row.coefficient, row.exposed, 0.0, row.ports, row.kept
+            )
             for row in self.rows
         }
         parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
