@@ -68,8 +68,7 @@ class Roofline:
         learns = operator.trained_count or any(tensor.differentiable for tensor in operator.inputs)
         update = 0.0
         if operator.trained_count:
-            state = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
-            update = operator.trained_count * state / bandwidth
+            update = operator.trained_count * _update_bytes(training) / bandwidth
         if operator.steps > 1:
             # What each step finds is added to what those before it found: read, read and written.
             merged = 3.0 * (operator.steps - 1) * operator.bytes_written / bandwidth
@@ -82,6 +81,12 @@ class Roofline:
             transient=_gradient_bytes(operator),
             host=operator.steps * device.calibration.host_launch,
         )
+
+
+@lru_cache(maxsize=16)
+def _update_bytes(training: Training) -> float:
+    """Bytes that the optimizer's step reads and writes for a parameter."""
+    return optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
 
 
 def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float) -> tuple[float, float]:

@@ -106,7 +106,7 @@ class Splits:
     _known: dict[tuple[str, int, int], tuple[Pattern, ...]] = field(factory=dict)
     _homes: dict[tuple[str, int, int], tuple[int, ...]] = field(factory=dict)
     _counts: dict[tuple[str, int, int], list[int]] = field(factory=dict)
-    _number: dict[int, int] = field(factory=dict)
+    _some: dict[tuple[str, int, int], bool] = field(factory=dict)
     _by_chunks: dict[int, tuple[Pattern, ...]] = field(factory=dict)
     _units: list[tuple[Unit, ...]] = field(factory=list)
     _runs: list[tuple[Run, ...]] = field(factory=list)
@@ -155,14 +155,13 @@ class Splits:
 
     def _any(self, schedule: Schedule, stages: int) -> bool:
         """Whether a schedule has plans of so many stages; patterns that need not be made are counted alone."""
-        space, chunks = self.instance.space, stages * chunks_of(schedule)
-        if space.even or space.partition is not None or self._groups:
-            return bool(self.of(schedule, stages))
-        if chunks not in self._number:
-            self._number[chunks] = _how_many([len(run.units) for run in self.runs], chunks, None)
-        if self._number[chunks] > MOST_PATTERNS:
-            return bool(self.of(schedule, stages))
-        return self._number[chunks] > 0
+        key = (schedule.name, chunks_of(schedule), stages)
+        if key not in self._some:
+            space, number = self.instance.space, MOST_PATTERNS + 1
+            if not space.even and space.partition is None and not self._groups:
+                number = _how_many([len(run.units) for run in self.runs], stages * chunks_of(schedule), None)
+            self._some[key] = number > 0 if number <= MOST_PATTERNS else bool(self.of(schedule, stages))
+        return self._some[key]
 
     def of(self, schedule: Schedule, stages: int) -> tuple[Pattern, ...]:
         """The patterns of a schedule's plans; none where there is no plan."""
