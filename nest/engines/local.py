@@ -76,8 +76,10 @@ class Local:
         """
         jobs = min(self.jobs or processors(), len(items))
         left, answers = deque(items), Queue[Any]()
-        forks = forked is not None and can_fork()
-        workers = [_Worker(forked if forked and forks else function, fork=forks) for _ in range(jobs - 1)]
+        forks = can_fork()
+        workers: list[_Worker] = []
+        for _ in range(jobs - 1):
+            workers.append(_Worker(forked, workers) if forked and forks else _Worker(function))
         try:
             for worker in workers:
                 Thread(target=_fed, args=(worker, left, answers), daemon=True).start()
@@ -170,10 +172,13 @@ def _answers(workers: list["_Worker"], items: Sequence[Any]) -> Iterator[Any]:
 class _Worker:
     """A process that calls one function with what it is given."""
 
-    def __init__(self, function: Callable[[Any], Any], *, fork: bool = False) -> None:
-        context = get_context("fork") if fork else get_context("spawn")
+    def __init__(self, function: Callable[[Any], Any], forked: "Sequence[_Worker] | None" = None) -> None:
+        """Start it, forked from this process, where others have been forked before, or anew (None)."""
+        context = get_context("spawn") if forked is None else get_context("fork")
         self.connection, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, function), name="nest sweep", daemon=True)
+        # What is forked has this process's ends, too: held on to, they hide from it and the others that this one died.
+        held = () if forked is None else (self.connection, *(each.connection for each in forked))
+        self._process = context.Process(target=_serve, args=(other, function, held), name="nest sweep", daemon=True)
         with _interrupts_ignored():
             self._process.start()
         other.close()  # Only the process holds that end, so that its death is noticed.
@@ -223,8 +228,10 @@ def _why(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
-    """Answer until the other end is closed, be it that whoever has started this was killed."""
+def _serve(connection: Connection, function: Callable[[Any], Any], held: Sequence[Connection]) -> None:
+    """Answer until the other end is closed, be it that whoever has started this was killed; `held` is not needed."""
+    for each in held:
+        each.close()
     with suppress(EOFError, OSError):
         while True:
             item = connection.recv()
