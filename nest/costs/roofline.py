@@ -51,6 +51,9 @@ class Roofline:
 
     name = "roofline"
 
+    def __init__(self) -> None:
+        self._updated: tuple[Training | None, float] = None, 0.0
+
     def price(self, operator: Operator, device: DeviceSpec, training: Training) -> OperatorCost:
         """Cost of `operator` on `device`, seconds and bytes per micro-batch.
 
@@ -68,7 +71,7 @@ class Roofline:
         learns = operator.trained_count or any(tensor.differentiable for tensor in operator.inputs)
         update = 0.0
         if operator.trained_count:
-            update = operator.trained_count * _update_bytes(training) / bandwidth
+            update = operator.trained_count * self._update_bytes(training) / bandwidth
         if operator.steps > 1:
             # What each step finds is added to what those before it found: read, read and written.
             merged = 3.0 * (operator.steps - 1) * operator.bytes_written / bandwidth
@@ -82,11 +85,13 @@ class Roofline:
             host=operator.steps * device.calibration.host_launch,
         )
 
-
-@lru_cache(maxsize=16)
-def _update_bytes(training: Training) -> float:
-    """Bytes that the optimizer's step reads and writes for a parameter."""
-    return optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
+    def _update_bytes(self, training: Training) -> float:
+        """Bytes that the optimizer's step reads and writes for a parameter; operators in a row have one training."""
+        known, found = self._updated
+        if known is not training:
+            found = optimizer(training.optimizer).update_bytes(precision(training.precision).trained(training))
+            self._updated = training, found
+        return found
 
 
 def _seconds(operator: Operator, device: DeviceSpec, peak: Peak, traffic: float) -> tuple[float, float]:
