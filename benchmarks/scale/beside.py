@@ -14,6 +14,11 @@ from benchmarks.scale.command import YARDSTICK_SECONDS, Command, Least, Timing
 from benchmarks.scale.processes import PATIENCE, REPOSITORY, Run, run
 
 
+UNSET = ("NEST_CACHE", "PYTHONDONTWRITEBYTECODE")
+"""Variables that commands do not have: answers are kept where a command says so, and modules lie compiled from the
+second run on, as they do where nest is installed."""
+
+
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
     """A folder with a commit, which goes afterwards.
@@ -69,7 +74,7 @@ class Place:
             name: str(each if isinstance(each, Path) else self.folder / f"{name}.json")
             for name, each in self.command.problems.items()
         }
-        environment = {name: value for name, value in os.environ.items() if name != "NEST_CACHE"}
+        environment = {name: value for name, value in os.environ.items() if name not in UNSET}
         if self.command.keeps:
             environment["NEST_CACHE"] = str(self.folder / "kept")
         module = ["benchmarks.scale.switched_off", without] if without else ["nest"]
