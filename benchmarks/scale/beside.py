@@ -13,7 +13,6 @@ from attrs import field, frozen
 from benchmarks.scale.command import YARDSTICK_SECONDS, Command, Least, Timing
 from benchmarks.scale.processes import PATIENCE, REPOSITORY, Run, run
 
-
 UNSET = ("NEST_CACHE", "PYTHONDONTWRITEBYTECODE")
 """Variables that commands do not have: answers are kept where a command says so, and modules lie compiled from the
 second run on, as they do where nest is installed."""
