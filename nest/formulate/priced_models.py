@@ -99,7 +99,7 @@ class PricedModels:
         return wanted
 
     def _most_alike(self, key: PricingKey) -> tuple[Formulation, bool] | None:
-        """What serves a key best, used now: of the same blocks, on the same device, of the most blocks; None.
+        """What serves a key best, used now: of the same blocks, device and number of devices, of the most blocks; None.
 
         With it comes whether its blocks are others; few nodes may have few of them.
         """
@@ -108,7 +108,13 @@ class PricedModels:
             return None
         best = max(
             alike,
-            key=lambda each: (each[0].blocks == key.blocks, each[0].device == key.device, len(each[1].candidates)),
+            key=lambda each: (
+                each[0].blocks == key.blocks,
+                each[0].device == key.device,
+                # On as many devices a cluster admits the same blocks: none is sharded again.
+                each[0].cluster.capacities == key.cluster.capacities,
+                len(each[1].candidates),
+            ),
         )
         self._known.remove(best)
         self._known.append(best)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from nest.formulate import candidates
 from nest.formulate.cluster import build_cluster
 from nest.formulate.instance import build_instance, formulate
 from nest.formulate.priced_models import PricedModels, pricing_key
@@ -113,6 +114,21 @@ def test_another_network_prices_what_its_levels_change(
     kept = [mine is its for mine, its in zip(first.candidates, found.candidates, strict=True)]
     assert any(kept) == (level >= 0)
     assert not all(kept)
+
+
+def test_of_as_many_devices_no_block_is_sharded_again(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, priced = registry(), PricedModels()
+    for fanout in (4, 8, 16):  # More devices have more blocks.
+        build_instance(problem(cluster={"levels": (PAIRS[0], evolve(PAIRS[1], fanout=fanout))}), known, priced=priced)
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("sharded again")
+
+    asked = problem(cluster={"levels": (PAIRS[0], evolve(PAIRS[1], fanout=4, bandwidth=20e9))})
+    with monkeypatch.context() as patched:
+        patched.setattr(candidates, "sharded_graphs", refused)
+        found = build_instance(asked, known, priced=priced)
+    assert same(found, build_instance(asked, known))
 
 
 H100 = bare("h100-sxm")
