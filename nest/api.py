@@ -112,14 +112,11 @@ def solve(
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
-    from nest.contenders import with_contenders
+    from nest.contenders import searched
     from nest.documents import proved, result_document, verdict
-    from nest.formulate.instance import formulate
     from nest.formulate.problem import formulated, naming
-    from nest.formulate.target import simpler_within
     from nest.solve.dp import first_plan
     from nest.solve.effort import Deadline, check_effort
-    from nest.solve.solver import solve as search
 
     check_effort(None, workers)
     deadline = Deadline.of(time_limit)
@@ -134,12 +131,7 @@ def solve(
     begin = None if verify else partial(first_plan, deadline=deadline)
     whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline, begin)
     with naming(problem):
-        # A plan that is known cuts what is slower; which of equals is the answer it does not say.
-        simpler = simpler_within(whole)
-        find = partial(search, time_limit=deadline, progress=progress, preferred=False, simpler_within=simpler)
-        wider = partial(formulate, whole, plugins, progress=progress, deadline=deadline, known=formulation)
-        result = find(instance, known=formulation.first)
-        instance, formulation, result = with_contenders(instance, formulation, result, simpler, wider, find)
+        instance, formulation, result = searched(instance, formulation, whole, plugins, deadline, progress)
     plan = result_document(instance, formulation, result, whole, plugins, deadline)
     if not verify:
         return plan
@@ -366,9 +358,8 @@ def explain(
         only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
         jobs: how many processes answer questions where these take long, with the same answers; None: one for each
-            processor. Those beside this one are forked from it, or, where that is not safe, started anew
-            (`nest.engines.local.can_fork`; plug-ins of others): a script that asks for them must not begin its work
-            when it is imported.
+            processor. Those beside this one are forked from it or, where that is not safe, started anew: a script that
+            asks for them must not begin its work when it is imported.
         progress: called with what is being asked and which share of the questions is answered.
         ready: called after each of `nest.report.text.explanation.STEPS` with the explanation so far; once more for each
             after an object of a plug-in was disabled.

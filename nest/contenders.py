@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,12 +13,11 @@ from nest.errors import NoPlanYet
 from nest.formulate.cluster import accepted_risk, with_memory_risk
 from nest.formulate.price import Formulation, candidate
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Level, Result, Solution
+from nest.instance import Instance, Level, Result, SearchProgress, Solution
 from nest.io import unstructure
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.report.other_plans import decided_plan, decisions_of, describe_runner_up, label
-from nest.solve.dp.attempt import SLOWER
 from nest.solve.effort import Deadline
 from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
@@ -51,6 +51,36 @@ def runner_up(instance: Instance, formulation: Formulation, result: Result, best
     return describe_runner_up(instance, *(_with_slower_levels(instance, formulation, each) for each in plans))
 
 
+def searched(
+    instance: Instance,
+    formulation: Formulation,
+    problem: Problem,
+    known: Registry,
+    deadline: Deadline,
+    progress: Callable[[SearchProgress], None] | None,
+) -> tuple[Instance, Formulation, Result]:
+    """The answer of a search, with all candidates that matter for plans beside it (`with_contenders`).
+
+    Args:
+        instance: has the candidates that matter for the answer.
+        formulation: what it was made of.
+        problem: as written.
+        known: registered strategies and the like.
+        deadline: until when plans are looked for.
+        progress: called now and then with how far the search is.
+    """
+    from nest.formulate.instance import formulate
+    from nest.formulate.target import simpler_within
+    from nest.solve.solver import solve
+
+    # A plan that is known cuts what is slower; which of equals is the answer it does not say.
+    simpler = simpler_within(problem)
+    search = partial(solve, time_limit=deadline, progress=progress, preferred=False, simpler_within=simpler)
+    wider = partial(formulate, problem, known, progress=progress, deadline=deadline, known=formulation)
+    result = search(instance, known=formulation.first)
+    return with_contenders(instance, formulation, result, simpler, wider, search)
+
+
 def with_contenders(
     instance: Instance,
     formulation: Formulation,
@@ -71,6 +101,8 @@ def with_contenders(
         wider: gives the instance that is complete to `up_to` seconds of a step, with what it was made of.
         search: that search, of an instance, with a `known` plan.
     """
+    from nest.solve.dp.attempt import SLOWER
+
     solution, seconds = result.solution, result.batch_time
     if solution is None or seconds is None:
         return instance, formulation, result

@@ -102,6 +102,11 @@ def built_in_plugin(hook: str) -> Plugin:
     return Plugin(path, DISTRIBUTION, own_version(), partial(import_module, path), built_in=True)
 
 
+def only_own(versions: Mapping[str, str]) -> bool:
+    """Whether of these installed distributions, with their versions, no plug-in is somebody else's."""
+    return versions.keys() == {DISTRIBUTION}
+
+
 @cache
 def own_version() -> str:
     """The version of this distribution, be it installed or run from its folder."""

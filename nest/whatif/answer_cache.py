@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nest.errors import InputError
-from nest.hooks.loader import DISTRIBUTION
+from nest.hooks.loader import only_own
 from nest.io import replacing
 from nest.spec import PlanDocument
 
@@ -42,7 +42,7 @@ def kept(
         InputError: as `answer` does; or the folder cannot be written to.
     """
     folder = os.environ.get(FOLDER)
-    if not folder or time_limit is not None or set(versions) != {DISTRIBUTION}:
+    if not folder or time_limit is not None or not only_own(versions):
         return answer()
     asked = dumps([_code(), question, *(plan.to_dict() for plan in plans)], sort_keys=True)
     path = Path(folder) / f"{hashlib.sha256(asked.encode()).hexdigest()}.pickle"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nest.solve.dp import SearchCache
 
 FURTHER = 1.1
-"""Times the step time that is asked about up to which candidates are priced: next to no question has another."""
+"""Times a step time that is known or asked about up to which candidates are priced: many answers are hardly slower."""
 
 NEAR = 1.5
 """Times as fast as it is up to which what plans take on a network as it is leaves out more than it costs to know."""

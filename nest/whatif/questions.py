@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from nest.errors import InputError, InternalError
-from nest.hooks.loader import DISTRIBUTION
+from nest.hooks.loader import only_own
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
@@ -57,7 +57,7 @@ class Questions:
     @property
     def silent(self) -> "Questions | None":
         """The same for a forked process, which tells no progress; None: plug-ins take part, who may not bear a fork."""
-        if self.solver is None or set(self.versions) != {DISTRIBUTION}:
+        if self.solver is None or not only_own(self.versions):
             return None
         solver = copy(self.solver)
         solver.progress = None

@@ -22,7 +22,7 @@ from nest.plan.document import infeasible
 from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import LIMIT_SLACK
-from nest.whatif.floors import Floors, KnownFloors
+from nest.whatif.floors import FURTHER, Floors, KnownFloors
 from nest.whatif.parameters import Parameter, with_memory
 from nest.whatif.starts import Starts, decided_on
 
@@ -33,11 +33,8 @@ def _time_of(instance: Instance, plan: PlanDocument) -> float | None:
     return None if decided is None else decided[1].batch_time
 
 
-FURTHER = 1.1
-"""Times the step time of a plan up to which candidates are priced: many answers are hardly slower."""
-
 WIDER, FURTHEST = 1.5, 8.0
-"""Times that up to which candidates are priced next where they have no plan, and before all are."""
+"""Times `FURTHER` up to which candidates are priced next where they have no plan, and before all are."""
 
 MOST_INSTANCES = 4
 """Instances kept, of all candidates and of few each: both ends of a stretch, and what lies between."""

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from nest.catalogue import unknown_name
 from nest.errors import InputError
-from nest.hooks.loader import DISTRIBUTION
+from nest.hooks.loader import only_own
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import Registry, registry
 from nest.whatif.sweep.journal import Journal, journal_of
@@ -180,7 +180,7 @@ def forked_processes(jobs: int | None, known: Registry) -> "Beside | None":
         InputError: that is no number of processes.
     """
     engine: Any = processes(jobs, known)
-    if engine is None or set(known.installed()) != {DISTRIBUTION} or not hasattr(engine, "forks"):
+    if engine is None or not only_own(known.installed()) or not hasattr(engine, "forks"):
         return None
 
     def beside(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
