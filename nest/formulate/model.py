@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from nest.catalogue import library_models, precision, unknown_name
 from nest.errors import InputError, InputErrors
 from nest.graph import Operator, OperatorGraph, axis_size
-from nest.hooks.calls import attribute
+from nest.hooks.calls import Guarded, attribute
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.registry import Registry
 from nest.io import read, read_mapping, structure, there_is
@@ -80,7 +80,8 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
 
     try:
         # One command reads a model several times, and a question about a plan as often as it is solved.
-        return registry.latest("model", (accepting[0].name, model, training), load)
+        read = training if isinstance(accepting[0], Guarded) else training.of_layers
+        return registry.latest("model", (accepting[0].name, model, read), load)
     except InputErrors as errors:
         raise InputErrors(f"{place}: {problem}" for problem in errors.problems) from None
 

@@ -15,9 +15,6 @@ from nest.spec import DeviceSpec, Problem
 MOST = 4
 """Models kept: `nest explain` asks about one with many answers, and about others at bandwidths that come once each."""
 
-UNPRICED = ("global_batch", "micro_batch", "memory_margin", "memory_risk", "schedule", "tokens", "uneven_batch")
-"""What `training` says of plans and not of layers: sizes of micro-batches follow from some of it, and are compared."""
-
 
 @frozen
 class PricingKey:
@@ -129,14 +126,13 @@ def pricing_key(
     Raises:
         InputError: no size of micro-batches is left.
     """
-    training = asdict(problem.training, recurse=False)
     models = (registry.cost_models(), registry.layer_times(), registry.collective_models())
     read = (registry.model_importers(), registry.strategies(), *models)
     pricing = (each for registered in read for each in registered.values())
     # Built-ins read nothing of it, nor how much memory there is; plug-ins, which are guarded, may.
     builtin = not any(isinstance(each, Guarded) for each in pricing)
+    training = problem.training.of_layers if builtin else asdict(problem.training, recurse=False)
     if builtin:
-        training = {name: value for name, value in training.items() if name not in UNPRICED}
         cluster = evolve(cluster, memory=1.0, reserve=0.0, margin=0.0, error=None, time_error=None, device_memory=1.0)
     model = (
         problem.model,

@@ -363,10 +363,9 @@ def stage_memory(
     candidate, layers, reserve = instance.candidates[stage.candidate], list(stage.layers), instance.cluster.reserve
     mode = candidate.mode(stage.recompute)
     more = [float(mode.more[list(chunk)].sum()) for chunk in chunks]
-    stashing = [each if mode.stash_inputs else 0.0 for each in entering]
     # With as many micro-batches of every chunk this is what PROBLEM.md has for a stage of one run of layers.
     further, stashed = max(
-        ((_beyond_first(moment, more), _beyond_first(moment, stashing)) for moment in moments),
+        ((_beyond_first(each, more), _beyond_first(each, entering) if mode.stash_inputs else 0.0) for each in moments),
         key=sum,
     )
     saved = float(mode.first[layers].sum()) + further

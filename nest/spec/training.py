@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, field, fields, frozen
 
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 from nest.units import Bytes, Count, Positions
@@ -173,6 +173,9 @@ MOST_TOKENS = 10**18
 OFFLOADABLE = ("optimizer", "activations")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
+OF_PLANS = ("global_batch", "micro_batch", "memory_margin", "memory_risk", "schedule", "tokens", "uneven_batch")
+"""What a training says of plans and not of layers: sizes of micro-batches follow from some of it."""
+
 
 @frozen
 class Training:
@@ -297,6 +300,11 @@ class Training:
         if isinstance(self.trainable, Trainable):
             return self.trainable
         return None if self.trainable in (None, EVERYTHING) else Trainable(layers=self.trainable)
+
+    @property
+    def of_layers(self) -> dict[str, Any]:
+        """What it says of layers: its attributes by name, but for those `OF_PLANS`."""
+        return {each.name: getattr(self, each.name) for each in fields(Training) if each.name not in OF_PLANS}
 
     @property
     def exposed_share(self) -> float:

@@ -179,7 +179,7 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
         yield "a bias helps its softmax router choose, and --moe-router-enable-expert-bias asks for a sigmoid one"
     if 0 < model.positions < sequence_length:
         yield f"sequences of {sequence_length} tokens are longer than the {model.positions} learned positions"
-    if len({_without_window(each) for each in attentions}) > 1 or len({*windows(model)} - {None}) > 1:
+    if len({_without_window(each) for each in {*attentions}}) > 1 or len({*windows(model)} - {None}) > 1:
         yield "its blocks differ in their attention, and Megatron-LM has flags for one kind"
     dense, sparse = feed_forwards(model)
     gated = {network.gated for network in dense} | {network.gated for network in sparse}

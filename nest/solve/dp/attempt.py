@@ -166,10 +166,12 @@ class Attempt:
         else:
             self.exclusions = exclusions
         self.limit, self.listed_so_far = limit, self.listed_so_far + len(every)
-        self.plain = [each for each in every if chunks_of(each.schedule) == 1]
-        # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
-        several = not self.scouts or not self.plain
-        self.chunked = [each for each in every if several and chunks_of(each.schedule) > 1]
+        self.plain, self.chunked = [], []
+        for each in every:
+            (self.plain if chunks_of(each.schedule) == 1 else self.chunked).append(each)
+        if self.scouts and self.plain:
+            # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
+            self.chunked = []
 
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""

@@ -23,18 +23,13 @@ if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
 
 
-def compute_bounds(candidate: Candidate) -> tuple[float, float]:
-    """Seconds per micro-batch from forward and backward alone: of the longest layer, and of all."""
-    times = candidate.forward + candidate.backward
-    return float(times.max()), float(times.sum())
-
-
 def port_bounds(candidate: Candidate) -> tuple[float, float, float]:
-    """The same, and how long the busiest port needs for all layers (PROBLEM.md section 4, Ports).
+    """Seconds per micro-batch of the longest layer, that all compute, and that the busiest port needs for all layers.
 
-    The longest layer is one that computes or sends for longest.
+    The longest layer is one that computes or sends for longest (PROBLEM.md section 4, Ports).
     """
-    longest, total = compute_bounds(candidate)
+    times = candidate.forward + candidate.backward
+    longest, total = float(times.max()), float(times.sum())
     if candidate.busy is None:
         return longest, total, 0.0
     return max(longest, float(candidate.busy.max())), total, float(candidate.busy.sum(axis=1).max())
@@ -131,9 +126,7 @@ class ComputeBounds:
         self, candidate: int, rows: Array, stages: NDArray[Any], beside: tuple[Array | float, Array | float]
     ) -> Array:
         """As `of`, for the weights of any schedules and numbers of stages; a row for each of several `beside`."""
-        if candidate not in self._compute:
-            self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
-        (longest, total, ported), (more, sync) = self._compute[candidate], beside
+        (longest, total, ported), (more, sync) = self.whole(candidate), beside
         working = numpy.maximum(total + more, ported)
         slowest = numpy.maximum(self.longest_compute(candidate).take(stages - 1, mode="clip"), longest)
         with numpy.errstate(invalid="ignore"):
@@ -143,6 +136,12 @@ class ComputeBounds:
         # What takes for ever is no plan, even where a schedule weighs it with 0.
         bound[numpy.isnan(bound)] = numpy.inf
         return bound
+
+    def whole(self, candidate: int) -> tuple[float, float, float]:
+        """As `port_bounds`, kept."""
+        if candidate not in self._compute:
+            self._compute[candidate] = port_bounds(self.instance.candidates[candidate])
+        return self._compute[candidate]
 
     def longest_compute(self, candidate: int) -> Array:
         """Seconds per micro-batch that the slowest of 1, 2, ... stages computes at least. Shape `(layers,)`.
@@ -175,7 +174,7 @@ class ComputeBounds:
 
     def total_of(self, candidate: int) -> Callable[[Weights], float]:
         """What the sum over stages adds to the step at least, from compute alone, by what the parts weigh; seconds."""
-        total, parts = compute_bounds(self.instance.candidates[candidate])[1], self._by_parts(candidate)
+        total, parts = self.whole(candidate)[1], self._by_parts(candidate)
 
         def weighed(weights: Weights) -> float:
             return weights.forward * total if weights.uniform else float(weights.of_parts(*parts))
@@ -241,6 +240,7 @@ class FirstBounds(ComputeBounds):
     _beside: dict[Hashable, BesideCompute] = field(factory=dict)
     _groups: dict[int, tuple[_Group, ...]] = field(factory=dict)
     _extra: dict[Hashable, tuple[Array, Array, list[tuple[int, ...]], list[int]]] = field(factory=dict)
+    _of_sets: dict[Hashable, tuple[Array, Array]] = field(factory=dict)
     _known_sent: dict[Hashable, tuple[float, float, float]] = field(factory=dict)
     _slopes: dict[Hashable, float] = field(factory=dict)
     _sharding: dict[Hashable, Sharding] = field(factory=dict)
@@ -258,26 +258,19 @@ class FirstBounds(ComputeBounds):
 
     def rest(self, configuration: Configuration, weights: Weights, stages: int) -> float:
         """Seconds of a step beside its slowest stage, of plans with so many stages, at least."""
-        computed = self.total_of(configuration.candidate)(weights)
-        return computed + self.beside(configuration).rest(weights, stages)
+        return self.total_of(configuration.candidate)(weights) + self.beside(configuration).rest(weights, stages)
 
     def slowest(self, configuration: Configuration, stages: int) -> float:
         """Seconds per micro-batch of the slowest of so many stages, at least."""
-        total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
+        total = self.whole(configuration.candidate)[1]
         return (total + self.beside(configuration).seconds) / stages
 
-    def beside(self, configuration: Configuration, choices: tuple[Choice, ...] | None = None) -> BesideCompute:
-        """What plans of one candidate take beside compute; `choices`: of those of their stages, None: of all."""
-        among = configuration.choices if choices is None else choices
-        key = (
-            configuration.candidate,
-            self._stride(configuration),
-            among,
-            configuration.replicas,
-            configuration.zero_degree,
-        )
+    def beside(self, configuration: Configuration) -> BesideCompute:
+        """What plans of one candidate take beside compute."""
+        degrees = (configuration.replicas, configuration.zero_degree)
+        key = (configuration.candidate, self._stride(configuration), configuration.choices, *degrees)
         if key not in self._beside:
-            seconds, sync = self.beside_each(configuration, (among,))
+            seconds, sync = self._beside_sets(configuration, (configuration.choices,))
             self._beside[key] = BesideCompute(float(seconds[0]), float(sync[0]))
         return self._beside[key]
 
@@ -286,6 +279,13 @@ class FirstBounds(ComputeBounds):
 
         Of what hides under the compute of each stage, at least what all of it is longer than all compute shows.
         """
+        degrees = (configuration.replicas, configuration.zero_degree)
+        key = (configuration.candidate, self._stride(configuration), sets, *degrees)
+        if key not in self._of_sets:
+            self._of_sets[key] = self._beside_sets(configuration, sets)
+        return self._of_sets[key]
+
+    def _beside_sets(self, configuration: Configuration, sets: tuple[tuple[Choice, ...], ...]) -> tuple[Array, Array]:
         space, stride = self.instance.space, self._stride(configuration)
         extra, work, zeros, place = self._recomputed(configuration.candidate, sets)
         once, often, update = numpy.array([self._sent(configuration, stride, each) for each in zeros])[place].T
@@ -339,9 +339,9 @@ class FirstBounds(ComputeBounds):
         Layers of one stage alone send all their weights; of several ZeRO stages gradients say how many.
         """
         space, decided = self.instance.space, (stride, configuration.replicas, group.ranks, configuration.zero_degree)
-        shared = self._sharding.get(decided)
-        if shared is None:  # A cluster takes longer to hash than all the rest.
-            shared = self._sharding[decided] = sharding(self.instance.cluster, *decided)
+        if decided not in self._sharding:  # A cluster takes longer to hash than all the rest.
+            self._sharding[decided] = sharding(self.instance.cluster, *decided)
+        shared = self._sharding[decided]
         waiting = space.synchronisation * (space.sharded_synchronisation if zero else 1.0)
         effective, gradients = space.effective_zero(zero), group.gradients
         weights = group.weights if alone else min(group.share * gradients, group.weights)

@@ -107,27 +107,25 @@ def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Cou
 
 def _worth_it(instance: Instance, index: int, rules: PlainRules, screen: Screen) -> Iterator[_Open]:
     """The same of those that a screen leaves, in any order."""
-    schedules, width = instance.space.schedules, instance.candidates[index].width
-    every = []
-    for each in _unscheduled(instance, index, rules.exclusions):
-        most = rules.most_stages(each.plans.replicas * width, each.slots)
-        if most:
-            every.append(each._replace(slots=most))
-    for (place, plans, _), schedule, worth in screen.worth(every):
+    schedules = instance.space.schedules
+    for (place, plans, _), schedule, worth in screen.worth(_unscheduled(instance, index, rules, screen)):
         yield _Open((schedule, *place), plans, schedules[schedule], worth.counts, worth)
 
 
-def _unscheduled(instance: Instance, index: int, exclusions: Exclusions) -> Iterator[Unscheduled]:
-    """Plans of a candidate whose choices and schedule are open."""
-    space, candidate = instance.space, instance.candidates[index]
-    members = ((index, stage_choices(instance, candidate)),)
+def _unscheduled(instance: Instance, index: int, rules: PlainRules, screen: Screen) -> list[Unscheduled]:
+    """Plans of a candidate whose choices and schedule are open, but for those that compute alone rules out."""
+    space, candidate, exclusions = instance.space, instance.candidates[index], rules.exclusions
+    every, members = [], ((index, stage_choices(instance, candidate)),)
     for replicas, micro_batches in _batches(instance, candidate, exclusions):
         size = replica_size(instance.cluster, candidate.width, replicas)
+        slots = rules.most_stages(replicas * candidate.width, size // candidate.width)
+        if not slots or screen.fast(index, replicas, micro_batches, slots) is None:
+            continue
         degrees = zero_degrees(instance, (candidate,), replicas, exclusions)
         for (number, degree), (order, rank_order) in product(enumerate(degrees), enumerate(space.rank_orders)):
             shared = (replicas, micro_batches, rank_order, space.schedules[0], size, (), degree)
-            plans = Configuration(0, members, *shared)
-            yield Unscheduled((order, replicas, number), plans, size // candidate.width)
+            every.append(Unscheduled((order, replicas, number), Configuration(0, members, *shared), slots))
+    return every
 
 
 def least_times(
@@ -153,7 +151,7 @@ def least_times(
     def least(index: int, candidate: Candidate) -> float:
         if not rules.admit(candidate, schedule):
             return inf
-        return screen.least(list(_unscheduled(instance, index, exclusions)))
+        return screen.least(_unscheduled(instance, index, rules, screen))
 
     every = range(len(instance.candidates)) if among is None else among
     return tuple(least(index, instance.candidates[index]) for index in every)
@@ -163,8 +161,11 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
     """What constraints leave: its place in the order of ties, and the attributes of the configuration behind that."""
     plans, index, worth = every.plans, every.plans.candidate, every.worth
     candidate, decided = instance.candidates[index], (plans.replicas, plans.micro_batches, plans.rank_order)
-    values = plan_values(candidate, *decided, every.schedule, plans.zero_degree)
-    sets = rules.allowed(values, plans.replicas * candidate.width, every.counts, plans.choices)
+
+    def values() -> dict[str, Value]:
+        return plan_values(candidate, *decided, every.schedule, plans.zero_degree)
+
+    sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), plans.choices)
     for number, (chosen, allowed) in enumerate(sets.items()):
         bounds = {} if worth is None else worth.among(chosen, allowed)
         for counts in _decided_apart(instance, allowed if worth is None else tuple(bounds)):

@@ -8,7 +8,6 @@ import numpy
 from attrs import define, evolve, field
 
 from nest.instance import Array
-from nest.solve.dp.beside_compute import compute_bounds
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
@@ -97,7 +96,7 @@ class PlainSearch(CutSearch, PlanSearch):
             bounds = self.early_bounds(configuration)
             counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
             if counts:
-                total = compute_bounds(self.instance.candidates[configuration.candidate])[1]
+                total = self.first_bounds.whole(configuration.candidate)[1]
                 longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
                 # With all others as long as they may be, this much is left to one.
                 least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)

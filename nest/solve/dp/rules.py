@@ -1,8 +1,7 @@
 """What constraints allow of a plan, before its stages are decided, and what they refuse."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import define, field
 
@@ -24,6 +23,9 @@ SHARED_NAMES = COUNTED_NAMES | {"replicas", "micro_batches", "rank_order", "sche
 
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]
 """Candidates by index, each with the choices its stages may take."""
+
+AllowedCounts = dict[tuple[Choice, ...], tuple[int, ...]]
+"""Numbers of stages by the choices that stages may draw from."""
 
 
 @define
@@ -76,13 +78,13 @@ def plan_values(
 ) -> dict[str, Value]:
     """The names constraints know, but for `pp` and `devices`; a strategy that takes no part has degree 1."""
     degrees, samples = candidate.degrees, candidate.samples
-    ranks = Fraction(replicas * candidate.width, degrees.get("tp", 1) * degrees.get("cp", 1))
-    data_parallel = ranks if candidate.micro_batch is None else Fraction(replicas * samples, candidate.micro_batch)
+    ranks = _share(replicas * candidate.width, degrees.get("tp", 1) * degrees.get("cp", 1))
+    data_parallel = ranks if candidate.micro_batch is None else _share(replicas * samples, candidate.micro_batch)
     values: dict[str, Value] = defaultdict(lambda: 1)
     values.update(degrees)
     values.update(
-        dp=_number(data_parallel),
-        zero_degree=_number(ranks) if zero_degree is None else zero_degree,
+        dp=data_parallel,
+        zero_degree=ranks if zero_degree is None else zero_degree,
         replicas=replicas,
         micro_batch=samples if candidate.micro_batch is None else candidate.micro_batch,
         micro_batches=micro_batches,
@@ -94,8 +96,8 @@ def plan_values(
     return values
 
 
-def _number(value: Fraction) -> Value:
-    return value.numerator if value.denominator == 1 else float(value)
+def _share(whole: int, among: int) -> Value:
+    return whole / among if whole % among else whole // among
 
 
 def stage_choices(instance: Instance, candidate: Candidate) -> tuple[Choice, ...]:
@@ -186,6 +188,8 @@ class PlainRules:
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self._choosing_names = tuple(sorted(set().union(*(each.names() for each in choosing)) - CHOSEN_NAMES))
         self._sets: dict[tuple[object, ...], tuple[list[tuple[Choice, ...]], list[str]]] = {}
+        self._by_plan = any(each.names() & (SHARED_NAMES | REPLICA_NAMES) - {"pp"} for each in expressions)
+        self._allowed: dict[tuple[int, tuple[int, ...]], tuple[AllowedCounts, Counter[str]]] = {}
         self._of_devices = [each for each in self.counted if each.reads_only("devices")]
         self._most: dict[tuple[int, int], int] = {}
 
@@ -213,10 +217,38 @@ class PlainRules:
         return {text: reason for text, reason in rows if reason is not None}
 
     def allowed(
-        self, values: dict[str, Value], ranks: int, counts: Sequence[int], choices: tuple[Choice, ...]
-    ) -> dict[tuple[Choice, ...], tuple[int, ...]]:
-        """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform."""
+        self,
+        candidate: int,
+        values: Callable[[], dict[str, Value]],
+        ranks: int,
+        counts: tuple[int, ...],
+        choices: tuple[Choice, ...],
+    ) -> AllowedCounts:
+        """Stage counts allowed, by the choices stages may draw from: one set, or one per value of what is uniform.
+
+        Args:
+            candidate: index of the candidate.
+            values: of its plans, as `plan_values`.
+            ranks: devices of a stage of all replicas.
+            counts: numbers of stages.
+            choices: what a stage of the candidate may choose.
+        """
         self.exclusions.combinations += len(counts)
+        if self._by_plan:
+            return self._asked(values(), ranks, counts, choices)
+        # Constraints read nothing that tells plans of a candidate apart but the number of stages.
+        known = self._allowed.get((candidate, counts))
+        if known is None:
+            before = self.exclusions.constraints.copy()
+            found = self._asked(values(), ranks, counts, choices)
+            self._allowed[candidate, counts] = found, self.exclusions.constraints - before
+            return found
+        self.exclusions.constraints.update(known[1])
+        return known[0]
+
+    def _asked(
+        self, values: dict[str, Value], ranks: int, counts: Sequence[int], choices: tuple[Choice, ...]
+    ) -> AllowedCounts:
         if not self.exclusions.hold(self.once, values, weight=len(counts)):
             return {}
         counts_left = list(counts)

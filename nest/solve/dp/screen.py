@@ -135,7 +135,7 @@ class ScreenTables:
     _held: dict[Hashable, list[tuple[int, float]]] = field(factory=dict, init=False)
     _sums: dict[int, list[tuple[ParameterGroup, Array, Array, Array]]] = field(factory=dict, init=False)
     _state: dict[Hashable, float] = field(factory=dict, init=False)
-    _alone: dict[Hashable, Array] = field(factory=dict, init=False)
+    _alone: dict[Hashable, tuple[Array, float]] = field(factory=dict, init=False)
 
     def needed(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> tuple[Array, Array]:
         """Bytes of one copy of the state of all layers at least, and of one micro-batch.
@@ -175,13 +175,17 @@ class ScreenTables:
                 self._state[key] = float(one[0])
         return numpy.array([self._state[key] for key in shared])
 
-    def alone(self, plans: Configuration, slots: int, options: _Options) -> Array:
-        """Seconds that no plan beats, from compute alone, by schedule and number of stages. Shape `(options,)`."""
-        key = (plans.candidate, plans.micro_batches, slots)
+    def alone(self, candidate: int, micro_batches: int, slots: int, options: _Options) -> tuple[Array, float]:
+        """Seconds that no plan beats, from compute alone, by schedule and number of stages, and the least of them.
+
+        The former has shape `(options,)`.
+        """
+        key = (candidate, micro_batches, slots)
         found = self._alone.get(key)
         if found is None:
-            found = self.bounds.least(plans.candidate, options.rows, options.count, NOTHING)
-            if len(found) <= KEPT:
+            every = self.bounds.least(candidate, options.rows, options.count, NOTHING)
+            found = every, float(every.min(initial=numpy.inf))
+            if len(every) <= KEPT:
                 self._alone[key] = found
         return found
 
@@ -242,7 +246,7 @@ class Screen:
     limit: float
     slow: int = 0
     large: int = 0
-    _quick: dict[tuple[int, int], _Options] = field(factory=dict, init=False)
+    _quick: dict[tuple[int, int], _Options | None] = field(factory=dict, init=False)
     _parted: dict[tuple[Choice, ...], list[tuple[Choice, ...]]] = field(factory=dict, init=False)
 
     def worth(self, every: Sequence[Unscheduled]) -> Iterator[tuple[Unscheduled, int, Worth]]:
@@ -281,8 +285,12 @@ class Screen:
         alike: dict[Hashable, list[Unscheduled]] = {}
         for each in every:
             alike.setdefault((each.plans.replicas, each.plans.zero_degree), []).append(each)
-        left = [(group, self._fast(group[0].plans, group[0].slots)) for group in alike.values()]
-        left = [(group, options) for group, options in left if len(options.count)]
+        left = []
+        for group in alike.values():
+            first = group[0].plans
+            options = self.fast(first.candidate, first.replicas, first.micro_batches, group[0].slots)
+            if options is not None:
+                left.append((group, options))
         if not left:
             return
         sets = self._sets(left[0][0][0].plans.choices)
@@ -312,14 +320,22 @@ class Screen:
             self._parted[choices] = [members[0][1] for members in uniform_sets({0: choices}, self.uniform)]
         return self._parted[choices]
 
-    def _fast(self, plans: Configuration, slots: int) -> _Options:
-        """The options that compute leaves, whatever else is decided; the same for all rank orders and shard groups."""
-        key = (plans.candidate, plans.replicas)
+    def fast(self, candidate: int, replicas: int, micro_batches: int, slots: int) -> _Options | None:
+        """The options that compute leaves, whatever else is decided; None: it leaves none.
+
+        They are the same for all rank orders and shard groups.
+        """
+        key = (candidate, replicas)
         if key not in self._quick:
-            options = self.tables.options(self.counts, plans.micro_batches, slots)
-            fast = self.tables.alone(plans, slots, options) <= self.limit
-            self.slow += len(fast) - int(fast.sum())
-            self._quick[key] = options.some(fast)
+            options = self.tables.options(self.counts, micro_batches, slots)
+            every, least = self.tables.alone(candidate, micro_batches, slots, options)
+            if least > self.limit or not len(every):
+                self.slow += len(every)
+                self._quick[key] = None
+            else:
+                fast = every <= self.limit
+                self.slow += len(fast) - int(fast.sum())
+                self._quick[key] = options.some(fast)
         return self._quick[key]
 
     def _holding(

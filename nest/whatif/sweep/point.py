@@ -15,7 +15,7 @@ from nest.deployment import deployment
 from nest.documents import result_document
 from nest.errors import InputError, InternalError, NoPlanYet
 from nest.formulate.instance import formulate
-from nest.formulate.priced_models import UNPRICED, PricedModels
+from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import naming, refuse_contradictions, whole_problem
 from nest.formulate.target import simpler_within, with_target
 from nest.hooks.loader import named_plugins
@@ -24,6 +24,7 @@ from nest.instance import Instance, Result, Solution
 from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
+from nest.spec.training import OF_PLANS
 from nest.whatif.starts import MOST_STARTS, Starts
 from nest.whatif.sweep.points import Values, problem_at
 
@@ -162,7 +163,7 @@ def sharing(problem: Problem) -> tuple[str, str]:
     """
     document = problem.to_dict()
     document["cluster"] = {name: each for name, each in document["cluster"].items() if name not in SHARED}
-    document["training"] = {name: each for name, each in document["training"].items() if name not in UNPRICED}
+    document["training"] = {name: each for name, each in document["training"].items() if name not in OF_PLANS}
     for name in ("constraints", "search"):
         document.pop(name)
     levels = document["cluster"].get("levels") or ()
