@@ -139,7 +139,7 @@ def pricing_key(
         training,
         (problem.search.granularity, problem.search.mixed),
         (problem.costs, problem.layer_times),
-        id(collectives),
+        collectives,
     )
     blocks = (micro_batches(problem), problem.strategies, problem.decided)
     return PricingKey(model, blocks, cluster, device, builtin)

@@ -79,6 +79,19 @@ class LeanUnits:
 
 
 @frozen(eq=False)
+class LeastHeld:
+    """What every chunk of a stage holds at least, told apart by identity.
+
+    Attributes:
+        held: micro-batches. Shape `(stages, 1)`.
+        homes: the stages that hold the first unit of all and the last.
+    """
+
+    held: Array
+    homes: tuple[int, int]
+
+
+@frozen(eq=False)
 class BeforePatterns:
     """What plans of so many stages take at least, whatever their chunks hold.
 
@@ -161,27 +174,24 @@ class ChunkBounds(PlanSearch):
         units = self._lean_units(configuration)
         key = ("least held", *configuration.scheduled, counts)
         every = self.once_scheduled(key, lambda: [self._alike(configuration, each) for each in counts])
-        known_room: dict[tuple[int, int], bool] = self.once_in_room("with room", dict)
+        known_room: dict[tuple[LeanUnits, LeastHeld], bool] = self.once_in_room("with room", dict)
         with_room = []
         for count, alike in zip(counts, every, strict=True):
-            known = known_room.get((id(units), id(alike)))
+            known = known_room.get((units, alike))
             if known is None:
-                held, homes = alike
+                held, homes = alike.held, alike.homes
                 room = units.room(held, numpy.zeros_like(held), self.room * (1 + LIMIT_SLACK), homes)
                 known = units.hold(room, numpy.full(count, inf), homes)
-                known_room[id(units), id(alike)] = known
+                known_room[units, alike] = known
             if known:
                 with_room.append(count)
         return counts if len(with_room) == len(counts) else tuple(with_room)
 
-    def _alike(self, configuration: Configuration, count: int) -> tuple[Array, tuple[int, int]]:
-        """What every chunk of a stage holds at least, shape `(stages, 1)`, and where the ends are.
-
-        Most numbers of chunks have that in common: they share one object.
-        """
+    def _alike(self, configuration: Configuration, count: int) -> LeastHeld:
+        """What every chunk of a stage holds at least: most numbers of chunks have that in common, and share it."""
         held = least_held(configuration.schedule, count, configuration.micro_batches)
         homes = self._end_homes(configuration, count)
-        return self.once_scheduled(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
+        return self.once_scheduled(("held", held, homes), lambda: LeastHeld(numpy.array(held)[:, None], homes))
 
     def room_for_units(self, configuration: Configuration, count: int, most: float) -> bool:
         """Whether stages of less than `most` bytes may hold the whole model."""

@@ -287,7 +287,7 @@ class ChunkCosts(ChunkBounds):
         """What the contents cost with each choice, and the same in one table."""
         hides = self.instance.space.hides(configuration.schedule.name)
         key = (
-            id(contents),
+            contents,
             *configuration.members,
             configuration.replicas,
             configuration.rank_order,
@@ -320,7 +320,7 @@ class ChunkCosts(ChunkBounds):
 
     def _sums(self, configuration: Configuration, contents: Contents) -> tuple[CandidateSums, PartSums | None]:
         candidate = self.instance.candidates[configuration.candidate]
-        shared = (id(contents), configuration.candidate)
+        shared = (contents, configuration.candidate)
         # What is kept of inputs depends on the chunks that a stage has.
         sums = self.once_shared(
             ("sums", *shared),
