@@ -16,6 +16,7 @@ from nest.solve.dp.choices import Choice
 from nest.solve.dp.chunk_stages import StagePrices, corners
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.nodes import PlanSearch
+from nest.solve.dp.pairs import distinct
 from nest.solve.dp.units import Splits, border_bytes, mask_of
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -337,22 +338,22 @@ def least_largest(stages: Sequence[tuple[Array, Array]], needed: float) -> float
 
     `stages` have for each point what it takes and what it adds.
     """
-    distinct: dict[tuple[int, int], tuple[Array, Array, int]] = {}
+    every: dict[tuple[int, int], tuple[Array, Array, int]] = {}
     for values, added in stages:
         key = (id(values), id(added))
-        distinct[key] = values, added, distinct.get(key, (values, added, 0))[2] + 1
-    every = numpy.unique(numpy.concatenate([values for values, _, _ in distinct.values()]))
-    every = every[numpy.isfinite(every)]
+        every[key] = values, added, every.get(key, (values, added, 0))[2] + 1
+    limits = distinct(numpy.concatenate([values for values, _, _ in every.values()]))
+    limits = limits[numpy.isfinite(limits)]
 
     def room(limit: float) -> float:
         return sum(
-            times * float(added.max(where=values <= limit, initial=-inf)) for values, added, times in distinct.values()
+            times * float(added.max(where=values <= limit, initial=-inf)) for values, added, times in every.values()
         )
 
-    if not len(every) or room(float(every[-1])) < needed:
+    if not len(limits) or room(float(limits[-1])) < needed:
         return inf
-    low, high = 0, len(every) - 1
+    low, high = 0, len(limits) - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if room(float(every[middle])) >= needed else (middle + 1, high)
-    return float(every[low])
+        low, high = (low, middle) if room(float(limits[middle])) >= needed else (middle + 1, high)
+    return float(limits[low])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Cluster, Instance, ParameterGroup, Schedule, Solution, chunks_of, copies_of
 from nest.solve.dp.choices import Choice
+from nest.solve.dp.pairs import distinct
 from nest.solve.dp.rules import Members
 from nest.solve.dp.zero import sharded
 
@@ -192,7 +193,7 @@ class Slots:
     @cached_property
     def levels(self) -> tuple[int, ...]:
         """Levels that boundaries can have, ascending."""
-        return tuple(numpy.unique(self.steps).tolist())
+        return tuple(distinct(self.steps).tolist())
 
 
 def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots:
