@@ -11,7 +11,7 @@ from attrs import define, field
 
 from nest.formulate.candidates import MANY
 from nest.formulate.price import Formulation
-from nest.formulate.priced_models import UNPRICED, PricingKey
+from nest.formulate.priced_models import PricingKey
 from nest.hooks.loader import only_own
 from nest.hooks.registry import Registry
 from nest.io.kept import keep, kept_file, read_kept
@@ -23,7 +23,7 @@ KINDS = ("cost_models", "collective_models", "layer_times", "schedules", "strate
 """Kinds of registered objects that candidates and tables refer to."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class KeptModel:
     """The model that a problem asks about as it was priced last, with tables of the last searches.
 
@@ -128,6 +128,6 @@ class _Reader(pickle.Unpickler):
 def _name(problem: Problem) -> dict[str, Any]:
     """What problems have in common that share a file: not all of it, as `PricingKey` decides whether it serves."""
     written = problem.to_dict()
-    training = {name: value for name, value in written["training"].items() if name not in UNPRICED}
+    training = {name: written["training"].get(name) for name in problem.training.of_layers}
     fanouts = [level.get("fanout") for level in written["cluster"].get("levels") or ()]
     return {"model": written["model"], "training": training, "fanouts": fanouts}

@@ -44,7 +44,7 @@ class PricingKey:
         return len(self.cluster.levels) == len(other.cluster.levels)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PricedModels:
     """Models as they were priced with one registry, those used last.
 

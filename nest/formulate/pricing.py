@@ -234,7 +234,7 @@ def _formats(device: DeviceSpec) -> set[str]:
     return {name for name, peak in asdict(device.peak).items() if peak is not None}
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Ports:
     """Seconds by level for which calls, with the shapes of their groups and members, occupy a port, each way."""
 

@@ -51,7 +51,7 @@ def rooms(size: int, tally: Tally) -> tuple[Room, ...]:
     return (places,) if most >= size else (places, Room(most, False))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Blocks:
     """Blocks that stages may have.
 
@@ -107,7 +107,7 @@ def _possible(least: Array, limit: float) -> NDArray[numpy.bool_]:
     return possible
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class LeastByWidth:
     """What the stages of some members take at least, by the width of their blocks.
 
@@ -184,7 +184,7 @@ def fitting(
     return fits
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class MemberTimes:
     """What the stages of several members take at least, each member's and the least of all.
 

@@ -21,7 +21,7 @@ from nest.solve.dp.units import Splits, border_bytes, mask_of
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class LeanUnits:
     """What units between the first and the last of all take and need at least: those of each run, then any.
 
@@ -79,7 +79,7 @@ class LeanUnits:
         return bool((each.max(axis=0).sum(axis=1) >= self.count).all())
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class LeastHeld:
     """What every chunk of a stage holds at least, told apart by identity.
 
@@ -92,7 +92,7 @@ class LeastHeld:
     homes: tuple[int, int]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class BeforePatterns:
     """What plans of so many stages take at least, whatever their chunks hold.
 
@@ -107,7 +107,7 @@ class BeforePatterns:
     received: Array
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkBounds(PlanSearch):
     """Bounds of plans of several chunks a stage, ahead of what each chunk holds.
 

@@ -38,7 +38,7 @@ REMEMBERED = 128
 """Tables kept, and numbers of stages of configurations whose stages are kept."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Contents:
     """What stages may hold.
 
@@ -51,7 +51,7 @@ class Contents:
     sets: Downsets
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Filled:
     """A pattern with the stages of a configuration.
 
@@ -72,7 +72,7 @@ class Filled:
     bound: float
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkCosts(ChunkBounds):
     """What plans of several chunks a stage cost."""
 

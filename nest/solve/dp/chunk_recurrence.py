@@ -19,7 +19,7 @@ from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.search import Meter
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Places:
     """Where stages may lie.
 
@@ -61,7 +61,7 @@ class Places:
         return reached
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkRecurrence:
     """The recurrence for the stages of a pattern.
 

@@ -73,7 +73,7 @@ Levels = Mapping[Way, int]
 """Which of the levels that occur, by index, each of a stage's ways crosses."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StagePrices:
     """What a stage of a pattern takes, by what it holds beyond what is fixed; stages that take the same share it.
 
@@ -126,7 +126,7 @@ class StagePrices:
         return [Boundary(level, each) for level, each in sorted(seconds.items())]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkStage:
     """A stage of a pattern; those that take the same, with as much room, are one object.
 

@@ -28,7 +28,7 @@ ByLevels = dict[tuple[int, ...], tuple[int, ...]]
 """The slots of stages by the levels between neighbours."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkSearch(ChunkCosts):
     """Plans of several chunks a stage."""
 

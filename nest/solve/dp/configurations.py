@@ -170,7 +170,7 @@ def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
     return widest * (cluster.size // (replicas * widest))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Slots:
     """The aligned places of one replica whose blocks are all as wide, in order along the offsets.
 
@@ -215,7 +215,7 @@ def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots
     return Slots(width, steps)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Offsets:
     """The devices of one replica whose blocks differ in width.
 

@@ -39,7 +39,7 @@ def weighed_boundaries(times: Array, weights: Weights | None) -> tuple[Array, Ar
     return (times, times) if weights is None else (weights.returning * times, weights.arriving * times)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Boundaries:
     """Seconds that a boundary at each level adds to the stages beside it.
 
@@ -109,7 +109,7 @@ def cheapest_stage(
     return float(cost[level_out, column]), level_out, placed
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Recurrence:
     """The recurrence for a fixed number of stages.
 

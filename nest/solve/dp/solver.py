@@ -58,7 +58,7 @@ MOST = 2
 """Kinds of problem whose tables are kept."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class SearchCache:
     """Tables of the problems searched last.
 
