@@ -41,7 +41,8 @@ class KeptModel:
     tables: SearchCache = field(factory=SearchCache, init=False)
     _key: PricingKey | None = field(default=None, init=False)
     _formulation: Formulation | None = field(default=None, init=False)
-    _written: list[int] = field(factory=list, init=False)
+    _read: frozenset[str] = field(default=frozenset(), init=False)
+    _anew: bool = field(default=False, init=False)
 
     @classmethod
     def of_problem(cls, problem: Problem, registry: Registry, deadline: Deadline) -> "KeptModel":
@@ -53,7 +54,7 @@ class KeptModel:
         found = None if path is None else read_kept(path, known._reader)
         if found is not None:
             known._key, known._formulation, known.tables = found
-            known._written = known._contents
+            known._read = known.tables.kinds
         return known
 
     def priced(
@@ -65,7 +66,7 @@ class KeptModel:
         """The model as it was priced with this key, or else is priced now; arguments as of `PricedModels.of`."""
         known, before = self._formulation, self._key
         if known is None or before is None or not self._serves(key, before):
-            known = price()
+            known, self._anew = price(), True
         elif key != before:
             known = again(known, False)
         self._key, self._formulation = key, known
@@ -77,23 +78,21 @@ class KeptModel:
         return blocks and before.device == key.device and key.is_repriced(before)
 
     def keep(self) -> None:
-        """Write what a later problem may need, unless it is there.
+        """Write what a later problem may need, unless most of it is there.
 
-        Of many candidates a search may price some only, of which the next one would need others.
+        What is on disk stays where its prices served, be it with a changed network or batch, of which there may be many
+        and each is asked about once; but where it lacks a kind of tables, as that of a problem without a plan does. Of
+        many candidates a search may price some only, of which the next one would need others.
 
         Raises:
             InputError: the folder cannot be written to.
         """
         made = self._formulation
-        if self.path is None or made is None or self._contents == self._written:
+        if self.path is None or made is None:
             return
-        if made.complete_to == inf and made.up_to is None and len(made.candidates) < MANY:
-            keep(self.path, (self._key, made, self.tables.lasting()), self._writer)
-
-    @property
-    def _contents(self) -> list[int]:
-        """What is worth a file, told by identity."""
-        return [id(self._formulation), *map(id, self.tables.lasting().known)]
+        whole, lasting = made.complete_to == inf and made.up_to is None, self.tables.lasting()
+        if whole and len(made.candidates) < MANY and (self._anew or not lasting.kinds <= self._read):
+            keep(self.path, (self._key, made, lasting), self._writer)
 
     def _writer(self, file: Any) -> pickle.Pickler:
         return _Writer(file, self.registry)

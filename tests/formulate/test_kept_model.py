@@ -163,13 +163,32 @@ def test_what_is_damaged_is_made_again(problem: Build, folder: Path) -> None:
     assert told(problem()) == new
 
 
-def test_an_answer_that_is_there_writes_nothing(problem: Build, folder: Path) -> None:
+@pytest.mark.parametrize("changed", [{}, {"cluster": {"levels": INSIDE}}, {"training": {"global_batch": 32}}], ids=str)
+def test_what_is_there_is_not_written_again(problem: Build, folder: Path, changed: dict[str, Any]) -> None:
     told(problem())
     (path,) = folder.iterdir()
-    os.utime(path, ns=(0, 0))
     before = path.stat().st_ino
-    told(problem(cluster={"memory": 1e9}))
+    told(problem(**changed))
     assert [each.stat().st_ino for each in folder.iterdir()] == [before]
+
+
+def test_another_model_and_other_candidates_are_written(problem: Build, folder: Path) -> None:
+    told(problem())
+    (path,) = folder.iterdir()
+    before = path.stat().st_ino
+    told(problem(strategies={"tp": (1, 2)}))
+    assert path.stat().st_ino != before
+    told(problem(model=EXPERTS))
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_kinds_of_tables_that_are_lacking_are_written(problem: Build, folder: Path) -> None:
+    """Those of a problem without a plan lack what plans are made with."""
+    told(problem(cluster={"memory": 1e5}))
+    (path,) = folder.iterdir()
+    before = path.stat().st_size
+    told(problem())
+    assert path.stat().st_size > before
 
 
 def test_nothing_is_kept_with_plug_ins_a_time_limit_or_a_profile(

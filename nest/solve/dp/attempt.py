@@ -87,6 +87,12 @@ class SharedTables:
         self.screen = ScreenTables(self.instance, self.bounds, self.scheduled)
         self.splits = Splits(self.instance)
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Names of the kinds that there are."""
+        every = (self.scheduled, *self._by_search.values())
+        return frozenset(str(key[0] if isinstance(key, tuple) else key) for known in every for key in known)
+
     def share(self, other: "SharedTables") -> None:
         """Share what no cost decides with a problem of the same plans."""
         chunked = any(chunks_of(each) > 1 for each in self.instance.space.schedules)

@@ -83,6 +83,11 @@ class SearchCache:
         del self.known[:-MOST]
         return found
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Names of the kinds of tables that there are."""
+        return frozenset[str]().union(*(each.kinds for each in self.known))
+
     def lasting(self) -> "SearchCache":
         """Those with which a later search says the same of itself as without them.
 
