@@ -173,6 +173,17 @@ class Attempt:
             # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
             self.chunked = []
 
+    def least_with_room(self) -> dict[str, float]:
+        """Step times, seconds, that no plan beats of the candidates that have any that is listed, by name.
+
+        Plans of several chunks that there is no memory for are none.
+        """
+        chunks, least = self._chunks(self.meter), dict[str, float]()
+        for each in (*self.plain, *(each for each in self.chunked if chunks.counts_with_room(each))):
+            name = self.instance.candidates[each.candidate].name
+            least[name] = min(least.get(name, inf), each.bound or 0.0)
+        return least
+
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
         graph, space = self.instance.graph, self.instance.space
