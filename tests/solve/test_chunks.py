@@ -13,8 +13,8 @@ from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.chunk_bounds import LeanUnits, lean_units
 from nest.solve.dp.chunks import ChunkSearch
+from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.listing import configurations
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
@@ -139,6 +139,30 @@ def test_bounds_ahead_of_patterns_leave_the_fastest_plan(seed: int) -> None:
         before = search.before_patterns(configuration, count)
         assert before.bound <= least * (1 + 1e-9)
         assert search.holds_units(configuration, count, least * (1 + 1e-9), before)
+        worthwhile = search.worthwhile(held, least * (1 + 1e-9))[configuration.order]
+        assert count in worthwhile.room
+        assert count in worthwhile.time
+
+
+@pytest.mark.parametrize("seed", seeds(20, of=300, first=7000))
+def test_a_look_at_all_plans_refuses_no_more_than_one_at_each(seed: int) -> None:
+    """Whatever there is memory for, whatever is to be beaten: it counts less of what chunks hold."""
+    random = Random(seed)
+    problem = chunked_problem(random)
+    splits = Splits(problem)
+    possible, _ = configurations(problem, len(problem.graph.layers), splits.counts)
+    search = ChunkSearch(problem, possible, splits)
+    pairs = [(each, count) for each in possible for count in each.stage_counts]
+    for configuration, count in random.sample(pairs, min(len(pairs), 4)):
+        before = search.before_patterns(configuration, count)
+        limit = before.bound * random.uniform(1, 2)
+        together = search.worthwhile(possible, limit)
+        assert together[configuration.order] == search.worthwhile((configuration,), limit)[configuration.order]
+        for each in possible:
+            assert set(together[each.order].time) <= set(together[each.order].room) <= set(each.stage_counts)
+            for stages in each.stage_counts:
+                if search.holds_units(each, stages, limit, search.before_patterns(each, stages)):
+                    assert stages in together[each.order].time
 
 
 @pytest.mark.parametrize("seed", seeds(20, of=300, first=5000))
@@ -147,7 +171,7 @@ def test_stages_take_what_their_units_do_at_least(seed: int) -> None:
     splits, bounds = Splits(problem), FirstBounds(problem)
     possible, _ = configurations(problem, len(problem.graph.layers), splits.counts)
     lean = {
-        (each.replicas, choice): lean_units(bounds, splits, evolve(each, members=((0, (choice,)),)))
+        (each.replicas, choice): UnitRows.of(problem, splits, 0).lean(bounds, evolve(each, members=((0, (choice,)),)))
         for each in possible
         for choice in each.choices
     }
@@ -227,9 +251,10 @@ def test_every_run_of_units_needs_stages_that_hold_it() -> None:
     def held(heavy: int, light: int, longest: float) -> bool:
         ends = numpy.array([[[1.0, 2.0]], [[0.0, 0.0]], [[0.0, 0.0]]])
         units = LeanUnits(numpy.array([light, heavy, light + heavy]), seconds, free, free, ends, 0.0)
-        apart = units.hold(room, numpy.array([longest + 1, longest + 2]), (0, 1))
-        assert units.hold(room, numpy.array([longest + 3, longest]), (0, 0)) == apart
-        return apart
+        time = numpy.array([[longest + 1, longest + 2], [longest + 3, longest]])
+        apart, together = units.hold(numpy.stack([room, room]), time, numpy.array([[0, 1], [0, 0]])).tolist()
+        assert apart == together
+        return bool(apart)
 
     assert held(0, 6, 3.0)
     assert not held(0, 7, 3.0)
