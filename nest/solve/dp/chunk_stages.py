@@ -98,7 +98,7 @@ class StagePrices:
 
     def crossed(self, levels: Levels | None) -> tuple[int, ...] | None:
         """The level that each message crosses; None: each is at its cheapest."""
-        return None if levels is None else tuple(levels[each.way] for each in self.messages)
+        return None if levels is None else tuple([levels[each.way] for each in self.messages])
 
     def at(self, crossed: tuple[int, ...] | None) -> tuple[Array, Array, Array]:
         """Seconds per micro-batch, what is added up of them, and seconds per batch. Shape `(choices, points)` each."""
@@ -140,16 +140,18 @@ class ChunkStage:
     _best: dict[Hashable, tuple[Array, NDArray[numpy.int64]]] = field(factory=dict, init=False)
     _limits: tuple[float, ...] = field(default=(), init=False)
 
-    def best(self, levels: Levels | None, limits: tuple[float, float, float]) -> tuple[Array, NDArray[numpy.int64]]:
+    def best(
+        self, crossed: tuple[int, ...] | None, limits: tuple[float, float, float]
+    ) -> tuple[Array, NDArray[numpy.int64]]:
         """Least cost within limits, infinite where there is none, and the choice. Shape `(points,)` each.
 
         Of equal choices the one that takes least time, then the one that synchronises fastest, then the preferred one.
-        `limits` are the most seconds per micro-batch and per batch, and the most bytes.
+        `limits` are the most seconds per micro-batch and per batch, and the most bytes; `crossed` as `StagePrices` has
+        it.
         """
         if limits != self._limits:
             self._best.clear()
             self._limits = limits
-        crossed = self.prices.crossed(levels)
         if crossed not in self._best:
             time, cost, sync = self.prices.at(crossed)
             within = (time <= limits[0]) & (sync <= limits[1]) & (self.memory <= limits[2])
@@ -164,9 +166,9 @@ class ChunkStage:
             self._best[crossed] = found[0], choice
         return self._best[crossed]
 
-    def figures(self, levels: Levels | None, choice: int, point: int) -> tuple[float, float, float]:
+    def figures(self, crossed: tuple[int, ...] | None, choice: int, point: int) -> tuple[float, float, float]:
         """Cost, seconds per micro-batch and seconds per batch of one choice and point."""
-        time, cost, sync = self.prices.at(self.prices.crossed(levels))
+        time, cost, sync = self.prices.at(crossed)
         return float(cost[choice, point]), float(time[choice, point]), float(sync[choice, point])
 
 

@@ -104,7 +104,7 @@ class ChunkSearch(ChunkCosts):
             front, behind = steps[index - 1] if index else 0, steps[index] if index < stages - 1 else 0
             levels: Levels = {FRONT: front, BEHIND: behind, BACK: max(steps), **(side.ways or {})}
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-            figures = own.figures(levels, stage.choice, point)
+            figures = own.figures(own.prices.crossed(levels), stage.choice, point)
             placed.append(PlacedStage(stage.larger, 0, index, stage.choice, *figures))
         return Partition(tuple(placed))
 
