@@ -1,6 +1,6 @@
 """Plans of several chunks a stage, of any sizes and wherever they lie: the search against every plan there is."""
 
-from itertools import islice
+from itertools import islice, product
 from random import Random
 
 import numpy
@@ -13,6 +13,7 @@ from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
+from nest.solve.dp.chunk_stages import least_largest
 from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.listing import configurations
@@ -231,6 +232,24 @@ def placed_problem(random: Random) -> Instance:
 @pytest.mark.parametrize("seed", seeds(16, of=200, long=[13]))
 def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_least_limit_is_the_first_that_leaves_room(seed: int) -> None:
+    """Of stages that take and add one of a few things each, where infinite is what does not fit."""
+    random = Random(seed)
+    drawn = [
+        (
+            numpy.array([random.choice([1.0, 2.0, 3.0, 5.0, numpy.inf]) for _ in range(points)]),
+            numpy.array([float(random.randint(0, 4)) for _ in range(points)]),
+            random.randint(1, 3),
+        )
+        for points in (random.randint(1, 4) for _ in range(random.randint(1, 3)))
+    ]
+    every = [list(zip(values.tolist(), added.tolist(), strict=True)) for values, added, n in drawn for _ in range(n)]
+    for needed in range(20):
+        possible = (max(t for t, _ in chosen) for chosen in product(*every) if sum(a for _, a in chosen) >= needed)
+        assert least_largest(drawn, float(needed)) == min(possible, default=numpy.inf)
 
 
 def test_a_moment_at_which_a_chunk_holds_nothing_bounds_no_units() -> None:

@@ -3,16 +3,15 @@
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 from attrs import define, field, frozen
-from numpy.typing import NDArray
 
 from nest.instance import Array, Weights, fullest_moments, least_held
 from nest.instance.schedule import Moment
 from nest.solve.dp.beside_compute import BesideCompute, compute_bounds
-from nest.solve.dp.chunk_stages import StagePrices, corners
+from nest.solve.dp.chunk_memory import corners
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.nodes import PlanSearch
@@ -299,50 +298,3 @@ class ChunkBounds(PlanSearch):
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("moments", *configuration.scheduled, count, stage)
         return self.once_scheduled(key, lambda: corners(fullest_moments(schedule, stage + 1, count, micro_batches)))
-
-
-def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:
-    """The chunks of each stage."""
-    found: list[list[int]] = [[] for _ in range(max(homes) + 1)]
-    for chunk, home in enumerate(homes):
-        found[home].append(chunk)
-    return found
-
-
-def least_of(
-    prices: StagePrices, fits: NDArray[numpy.bool_] | None, seconds: Array, worth: Array
-) -> tuple[tuple[Array, Array], tuple[Array, Array], float]:
-    """What a stage takes and synchronises at least, by point, and its least cost beyond what further units are worth.
-
-    With either comes what it computes of these units.
-    """
-    further = numpy.array(prices.further, dtype=numpy.float64)
-    where: Any = True if fits is None else fits
-    time, cost, sync = (each.min(axis=0, where=where, initial=inf) for each in prices.at(None))
-    return (time, further @ seconds), (sync, further @ seconds), float((cost - further @ worth).min())
-
-
-def least_largest(stages: Sequence[tuple[Array, Array]], needed: float) -> float:
-    """The least limit on all stages that leaves room for `needed`; infinite where none does.
-
-    `stages` have for each point what it takes and what it adds.
-    """
-    distinct: dict[tuple[int, int], tuple[Array, Array, int]] = {}
-    for values, added in stages:
-        key = (id(values), id(added))
-        distinct[key] = values, added, distinct.get(key, (values, added, 0))[2] + 1
-    every = numpy.unique(numpy.concatenate([values for values, _, _ in distinct.values()]))
-    every = every[numpy.isfinite(every)]
-
-    def room(limit: float) -> float:
-        return sum(
-            times * float(added.max(where=values <= limit, initial=-inf)) for values, added, times in distinct.values()
-        )
-
-    if not len(every) or room(float(every[-1])) < needed:
-        return inf
-    low, high = 0, len(every) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if room(float(every[middle])) >= needed else (middle + 1, high)
-    return float(every[low])

@@ -8,8 +8,8 @@ from math import inf, nextafter
 import numpy
 from attrs import define, evolve
 
-from nest.solve.dp.chunk_bounds import chunks_of_stages
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
+from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way
 from nest.solve.dp.configurations import Configuration, LeastMemory
@@ -248,7 +248,7 @@ class ChunkSearch(ChunkCosts):
         for own, stage, held, mine in zip(filled.stages, partition.stages, filled.held, chunks, strict=True):
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
             choice = filled.tables.choices[stage.choice]
-            more, stashes = self.more(pattern, used, choice.recompute)
+            more, stashes = self.more(pattern.runs, used, choice.recompute)
             stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
             room = filled.tables.capacity - float(own.prices.table.first[stage.choice, point])
             further.update(zip(mine, held.spread(own.prices.further[point], more, stashed, room), strict=True))
