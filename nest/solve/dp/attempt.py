@@ -174,12 +174,12 @@ class Attempt:
             self.chunked = []
 
     def least_with_room(self) -> dict[str, float]:
-        """Step times, seconds, that no plan beats of the candidates that have any that is listed, by name.
+        """Step times, seconds, that no plan beats of the candidates that have any up to the limit, by name.
 
-        Plans of several chunks that there is no memory for are none.
+        Of what is listed, plans of several chunks that there is no memory or no time for are none.
         """
-        chunks, least = self._chunks(self.meter), dict[str, float]()
-        for each in (*self.plain, *(each for each in self.chunked if chunks.counts_with_room(each))):
+        worth, least = self._chunks(self.meter).worthwhile(self.chunked, self.limit), dict[str, float]()
+        for each in (*self.plain, *(each for each in self.chunked if worth[each.order].time)):
             name = self.instance.candidates[each.candidate].name
             least[name] = min(least.get(name, inf), each.bound or 0.0)
         return least

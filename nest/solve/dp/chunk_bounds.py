@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from nest.instance import Array, Weights, fullest_moments, least_held
 from nest.instance.schedule import Moment
-from nest.solve.dp.beside_compute import BesideCompute, compute_bounds
+from nest.solve.dp.beside_compute import BesideCompute
 from nest.solve.dp.chunk_memory import corners
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.lean_units import LeanUnits, UnitRows
@@ -104,7 +104,7 @@ class ChunkBounds(PlanSearch):
             ends = numpy.bincount([stage for each in crossed for stage in each], minlength=count)
             received = ends.astype(numpy.float64) * (0.0 if self.instance.space.hides(schedule.name) else message)
             rest = self.first_bounds.total_of(used)(weights) + weights.of_messages(message, message) * len(crossed)
-            total = compute_bounds(self.instance.candidates[used])[1] + float(received.sum())
+            total = self.first_bounds.whole(used)[1] + float(received.sum())
             return BeforeSharding(weights, self.objective(configuration, count), total, rest, received)
 
         return self.once_shared(("before sharding", *configuration.scheduled, count, used, levels), made)
