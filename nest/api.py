@@ -114,7 +114,7 @@ def solve(
     """
     from nest.contenders import searched
     from nest.documents import proved, result_document, verdict
-    from nest.formulate.problem import formulated, naming
+    from nest.formulate.problem import complete_problem, naming
     from nest.solve.dp import first_plan
     from nest.solve.effort import Deadline, check_effort
 
@@ -129,9 +129,9 @@ def solve(
         beside = forked_processes(jobs, plugins)
     # A proof is of all candidates.
     begin = None if verify else partial(first_plan, deadline=deadline)
-    whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline, begin)
+    whole = complete_problem(problem, plugins, message, changes)
     with naming(problem):
-        instance, formulation, result = searched(instance, formulation, whole, plugins, deadline, progress)
+        instance, formulation, result = searched(whole, plugins, deadline, progress, begin)
     plan = result_document(instance, formulation, result, whole, plugins, deadline)
     if not verify:
         return plan

@@ -23,6 +23,7 @@ from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
 
 if TYPE_CHECKING:
+    from nest.formulate.price import FirstPlan
     from nest.plan.check import CheckReport
 
 DARING, GAIN = 0.8, 0.02
@@ -52,33 +53,46 @@ def runner_up(instance: Instance, formulation: Formulation, result: Result, best
 
 
 def searched(
-    instance: Instance,
-    formulation: Formulation,
     problem: Problem,
     known: Registry,
     deadline: Deadline,
     progress: Callable[[SearchProgress], None] | None,
+    first_plan: Callable[[Instance], FirstPlan | None] | None,
 ) -> tuple[Instance, Formulation, Result]:
     """The answer of a search, with all candidates that matter for plans beside it (`with_contenders`).
 
+    It begins with what an earlier one kept of the same model, and keeps that for the next one.
+
     Args:
-        instance: has the candidates that matter for the answer.
-        formulation: what it was made of.
-        problem: as written.
+        problem: self-contained.
         known: registered strategies and the like.
         deadline: until when plans are looked for.
         progress: called now and then with how far the search is.
+        first_plan: as for `formulate`.
+
+    Raises:
+        InputError: something in the problem cannot be used, or what is kept cannot be written.
+        NoPlanYet: the time is up before any plan was found.
     """
     from nest.formulate.instance import formulate
+    from nest.formulate.problem import kept_model
     from nest.formulate.target import simpler_within
     from nest.solve.solver import solve
 
+    told: dict[str, Any] = {"progress": progress, "deadline": deadline}
+    kept = kept_model(problem, known, deadline)
+    instance, formulation = formulate(problem, known, **told, first_plan=first_plan, kept=kept)
     # A plan that is known cuts what is slower; which of equals is the answer it does not say.
-    simpler = simpler_within(problem)
-    search = partial(solve, time_limit=deadline, progress=progress, preferred=False, simpler_within=simpler)
-    wider = partial(formulate, problem, known, progress=progress, deadline=deadline, known=formulation)
+    simpler, tables = simpler_within(problem), None if kept is None else kept.tables
+    search = partial(
+        solve, time_limit=deadline, progress=progress, preferred=False, simpler_within=simpler, cache=tables
+    )
     result = search(instance, known=formulation.first)
-    return with_contenders(instance, formulation, result, simpler, wider, search)
+    if kept is not None:
+        kept.keep()
+    return with_contenders(
+        instance, formulation, result, simpler, partial(formulate, problem, known, **told, known=formulation), search
+    )
 
 
 def with_contenders(

@@ -4,7 +4,7 @@ Files are TOML, one entry a file, named after it.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from math import isclose, prod
@@ -56,9 +56,33 @@ def _content(path: str) -> dict[str, Any]:
     return tomllib.loads(files("nest.library").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
 
 
-def _entries(folder: str, kind: type[Entry]) -> dict[str, Entry]:
+class Entries(Mapping[str, Entry]):
+    """The entries of a folder, by name, each read when it is asked for."""
+
+    def __init__(self, folder: str, read: Callable[[str], Entry]) -> None:
+        """Those of `folder` that `read` gives by name."""
+        self._names, self._read, self._known = dict.fromkeys(_names(folder)), read, dict[str, Entry]()
+
+    def __getitem__(self, name: str) -> Entry:
+        if name not in self._known:
+            if name not in self._names:
+                raise KeyError(name)
+            self._known[name] = self._read(name)
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _entries(folder: str, kind: type[Entry]) -> Mapping[str, Entry]:
     """The entries of a folder, by name."""
-    return {name: entry(name, _content(f"{folder}/{name}"), kind) for name in _names(folder)}
+    return Entries(folder, lambda name: entry(name, _content(f"{folder}/{name}"), kind))
 
 
 def entry(name: str, content: Mapping[str, Any], kind: type[Entry]) -> Entry:
@@ -72,7 +96,7 @@ def entry(name: str, content: Mapping[str, Any], kind: type[Entry]) -> Entry:
 
 
 @cache
-def published_devices() -> dict[str, DeviceSpec]:
+def published_devices() -> Mapping[str, DeviceSpec]:
     """Every device as its published figures describe it, by name."""
     return _entries("devices", DeviceSpec)
 
@@ -96,59 +120,60 @@ def time_spread(generation: str = "") -> TimeSpread:
 
 
 @cache
-def calibrations() -> dict[str, Calibration]:
+def calibrations() -> Mapping[str, Calibration]:
     """What is known of each generation of devices from measured runs, by its name."""
     return _entries("calibrations", Calibration)
 
 
 @cache
-def devices() -> dict[str, DeviceSpec]:
+def devices() -> Mapping[str, DeviceSpec]:
     """Every device, calibrated where its generation is, by name."""
-    known = calibrations()
-    return {
-        name: known[device.generation].on(device) if device.generation in known else device
-        for name, device in published_devices().items()
-    }
+    return Entries("devices", _calibrated)
+
+
+def _calibrated(name: str) -> DeviceSpec:
+    device, known = published_devices()[name], calibrations()
+    return known[device.generation].on(device) if device.generation in known else device
 
 
 @cache
-def links() -> dict[str, Link]:
+def links() -> Mapping[str, Link]:
     """Every kind of link, by name."""
     return _entries("links", Link)
 
 
 @cache
-def clusters() -> dict[str, ClusterEntry]:
+def clusters() -> Mapping[str, ClusterEntry]:
     """Every cluster, by name."""
     return _entries("clusters", ClusterEntry)
 
 
 @cache
-def profiles() -> dict[str, LinkProfile]:
+def profiles() -> Mapping[str, LinkProfile]:
     """Every link profile, by name."""
     return _entries("profiles", LinkProfile)
 
 
 @cache
-def precisions() -> dict[str, Precision]:
+def precisions() -> Mapping[str, Precision]:
     """Every training precision, by name."""
     return _entries("precisions", Precision)
 
 
 @cache
-def stacks() -> dict[str, StackSpec]:
+def stacks() -> Mapping[str, StackSpec]:
     """Every software stack that nest brings, by name; `Registry.stacks` also has those of plug-ins."""
     return _entries("stacks", StackSpec)
 
 
 @cache
-def optimizers() -> dict[str, Optimizer]:
+def optimizers() -> Mapping[str, Optimizer]:
     """Every optimizer, by name."""
     return _entries("optimizers", Optimizer)
 
 
 @cache
-def library_models() -> dict[str, LibraryModel]:
+def library_models() -> Mapping[str, LibraryModel]:
     """Every named model, by name."""
     return _entries("models", LibraryModel)
 
@@ -178,7 +203,7 @@ def optimizer(name: str) -> Optimizer:
     return _named(optimizers(), name, "optimizer", "training.optimizer")
 
 
-def _named(known: dict[str, Entry], name: str, kind: str, place: str, otherwise: str = "") -> Entry:
+def _named(known: Mapping[str, Entry], name: str, kind: str, place: str, otherwise: str = "") -> Entry:
     if name not in known:
         raise unknown_name(place, kind, name, known, otherwise=otherwise)
     return known[name]

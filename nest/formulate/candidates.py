@@ -211,6 +211,7 @@ def repriced(
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
     pricing, same_device = before.on(cluster, device), device == before.device
+    changed = pricing.first_changed(before)
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
     blocks, pool = known.sharded, known.candidates[0].pool
     lacking = known.complete_to < inf and (among is None or not {each.name for each in known.candidates} >= {*among})
@@ -226,7 +227,7 @@ def repriced(
 
     def price(block: Block) -> Candidate:
         its = every.get(id(block))
-        if its is not None and same_device and pricing.knows(block, layers, before):
+        if its is not None and same_device and pricing.knows(block, before, changed):
             return its
         return evolve(candidate(_name(block, pool), block, layers, pricing, its, same_device=same_device), pool=pool)
 

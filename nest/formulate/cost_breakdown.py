@@ -32,7 +32,7 @@ class LayerBreakdown:
     again: frozenset[str]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class CostBreakdown:
     """A decided plan and what it is made of.
 

@@ -35,6 +35,7 @@ from nest.solve.effort import Deadline
 from nest.spec import DeviceSpec, Problem
 
 if TYPE_CHECKING:
+    from nest.formulate.kept_model import KeptModel
     from nest.formulate.price import FirstPlan
     from nest.formulate.priced_models import PricedModels
 
@@ -66,6 +67,7 @@ def formulate(
     up_to: float = inf,
     silent_to: float = 0.0,
     known: Formulation | None = None,
+    kept: KeptModel | None = None,
 ) -> tuple[Instance, Formulation]:
     """The instance of `problem`, and what it was made of.
 
@@ -86,6 +88,7 @@ def formulate(
             (`Instance.complete_to`).
         silent_to: the same on a network on which nothing that is sent takes time.
         known: what the same problem was formulated as with fewer candidates; None: nothing of it is known.
+        kept: what an earlier run priced of its model; None: nothing is known of one.
 
     Raises:
         InputError: something in the problem cannot be used; the text names the place.
@@ -133,31 +136,37 @@ def formulate(
     else:
         most = up_to / share
 
-        def price(first_plan: Callable[[Formulation], FirstPlan | None] | None = None) -> Formulation:
-            place, every = (cluster, device, pricing_collectives), inf if network is not None else most
-            due = deadline or Deadline()
-            return from_model(problem, registry, *place, progress, due, first_plan=first_plan, up_to=every)
+        due = deadline or Deadline()
+
+        def begun(some: Formulation) -> FirstPlan | None:
+            return None if first_plan is None else first_plan(of_candidates(some))
+
+        def price() -> Formulation:
+            place = (registry, cluster, device, pricing_collectives, progress, due)
+            if network is not None:
+                return from_model(problem, *place)
+            return from_model(problem, *place, first_plan=None if first_plan is None else begun, up_to=most)
 
         if known is not None and known.up_to is not None:
             wide = known.up_to(most, 0.0)
             formulation = wide if wide.complete_to else evolve(known, complete_to=0.0)
-        elif priced is None and network is None and first_plan is not None:
-            formulation = price(lambda some: first_plan(of_candidates(some)))
-        elif priced is None or network is not None:
+        elif network is not None or (priced is None and kept is None):
             formulation = price()
         else:
             from nest.formulate.priced_models import pricing_key
-
-            due = deadline or Deadline()
 
             def again(known: Formulation, other_blocks: bool) -> Formulation:
                 return repriced(known, problem, registry, cluster, device, progress, due, among, other_blocks)
 
             key = pricing_key(problem, registry, cluster, device, collectives)
-            asked = partial(priced.of, key, price, again, up_to=most, computed=silent_to / share)
-            formulation = asked(keep=among is None)
-            if among is not None and not {each.name for each in formulation.candidates} >= {*among}:
-                formulation = asked()
+            if priced is None:
+                assert kept is not None
+                formulation = kept.priced(key, price, again)
+            else:
+                asked = partial(priced.of, key, price, again, up_to=most, computed=silent_to / share)
+                formulation = asked(keep=among is None)
+                if among is not None and not {each.name for each in formulation.candidates} >= {*among}:
+                    formulation = asked()
             formulation = formulation.of(cluster, problem.training)  # What prices no layer may differ.
     instance = of_candidates(formulation)
     if network is not None:

@@ -94,7 +94,7 @@ def computing_weight_gradients(operator: Operator, cost: OperatorCost) -> float:
 T = TypeVar("T")
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class PricedOperator:
     """An operator and its times, seconds per micro-batch.
 

@@ -44,7 +44,7 @@ class PricingKey:
         return len(self.cluster.levels) == len(other.cluster.levels)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PricedModels:
     """Models as they were priced with one registry, those used last.
 
@@ -140,7 +140,7 @@ def pricing_key(
         training,
         (problem.search.granularity, problem.search.mixed),
         (problem.costs, problem.layer_times),
-        id(collectives),
+        collectives,
     )
     blocks = (micro_batches(problem), problem.strategies, problem.decided)
     return PricingKey(model, blocks, cluster, device, builtin)

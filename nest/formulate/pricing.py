@@ -1,10 +1,11 @@
 """From operators to priced layers: what computes, what communicates, and what is priced once for all that share it."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property
+from typing import Any
 
 import numpy
-from attrs import asdict, evolve, field, frozen
+from attrs import asdict, define, evolve, field, fields, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
@@ -72,6 +73,10 @@ class Pricing:
     _extra: dict[int, tuple[Block, ExtraMemory]] = field(factory=dict, init=False, repr=False, eq=False)
     _elsewhere: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has nothing priced: what is priced is told by identity, which copies of operators do not share."""
+        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init)
+
     def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
         """The same on another network of as many levels or another device; what is alike is not priced again."""
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
@@ -86,11 +91,7 @@ class Pricing:
                 other._elsewhere.update(self._layers)
             return other
         # Layers are told apart by how their ranks lie, so that what fan-outs change needs no other care.
-        before, after = ([evolve(level, fanout=1) for level in each.levels] for each in (self.cluster, cluster))
-        same = (here == there for here, there in zip(before, after, strict=True))
-        changed = next((index for index, each in enumerate(same) if not each), len(after))
-        if scale_up_levels(cluster.levels) != self.calls.inside:
-            changed = 0
+        changed = other.first_changed(self)
         other.compute_costs.update(self.compute_costs)
         other._layers.update({key: each for key, each in self._layers.items() if each.reach < changed})
         other._elsewhere.update(self._layers)
@@ -108,12 +109,27 @@ class Pricing:
         other._extra.update(self._extra)
         return other
 
-    def knows(self, block: Block, layers: LayerClasses, before: "Pricing") -> bool:
-        """Whether a block needs and all its layers cost what they do `before`."""
-        if self._extra.get(id(block)) is not before._extra[id(block)]:
+    def first_changed(self, before: "Pricing") -> int:
+        """The innermost level over which calls cost something else than `before`; the number of levels: over none."""
+        if self.calls.inside != before.calls.inside:
+            return 0
+        levels = ([evolve(level, fanout=1) for level in each.cluster.levels] for each in (before, self))
+        same = (here == there for here, there in zip(*levels, strict=True))
+        return next((index for index, each in enumerate(same) if not each), len(self.cluster.levels))
+
+    def knows(self, block: Block, before: "Pricing", changed: int) -> bool:
+        """Whether a block needs and all its layers cost what they do `before`, on the same device.
+
+        Args:
+            block: of the same operators.
+            before: prices on a network of as many levels.
+            changed: `first_changed` of that.
+        """
+        if room(block, self.cluster) != room(block, before.cluster):
             return False
-        now, then = (priced_layers(block, layers, each) for each in (self, before))
-        return all(here is there for (here, _), (there, _) in zip(now, then, strict=True))
+        axes = {call.axis for operator in block.graph.operators for call in operator.calls}
+        shapes = [(self.shapes(axis, block), before.shapes(axis, block)) for axis in axes]
+        return all(now == then and all(max(shape[changed:], default=1) == 1 for shape in now) for now, then in shapes)
 
     def once(self, block: Block, make: Callable[[], ExtraMemory]) -> ExtraMemory:
         """What a block needs besides, whatever the network is."""
@@ -159,7 +175,7 @@ class Pricing:
             [(call, self.shapes(call.axis, block), block.lie(call.axis)[1]) for call in calls]
             for calls in (made.forward, made.backward)
         ]
-        return cache(partial(_ports, self.calls, *ways))
+        return _Ports(self.calls, ways)
 
     @property
     def timing(self) -> Timing:
@@ -218,11 +234,22 @@ def _formats(device: DeviceSpec) -> set[str]:
     return {name for name, peak in asdict(device.peak).items() if peak is not None}
 
 
-def _ports(calls: Calls, *ways: Sequence[tuple[Communication, tuple[Shape, ...], int]]) -> tuple[Array, Array]:
+@define(eq=False, repr=False)
+class _Ports:
     """Seconds by level for which calls, with the shapes of their groups and members, occupy a port, each way."""
-    levels = len(calls.cluster.levels)
-    forward, backward = (sum((calls.ports(*each) for each in way), numpy.zeros(levels)) for way in ways)
-    return forward, backward
+
+    calls: Calls
+    ways: Sequence[Sequence[tuple[Communication, tuple[Shape, ...], int]]]
+    _known: tuple[Array, Array] | None = field(default=None, init=False)
+
+    def __call__(self) -> tuple[Array, Array]:
+        if self._known is None:
+            levels = len(self.calls.cluster.levels)
+            forward, backward = (
+                sum((self.calls.ports(*each) for each in way), numpy.zeros(levels)) for way in self.ways
+            )
+            self._known = forward, backward
+        return self._known
 
 
 def priced_layers(block: Block, layers: LayerClasses, pricing: Pricing) -> list[tuple[PricedLayer, bool]]:

@@ -1,9 +1,10 @@
 """Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import evolve
 
@@ -13,7 +14,6 @@ from nest.formulate.cluster import build_cluster, by_levels, cluster_calibration
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model, resolve_model, with_sequence_length
-from nest.formulate.price import FirstPlan
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
@@ -22,10 +22,13 @@ from nest.graph import OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
 from nest.instance import ChunkedSchedule, Instance, Schedule, SearchProgress, chunks_of
-from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
+from nest.io import KEPT_IN, is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
 from nest.solve.effort import Deadline
 from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES, refuse_missing_units
+
+if TYPE_CHECKING:
+    from nest.formulate.kept_model import KeptModel
 
 Source = str | Path | Mapping[str, Any]
 Changes = Mapping[str, Mapping[str, Any]]
@@ -176,7 +179,6 @@ def formulated(
     notify: Callable[[str], None] | None = None,
     changes: Changes | None = None,
     deadline: Deadline | None = None,
-    first_plan: Callable[[Instance], FirstPlan | None] | None = None,
 ) -> tuple[Problem, Instance, Formulation]:
     """A problem, complete, as the instance that solvers see, with what that was made of.
 
@@ -187,11 +189,26 @@ def formulated(
         notify: called with what is taken for granted of a problem that does not say it, a sentence each.
         changes: keys of its sections in place of what is written.
         deadline: as for `formulate`.
-        first_plan: as for `formulate`.
 
     Raises:
         InputError: the problem cannot be used.
         NoPlanYet: the time is up before anything could be priced.
+    """
+    whole = complete_problem(problem, known, notify, changes)
+    with naming(problem):
+        return whole, *formulate(whole, known, progress=progress, deadline=deadline)
+
+
+def complete_problem(
+    problem: Source | Problem,
+    known: Registry,
+    notify: Callable[[str], None] | None = None,
+    changes: Changes | None = None,
+) -> Problem:
+    """A problem that is to be solved, complete, with its target; arguments as for `formulated`.
+
+    Raises:
+        InputError: the problem cannot be used.
     """
     with naming(problem):
         whole, written = whole_problem(problem, known, None, changes)
@@ -205,7 +222,16 @@ def formulated(
                 if sentence is not None:
                     notify(sentence)
         refuse_contradictions(whole, written, known)
-        return whole, *formulate(whole, known, progress=progress, deadline=deadline, first_plan=first_plan)
+        return whole
+
+
+def kept_model(problem: Problem, known: Registry, deadline: Deadline) -> "KeptModel | None":
+    """What is kept on disk of the model of a self-contained problem; None: nothing is kept."""
+    if not os.environ.get(KEPT_IN):
+        return None
+    from nest.formulate.kept_model import KeptModel
+
+    return KeptModel.of_problem(problem, known, deadline)
 
 
 def _by_levels(problem: Problem, known: Registry) -> str | None:

@@ -144,7 +144,7 @@ def chosen(registered: Mapping[str, Model], name: str | None, place: str, kind: 
     return registered[wanted]
 
 
-@frozen(eq=False, slots=False)
+@frozen(eq=False, slots=False, repr=False)
 class Family:
     """Blocks that differ in what the last strategies do, each inside the regions of one parameter group.
 

@@ -41,7 +41,7 @@ def can_be_worth(problem: Problem, registry: Registry) -> bool:
     return plain and not any(isinstance(each, Guarded) for each in read)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class BoundedCandidates:
     """The candidates of a model, priced as far as plans need them.
 
@@ -158,7 +158,7 @@ class Bounds:
         return max(range(len(self.counts)), key=self.counts.__getitem__)
 
 
-@frozen(eq=False, slots=False)
+@frozen(eq=False, slots=False, repr=False)
 class BoundedFamily:
     """A family of blocks, and what the layers of each of them take at least.
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate
-from math import exp, log
+from math import erf, exp, log, sqrt
 from operator import mul
-from statistics import NormalDist
 
 import numpy
 from attrs import Factory, evolve, field, frozen, validators
@@ -62,11 +61,13 @@ class EstimateError:
 
     def factor(self, risk: float) -> float:
         """What is needed over what is estimated, exceeded with probability `risk`, between 0 and 1."""
+        from statistics import NormalDist  # It loads decimal numbers.
+
         return self.median * exp(self.spread * NormalDist().inv_cdf(1 - risk))
 
     def within(self, share: float) -> float:
         """The probability that no more than `share` times the estimate is needed."""
-        return NormalDist().cdf(log(share / self.median) / self.spread) if share > 0 else 0.0
+        return 0.5 * (1 + erf(log(share / self.median) / self.spread / sqrt(2))) if share > 0 else 0.0
 
 
 # Hashed whenever a collective is priced, so once.

@@ -26,7 +26,11 @@ from nest.io.writing import (
     yaml_text,
 )
 
+KEPT_IN = "NEST_CACHE"
+"""The environment variable with the folder of what is kept for the next run; left out or empty: nothing is kept."""
+
 __all__ = [
+    "KEPT_IN",
     "check_writable",
     "is_file_name",
     "placed",

@@ -8,16 +8,16 @@ import pytest
 
 import nest
 from nest.errors import InputError
+from nest.io import KEPT_IN
 from nest.spec import PlanDocument
 from nest.whatif import questions
-from nest.whatif.answer_cache import FOLDER
 from nest.whatif.solver import Solver
 from tests.whatif.test_explain import FEW
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(KEPT_IN, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -40,9 +40,9 @@ def no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_explanation_is_the_first_without_a_search(
     plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(FOLDER)
+    monkeypatch.delenv(KEPT_IN)
     new = told(plan)
-    monkeypatch.setenv(FOLDER, str(folder))
+    monkeypatch.setenv(KEPT_IN, str(folder))
     monkeypatch.setattr(questions, "ALONE", 0.0)  # All are asked of other processes.
     assert told(plan, jobs=2) == new
     no_search(monkeypatch)
@@ -65,7 +65,7 @@ def test_another_plan_and_other_code_are_asked_again(
     told(nest.solve({**FEW, "constraints": ["replicas <= 1"]}))
     second = set(folder.iterdir())
     assert first < second
-    monkeypatch.setattr("nest.whatif.answer_cache._code", lambda: "other")
+    monkeypatch.setattr("nest.io.kept.code", lambda: "other")
     told(plan)
     assert len(set(folder.iterdir()) - second) == len(first)
 
@@ -82,6 +82,6 @@ def test_nothing_is_kept_with_plug_ins_or_a_time_limit(
 
 def test_a_folder_that_cannot_be_is_named(plan: PlanDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(FOLDER, str(tmp_path / "file" / "cache"))
-    with pytest.raises(InputError, match=f"{FOLDER}: .*file/cache: cannot make this folder"):
+    monkeypatch.setenv(KEPT_IN, str(tmp_path / "file" / "cache"))
+    with pytest.raises(InputError, match=f"{KEPT_IN}: .*file/cache: cannot make this folder"):
         told(plan)

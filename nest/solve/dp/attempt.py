@@ -63,7 +63,7 @@ def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
     return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class SharedTables:
     """Tables of problems that differ in constraints or memory alone.
 

@@ -35,7 +35,7 @@ def port_bounds(candidate: Candidate) -> tuple[float, float, float]:
     return max(longest, float(candidate.busy.max())), total, float(candidate.busy.sum(axis=1).max())
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ShareOut:
     """What the slowest of some stages takes at least, as each layer lies on one stage, whichever that is.
 
@@ -67,7 +67,7 @@ class ShareOut:
         return found
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ComputeBounds:
     """Lower bounds on the batch time from compute and ports alone, each worked out once for all that shares it.
 
@@ -233,7 +233,7 @@ class _Group:
         return cls(group.ranks, weights, gradients, update, float(share))
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class FirstBounds(ComputeBounds):
     """Lower bounds on step times before any stage is looked at, each worked out once for all that shares it."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nest.instance import Array
 from nest.solve.dp.bounds import LeastTimes
 from nest.solve.dp.configurations import Tally
-from nest.solve.dp.pairs import Pairs, Rows
+from nest.solve.dp.pairs import Pairs, Rows, distinct
 from nest.solve.dp.stages import window
 from nest.solve.search import Meter
 
@@ -51,7 +51,7 @@ def rooms(size: int, tally: Tally) -> tuple[Room, ...]:
     return (places,) if most >= size else (places, Room(most, False))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Blocks:
     """Blocks that stages may have.
 
@@ -107,7 +107,7 @@ def _possible(least: Array, limit: float) -> NDArray[numpy.bool_]:
     return possible
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class LeastByWidth:
     """What the stages of some members take at least, by the width of their blocks.
 
@@ -184,7 +184,7 @@ def fitting(
     return fits
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class MemberTimes:
     """What the stages of several members take at least, each member's and the least of all.
 
@@ -206,7 +206,7 @@ class MemberTimes:
         """Those of members whose boundaries are at their cheapest."""
         count = members[0].tables.pairs.count
         codes = [each.tables.pairs.larger.astype(numpy.int64) * count + each.tables.pairs.smaller for each in members]
-        every = numpy.unique(numpy.concatenate(codes))
+        every = distinct(numpy.concatenate(codes))
         pairs = Pairs.of(count, (every // count).astype(numpy.int32), (every % count).astype(numpy.int32))
         places = tuple(numpy.searchsorted(every, each) for each in codes)
         times = tuple(LeastTimes(each.tables, each.times[0], False) for each in members)
@@ -250,7 +250,7 @@ class MemberTimes:
         by_stage = [self.by_width(flying) for flying in in_flight]
         every = [each.least[_possible(each.least, limit)] for each in {id(each): each for each in by_stage}.values()]
         # Blocks that fit within a limit fit within the slowest of their times.
-        times = numpy.unique(numpy.concatenate(every))
+        times = distinct(numpy.concatenate(every))
         known: dict[int, NDArray[numpy.bool_]] = {}
 
         def fits(place: int, count: int) -> bool:

@@ -47,7 +47,7 @@ class StageTimes(Protocol):
         """
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class LeastTimes:
     """What every stage of a candidate takes at least, boundaries at their cheapest: `StageTimes`.
 
@@ -143,7 +143,7 @@ def partition_bounds(stages: StageTimes, in_flight: Sequence[float], time_limit:
     return bounds
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Cells:
     """What stages took that were asked for last, in the rectangle of their band."""
 
@@ -205,7 +205,7 @@ MOST_LIMITS = 1e6
 so many limits at most, which is less than half of `LIMIT_SLACK` of one limit. Of a longer chain nothing is said."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class LeanMode:
     """A recompute mode at its leanest; sums over the downsets of a chain, arrays of shape `(downsets,)`.
 
@@ -276,7 +276,7 @@ def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_li
     return len(in_flight) + 1
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Packing:
     """The lean modes of the candidates of a search, made when first asked for.
 

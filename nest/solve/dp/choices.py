@@ -13,7 +13,7 @@ UNKNOWN = -1
 """Stands for the level of a boundary that may be any: it is on no port, and the figures are lower bounds."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Boundary:
     """A boundary of some stages.
 
@@ -26,7 +26,7 @@ class Boundary:
     seconds: Array | float
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Ports:
     """The ports of one choice for every class of stages; arrays of shape `(classes,)` or `(levels, classes)`.
 
@@ -145,7 +145,7 @@ class Choice(NamedTuple):
     zero: int
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Parts:
     """The seconds per micro-batch of one choice, without boundaries, by what a schedule weighs apart.
 
@@ -192,7 +192,7 @@ def part_rows(candidate: Candidate) -> tuple[Array, Array, Array]:
     return candidate.forward, numpy.maximum(candidate.backward - weights, 0.0), weights
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class ChoiceTable:
     """One choice, for every class of stages; arrays of shape `(classes,)`.
 

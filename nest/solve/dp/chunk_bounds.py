@@ -23,8 +23,17 @@ MOST_NUMBERS = 2**20
 """Numbers of units up to which plans are looked at together."""
 
 
-Alike = tuple[Array, tuple[int, int]]
-"""What every chunk of a stage holds at least, shape `(stages, 1)`, and the stages of the first and the last chunk."""
+@frozen(eq=False, repr=False)
+class LeastHeld:
+    """What every chunk of a stage holds at least, told apart by identity.
+
+    Attributes:
+        held: micro-batches. Shape `(stages, 1)`.
+        homes: the stages of the first chunk and of the last.
+    """
+
+    held: Array
+    homes: tuple[int, int]
 
 
 class Worthwhile(NamedTuple):
@@ -42,7 +51,7 @@ class Worthwhile(NamedTuple):
 NEITHER = Worthwhile((), ())
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class BeforeSharding:
     """What plans of so many stages take at least by compute and messages between chunks, whatever ZeRO sends.
 
@@ -61,7 +70,7 @@ class BeforeSharding:
     received: Array
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class BeforePatterns:
     """What plans of so many stages take at least, whatever their chunks hold.
 
@@ -76,7 +85,7 @@ class BeforePatterns:
     received: Array
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkBounds(PlanSearch):
     """Bounds of plans of several chunks a stage, ahead of what each chunk holds.
 
@@ -85,7 +94,7 @@ class ChunkBounds(PlanSearch):
     """
 
     splits: Splits
-    _held: dict[tuple[int, int, int], Alike] = field(factory=dict, init=False)
+    _held: dict[tuple[int, int, int], LeastHeld] = field(factory=dict, init=False)
 
     def before_patterns(self, configuration: Configuration, count: int) -> BeforePatterns:
         """Bounds from what plans take before any stage is looked at, and from messages between chunks."""
@@ -159,15 +168,14 @@ class ChunkBounds(PlanSearch):
     def _worthwhile(self, configurations: Sequence[Configuration], limit: float) -> Iterator[tuple[int, Worthwhile]]:
         """The same of configurations whose units are alike and lie on the same levels."""
         units = self._lean_units(configurations[0])
-        rooms: dict[int, Array | None] = {}
-        with_room: list[tuple[Configuration, int, Alike, Array]] = []
+        rooms: dict[LeastHeld, Array | None] = {}
+        with_room: list[tuple[Configuration, int, LeastHeld, Array]] = []
         for each in configurations:
             for count in each.stage_counts:
                 held = self._alike(each, count)
-                key = id(held)
-                if key not in rooms:
-                    rooms[key] = self._room(units, held)
-                if (room := rooms[key]) is not None:
+                if held not in rooms:
+                    rooms[held] = self._room(units, held)
+                if (room := rooms[held]) is not None:
                     with_room.append((each, count, held, room))
         possible: dict[int, Worthwhile] = {}
         if with_room:
@@ -180,23 +188,23 @@ class ChunkBounds(PlanSearch):
         for each in configurations:
             yield each.order, possible.get(each.order, NEITHER)
 
-    def _room(self, units: LeanUnits, held: Alike) -> Array | None:
+    def _room(self, units: LeanUnits, least: LeastHeld) -> Array | None:
         """As `LeanUnits.room`, in the memory that there is; None where that is too little, however long stages take."""
-        known: dict[tuple[int, int], bool] = self.once_in_room("with room", dict)
-        key = id(units), id(held)
+        known: dict[tuple[LeanUnits, LeastHeld], bool] = self.once_in_room("with room", dict)
+        key = units, least
         if not known.get(key, True):
             return None
-        room = units.room(held[0], numpy.zeros_like(held[0]), self.room * (1 + LIMIT_SLACK), held[1])
+        room = units.room(least.held, numpy.zeros_like(least.held), self.room * (1 + LIMIT_SLACK), least.homes)
         if key not in known:
-            ever = numpy.full((1, len(held[0])), inf)
-            known[key] = bool(units.hold(room[None], ever, numpy.array([held[1]]))[0])
+            ever = numpy.full((1, len(least.held)), inf)
+            known[key] = bool(units.hold(room[None], ever, numpy.array([least.homes]))[0])
         return room if known[key] else None
 
     def _in_time(
         self,
         units: LeanUnits,
         sharing: BesideCompute,
-        plans: Sequence[tuple[Configuration, int, Alike, Array]],
+        plans: Sequence[tuple[Configuration, int, LeastHeld, Array]],
         limit: float,
     ) -> list[bool]:
         """Whether stages have time for all units: of some numbers of stages of configurations, with their room."""
@@ -214,19 +222,19 @@ class ChunkBounds(PlanSearch):
                 rest = before.rest + sharing.rest(before.weights, count)
                 longest = before.objective.time_limit(limit, rest)
                 rooms[place, ..., :count], time[place, :count] = room, longest - before.received
-            found += units.hold(rooms, time, numpy.array([homes for *_, (_, homes), _ in some])).tolist()
+            found += units.hold(rooms, time, numpy.array([least.homes for *_, least, _ in some])).tolist()
         return found
 
-    def _alike(self, configuration: Configuration, count: int) -> Alike:
+    def _alike(self, configuration: Configuration, count: int) -> LeastHeld:
         """Most numbers of chunks have it in common: they share one object."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         # A schedule is told by its place in memory, for less than by its name.
         key = id(schedule), micro_batches, count
         if key not in self._held:
 
-            def made() -> Alike:
+            def made() -> LeastHeld:
                 held, homes = least_held(schedule, count, micro_batches), self._end_homes(configuration, count)
-                return self.once_scheduled(("held", held, homes), lambda: (numpy.array(held)[:, None], homes))
+                return self.once_scheduled(("held", held, homes), lambda: LeastHeld(numpy.array(held)[:, None], homes))
 
             self._held[key] = self.once_scheduled(("least held", *configuration.scheduled, count), made)
         return self._held[key]

@@ -32,7 +32,7 @@ REMEMBERED, PATTERNS_REMEMBERED = 128, 1_024
 """Tables kept, and numbers of stages of configurations whose stages are kept; and patterns whose stages are."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Filled:
     """A pattern with the stages of a configuration.
 
@@ -53,7 +53,7 @@ class Filled:
     bound: float
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkCosts(ChunkBounds):
     """What plans of several chunks a stage cost."""
 
@@ -305,7 +305,7 @@ class ChunkCosts(ChunkBounds):
         """What the contents cost with each choice, and the same in one table."""
         hides = self.instance.space.hides(configuration.schedule.name)
         key = (
-            id(contents),
+            contents,
             *configuration.members,
             configuration.replicas,
             configuration.rank_order,
@@ -338,7 +338,7 @@ class ChunkCosts(ChunkBounds):
 
     def _sums(self, configuration: Configuration, contents: Contents) -> tuple[CandidateSums, PartSums | None]:
         candidate = self.instance.candidates[configuration.candidate]
-        shared = (id(contents), configuration.candidate)
+        shared = (contents, configuration.candidate)
         # What is kept of inputs depends on the chunks that a stage has.
         sums = self.once_shared(
             ("sums", *shared),

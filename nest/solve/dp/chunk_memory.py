@@ -55,7 +55,7 @@ class Share:
         return tuple(row[run] for row in self.fixed)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Held:
     """How many micro-batches the chunks of a stage hold.
 
@@ -161,7 +161,7 @@ class Held:
         return tuple(zip(*by_run, strict=True))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class PatternStages:
     """What a pattern gives to stages, whatever that costs.
 

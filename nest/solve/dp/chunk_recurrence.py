@@ -27,7 +27,7 @@ Crossed = tuple[int, ...] | None
 """The level that each of a stage's messages crosses; None: each is at its cheapest."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Places:
     """Where stages may lie.
 
@@ -69,7 +69,7 @@ class Places:
         return reached
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkRecurrence:
     """The recurrence for the stages of a pattern.
 
@@ -165,7 +165,7 @@ class ChunkRecurrence:
         return self._followers[key]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class _Followers:
     """Where a stage may lie behind another over a boundary of some level.
 

@@ -71,7 +71,7 @@ Levels = Mapping[Way, int]
 """Which of the levels that occur, by index, each of a stage's ways crosses."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StagePrices:
     """What a stage of a pattern takes, by what it holds beyond what is fixed; stages that take the same share it.
 
@@ -130,7 +130,7 @@ class StagePrices:
         return [Boundary(level, each) for level, each in sorted(seconds.items())]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkStage:
     """A stage of a pattern; those that take the same, with as much room, are one object.
 
@@ -176,7 +176,7 @@ class ChunkStage:
         return float(cost[choice, point]), float(time[choice, point]), float(sync[choice, point])
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Contents:
     """What stages may hold.
 
@@ -189,7 +189,7 @@ class Contents:
     sets: Downsets
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class StageCosts:
     """What stages of the patterns of a configuration with so many stages may choose and cost, whatever they hold.
 

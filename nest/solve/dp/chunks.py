@@ -13,6 +13,7 @@ from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way
 from nest.solve.dp.configurations import Configuration, LeastMemory
+from nest.solve.dp.pairs import distinct
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage, least_batch_time
 from nest.solve.search import Bounded, Incumbent
 from nest.tolerances import LIMIT_SLACK, TIE
@@ -30,7 +31,7 @@ ByLevels = dict[tuple[int, ...], tuple[int, ...]]
 """The slots of stages by the levels between neighbours."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ChunkSearch(ChunkCosts):
     """Plans of several chunks a stage."""
 
@@ -151,7 +152,7 @@ class ChunkSearch(ChunkCosts):
         """Least bytes of the fullest stage if less than `most`, else infinite."""
         recurrence = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
         below = float(numpy.nextafter(most, -inf)) if most < inf else inf
-        sizes = numpy.unique(numpy.concatenate([stage.memory.ravel() for stage in filled.stages]))
+        sizes = distinct(numpy.concatenate([stage.memory.ravel() for stage in filled.stages]))
         sizes = sizes[(sizes <= below) & numpy.isfinite(sizes)]
         if not len(sizes) or recurrence.run(inf, inf, room=float(sizes[-1])) is None:
             return inf

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Cluster, Instance, ParameterGroup, Schedule, Solution, chunks_of, copies_of
 from nest.solve.dp.choices import Choice
+from nest.solve.dp.pairs import distinct
 from nest.solve.dp.rules import Members
 from nest.solve.dp.zero import sharded
 
@@ -169,7 +170,7 @@ def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
     return widest * (cluster.size // (replicas * widest))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Slots:
     """The aligned places of one replica whose blocks are all as wide, in order along the offsets.
 
@@ -192,7 +193,7 @@ class Slots:
     @cached_property
     def levels(self) -> tuple[int, ...]:
         """Levels that boundaries can have, ascending."""
-        return tuple(numpy.unique(self.steps).tolist())
+        return tuple(distinct(self.steps).tolist())
 
 
 def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots:
@@ -214,7 +215,7 @@ def slots(cluster: Cluster, width: int, replicas: int, rank_order: str) -> Slots
     return Slots(width, steps)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Offsets:
     """The devices of one replica whose blocks differ in width.
 

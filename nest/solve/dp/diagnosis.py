@@ -11,6 +11,7 @@ from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, LeastMemory, State, Tally
 from nest.solve.dp.mixed import MixedSearch
 from nest.solve.dp.mixed_recurrence import Member
+from nest.solve.dp.pairs import distinct
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
 from nest.solve.search import Meter
@@ -311,7 +312,7 @@ class _MixedMemory:
     def levels(self) -> Array:
         """All that some stage needs, ascending."""
         stages = range(1, len(self.in_flight) + 1)
-        return numpy.unique(numpy.concatenate([self.of(i, j) for i in range(len(self.members)) for j in stages]))
+        return distinct(numpy.concatenate([self.of(i, j) for i in range(len(self.members)) for j in stages]))
 
     def fits(self, capacity: float) -> int | None:
         """The least of the numbers of stages for which some plan needs no more than `capacity`."""

@@ -27,7 +27,7 @@ LARGEST_CODE = 2**62
 """Codes of stages are 64-bit numbers; a model with so many classes of layers that they overflow is taken as it is."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Chain:
     """Downsets from the empty one on that each lie in the next, and hold at least one layer more.
 
@@ -49,7 +49,7 @@ class Chain:
         return cls(order, starts) if (numpy.diff(starts, append=len(order)) > 0).all() else None
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Downsets:
     """The downsets a plan may cut at, smallest first; index 0 is empty, the last holds all layers.
 
@@ -175,7 +175,7 @@ def membership(masks: Sequence[int], layers: int) -> NDArray[numpy.bool_]:
     return numpy.unpackbits(packed, axis=1, count=layers, bitorder="little").astype(bool)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class StageRange:
     """How long a stage may compute.
 

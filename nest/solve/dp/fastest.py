@@ -13,7 +13,7 @@ from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, ahead
 from nest.solve.dp.stages import StageTables
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Fastest:
     """The fastest choice of each class of stages that fits memory and keeps a limit on gradient reduction.
 
@@ -54,7 +54,7 @@ class Fastest:
         return cost, float(self.sync[kind]), int(self.choice[kind])
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class BetweenBoundaries(Fastest):
     """The same where the boundaries of some stages decide which choice is best.
 
@@ -141,7 +141,7 @@ def fastest(tables: StageTables, in_flight: float, sync_limit: float, times: Arr
     return _HeldUp(time, sync, choice, tables, tuple(usable), sync_limit, times, tuple(levels), pairs)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class _HeldUp(BetweenBoundaries):
     """Where ports hold up the fastest choice of some stages.
 
@@ -178,7 +178,7 @@ class _HeldUp(BetweenBoundaries):
         return time, time, sync
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Cheapest(BetweenBoundaries):
     """The choice of each class of stages that weighs least, of those that fit memory and keep a limit on `sync`.
 

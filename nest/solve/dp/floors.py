@@ -11,7 +11,7 @@ from nest.solve.dp.listing import computed
 from nest.solve.dp.units import Splits
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Floor:
     """What plans of blocks of one width take at least.
 

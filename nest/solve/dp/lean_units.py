@@ -15,7 +15,7 @@ from nest.solve.dp.units import Splits
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class LeanUnits:
     """What units between the first and the last of all take and need at least: those of each run, then any.
 
@@ -77,7 +77,7 @@ class LeanUnits:
         return held
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class UnitRows:
     """What units of a candidate compute and need: one of each run between the two ends, then the ends.
 

@@ -17,7 +17,7 @@ from nest.solve.search import Meter
 from nest.tolerances import SUM_ERROR
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Line:
     """The larger downsets that each stage, counted from the last, may have.
 
@@ -91,7 +91,7 @@ def _within(cost: Array, time_limit: float) -> Array:
     return cost if time_limit == inf else numpy.where(cost > time_limit, inf, cost)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class JointSums:
     """What stages take and send at least, added up over a partition, boundaries at their cheapest.
 

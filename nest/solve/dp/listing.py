@@ -71,7 +71,7 @@ def admitted(instance: Instance, among: Sequence[int] | None) -> list[int]:
     return [index for index in every if rules.admit(instance.candidates[index], schedule)]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class _Open:
     """Plans whose choices are open.
 
@@ -339,7 +339,7 @@ def stage_counts(instance: Instance, most: int) -> Sequence[int]:
     return range(1, most + 1)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Admitted:
     """Which numbers of stages schedules admit, each asked once."""
 

@@ -23,7 +23,7 @@ REMEMBERED = 4
 """Sets of tables kept for the configurations solved last."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class MixedSearch(CutSearch, PlanSearch):
     """Mixed plans.
 

@@ -29,7 +29,7 @@ Block = tuple[State, int]
 """A tally after a stage, and the stage's width."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Member:
     """A candidate that stages may use.
 
@@ -52,7 +52,7 @@ class Member:
         return Member(self.candidate, self.width, self.tables, self.times.min(axis=0)[None, :], (UNKNOWN,))
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Pool:
     """Arrays kept once each."""
 
@@ -69,7 +69,7 @@ class _Pool:
         return place
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Stage:
     """Entries and futures of one stage number; both per block kind, an index per multiple of the width."""
 
@@ -79,7 +79,7 @@ class _Stage:
     future_at: dict[Block, NDArray[numpy.int64]] = field(factory=dict)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class _Stages:
     """A member's stages for one stage number.
 
@@ -95,7 +95,7 @@ class _Stages:
     smaller: NDArray[numpy.int32]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class MixedRecurrence:
     """The recurrence for a fixed number of stages.
 

@@ -105,7 +105,7 @@ def _once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T
     return found
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class InstanceSearch:
     """What is known of an instance while plans of some configurations are searched.
 
@@ -236,7 +236,7 @@ class InstanceSearch:
         return self.once_shared(("slots", *decided), lambda: slots(self.instance.cluster, *decided))
 
 
-@define(eq=False, slots=False)
+@define(eq=False, slots=False, repr=False)
 class PlanSearch(InstanceSearch, ABC):
     """Plans whose nodes are configurations with some numbers of stages.
 
@@ -340,7 +340,7 @@ class PlanSearch(InstanceSearch, ABC):
         return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough))
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class CutSearch(InstanceSearch):
     """Plans whose stages lie between two cuts of the layer graph.
 

@@ -15,7 +15,14 @@ SPARSEST = 4
 """Cells of a band for each pair at most."""
 
 
-@frozen(eq=False)
+def distinct(numbers: NDArray[T]) -> NDArray[T]:
+    """The distinct numbers, ascending: `numpy.unique` loads masked arrays for that, a fiftieth of a small solve."""
+    ordered: NDArray[T] = numpy.sort(numbers, axis=None)
+    first: NDArray[numpy.bool_] = numpy.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    return ordered[first]
+
+
+@frozen(eq=False, repr=False)
 class Stages:
     """Stages, each the layers of a larger downset outside a smaller one.
 
@@ -31,7 +38,7 @@ class Stages:
         return len(self.larger)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Pairs(Stages):
     """Every stage of some lattice of downsets, the larger downsets ascending.
 
@@ -145,7 +152,7 @@ class Pairs(Stages):
         return int(row.start) + int(self.smaller[row].searchsorted(smaller))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Band:
     """Pairs as a rectangle: a column for each larger downset, a row for how far below it the smaller one lies.
 
@@ -184,7 +191,7 @@ class Band:
         return numpy.ndarray((self.widest, last + 1 - first), padded.dtype, padded, first * step, (step, step))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Rows:
     """Some consecutive pairs, whole rows of one larger downset each.
 

@@ -37,7 +37,7 @@ ALIKE = 1.15
 """How many times as many stages are nearly as many: their gradient reductions weigh at most so much too little."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PlainSearch(CutSearch, PlanSearch):
     """Plans of one candidate each."""
 

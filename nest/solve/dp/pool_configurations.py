@@ -22,7 +22,7 @@ Quick = tuple[int, int, tuple[int, ...], list[int], float]
 """Replicas, micro-batches, slots of a replica in each pool, numbers of stages, and a step time that no plan beats."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Compute:
     """What compute alone says of plans with these candidates, one of each pool that they use.
 
@@ -76,7 +76,7 @@ class Compute:
         return float(numpy.array([weights.of_parts(*rows) for rows in self.parts]).min(axis=0).sum())
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PoolListing:
     """Lists the configurations of plans that use `fewest` pools or more, in the documented order of ties.
 

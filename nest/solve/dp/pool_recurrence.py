@@ -32,7 +32,7 @@ Counts = tuple[int, ...]
 """Stages in each pool."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class PoolMember:
     """The stages of one pool: those of a candidate.
 
@@ -122,7 +122,7 @@ class Grid:
         return self._known[stages, member]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PoolRecurrence:
     """The recurrence for fixed numbers of stages in each pool.
 

@@ -19,7 +19,7 @@ from nest.solve.dp.sums import CandidateSums
 from nest.tolerances import LIMIT_SLACK
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Curves(ABC):
     """How much of the model a stage of one pool may hold, by how long it may take.
 
@@ -45,7 +45,7 @@ class Curves(ABC):
         return largest
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class LeanCurves(Curves):
     """Where nothing is sent, and state is sharded as far as a choice allows; the same for both rank orders.
 
@@ -80,7 +80,7 @@ class LeanCurves(Curves):
         return least
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class TableCurves(Curves):
     """Of stages as they are, with boundaries at their cheapest.
 
@@ -144,7 +144,7 @@ TABLE_BYTES = 256 * 2**20
 """Most bytes of tables kept."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class KnownTables:
     """Stages of one pool that take at most `limit` seconds per micro-batch, and the bytes that their tables take."""
 
@@ -153,7 +153,7 @@ class KnownTables:
     bytes: int
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PoolTables(CutSearch):
     """Plans on several pools, and the stages of each pool that are known."""
 

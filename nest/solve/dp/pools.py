@@ -81,7 +81,7 @@ class PoolNode:
         return self.search.best_plan(self.configuration, self.split, self.floor, limit, pruned)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class PoolSearch(PoolTables):
     """Plans in two pools or more.
 

@@ -16,7 +16,7 @@ from nest.instance import Array, Level, Weights
 from nest.solve.dp.choices import Boundary
 from nest.solve.dp.configurations import Slots
 from nest.solve.dp.fastest import Fastest, cheapest
-from nest.solve.dp.pairs import Band, Pairs, Rows
+from nest.solve.dp.pairs import Band, Pairs, Rows, distinct
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
@@ -39,7 +39,7 @@ def weighed_boundaries(times: Array, weights: Weights | None) -> tuple[Array, Ar
     return (times, times) if weights is None else (weights.returning * times, weights.arriving * times)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Boundaries:
     """Seconds that a boundary at each level adds to the stages beside it.
 
@@ -109,7 +109,7 @@ def cheapest_stage(
     return float(cost[level_out, column]), level_out, placed
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Recurrence:
     """The recurrence for a fixed number of stages.
 
@@ -322,7 +322,7 @@ class Recurrence:
             return [0]
         # The block in front lies in one of these slots, and the largest step on the way is the level.
         place, first = position + self.stages - stage, self.stages - stage - 1
-        levels: list[int] = numpy.unique(numpy.maximum.accumulate(self.steps[first:place][::-1])).tolist()
+        levels: list[int] = distinct(numpy.maximum.accumulate(self.steps[first:place][::-1])).tolist()
         return levels
 
     def _recover(self, entries: list[Array], futures: list[Array], time_limit: float, sync_limit: float) -> Partition:

@@ -24,7 +24,7 @@ Counts = Callable[[Schedule, int, int], Sequence[int]]
 """Numbers of stages of a schedule, for so many micro-batches and slots."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class _Options:
     """Schedules and numbers of stages that so many micro-batches and slots allow, one after the other.
 
@@ -61,7 +61,7 @@ Bounds = dict[int, float]
 """Step times that no plan with so many stages beats, seconds, by number of stages."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Worth:
     """Numbers of stages of a schedule with which there may be a plan that is worth it.
 
@@ -98,7 +98,7 @@ class Unscheduled(NamedTuple):
     slots: int
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class _LookedAt:
     """Options of plans of one candidate, one after the other.
 
@@ -119,7 +119,7 @@ class _LookedAt:
     bound: Array
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ScreenTables:
     """What screens of problems share that differ in constraints or memory alone.
 
@@ -222,7 +222,7 @@ class ScreenTables:
             yield self.scheduled[key]
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Screen:
     """Which schedules and numbers of stages are worth a listing.
 

@@ -58,26 +58,37 @@ MOST = 2
 """Kinds of problem whose tables are kept."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class SearchCache:
-    """Tables of the problems searched last."""
+    """Tables of the problems searched last.
 
-    _known: list[SharedTables] = field(factory=list, init=False)
+    Attributes:
+        known: those, the latest last.
+    """
+
+    known: list[SharedTables] = field(factory=list)
 
     def of(self, instance: Instance) -> SharedTables:
         """Those that problems like this one share."""
-        found = next((each for each in self._known if _is_alike(each.instance, instance)), None)
+        found = next((each for each in self.known if _is_alike(each.instance, instance)), None)
         if found is None:
             found = SharedTables(instance)
-            for each in reversed(self._known):
+            for each in reversed(self.known):
                 if _has_same_plans(each.instance, instance):
                     found.share(each)
                     break
         else:
-            self._known.remove(found)
-        self._known.append(found)
-        del self._known[:-MOST]
+            self.known.remove(found)
+        self.known.append(found)
+        del self.known[:-MOST]
         return found
+
+    def lasting(self) -> "SearchCache":
+        """Those with which a later search says the same of itself as without them.
+
+        Where only even splits are left of some it would be told so, whether it asks for them or not.
+        """
+        return SearchCache([each for each in self.known if not each.splits.even_only])
 
 
 def _is_alike(one: Instance, other: Instance) -> bool:
@@ -152,14 +163,22 @@ def solve(
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
     first = None if known is None else Incumbent(known[1], FIRST if preferred else LAST, known[0])
     listed, others = tuple(map(PlanSignature.of, besides)), dict[PlanKind, Incumbent]()
-    tables = SharedTables(instance) if cache is None else cache.of(instance)
+    cache = cache or SearchCache()
+    tables = cache.of(instance)
     shared = (instance, deadline, progress, listed, tables, placed)
     if first is None and len(instance.candidates) >= SCOUTED:
         few = scouts(instance)
         among = (few,) if runner_up else (least_first(work(instance), BEGUN_WITH), few)
         met = _scouted(*shared, among)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
-    return _answered(*shared, first, others, runner_up=runner_up, diagnosed=diagnosed, simpler_within=simpler_within)
+    result = _answered(*shared, first, others, runner_up=runner_up, diagnosed=diagnosed)
+    if simpler_within is None or result.solution is None:
+        return result
+
+    def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
+        return solve(narrowed, deadline, known=best, runner_up=False, cache=cache)
+
+    return simplest(instance, result, search, simpler_within)
 
 
 def _answered(
@@ -174,7 +193,6 @@ def _answered(
     *,
     runner_up: bool,
     diagnosed: bool,
-    simpler_within: float | None,
 ) -> Result:
     """The answer of a search among the candidates of an instance, beginning with a first plan and others met."""
     shared = (instance, deadline, progress, listed, tables, placed)
@@ -187,12 +205,6 @@ def _answered(
             if deadline.over:
                 break
         else:
-            if simpler_within is not None and result.solution is not None:
-
-                def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
-                    return solve(narrowed, deadline, known=best, runner_up=False)
-
-                return simplest(instance, result, search, simpler_within)
             if result.solution is not None or result.diagnosis is not None:
                 return result
     raise deadline.no_plan_yet()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
 from nest.solve.dp.choices import Choice, ChoiceTable, Parts, Ports, not_dominated
-from nest.solve.dp.pairs import Pairs, Rows, Stages
+from nest.solve.dp.pairs import Pairs, Rows, Stages, distinct
 from nest.solve.dp.sums import CandidateSums, PartSums, Sums
 from nest.solve.dp.zero import ZeroTable, zero_tables
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
@@ -33,7 +33,7 @@ SMALL_COUNTS = 2**16
 """Micro-batches in flight from which on numbers are told apart by sorting them."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class StageTables:
     """Every choice of every class of stages, for one candidate, number of replicas and rank order.
 
@@ -199,7 +199,7 @@ def _distinct(counts: Sequence[NDArray[numpy.int64]]) -> NDArray[numpy.int64]:
         small = each < SMALL_COUNTS
         met[each[small]] = True
         large.append(each[~small])
-    return numpy.concatenate([numpy.flatnonzero(met), numpy.unique(numpy.concatenate(large))])
+    return numpy.concatenate([numpy.flatnonzero(met), distinct(numpy.concatenate(large))])
 
 
 def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: float) -> Rows:

@@ -23,7 +23,7 @@ GRID_BITS = 52
 grid."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Sums:
     """What the layers of each downset add up to.
 
@@ -93,7 +93,7 @@ FEW_VALUES = 32
 """Distinct values up to which the largest of a stage is found value by value."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class ByValue:
     """For each distinct value, ascending, how many layers of each downset have it or more."""
 
@@ -113,7 +113,7 @@ class ByValue:
         return result
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class AlongRuns:
     """Maxima over runs of steps of a chain of downsets: 1,000 layers that all differ take 7 s with it, 19 s by value.
 
@@ -149,7 +149,7 @@ def largest(downsets: Downsets, values: Array) -> ByValue | AlongRuns:
     return ByValue.of(downsets.members, values)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class ModeSums:
     """A recompute mode summed over downsets.
 
@@ -170,7 +170,7 @@ class ModeSums:
     busy: tuple[Sums, ...] = ()
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class CandidateSums:
     """A candidate summed over downsets, whatever the replicas and their order.
 
@@ -222,7 +222,7 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
     return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, tuple(state), busy)
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class PartSums:
     """A candidate's times summed over downsets, by what schedules weigh apart.
 

@@ -92,7 +92,7 @@ def mask_of(layers: Sequence[int]) -> int:
     return sum(1 << layer for layer in layers)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Splits:
     """The splits of an instance's model into chunks, each pattern made once.
 

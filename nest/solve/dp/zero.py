@@ -70,7 +70,7 @@ def sharding(
     )
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class ZeroTable:
     """What one ZeRO stage adds.
 

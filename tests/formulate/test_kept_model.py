@@ -1,0 +1,194 @@
+"""Models kept on disk: what is asked again of one is answered as without it, to the byte, and sooner."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as draw
+
+import nest
+from nest.formulate import candidates
+from nest.formulate.kept_model import KeptModel
+from nest.formulate.problem import complete_problem
+from nest.hooks.registry import registry
+from nest.io import KEPT_IN, write_text
+from nest.solve.dp import attempt
+from nest.solve.effort import Deadline
+from nest.spec import LevelSpec, Problem
+from tests.formulate.conftest import DENSE, EXPERTS, NODES
+
+Build = Callable[..., Problem]
+
+SLOWER = (NODES[0], evolve(NODES[1], bandwidth=10e9))
+INSIDE = (evolve(NODES[0], bandwidth=100e9), NODES[1])
+UNPRICED: list[dict[str, Any]] = [
+    {},
+    {"constraints": ("pp <= 2",)},
+    {"cluster": {"memory": 1e9}},
+    {"training": {"memory_margin": 0.2}},
+    {"training": {"global_batch": 32}},
+    {"training": {"schedule": ("1f1b", "zero-bubble")}},
+]
+CHANGES: list[dict[str, Any]] = [
+    *UNPRICED,
+    {"cluster": {"memory": 1e5}},
+    {"cluster": {"levels": SLOWER}},
+    {"cluster": {"levels": INSIDE}},
+    {"cluster": {"levels": (evolve(NODES[0], fanout=4), evolve(NODES[1], fanout=4))}},
+    {"cluster": {"levels": (LevelSpec(fanout=16, bandwidth=50e9, latency=1e-6),)}},  # type: ignore[arg-type]
+    {"training": {"micro_batch": (2,)}},
+    {"strategies": {"tp": (1, 2)}},
+    {"training": {"sequence_length": 256}},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(KEPT_IN, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def told(problem: Problem, **options: Any) -> str:
+    return json.dumps(nest.solve(problem, **options).to_dict())
+
+
+def alone(problem: Problem) -> str:
+    """What is answered where nothing is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(KEPT_IN, raising=False)
+        return told(problem)
+
+
+@given(data=draw.data())
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])  # What it gives keeps nothing.
+def test_answers_are_those_without_it(
+    data: draw.DataObject, problem: Build, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    base = {"model": data.draw(draw.sampled_from([DENSE, EXPERTS]), label="model"), "strategies": {"tp": (1, 2, 4)}}
+    asked = data.draw(draw.lists(draw.sampled_from(CHANGES), min_size=1, max_size=3), label="asked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEPT_IN, str(tmp_path_factory.mktemp("cache")))
+        for changes in ({}, *asked):
+            changed = problem(**{**base, **changes})
+            assert told(changed) == alone(changed)
+
+
+def priced_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of candidates that are priced from now on."""
+    names, price = list[str](), candidates.candidate
+
+    def noted(name: str, *arguments: Any, **options: Any) -> Any:
+        names.append(name)
+        return price(name, *arguments, **options)
+
+    monkeypatch.setattr(candidates, "candidate", noted)
+    return names
+
+
+@pytest.mark.parametrize("changed", UNPRICED, ids=str)
+def test_what_prices_no_layer_prices_none(
+    problem: Build, folder: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    told(problem())
+    names = priced_again(monkeypatch)
+    told(problem(**changed))
+    assert not names
+    told(problem(training={"sequence_length": 256}))
+    assert names
+
+
+def test_of_another_network_what_reaches_it_is_priced_anew(
+    problem: Build, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(problem())
+    names = priced_again(monkeypatch)
+    told(problem(cluster={"levels": SLOWER}))
+    assert not names
+    plan = nest.solve(problem(cluster={"levels": INSIDE}))
+    assert len(names) == plan.statistics["candidates"] - len({"mb1", "mb2"})
+    assert {"mb1", "mb2"}.isdisjoint(names)
+
+
+def test_tables_of_searches_are_kept(problem: Build, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(problem())
+    made, make = list[object](), attempt.SharedTables.__attrs_post_init__
+
+    def noted(tables: Any) -> None:
+        made.append(tables)
+        make(tables)
+
+    monkeypatch.setattr(attempt.SharedTables, "__attrs_post_init__", noted)
+    told(problem(training={"memory_margin": 0.2}))
+    assert not made
+    told(problem(training={"global_batch": 32}))
+    assert made
+
+
+def test_another_process_reads_it(
+    problem: Build, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another hash seed, in which nothing has the identity that it had."""
+    asked, file = problem(training={"memory_margin": 0.2}), tmp_path / "problem.json"
+    told(problem())
+    write_text(file, json.dumps(asked.to_dict()))
+    script = (
+        "import json, sys, nest\n"
+        "from nest.formulate import candidates\n"
+        "candidates.candidate = None\n"
+        "print(json.dumps(nest.solve(sys.argv[1]).to_dict()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(file)],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    monkeypatch.delenv(KEPT_IN)
+    assert done.stdout.strip() == json.dumps(nest.solve(file).to_dict())
+
+
+def test_what_is_damaged_is_made_again(problem: Build, folder: Path) -> None:
+    new = told(problem())
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-5])
+    assert told(problem()) == new
+
+
+def test_an_answer_that_is_there_writes_nothing(problem: Build, folder: Path) -> None:
+    told(problem())
+    (path,) = folder.iterdir()
+    os.utime(path, ns=(0, 0))
+    before = path.stat().st_ino
+    told(problem(cluster={"memory": 1e9}))
+    assert [each.stat().st_ino for each in folder.iterdir()] == [before]
+
+
+def test_nothing_is_kept_with_plug_ins_a_time_limit_or_a_profile(
+    problem: Build, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(problem(), time_limit=60)
+    nest.solve("examples/measured-layers/problem.yaml")
+    assert not folder.exists()
+    (tmp_path / "mine.py").write_text("")
+    monkeypatch.setenv("NEST_PLUGINS", str(tmp_path / "mine.py"))
+    told(problem())
+    assert not folder.exists()
+
+
+def test_searches_that_say_what_they_left_out_are_not_kept(problem: Build, folder: Path) -> None:
+    """Later ones would say it, too, whether they leave it out or not."""
+    asked = complete_problem(problem(), registry())
+    told(problem())
+    known = KeptModel.of_problem(asked, registry(), Deadline()).tables
+    assert known.lasting().known == known.known
+    known.known[0].splits.even_only = True
+    assert known.lasting().known == known.known[1:]
