@@ -81,7 +81,8 @@ class PricedModels:
             alike = self._most_alike(key)
             if alike is not None and not keep:
                 return again(*alike)
-            found = key, price() if alike is None else again(*alike)
+            # Where few of many candidates were priced, as few are wanted now: `again` would price all.
+            found = key, price() if alike is None or alike[0].up_to is not None else again(*alike)
         else:
             self._known.remove(found)
         its, wanted = found[1], found[1]

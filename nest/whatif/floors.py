@@ -51,6 +51,7 @@ class KnownFloors:
     priced: PricedModels
     instance: Callable[..., Instance]
     _known: dict[tuple[str, bool], tuple[float, dict[str, float]]] = field(factory=dict, init=False)
+    _with_room: dict[str, dict[str, float]] = field(factory=dict, init=False)
     _cache: "list[SearchCache]" = field(factory=list, init=False)
 
     @property
@@ -62,8 +63,8 @@ class KnownFloors:
             self._cache.append(SearchCache())
         return self._cache[0]
 
-    def of(self, key: str, problem: Problem, parameter: Parameter, factor: float) -> Floors | None:
-        """As `nest.whatif.solver.Solver.floors`; `key` tells the problem."""
+    def of(self, key: str, problem: Problem, parameter: Parameter, factor: float, known: float | None) -> Floors | None:
+        """As `nest.whatif.solver.Solver.floors`; `key` tells the problem, whose best plan takes `known` seconds."""
         if parameter.unit == "bytes" or not never_slower(problem, parameter):
             return None
         if problem.profile is not None or problem.cluster.pools is not None or not can_be_worth(problem, self.plugins):
@@ -72,19 +73,27 @@ class KnownFloors:
 
         def within(seconds: float) -> Collection[str]:
             if not silent:
-                return self._within((key, False), problem, seconds * gain)
+                return self._within((key, False), problem, seconds * gain, known)
             names = self._within((key, True), problem, seconds)
             if gain > NEAR:
                 return names
             # No level so many times as fast makes a plan faster by more.
-            return {*names}.intersection(self._within((key, False), problem, seconds * gain))
+            return {*names}.intersection(self._within((key, False), problem, seconds * gain, known))
 
         return within
 
-    def _within(self, key: tuple[str, bool], problem: Problem, seconds: float) -> Collection[str]:
+    def _within(
+        self, key: tuple[str, bool], problem: Problem, seconds: float, known: float | None = None
+    ) -> Collection[str]:
         """Those that may have plans of a problem itself or, as the key may say, if nothing that is sent took time."""
         from nest.solve.dp import SearchCache, candidate_floors
 
+        if known is not None and seconds <= known * FURTHER:
+            # Most questions are about plans hardly slower than the best: it pays to look more closely, once.
+            if key[0] not in self._with_room:
+                near = self.instance(problem, up_to=known * FURTHER)
+                self._with_room[key[0]] = candidate_floors(near, self.cache, known * FURTHER)
+            return [name for name, least in self._with_room[key[0]].items() if least <= seconds]
         if self._known.get(key, (0.0, {}))[0] < seconds:
             reach = seconds * FURTHER
             if key[1]:

@@ -198,7 +198,9 @@ class Solver:
         Raises:
             InputError: the problem cannot be used.
         """
-        return self._floors.of(canonical(problem), problem, parameter, factor)
+        key = canonical(problem)
+        best = self._known.get(key)
+        return self._floors.of(key, problem, parameter, factor, None if best is None else best.batch_time)
 
     def _solved(
         self, problem: Problem, start: PlanDocument | None, floors: Floors | None, diagnosed: bool

@@ -1,5 +1,6 @@
 """Searches that share tables answer as they do alone."""
 
+from math import inf
 from random import Random
 
 import numpy
@@ -69,9 +70,13 @@ def test_no_plan_is_below_the_floor_of_its_candidate(first: int, chunked: bool) 
             ruled = evolve(each, space=evolve(each.space, constraints=(*each.space.constraints, *rules)))
             floors, memory = candidate_floors(ruled, cache), ruled.cluster.memory * random.choice([0.7, 1.0])
             cluster = evolve(ruled.cluster, memory=memory, device_memory=memory)
+            seconds = min(floors.values()) * random.uniform(1, 3)
+            near = candidate_floors(ruled, cache, seconds) if seconds < inf else floors
             for candidate in ruled.candidates:
                 alone = solve(evolve(ruled, candidates=(candidate,), cluster=cluster), runner_up=False)
                 if alone.batch_time is not None:
                     asked += 1
                     assert floors[candidate.name] <= alone.batch_time * (1 + 1e-9)
+                    if alone.batch_time <= seconds:
+                        assert near[candidate.name] <= alone.batch_time * (1 + 1e-9)
     assert asked

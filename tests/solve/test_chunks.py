@@ -1,6 +1,6 @@
 """Plans of several chunks a stage, of any sizes and wherever they lie: the search against every plan there is."""
 
-from itertools import islice
+from itertools import islice, product
 from random import Random
 
 import numpy
@@ -13,8 +13,9 @@ from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.chunk_bounds import LeanUnits, lean_units
+from nest.solve.dp.chunk_stages import least_largest
 from nest.solve.dp.chunks import ChunkSearch
+from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.listing import configurations
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
@@ -139,6 +140,30 @@ def test_bounds_ahead_of_patterns_leave_the_fastest_plan(seed: int) -> None:
         before = search.before_patterns(configuration, count)
         assert before.bound <= least * (1 + 1e-9)
         assert search.holds_units(configuration, count, least * (1 + 1e-9), before)
+        worthwhile = search.worthwhile(held, least * (1 + 1e-9))[configuration.order]
+        assert count in worthwhile.room
+        assert count in worthwhile.time
+
+
+@pytest.mark.parametrize("seed", seeds(20, of=300, first=7000))
+def test_a_look_at_all_plans_refuses_no_more_than_one_at_each(seed: int) -> None:
+    """Whatever there is memory for, whatever is to be beaten: it counts less of what chunks hold."""
+    random = Random(seed)
+    problem = chunked_problem(random)
+    splits = Splits(problem)
+    possible, _ = configurations(problem, len(problem.graph.layers), splits.counts)
+    search = ChunkSearch(problem, possible, splits)
+    pairs = [(each, count) for each in possible for count in each.stage_counts]
+    for configuration, count in random.sample(pairs, min(len(pairs), 4)):
+        before = search.before_patterns(configuration, count)
+        limit = before.bound * random.uniform(1, 2)
+        together = search.worthwhile(possible, limit)
+        assert together[configuration.order] == search.worthwhile((configuration,), limit)[configuration.order]
+        for each in possible:
+            assert set(together[each.order].time) <= set(together[each.order].room) <= set(each.stage_counts)
+            for stages in each.stage_counts:
+                if search.holds_units(each, stages, limit, search.before_patterns(each, stages)):
+                    assert stages in together[each.order].time
 
 
 @pytest.mark.parametrize("seed", seeds(20, of=300, first=5000))
@@ -147,7 +172,7 @@ def test_stages_take_what_their_units_do_at_least(seed: int) -> None:
     splits, bounds = Splits(problem), FirstBounds(problem)
     possible, _ = configurations(problem, len(problem.graph.layers), splits.counts)
     lean = {
-        (each.replicas, choice): lean_units(bounds, splits, evolve(each, members=((0, (choice,)),)))
+        (each.replicas, choice): UnitRows.of(problem, splits, 0).lean(bounds, evolve(each, members=((0, (choice,)),)))
         for each in possible
         for choice in each.choices
     }
@@ -209,6 +234,24 @@ def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_least_limit_is_the_first_that_leaves_room(seed: int) -> None:
+    """Of stages that take and add one of a few things each, where infinite is what does not fit."""
+    random = Random(seed)
+    drawn = [
+        (
+            numpy.array([random.choice([1.0, 2.0, 3.0, 5.0, numpy.inf]) for _ in range(points)]),
+            numpy.array([float(random.randint(0, 4)) for _ in range(points)]),
+            random.randint(1, 3),
+        )
+        for points in (random.randint(1, 4) for _ in range(random.randint(1, 3)))
+    ]
+    every = [list(zip(values.tolist(), added.tolist(), strict=True)) for values, added, n in drawn for _ in range(n)]
+    for needed in range(20):
+        possible = (max(t for t, _ in chosen) for chosen in product(*every) if sum(a for _, a in chosen) >= needed)
+        assert least_largest(drawn, float(needed)) == min(possible, default=numpy.inf)
+
+
 def test_a_moment_at_which_a_chunk_holds_nothing_bounds_no_units() -> None:
     """Inputs that the chunk would keep are then taken off again, as much as they are."""
     of_a_run_and_any = numpy.ones((1, 2))
@@ -227,9 +270,10 @@ def test_every_run_of_units_needs_stages_that_hold_it() -> None:
     def held(heavy: int, light: int, longest: float) -> bool:
         ends = numpy.array([[[1.0, 2.0]], [[0.0, 0.0]], [[0.0, 0.0]]])
         units = LeanUnits(numpy.array([light, heavy, light + heavy]), seconds, free, free, ends, 0.0)
-        apart = units.hold(room, numpy.array([longest + 1, longest + 2]), (0, 1))
-        assert units.hold(room, numpy.array([longest + 3, longest]), (0, 0)) == apart
-        return apart
+        time = numpy.array([[longest + 1, longest + 2], [longest + 3, longest]])
+        apart, together = units.hold(numpy.stack([room, room]), time, numpy.array([[0, 1], [0, 0]])).tolist()
+        assert apart == together
+        return bool(apart)
 
     assert held(0, 6, 3.0)
     assert not held(0, 7, 3.0)

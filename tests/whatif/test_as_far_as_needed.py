@@ -132,6 +132,9 @@ def test_another_network_has_all_candidates_though_few_were_priced(monkeypatch: 
     whole = build_instance(other, known, priced=priced)
     assert whole.complete
     assert [repr(each) for each in whole.candidates] == [repr(each) for each in every.candidates]
+    others = PricedModels()
+    build_instance(other, known, priced=others, up_to=best)
+    assert among(build_instance(problem, known, priced=others, up_to=best)) == among(few)
 
 
 def test_a_question_without_a_start_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,6 +179,17 @@ class Attempt:
             # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
             self.chunked = []
 
+    def least_with_room(self) -> dict[str, float]:
+        """Step times, seconds, that no plan beats of the candidates that have any up to the limit, by name.
+
+        Of what is listed, plans of several chunks that there is no memory or no time for are none.
+        """
+        worth, least = self._chunks(self.meter).worthwhile(self.chunked, self.limit), dict[str, float]()
+        for each in (*self.plain, *(each for each in self.chunked if worth[each.order].time)):
+            name = self.instance.candidates[each.candidate].name
+            least[name] = min(least.get(name, inf), each.bound or 0.0)
+        return least
+
     def solve(self) -> Result:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
         graph, space = self.instance.graph, self.instance.space

@@ -1,6 +1,6 @@
 """What a stage may choose, and what each choice costs every class of stages."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy
@@ -323,13 +323,16 @@ class ChoiceTable:
     def of_classes(self, places: NDArray[numpy.int64]) -> "ChoiceTable":
         """The same of some of the classes."""
 
-        def of(some: Any, names: Iterable[str]) -> Any:
-            return some and evolve(some, **{name: getattr(some, name).take(places, axis=-1) for name in names})
+        def of(array: Array) -> Array:
+            return array.take(places, axis=-1)
 
-        parts = of(self.parts, ("forward", "inputs", "weights", "work"))
-        own = of(self, ("time", "sync", "first", "more"))
-        table: ChoiceTable = evolve(own, ports=of(self.ports, Ports.names()), parts=parts)
-        return table
+        ports, parts = self.ports, self.parts
+        if ports is not None:
+            arrays: Any = {name: of(getattr(ports, name)) for name in Ports.names()}
+            ports = evolve(ports, **arrays)
+        if parts is not None:
+            parts = Parts(of(parts.forward), of(parts.inputs), of(parts.weights), of(parts.work), parts.hides)
+        return ChoiceTable(of(self.time), of(self.sync), of(self.first), of(self.more), ports, parts)
 
 
 def ahead(figures: Array, others: Array) -> NDArray[numpy.bool_]:

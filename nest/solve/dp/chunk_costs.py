@@ -11,17 +11,11 @@ from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.solve.dp.choices import ChoiceTable, part_rows
-from nest.solve.dp.chunk_bounds import ChunkBounds, chunks_of_stages, least_largest, least_of
-from nest.solve.dp.chunk_stages import (
-    ChunkStage,
-    Held,
-    Message,
-    Share,
-    StagePrices,
-    messages,
-)
+from nest.solve.dp.chunk_bounds import ChunkBounds
+from nest.solve.dp.chunk_memory import Held, PatternStages, Share, chunks_of_stages
+from nest.solve.dp.chunk_stages import ChunkStage, Contents, Counts, Message, StageCosts, StagePrices, floor_of
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.downsets import Downsets, membership
+from nest.solve.dp.downsets import membership
 from nest.solve.dp.pareto import Floor
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
@@ -34,21 +28,8 @@ MOST_CONTENTS = 4_096
 PATTERN_STATES = 20_000
 """States of other searches that take as long as it takes to work out what the stages of a pattern cost."""
 
-REMEMBERED = 128
-"""Tables kept, and numbers of stages of configurations whose stages are kept."""
-
-
-@frozen(eq=False, repr=False)
-class Contents:
-    """What stages may hold.
-
-    Attributes:
-        places: which of `sets` each set of layers is, by bitmask.
-        sets: the stages between each set and the empty one.
-    """
-
-    places: dict[int, int]
-    sets: Downsets
+REMEMBERED, PATTERNS_REMEMBERED = 128, 1_024
+"""Tables kept, and numbers of stages of configurations whose stages are kept; and patterns whose stages are."""
 
 
 @frozen(eq=False, repr=False)
@@ -101,160 +82,197 @@ class ChunkCosts(ChunkBounds):
     ) -> Iterator[Filled]:
         """Every pattern whose compute leaves it a chance; `exactly` what stages need, not only whether it fits."""
         patterns = self.splits.of(configuration.schedule, count)
-        longest = self.objective(configuration, count).time_limit(limit, self.least_rest(configuration, count))
-        slowest = self._fixed_seconds(configuration, count).max(axis=1)
-        for pattern, seconds in zip(patterns, slowest.tolist(), strict=True):
+        if not patterns:
+            return
+        costs = self._costs(configuration, count, patterns[0].runs)
+        longest = costs.objective.time_limit(limit, self.least_rest(configuration, count))
+        slowest = self._fixed_units(configuration, count) @ numpy.array(costs.seconds)
+        for pattern, seconds in zip(patterns, slowest.max(axis=1).tolist(), strict=True):
             if seconds <= longest:
-                filled = self._filled_pattern(configuration, count, pattern, longest, limit, exactly=exactly)
+                filled = self._filled_pattern(configuration, count, pattern, costs, longest, limit, exactly=exactly)
                 if filled is not None:
                     yield filled
 
-    def _fixed_seconds(self, configuration: Configuration, count: int) -> Array:
-        """Seconds per micro-batch that stages compute with what is fixed of each pattern. Shape `(patterns, s)`."""
-        homes, candidate = self.splits.homes(configuration.schedule, count), configuration.candidate
+    def _costs(self, configuration: Configuration, count: int, runs: tuple[Run, ...]) -> StageCosts:
+        candidate, contents = configuration.candidate, self._contents(configuration, count)
+        tables, table = self._stage_tables(configuration, contents)
+        weights, seconds = self.apart(configuration, count), self._seconds(runs, candidate)
+        worth = numpy.array(seconds)
+        if weights is not None:
+            rows = part_rows(self.instance.candidates[candidate])
+            parts = (self._of_units(runs, ("part", candidate, index), row) for index, row in enumerate(rows))
+            worth = weights.of_parts(*(numpy.array(each) for each in parts))
+        names = [choice.recompute for choice in tables.choices]
+        return StageCosts(
+            contents,
+            tables,
+            table,
+            self.objective(configuration, count),
+            weights,
+            self.slots(configuration).levels,
+            [self._heads(run) for run in runs],
+            seconds,
+            worth,
+            {name: [index for index, other in enumerate(names) if other == name] for name in names},
+            {name: self.more(runs, candidate, name) for name in names},
+        )
 
-        def made() -> Array:
+    def _fixed_units(self, configuration: Configuration, count: int) -> NDArray[numpy.int64]:
+        """Units of each run that stages hold at least, of each pattern. Shape `(patterns, stages, runs)`."""
+        homes = self.splits.homes(configuration.schedule, count)
+
+        def made() -> NDArray[numpy.int64]:
             patterns = self.splits.of(configuration.schedule, count)
-            found = numpy.zeros((len(patterns), count))
-            for row, pattern in zip(found, patterns, strict=True):
-                seconds = self._seconds(pattern, candidate)
+            found = numpy.zeros((len(patterns), count, len(patterns[0].runs)), dtype=numpy.int64)
+            for rows, pattern in zip(found, patterns, strict=True):
                 for chunk, home in enumerate(homes):
-                    row[home] += sum(n * each for n, each in zip(pattern.fixed(chunk), seconds, strict=True) if n)
+                    rows[home] += pattern.fixed(chunk)
             return found
 
-        return self.once_shared(("fixed", homes, candidate), made)
+        return self.once_scheduled(("fixed", homes), made)
 
     def _filled_pattern(
-        self, configuration: Configuration, count: int, pattern: Pattern, longest: float, limit: float, *, exactly: bool
-    ) -> Filled | None:
-        """A pattern with its stages that compute for `longest` seconds at most; None where it cannot beat `limit`."""
-        homes, contents = self.splits.homes(configuration.schedule, count), self._contents(configuration, count)
-        tables, _ = self._stage_tables(configuration, contents)
-        objective, candidate = self.objective(configuration, count), configuration.candidate
-        crossing = self.crossing(pattern, candidate)
-        self.meter.count(PATTERN_STATES)
-        received, chunks = messages(homes, crossing), chunks_of_stages(homes)
-        shares = self.once_scheduled(("shares", pattern, homes), lambda: [Share.of(pattern, mine) for mine in chunks])
-        keys: list[Hashable] = list(zip(shares, received, strict=True))
-        priced = {
-            key: self._prices(configuration, count, pattern, share, each, longest)
-            for key, share, each in dict(zip(keys, zip(keys, shares, received, strict=True), strict=True)).values()
-        }
-        every = [priced[key] for key in keys]
-        floor = self._floor(configuration, count, pattern, [(each, None) for each in every])
-        if objective.of(floor) > limit:
-            return None
-        alike: dict[Hashable, ChunkStage] = {}
-        stages, every_held = [], []
-        for index, (key, prices) in enumerate(zip(keys, every, strict=True)):
-            held = Held(self.moments(configuration, count, index), shares[index])
-            stashed = tuple(crossing[chunk - 1] if chunk else 0.0 for chunk in chunks[index])
-            whole = (key, held.moments, stashed)
-            if whole not in alike:
-                memory = self._memory(configuration, pattern, held, prices, stashed, tables, exactly=exactly)
-                fits = memory <= tables.capacity
-                if not exactly and not fits.any():
-                    return None
-                # What a stage needs matters as far as it fits.
-                room = (key, memory.tobytes() if exactly else fits.tobytes())
-                alike[whole] = alike.setdefault(room, ChunkStage(prices, memory))
-            stages.append(alike[whole])
-            every_held.append(held)
-        terms = [(stage.prices, stage.memory <= tables.capacity) for stage in alike.values()]
-        known = {id(stage): term for stage, term in zip(alike.values(), terms, strict=True)}
-        floor = self._floor(configuration, count, pattern, [known[id(stage)] for stage in stages])
-        bound = objective.of(floor) if floor.largest_time < inf else inf
-        return Filled(pattern, tuple(stages), tuple(every_held), tables, floor, bound)
-
-    def _prices(
         self,
         configuration: Configuration,
         count: int,
         pattern: Pattern,
-        held: Share,
+        costs: StageCosts,
+        longest: float,
+        limit: float,
+        *,
+        exactly: bool,
+    ) -> Filled | None:
+        """A pattern with its stages that compute for `longest` seconds at most; None where it cannot beat `limit`."""
+        crossing = self.crossing(pattern, configuration.candidate)
+        self.meter.count(PATTERN_STATES)
+        laid, slack = self._pattern_stages(configuration, count, pattern, crossing), pattern.slack
+        links = [self.instance.cluster.levels[level] for level in costs.levels]
+        sent = {size: [link.latency + size / link.bandwidth for link in links] for size in dict.fromkeys(crossing)}
+        prices = [
+            self._prices(costs, fixed, most, received, sent, longest)
+            for fixed, most, received in zip(laid.fixed, laid.most, laid.received, strict=True)
+        ]
+        floor = floor_of(costs, slack, [(each, None) for each in prices], laid.kinds)
+        if costs.objective.of(floor) > limit:
+            return None
+        every: dict[int, int] = {}
+        distinct: dict[tuple[int, bytes], int] = {}
+        stages: list[ChunkStage] = []
+        for kind, number, held, stashed in zip(laid.kinds, laid.alike, laid.held, laid.stashed, strict=True):
+            if number not in every:
+                memory = self._memory(costs, held, prices[kind], stashed, exactly=exactly)
+                fits = memory <= costs.tables.capacity
+                if not exactly and not fits.any():
+                    return None
+                # What a stage needs matters as far as it fits.
+                room = (kind, memory.tobytes() if exactly else fits.tobytes())
+                if room not in distinct:
+                    distinct[room] = len(stages)
+                    stages.append(ChunkStage(prices[kind], memory))
+                every[number] = distinct[room]
+        places = [every[number] for number in laid.alike]
+        terms = [(stage.prices, stage.memory <= costs.tables.capacity) for stage in stages]
+        floor = floor_of(costs, slack, terms, places)
+        bound = costs.objective.of(floor) if floor.largest_time < inf else inf
+        return Filled(pattern, tuple([stages[place] for place in places]), laid.held, costs.tables, floor, bound)
+
+    def _pattern_stages(
+        self, configuration: Configuration, count: int, pattern: Pattern, crossing: tuple[float, ...]
+    ) -> PatternStages:
+        known: OrderedDict[Hashable, PatternStages] = self.once_scheduled("pattern stages", OrderedDict)
+        key = (pattern, crossing, *configuration.scheduled, count)
+        if key not in known:
+            homes = self.splits.homes(configuration.schedule, count)
+            moments = [self.moments(configuration, count, stage) for stage in range(count)]
+            known[key] = PatternStages.of(pattern, homes, crossing, moments)
+        known.move_to_end(key)
+        if len(known) > PATTERNS_REMEMBERED:
+            known.popitem(last=False)
+        return known[key]
+
+    def _prices(
+        self,
+        costs: StageCosts,
+        fixed: Counts,
+        most: Counts,
         received: tuple[Message, ...],
+        sent: dict[float, list[float]],
         longest: float,
     ) -> StagePrices:
         """What a stage takes, whatever it holds, that computes for `longest` seconds at most."""
-        contents, slots = self._contents(configuration, count), self.slots(configuration)
-        seconds = self._seconds(pattern, configuration.candidate)
-        fixed = [sum(column) for column in zip(*held.fixed, strict=True)]
-        left = longest * (1 + LIMIT_SLACK) - sum(n * each for n, each in zip(fixed, seconds, strict=True))
-        ranges = (
-            min(most, int(left / each)) if each > 0 and left < inf else most
-            for most, each in zip(held.most(pattern.slack), seconds, strict=True)
-        )
-        further = tuple(product(*(range(max(most, 0) + 1) for most in ranges)))
-        heads = [self._heads(run) for run in pattern.runs]
-        masks = (
-            sum(head[own + more] for head, own, more in zip(heads, fixed, counts, strict=True)) for counts in further
-        )
-        columns = numpy.array([contents.places[mask] for mask in masks])
-        table = self._stage_tables(configuration, contents)[1].of_classes(columns)
-        links = tuple(self.instance.cluster.levels[level] for level in slots.levels)
-        return StagePrices(further, columns, table, received, links, slots.levels, self.apart(configuration, count))
+        left = longest * (1 + LIMIT_SLACK) - sum([n * each for n, each in zip(fixed, costs.seconds, strict=True)])
+        ranges = [
+            range(max(min(many, int(left / each)) if each > 0 and left < inf else many, 0) + 1) if many else (0,)
+            for many, each in zip(most, costs.seconds, strict=True)
+        ]
+        further = tuple(product(*ranges))
+        first = sum([head[own] for head, own in zip(costs.heads, fixed, strict=True)])
+        masks = [first] * len(further)
+        for run, head in enumerate(costs.heads):
+            if len(ranges[run]) > 1:
+                own = fixed[run]
+                masks = [mask + head[own + n[run]] - head[own] for mask, n in zip(masks, further, strict=True)]
+        columns = numpy.array([costs.contents.places[mask] for mask in masks])
+        table = costs.table.of_classes(columns)
+        return StagePrices(further, columns, table, received, sent, costs.levels, costs.weights)
 
     def _heads(self, run: Run) -> tuple[int, ...]:
         """The first none, one, two, ... units of a run as bitmasks."""
         return self.once_scheduled(("heads", run), lambda: tuple(accumulate(map(mask_of, run.units), initial=0)))
 
     def _memory(
-        self,
-        configuration: Configuration,
-        pattern: Pattern,
-        held: Held,
-        prices: StagePrices,
-        stashed: Sequence[float],
-        tables: StageTables,
-        *,
-        exactly: bool,
+        self, costs: StageCosts, held: Held, prices: StagePrices, stashed: Sequence[float], *, exactly: bool
     ) -> Array:
         """Bytes of a stage with each choice where units lie in the chunks that need least. Shape `(choices, points)`.
 
         Unless they are wanted exactly, they are only as much above or below what devices have.
         """
-        memory = numpy.empty(prices.table.first.shape)
-        names = [choice.recompute for choice in tables.choices]
-        for name in dict.fromkeys(names):
-            rows = [index for index, other in enumerate(names) if other == name]
-            more, stashes = self.more(pattern, configuration.candidate, name)
+        memory, capacity = numpy.empty(prices.table.first.shape), costs.tables.capacity
+        grown = held.grown(prices.counts)
+        for name, rows in costs.rows.items():
+            more, stashes = costs.more[name]
             kept = stashed if stashes else [0.0] * len(stashed)
-            least, most = held.between(prices.further, more, kept)
+            least, most = held.between(grown, more, kept)
             first = prices.table.first[rows]
             memory[rows] = first + least
             if len(held.moments) == 1:
                 continue
-            fits = first + most <= tables.capacity
-            open_ = numpy.isfinite(first) if exactly else ~fits & (first + least <= tables.capacity)
+            fits = first + most <= capacity
+            open_ = numpy.isfinite(first) if exactly else ~fits & (first + least <= capacity)
+            if not open_.any():
+                continue
             for point in numpy.flatnonzero(open_.any(axis=0)).tolist():
                 needed = held.needed(prices.further[point], more, held.base(more, kept))[0]
                 memory[rows, point] = numpy.where(open_[:, point], first[:, point] + needed, memory[rows, point])
         return memory
 
-    def more(self, pattern: Pattern, candidate: int, name: str) -> tuple[tuple[float, ...], bool]:
+    def more(self, runs: tuple[Run, ...], candidate: int, name: str) -> tuple[tuple[float, ...], bool]:
         """Bytes of each further micro-batch of a unit of each run, and whether the inputs of chunks are kept too."""
         mode = self.instance.candidates[candidate].mode(name)
-        return self._of_units(pattern, ("more", candidate, name), mode.more), mode.stash_inputs
+        return self._of_units(runs, ("more", candidate, name), mode.more), mode.stash_inputs
 
-    def _seconds(self, pattern: Pattern, candidate: int) -> tuple[float, ...]:
+    def _seconds(self, runs: tuple[Run, ...], candidate: int) -> tuple[float, ...]:
         """Seconds per micro-batch that a unit of each run computes."""
         used = self.instance.candidates[candidate]
-        return self._of_units(pattern, ("seconds", candidate), used.forward + used.backward)
+        return self._of_units(runs, ("seconds", candidate), used.forward + used.backward)
 
-    def _of_units(self, pattern: Pattern, key: tuple[object, ...], row: Array) -> tuple[float, ...]:
+    def _of_units(self, runs: tuple[Run, ...], key: tuple[object, ...], row: Array) -> tuple[float, ...]:
         """What one of the numbers of layers is for a unit of each run."""
-        return self.once_shared(
-            (*key, pattern.runs), lambda: tuple(float(row[list(run.units[0])].sum()) for run in pattern.runs)
-        )
+        return self.once_shared((*key, runs), lambda: tuple(float(row[list(run.units[0])].sum()) for run in runs))
 
     def crossing(self, pattern: Pattern, candidate: int) -> tuple[float, ...]:
         """Bytes that cross each border between two chunks."""
         used = self.instance.candidates[candidate]
 
+        def same() -> bytes:
+            # Candidates that send as much share their answers, whatever they cost.
+            sizes = used.tensor_bytes.tobytes()
+            return self.once_scheduled(("sizes", sizes), lambda: sizes)
+
         def made() -> tuple[float, ...]:
             return tuple(border_bytes(self.instance, (used,), pattern.borders)[0].tolist())
 
-        return self.once_shared(("borders", pattern, candidate), made)
+        return self.once_scheduled(("borders", pattern, self.once_shared(("sizes", candidate), same)), made)
 
     def _contents(self, configuration: Configuration, count: int) -> Contents:
         """What the stages of all patterns may hold."""
@@ -331,26 +349,3 @@ class ChunkCosts(ChunkBounds):
         if not self.parted(configuration):
             return sums, None
         return sums, self.once_shared(("parts", *shared), lambda: part_sums(candidate, contents.sets))
-
-    def _floor(
-        self,
-        configuration: Configuration,
-        count: int,
-        pattern: Pattern,
-        stages: Sequence[tuple[StagePrices, NDArray[numpy.bool_] | None]],
-    ) -> Floor:
-        """Bounds of the three terms, every boundary at its cheapest; `stages` with what fits, None where all does."""
-        candidate, weights = configuration.candidate, self.apart(configuration, count)
-        seconds = numpy.array(self._seconds(pattern, candidate))
-        worth = seconds
-        if weights is not None:
-            rows = part_rows(self.instance.candidates[candidate])
-            parts = (self._of_units(pattern, ("part", candidate, index), row) for index, row in enumerate(rows))
-            worth = weights.of_parts(*(numpy.array(each) for each in parts))
-        slack = numpy.array(pattern.slack, dtype=numpy.float64)
-        known = {(id(prices), id(fits)): least_of(prices, fits, seconds, worth) for prices, fits in stages}
-        every = [known[id(prices), id(fits)] for prices, fits in stages]
-        total = float(slack @ worth) + sum(least for _, _, least in every)
-        needed = float(slack @ seconds) * (1 - LIMIT_SLACK)
-        times, syncs = [time for time, _, _ in every], [sync for _, sync, _ in every]
-        return Floor(least_largest(times, needed), total, least_largest(syncs, needed))

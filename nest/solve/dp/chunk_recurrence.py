@@ -7,7 +7,9 @@ are as many slots as stages.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import product
+from math import prod
 
 import numpy
 from attrs import define, field, frozen
@@ -17,6 +19,12 @@ from nest.instance import Array
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, ChunkStage, Counts, Levels, Way
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.search import Meter
+
+MOST_AT_ONCE = 2**16
+"""Entries up to which what all points of a stage make of them is worked out in one go."""
+
+Crossed = tuple[int, ...] | None
+"""The level that each of a stage's messages crosses; None: each is at its cheapest."""
 
 
 @frozen(eq=False, repr=False)
@@ -72,6 +80,7 @@ class ChunkRecurrence:
         back: whether the last stage and the first send each other anything, as neighbours do not.
         room: bytes a stage may use.
         meter: counts the work.
+        runs: those whose units are not all fixed.
     """
 
     stages: Sequence[ChunkStage]
@@ -81,12 +90,16 @@ class ChunkRecurrence:
     room: float
     meter: Meter
     _ends: list[NDArray[numpy.int64]] = field(init=False)
-    _open: Counts = field(init=False)
+    runs: list[int] = field(init=False)
+    _further: dict[int, NDArray[numpy.int64]] = field(factory=dict, init=False)
+    _followers: dict[tuple[int, int], "_Followers"] = field(factory=dict, init=False)
+    _levels: dict[int, list[int]] = field(factory=dict, init=False)
+    _crossed: dict[tuple[int, int, int, int | None], Crossed] = field(factory=dict, init=False)
 
-    @_open.default
-    def _runs_left_open(self) -> Counts:
+    @runs.default
+    def _runs_left_open(self) -> list[int]:
         # Arrays have an axis for each; of an even split there are none, and as many runs as chunks.
-        return tuple(run for run, left in enumerate(self.slack) if left)
+        return [run for run, left in enumerate(self.slack) if left]
 
     @_ends.default
     def _group_ends(self) -> list[NDArray[numpy.int64]]:
@@ -105,26 +118,78 @@ class ChunkRecurrence:
             evenly: whether the sum of the squares of times is to be least instead, with the choices as they are.
         """
         limits = (time_limit, sync_limit, self.room if room is None else room)
-        best: tuple[float, Partition] | None = None
+        least, best = numpy.inf, None
         for back in range(self.places.levels) if self.back else (None,):
-            found = _WithWayBack(self, limits, back, evenly=evenly).least()
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
-        return None if best is None else best[1]
+            found = _WithWayBack(self, limits, back, evenly=evenly)
+            if found.least < least:
+                least, best = found.least, found
+        return None if best is None else best.partition()
 
-    def left_open(self, counts: Counts) -> Counts:
-        """Those of `counts`, one for each run, that are of runs whose units are not all fixed."""
-        return tuple(counts[run] for run in self._open)
+    def further(self, stage: int) -> NDArray[numpy.int64]:
+        """Units that the points of a stage have of each run whose units are not all fixed. Shape `(points, runs)`."""
+        prices = self.stages[stage].prices
+        key = id(prices)
+        if key not in self._further:
+            self._further[key] = numpy.array(prices.further, dtype=numpy.int64)[:, self.runs]
+        return self._further[key]
 
-    def levels(self, front: int, behind: int, back: int | None) -> Levels | None:
-        """The levels of a stage's ways."""
+    def crossed(self, stage: int, front: int, behind: int, back: int | None) -> Crossed:
+        """The levels that a stage's messages cross, by those of its ways."""
         if self.places.ways is None:
             return None
-        return {FRONT: front, BEHIND: behind, **({} if back is None else {BACK: back}), **self.places.ways}
+        key = stage, front, behind, back
+        if key not in self._crossed:
+            levels: Levels = {FRONT: front, BEHIND: behind, **({} if back is None else {BACK: back})}
+            self._crossed[key] = self.stages[stage].prices.crossed({**levels, **self.places.ways})
+        return self._crossed[key]
+
+    def levels_behind(self, stage: int) -> list[int]:
+        """The levels that the boundary between a stage and the next may have."""
+        if stage not in self._levels:
+            every = range(self.places.levels)
+            self._levels[stage] = [level for level in every if self.followers(stage, level).reached.any()]
+        return self._levels[stage]
+
+    def followers(self, stage: int, level: int) -> "_Followers":
+        """Where the next stage may lie over a boundary of a level."""
+        key = stage, level
+        if key not in self._followers:
+            window, behind = self.places.window(len(self.stages)), stage + 1
+            own = slice(stage, stage + window)
+            # A boundary of the level leads from behind its group of the level below to the end of that of the level.
+            first = self._ends[level][own] + 1 - behind
+            last = numpy.minimum(self._ends[level + 1][own] - behind, window - 1)
+            ends = self._ends[level + 1][behind : behind + window]
+            ends = numpy.minimum(ends - behind, window - 1)
+            self._followers[key] = _Followers(first, last, first <= last, ends)
+        return self._followers[key]
+
+
+@frozen(eq=False, repr=False)
+class _Followers:
+    """Where a stage may lie behind another over a boundary of some level.
+
+    By the place of the one in front, counted from the first slot that it may have. Shape `(window,)` each.
+
+    Attributes:
+        first: from this place.
+        last: to this one.
+        reached: whether anywhere.
+        ends: the last place, of those of the stage behind, of the group of the level that a place of it is in.
+    """
+
+    first: NDArray[numpy.int64]
+    last: NDArray[numpy.int64]
+    reached: NDArray[numpy.bool_]
+    ends: NDArray[numpy.int64]
 
 
 class _WithWayBack:
-    """The recurrence where the last stage sends back over level `back`; None: it sends nothing back."""
+    """The recurrence where the last stage sends back over level `back`; None: it sends nothing back.
+
+    Attributes:
+        least: the sum; infinite where no stages keep the limits.
+    """
 
     def __init__(
         self,
@@ -136,125 +201,132 @@ class _WithWayBack:
     ) -> None:
         self.of, self.limits, self.back, self.evenly = recurrence, limits, back, evenly
         self.most = recurrence.places.levels - 1 if back is None else back
-        self.ends = recurrence._ends[: self.most + 2]
         self.last = len(recurrence.stages) - 1
         self.window = recurrence.places.window(len(recurrence.stages))
-        self.slack = recurrence.left_open(recurrence.slack)
+        self.slack = tuple([recurrence.slack[run] for run in recurrence.runs])
+        self.entries: list[Array] = []
+        self.futures: list[Array] = []
+        self.least = self._solved()
 
-    def least(self) -> tuple[float, Partition] | None:
-        """The sum, and the stages."""
-        state = tuple(each + 1 for each in self.slack)
+    def _solved(self) -> float:
+        state = tuple([each + 1 for each in self.slack])
         noted = 1 if self.back is None else 2
         future = numpy.full((1, noted, *state, self.window), numpy.inf)
         future[(0, 0, *(0 for _ in state))] = 0.0
-        entries: list[Array] = []
-        futures: list[Array] = []
+        done = 0
         for stage in range(self.last, -1, -1):
             if stage < self.last:
-                future = self._future(entries[-1], stage)
-            futures.append(future)
-            entries.append(self._entries(stage, future))
-            if not numpy.isfinite(entries[-1]).any():
-                return None
-        first = entries[-1][(0, noted - 1, *self.slack)]
-        slot = int(first.argmin())
-        if not numpy.isfinite(first[slot]):
-            return None
-        return float(first[slot]), self._recover(entries[::-1], futures[::-1], slot)
-
-    def _ways(self, stage: int) -> tuple[Sequence[int], Sequence[int]]:
-        """The levels that the boundaries of a stage in front and behind may have; 0 stands for none at the ends."""
-        return self._levels_behind(stage - 1), self._levels_behind(stage)
+                future = self._future(self.entries[-1], stage)
+            entries = self._entries(stage, future)
+            self.futures.append(future)
+            self.entries.append(entries)
+            done += entries.size * max(len(self.of.stages[stage].prices.further), 1)
+            possible = bool(numpy.isfinite(entries).any())
+            if done >= MOST_AT_ONCE or not possible or not stage:
+                self.of.meter.count(done)
+                done = 0
+            if not possible:
+                return numpy.inf
+        return float(self.entries[-1][(0, noted - 1, *self.slack)].min())
 
     def _levels_behind(self, stage: int) -> Sequence[int]:
-        """The levels that a boundary between a stage and the next may have."""
+        """The levels that the boundary behind a stage may have; 0 stands for none at the ends."""
         if not 0 <= stage < self.last:
             return (0,)
-        return [level for level in range(self.most + 1) if self._followers(stage, level)[2].any()]
-
-    def _followers(
-        self, stage: int, level: int
-    ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.bool_]]:
-        """Where the next stage may lie over a boundary of a level: from its first place to its last, and if anywhere.
-
-        By the place of the stage, counted from the first slot that it may have. Shape `(window,)` each.
-        """
-        own, behind = slice(stage, stage + self.window), stage + 1
-        # A boundary of the level leads from behind its group of the level below to the end of that of the level.
-        first = self.ends[level][own] + 1 - behind
-        last = numpy.minimum(self.ends[level + 1][own] - behind, self.window - 1)
-        return first, last, first <= last
+        return [level for level in self.of.levels_behind(stage) if level <= self.most]
 
     def _costs(self, stage: int, front: int, behind: int) -> Array:
         """What each point of a stage costs, infinite where it keeps no limit."""
-        own, levels = self.of.stages[stage], self.of.levels(front, behind, self.back)
-        cost, choice = own.best(levels, self.limits)
+        own, crossed = self.of.stages[stage], self.of.crossed(stage, front, behind, self.back)
+        cost, choice = own.best(crossed, self.limits)
         if not self.evenly:
             return cost
-        time = own.prices.at(own.prices.crossed(levels))[0][choice, numpy.arange(len(choice))]
+        time = own.prices.at(crossed)[0][choice, numpy.arange(len(choice))]
         return numpy.where(numpy.isfinite(cost), time**2, numpy.inf)
 
     def _entries(self, stage: int, future: Array) -> Array:
         """Entries of a stage from what follows it."""
-        fronts, behinds = self._ways(stage)
+        fronts, behinds = self._levels_behind(stage - 1), self._levels_behind(stage)
         entries = numpy.full((self.most + 1 if stage else 1, *future.shape[1:]), numpy.inf)
-        every, own = slice(None), self.of.stages[stage]
+        noted, state = future.shape[1], future.shape[2:-1]
+        # Behind all states one that no plan has, for what takes more units than there are.
+        after = numpy.full((len(future), noted, prod(state) + 1, self.window), numpy.inf)
+        after[:, :, :-1] = future.reshape(len(future), noted, -1, self.window)
+        most, further = max(MOST_AT_ONCE // entries[0].size, 1), self.of.further(stage)
         for front, behind in product(fronts, behinds):
             costs = self._costs(stage, front, behind)
-            for point in numpy.flatnonzero(numpy.isfinite(costs)).tolist():
-                more = self.of.left_open(own.prices.further[point])
-                into = entries[front][(every, *(slice(each, None) for each in more), every)]
-                left = future[behind][(every, *(slice(None, -each or None) for each in more), every)]
-                numpy.minimum(into, costs[point] + left, out=into)
-        self.of.meter.count(entries.size * max(len(own.prices.further), 1))
+            points, into = numpy.isfinite(costs).nonzero()[0], entries[front].reshape(noted, -1, self.window)
+            for first in range(0, len(points), most):
+                some = points[first : first + most]
+                reached = after[behind].take(_left(len(some), further[some].tobytes(), state), axis=1)
+                reached += costs[some, None, None]
+                numpy.minimum(into, reached.min(axis=1), out=into)
         return entries
 
     def _future(self, entries: Array, stage: int) -> Array:
         """Least cost of what follows a stage, by the level of the boundary behind it, the note, units and its slot."""
         future = numpy.full_like(entries, numpy.inf)
         for level in self._levels_behind(stage):
-            first, _, reached = self._followers(stage, level)
-            behind = stage + 1
-            ends = numpy.minimum(self.ends[level + 1][behind : behind + self.window] - behind, self.window - 1)
-            later = _least_to_the_end(entries[level], ends)[..., numpy.minimum(first, self.window - 1)]
-            later = numpy.where(reached, later, numpy.inf)
+            places = self.of.followers(stage, level)
+            later = _least_to_the_end(entries[level], places.ends)[..., numpy.minimum(places.first, self.window - 1)]
+            later = numpy.where(places.reached, later, numpy.inf)
             if level == self.back:
                 future[level, 1] = later.min(axis=0)
             else:
                 future[level] = later
         return future
 
-    def _recover(self, entries: list[Array], futures: list[Array], slot: int) -> Partition:
-        """The stages behind an entry of the first; among equals the lowest level, the fewest units, the first slot."""
-        level, noted, left = 0, 0 if self.back is None else 1, self.slack
+    def partition(self) -> Partition:
+        """The stages of least sum; among equals the lowest level, the fewest units, the first slot."""
+        entries, futures = self.entries[::-1], self.futures[::-1]
+        level, noted, left = 0, 0 if self.back is None else 1, numpy.array(self.slack, dtype=numpy.int64)
+        slot = int(entries[0][(0, noted, *self.slack)].argmin())
         stages = []
         for stage, own in enumerate(self.of.stages):
-            front, found = level, None
-            for behind in self._ways(stage)[1]:
-                costs = self._costs(stage, front, behind)
-                for point in numpy.flatnonzero(numpy.isfinite(costs)).tolist():
-                    more = self.of.left_open(own.prices.further[point])
-                    rest = tuple(one - other for one, other in zip(left, more, strict=True))
-                    if min(rest, default=0) >= 0:
-                        value = float(costs[point] + futures[stage][(behind, noted, *rest, slot)])
-                        if found is None or value < found[0]:
-                            found = value, behind, point, rest
-            assert found is not None
-            _, level, point, left = found
-            levels = self.of.levels(front, level, self.back)
-            choice = int(own.best(levels, self.limits)[1][point])
-            figures = own.figures(levels, choice, point)
+            front, found = level, (numpy.inf, 0, 0)
+            rest = left - self.of.further(stage)
+            possible = numpy.flatnonzero((rest >= 0).all(axis=1))
+            states = tuple(rest[possible].T)
+            for behind in self._levels_behind(stage):
+                values = self._costs(stage, front, behind)[possible] + futures[stage][(behind, noted, *states, slot)]
+                best = int(values.argmin())
+                if values[best] < found[0]:
+                    found = float(values[best]), behind, int(possible[best])
+            _, level, point = found
+            left = rest[point]
+            crossed = self.of.crossed(stage, front, level, self.back)
+            choice = int(own.best(crossed, self.limits)[1][point])
             number = self.of.places.number(stage + slot)
+            figures = own.figures(crossed, choice, point)
             stages.append(PlacedStage(int(own.prices.columns[point]), 0, number, choice, *figures))
             if stage < self.last:
-                first, last, _ = self._followers(stage, level)
-                start = int(first[slot])
-                following = entries[stage + 1][level][(slice(None), *left, slice(start, int(last[slot]) + 1))]
+                places = self.of.followers(stage, level)
+                start = int(places.first[slot])
+                following = entries[stage + 1][level][(slice(None), *left, slice(start, int(places.last[slot]) + 1))]
                 if level == self.back:
                     # The note is made here, whether or not it is made again further behind.
                     noted = int(following.min(axis=1).argmin())
                 slot = start + int(following[noted].argmin())
         return Partition(tuple(stages))
+
+
+@lru_cache(maxsize=1 << 8)
+def _left(points: int, further: bytes, state: tuple[int, ...]) -> NDArray[numpy.int64]:
+    """The state that is left of each where a stage takes some units, behind all states where it has not so many.
+
+    Shape `(points, states)`.
+
+    Args:
+        points: how many things a stage may take.
+        further: units that these have of each run, the bytes of an array of shape `(points, runs)`.
+        state: how many numbers of units of each run there are.
+    """
+    runs = len(state)
+    states = numpy.indices(state).reshape(runs, prod(state))
+    left = states - numpy.frombuffer(further, dtype=numpy.int64).reshape(points, runs, 1)
+    strides = numpy.array([prod(state[run + 1 :]) for run in range(runs)], dtype=numpy.int64)
+    places: NDArray[numpy.int64] = numpy.where((left >= 0).all(axis=1), strides @ left, prod(state))
+    return places
 
 
 def _least_to_the_end(values: Array, ends: NDArray[numpy.int64]) -> Array:

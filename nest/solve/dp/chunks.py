@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from math import inf
+from math import inf, nextafter
 
 import numpy
 from attrs import define, evolve
 
-from nest.solve.dp.chunk_bounds import chunks_of_stages
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
+from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way
 from nest.solve.dp.configurations import Configuration, LeastMemory
@@ -24,6 +24,9 @@ FIRST_PATTERNS = 4
 MOST_WAYS = 512
 """Combinations of levels up to which all are tried where stages that are no neighbours send each other messages."""
 
+AT_ONCE = 64
+"""Configurations that are queued between two looks at the clock."""
+
 ByLevels = dict[tuple[int, ...], tuple[int, ...]]
 """The slots of stages by the levels between neighbours."""
 
@@ -34,28 +37,31 @@ class ChunkSearch(ChunkCosts):
 
     def _nodes(self, limit: float) -> Iterator[Bounded]:
         """But for those that there is no memory for, as far as it is worth a look."""
-        for configuration in self.configurations:
-            self.meter.watch()
-            left = configuration
-            if self.first_bound(configuration) <= limit:
-                counts = self.counts_with_room(configuration)
-                self.refused["memory in total"] += len(configuration.stage_counts) - len(counts)
-                if not counts:
+        worth = self.worthwhile((each for each in self.configurations if self.first_bound(each) <= limit), limit)
+        for place, configuration in enumerate(self.configurations):
+            if place % AT_ONCE == 0:
+                self.meter.watch()
+            found, least = worth.get(configuration.order), 0.0
+            if found is not None:
+                self.refused["memory in total"] += len(configuration.stage_counts) - len(found.room)
+                if not found.room:
                     continue
-                if len(counts) < len(configuration.stage_counts):
-                    left = evolve(configuration, stage_counts=counts)
-            yield self.first_node(left)
+                if len(found.room) < len(configuration.stage_counts):
+                    configuration = evolve(configuration, stage_counts=found.room)
+                # All its plans take longer than the limit.
+                least = 0.0 if found.time else nextafter(limit, inf)
+            yield self.first_node(configuration, least)
 
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
     ) -> list[Bounded]:
         """One leaf per number of stages, with bounds from what its stages cost at least."""
-        nodes, with_room = [], self.counts_with_room(configuration)
+        nodes, worth = [], self.worthwhile((configuration,), limit)[configuration.order].time
         for count, cheap in zip(counts, self.early_bounds(configuration), strict=True):
-            if count not in with_room:
-                pruned["memory in total"] += 1
-            elif cheap > limit:
+            if cheap > limit:
                 pruned["bound from compute"] += 1
+            elif count not in worth:
+                pruned["memory in total"] += 1
             elif (before := self.before_patterns(configuration, count)).bound > limit:
                 pruned["bound from partitions"] += 1
             elif not self.holds_units(configuration, count, limit, before):
@@ -99,7 +105,7 @@ class ChunkSearch(ChunkCosts):
             front, behind = steps[index - 1] if index else 0, steps[index] if index < stages - 1 else 0
             levels: Levels = {FRONT: front, BEHIND: behind, BACK: max(steps), **(side.ways or {})}
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-            figures = own.figures(levels, stage.choice, point)
+            figures = own.figures(own.prices.crossed(levels), stage.choice, point)
             placed.append(PlacedStage(stage.larger, 0, index, stage.choice, *figures))
         return Partition(tuple(placed))
 
@@ -243,7 +249,7 @@ class ChunkSearch(ChunkCosts):
         for own, stage, held, mine in zip(filled.stages, partition.stages, filled.held, chunks, strict=True):
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
             choice = filled.tables.choices[stage.choice]
-            more, stashes = self.more(pattern, used, choice.recompute)
+            more, stashes = self.more(pattern.runs, used, choice.recompute)
             stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
             room = filled.tables.capacity - float(own.prices.table.first[stage.choice, point])
             further.update(zip(mine, held.spread(own.prices.further[point], more, stashed, room), strict=True))

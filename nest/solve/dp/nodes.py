@@ -270,9 +270,13 @@ class PlanSearch(InstanceSearch, ABC):
             return configuration.bound
         return float(self.compute_bounds(configuration).min())
 
-    def first_node(self, configuration: Configuration) -> Bounded:
-        """A configuration with its first bound; it is looked at again when its turn comes."""
-        return self.bounded(self.first_bound(configuration), configuration, configuration.stage_counts, rough=True)
+    def first_node(self, configuration: Configuration, least: float = 0.0) -> Bounded:
+        """A configuration with its first bound; it is looked at again when its turn comes.
+
+        `least` is another bound of it.
+        """
+        bound = max(self.first_bound(configuration), least)
+        return self.bounded(bound, configuration, configuration.stage_counts, rough=True)
 
     def narrow(self, configurations: Iterable[Configuration]) -> None:
         """Search these from now on."""
@@ -327,7 +331,10 @@ class PlanSearch(InstanceSearch, ABC):
         rough: bool = False,
     ) -> Bounded:
         """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
-        narrowest = min(self.instance.candidates[index].width for index, _ in configuration.members)
+        candidates, members = self.instance.candidates, configuration.members
+        narrowest = candidates[members[0][0]].width
+        if len(members) > 1:
+            narrowest = min(candidates[index].width for index, _ in members)
         least = configuration.tally.least(narrowest * counts[0])
         tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
         return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough))

@@ -267,7 +267,7 @@ def _among(shared: AttemptArguments, among: Sequence[int] | None, known: Incumbe
     return result
 
 
-def candidate_floors(instance: Instance, cache: SearchCache) -> dict[str, float]:
+def candidate_floors(instance: Instance, cache: SearchCache, seconds: float = inf) -> dict[str, float]:
     """Step times, seconds, that no plan beats whose stages all have a candidate, by its name; infinite: it has none.
 
     They hold as well where links and devices are slower, and where there is less memory, all else as it is.
@@ -275,11 +275,16 @@ def candidate_floors(instance: Instance, cache: SearchCache) -> dict[str, float]
     Args:
         instance: the problem; its plans mix no candidates.
         cache: of problems searched before.
+        seconds: of candidates that have no plan of at most so many, most are left out: what plans have memory for is
+            looked at more closely than where it is infinite.
 
     Raises:
         InputError: a constraint cannot be computed.
     """
     tables = cache.of(instance)
+    if seconds < inf:
+        shared = (instance, Deadline(), None, (), tables, None, None, None, None)
+        return Attempt(*shared, second=False, others={}, guess=seconds, diagnosed=False).least_with_room()
     least = least_times(instance, len(instance.graph.layers), tables.splits.counts, tables.screen)
     return {candidate.name: seconds for candidate, seconds in zip(instance.candidates, least, strict=True)}
 

@@ -1,0 +1,303 @@
+"""What falls to the chunks of a stage, and the memory that it needs.
+
+Its memory depends on which chunk has its units, as chunks hold different numbers of micro-batches: units that are not
+fixed go where they need least.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from itertools import product
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array
+from nest.instance.schedule import Moment
+from nest.solve.dp.chunk_stages import Counts, Message, messages
+from nest.solve.dp.units import Pattern
+
+FEW_MOMENTS, NEAR = 64, 4
+"""Moments up to which lines between all others are tried, and how many on either side where there are more."""
+
+
+@frozen(cache_hash=True)
+class Share:
+    """What of a pattern falls to a stage.
+
+    Attributes:
+        fixed: units of each run that each chunk holds at least. Shape `(chunks, runs)`.
+        open: whether each chunk may hold more of each run. Shape `(chunks, runs)`.
+    """
+
+    fixed: tuple[Counts, ...]
+    open: tuple[tuple[bool, ...], ...]
+
+    @classmethod
+    def of(cls, pattern: Pattern, chunks: Sequence[int]) -> "Share":
+        """That of the stage with these chunks."""
+        ranges = list(zip(pattern.slack, pattern.first, pattern.last, strict=True))
+        return cls(
+            tuple(pattern.fixed(chunk) for chunk in chunks),
+            tuple(tuple(left > 0 and first <= chunk <= last for left, first, last in ranges) for chunk in chunks),
+        )
+
+    def most(self, slack: Counts) -> Counts:
+        """Units of each run that the stage may hold beyond those fixed."""
+        return tuple(left if any(row[run] for row in self.open) else 0 for run, left in enumerate(slack))
+
+    def places(self, run: int) -> tuple[int, ...]:
+        """The chunks that may hold more of a run."""
+        return tuple(chunk for chunk, may in enumerate(self.open) if may[run])
+
+    def column(self, run: int) -> Counts:
+        """Units of a run that each chunk holds at least."""
+        return tuple(row[run] for row in self.fixed)
+
+
+@frozen(eq=False, repr=False)
+class Held:
+    """How many micro-batches the chunks of a stage hold.
+
+    Attributes:
+        moments: micro-batches of each chunk, at the moments that may be the fullest.
+        share: what the chunks hold of a pattern.
+    """
+
+    moments: tuple[Moment, ...]
+    share: Share
+
+    @cached_property
+    def _beyond_one(self) -> Array:
+        """Micro-batches of each chunk beyond one at these moments. Shape `(moments, chunks)`."""
+        return numpy.array(self.moments, dtype=numpy.float64) - 1
+
+    @cached_property
+    def _fixed(self) -> Array:
+        return numpy.array(self.share.fixed, dtype=numpy.float64)
+
+    def base(self, more: Sequence[float], stashed: Sequence[float]) -> Array:
+        """Bytes of micro-batches beyond one of what is fixed, by moment.
+
+        Args:
+            more: bytes of each further micro-batch, of a unit of each run.
+            stashed: bytes of each chunk's inputs, where they are kept.
+        """
+        base: Array = self._beyond_one @ (self._fixed @ numpy.array(more) + numpy.array(stashed))
+        return base
+
+    def grown(self, further: NDArray[numpy.int64]) -> list[tuple[int, Array, Array]]:
+        """Of each run micro-batches beyond one that further units hold at least and, evenly spread, at most.
+
+        Runs without further units are left out. Shape `(points, moments)` each.
+
+        Args:
+            further: units of each run beyond those fixed. Shape `(points, runs)`.
+        """
+        found = []
+        for run, longest in enumerate(numpy.maximum.reduce(further).tolist()):
+            if longest:
+                counts = further[:, run]
+                lean, even = _growing(self.share.places(run), self.share.column(run), self.moments, longest)
+                found.append((run, lean[counts], even[counts]))
+        return found
+
+    def between(
+        self, grown: Sequence[tuple[int, Array, Array]], more: Sequence[float], stashed: Sequence[float]
+    ) -> tuple[Array, Array]:
+        """Bytes of micro-batches beyond one that a stage needs at least and, evenly spread, at most.
+
+        With one moment the former is what it needs. Shape `(points,)`, or of any number of points where none grows.
+
+        Args:
+            grown: as `grown` has it.
+            more: as for `base`.
+            stashed: as for `base`.
+        """
+        least = most = self.base(more, stashed)[None]
+        for run, lean, even in grown:
+            least, most = least + more[run] * lean, most + more[run] * even
+        return numpy.maximum.reduce(least, axis=1), numpy.maximum.reduce(most, axis=1)
+
+    def needed(self, counts: Counts, more: Sequence[float], base: Array) -> tuple[float, tuple[Counts, ...]]:
+        """Bytes at the fullest moment where units lie where they need least, and where: of each run, by chunk."""
+        ways: list[list[tuple[Array, Counts]]] = []
+        for run, count in enumerate(counts):
+            places = self.share.places(run)
+            if not count:
+                ways.append([(numpy.zeros(len(base)), (0,) * len(self.share.open))])
+                continue
+            weights = tuple(tuple(row[chunk] - 1 for row in self.moments) for chunk in places)
+            spread = ((numpy.array(vector), held) for vector, held in _spread(weights, count))
+            ways.append([(vector, _by_chunk(places, held, len(self.share.open))) for vector, held in spread])
+        best: tuple[float, tuple[Counts, ...]] | None = None
+        for chosen in product(*ways):
+            grown = base.copy()
+            for size, (vector, _) in zip(more, chosen, strict=True):
+                grown += size * vector
+            fullest = float(grown.max())
+            if best is None or fullest < best[0]:
+                best = fullest, tuple(held for _, held in chosen)
+        assert best is not None
+        return best
+
+    def spread(
+        self, counts: Counts, more: Sequence[float], stashed: Sequence[float], room: float
+    ) -> tuple[Counts, ...]:
+        """Units of each chunk beyond those fixed, shape `(chunks, runs)`: evenly where they fit `room` bytes.
+
+        Else where they need least.
+        """
+        base = self.base(more, stashed)
+        if self.between(self.grown(numpy.array([counts])), more, stashed)[1][0] > room:
+            return tuple(zip(*self.needed(counts, more, base)[1], strict=True))
+        by_run = [
+            _by_chunk(
+                places, _evenly(tuple(self.share.column(run)[chunk] for chunk in places), count), len(self.share.open)
+            )
+            for run, count in enumerate(counts)
+            for places in (self.share.places(run),)
+        ]
+        return tuple(zip(*by_run, strict=True))
+
+
+@frozen(eq=False, repr=False)
+class PatternStages:
+    """What a pattern gives to stages, whatever that costs.
+
+    Attributes:
+        distinct: what falls to each of those that differ in what they hold and receive.
+        received: what they receive.
+        fixed: units of each run that they hold at least.
+        most: units of each run that they may hold beyond those.
+        kinds: which of these each stage is, in pipeline order.
+        held: what the chunks of each stage hold.
+        stashed: bytes of each chunk's inputs, of each stage.
+        alike: a number for each stage, the same for those that are alike in all of this.
+    """
+
+    distinct: list[Share]
+    received: list[tuple[Message, ...]]
+    fixed: list[Counts]
+    most: list[Counts]
+    kinds: list[int]
+    held: tuple[Held, ...]
+    stashed: list[tuple[float, ...]]
+    alike: list[int]
+
+    @classmethod
+    def of(
+        cls, pattern: Pattern, homes: Sequence[int], crossing: Sequence[float], moments: Sequence[tuple[Moment, ...]]
+    ) -> "PatternStages":
+        """Those of a pattern.
+
+        Args:
+            pattern: of the chunks.
+            homes: the stage of each chunk, from 0.
+            crossing: bytes that enter each chunk, the first excepted. Shape `(chunks - 1,)`.
+            moments: what the chunks of each stage hold when they may be the fullest.
+        """
+        chunks, entering, slack = chunks_of_stages(homes), (0.0, *crossing), pattern.slack
+        shares = [Share.of(pattern, mine) for mine in chunks]
+        keys = list(zip(shares, messages(homes, crossing), strict=True))
+        distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        kinds = [distinct[key] for key in keys]
+        stashed = [tuple(entering[chunk] for chunk in mine) for mine in chunks]
+        every = list(zip(kinds, moments, stashed, strict=True))
+        numbers = {each: number for number, each in enumerate(dict.fromkeys(every))}
+        return cls(
+            [share for share, _ in distinct],
+            [received for _, received in distinct],
+            [tuple(map(sum, zip(*share.fixed, strict=True))) for share, _ in distinct],
+            [share.most(slack) for share, _ in distinct],
+            kinds,
+            tuple(Held(each, share) for each, share in zip(moments, shares, strict=True)),
+            stashed,
+            [numbers[each] for each in every],
+        )
+
+
+def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:
+    """The chunks of each stage."""
+    found: list[list[int]] = [[] for _ in range(max(homes) + 1)]
+    for chunk, home in enumerate(homes):
+        found[home].append(chunk)
+    return found
+
+
+def _evenly(fixed: Counts, count: int) -> Counts:
+    """`count` units, each to the chunk that has fewest, of equals the first."""
+    held = list(fixed)
+    for _ in range(count):
+        held[held.index(min(held))] += 1
+    return tuple(one - other for one, other in zip(held, fixed, strict=True))
+
+
+@lru_cache(maxsize=1 << 10)
+def _growing(places: tuple[int, ...], fixed: Counts, moments: tuple[Moment, ...], longest: int) -> tuple[Array, Array]:
+    """Micro-batches beyond one that 0, 1, ... units hold by moment: at least, and evenly spread.
+
+    The units lie in the chunks of `places`, which hold `fixed` already.
+    """
+    weights = numpy.array([[row[chunk] - 1 for row in moments] for chunk in places])
+    lean = numpy.arange(longest + 1)[:, None] * weights.min(axis=0)
+    held, order = [fixed[chunk] for chunk in places], []
+    for _ in range(longest):
+        order.append(held.index(min(held)))
+        held[order[-1]] += 1
+    even = numpy.concatenate([numpy.zeros((1, len(moments))), numpy.cumsum(weights[order], axis=0)])
+    return lean, even
+
+
+def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:
+    found = [0] * chunks
+    for place, count in zip(places, held, strict=True):
+        found[place] = count
+    return tuple(found)
+
+
+@lru_cache(maxsize=1 << 14)
+def corners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
+    """The moments without those between two others, of which one needs as much memory whatever chunks hold."""
+    every = numpy.array(sorted(set(moments)))
+    left = []
+    for place, row in enumerate(every):
+        # Of many, only lines between moments that are nearly alike are tried: one too many costs time alone.
+        near = slice(0, len(every)) if len(every) <= FEW_MOMENTS else slice(max(place - NEAR, 0), place + NEAR + 1)
+        others = numpy.delete(every[near], place - near.start, axis=0)
+        left.append(not _between(row, others))
+    return tuple(tuple(row) for row in every[left].tolist())
+
+
+def _between(moment: Array, others: Array) -> bool:
+    """Whether a moment lies on the line between two others, or below it."""
+    one, other = (others[places] for places in numpy.triu_indices(len(others), 1))
+    gap, step = moment - one, other - one
+    # Some share of the way from one to the other must reach what is held of every chunk.
+    with numpy.errstate(divide="ignore", invalid="ignore"):
+        share = gap / step
+    low = numpy.where(step > 0, share, 0.0).max(axis=1, initial=0.0)
+    high = numpy.where(step < 0, share, 1.0).min(axis=1, initial=1.0)
+    return bool(((low <= high) & ~((step == 0) & (gap > 0)).any(axis=1)).any())
+
+
+@lru_cache(maxsize=1 << 16)
+def _spread(weights: tuple[Moment, ...], count: int) -> tuple[tuple[Moment, Counts], ...]:
+    """How `count` units may lie in chunks: micro-batches held by moment, none as few as another's at all, with counts.
+
+    Units are added one by one: what is no better at any moment stays so, whatever is added.
+    """
+    if not count:
+        return ((tuple(0.0 for _ in weights[0]), (0,) * len(weights)),)
+    found: dict[Moment, Counts] = {}
+    for vector, held in _spread(weights, count - 1):
+        for chunk, each in enumerate(weights):
+            grown = tuple(one + other for one, other in zip(vector, each, strict=True))
+            more = (*held[:chunk], held[chunk] + 1, *held[chunk + 1 :])
+            if grown not in found or sorted(more) < sorted(found[grown]):
+                found[grown] = more
+    kept: list[tuple[Moment, Counts]] = []
+    for vector in sorted(found, key=lambda each: (sum(each), each)):
+        if not any(all(one <= other for one, other in zip(each, vector, strict=True)) for each, _ in kept):
+            kept.append((vector, found[vector]))
+    return tuple(kept)

@@ -1,0 +1,164 @@
+"""What units of stages of several chunks take and need at least, ahead of any pattern: whether stages hold them all."""
+
+from itertools import accumulate
+from math import inf
+
+import numpy
+from attrs import frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array, Instance, ParameterGroup
+from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.choices import Choice
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.units import Splits
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+
+
+@frozen(eq=False, repr=False)
+class LeanUnits:
+    """What units between the first and the last of all take and need at least: those of each run, then any.
+
+    Attributes:
+        count: how many there are. Shape `(runs + 1,)`, as that of runs below.
+        seconds: of one that computes, recomputes and communicates for ZeRO, per micro-batch. Shape `(choices, runs)`.
+        first: bytes of its state and of one micro-batch. Shape `(choices, runs)`.
+        more: bytes of each further one. Shape `(choices, runs)`.
+        ends: the same three of the first unit of all and of the last. Shape `(3, choices, 2)`.
+        peak: transient bytes, at least.
+    """
+
+    count: NDArray[numpy.int64]
+    seconds: Array
+    first: Array
+    more: Array
+    ends: Array
+    peak: float
+
+    def room(self, held: Array, spread: Array, room: float, homes: tuple[int, int]) -> Array:
+        """How many units there is memory for, by choice, run and stage; infinite where none takes memory.
+
+        Shape `(choices, runs, stages)`. They are in the chunk that holds the fewest micro-batches, but for one in each
+        other.
+
+        Args:
+            held: micro-batches that every chunk of a stage holds at one moment, at least. Shape `(stages, moments)`.
+            spread: micro-batches that the other chunks hold beyond these, together. Shape `(stages, moments)`.
+            room: bytes of a device.
+            homes: the stages that hold the first unit of all and the last.
+        """
+        needed = self.first[..., None, None] + (held - 1) * self.more[..., None, None]
+        needed[:, -1] = needed[:, :-1].min(axis=1)
+        left = room - self.peak - spread * self.more[:, -1, None, None]
+        for home, first, more in zip(homes, self.ends[1].T, self.ends[2].T, strict=True):
+            left[:, home] -= first[:, None] + (held[home] - 1) * more[:, None]
+        left = numpy.maximum(left, 0.0)[:, None]
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            # Where a chunk holds less than one micro-batch, its inputs and the ends may count below zero.
+            found: Array = numpy.where((needed > 0) & (held >= 1), left / needed, inf).min(axis=3)
+        return found
+
+    def hold(self, room: Array, time: Array, homes: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
+        """Whether the stages of plans hold all units. Shape `(plans,)`.
+
+        Args:
+            room: as `room` has it for each plan. Shape `(plans, choices, runs, stages)`.
+            time: most seconds of each stage per micro-batch. Shape `(plans, stages)`.
+            homes: the stages that hold the first unit of all and the last besides. Shape `(plans, 2)`.
+        """
+        seconds, plans = self.seconds[..., None], numpy.arange(len(time))
+        left = numpy.repeat(time[:, None] * (1 + LIMIT_SLACK), len(self.seconds), axis=1)
+        for home, end in zip(homes.T, self.ends[0].T, strict=True):
+            left[plans, :, home] -= end
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            fast = numpy.where(seconds > 0, numpy.maximum(left, 0.0)[:, :, None] / seconds, inf)
+        each = numpy.floor(numpy.minimum(room, fast) * (1 + LIMIT_SLACK))
+        held: NDArray[numpy.bool_] = (each.max(axis=1).sum(axis=2) >= self.count).all(axis=1)
+        return held
+
+
+@frozen(eq=False, repr=False)
+class UnitRows:
+    """What units of a candidate compute and need: one of each run between the two ends, then the ends.
+
+    Arrays of shape `(runs + 2,)`, by recompute mode but for `groups`.
+
+    Attributes:
+        candidate: index of it.
+        count: units of each run, then of all, without the ends. Shape `(runs + 1,)`.
+        places: the layers of these units one after the other, and where each unit begins among them.
+        groups: its parameter groups with bytes of weights, gradients and optimizer before ZeRO.
+        working: seconds per micro-batch that they compute and recompute.
+        first: bytes of one micro-batch.
+        more: bytes of each further one.
+        peak: transient bytes, at least.
+    """
+
+    candidate: int
+    count: NDArray[numpy.int64]
+    places: tuple[list[int], list[int]]
+    groups: list[tuple[ParameterGroup, Array, Array, Array]]
+    working: dict[str, Array]
+    first: dict[str, Array]
+    more: dict[str, Array]
+    peak: dict[str, float]
+
+    @classmethod
+    def of(cls, instance: Instance, splits: Splits, index: int) -> "UnitRows":
+        """Those of a candidate of an instance."""
+        candidate, units = instance.candidates[index], splits.units
+        inner = [[unit for unit in run.units if unit not in (units[0], units[-1])] for run in splits.runs]
+        runs = [each for each in inner if each]
+        shown = [*(each[0] for each in runs), units[0], units[-1]]
+        places = [layer for unit in shown for layer in unit], [0, *accumulate(map(len, shown[:-1]))]
+
+        def of_units(row: Array) -> Array:
+            return _of_units(row, places)
+
+        alone = of_units(candidate.forward + candidate.backward)
+        modes = candidate.recompute
+        return cls(
+            index,
+            numpy.array([*map(len, runs), len(units) - 2]),
+            places,
+            [
+                (each, of_units(each.weights), of_units(each.gradients), of_units(each.optimizer))
+                for each in candidate.state
+            ],
+            {mode.name: alone + of_units(mode.extra) for mode in modes},
+            {mode.name: of_units(mode.first) for mode in modes},
+            {mode.name: of_units(mode.more) for mode in modes},
+            {mode.name: min(float(mode.peak[list(each[0])].max()) for each in runs) for mode in modes},
+        )
+
+    def lean(self, bounds: FirstBounds, configuration: Configuration) -> LeanUnits:
+        """The lean units of a configuration, for each of its choices; `bounds` of the instance."""
+        space, size, choices = bounds.instance.space, len(self.count) + 1, configuration.choices
+        zeros = {each.zero for each in choices}
+        state = {zero: configuration.state(self.groups, size, zero) for zero in zeros}
+        often = {zero: _of_units(bounds.often(configuration, zero), self.places) * (1 - SUM_ERROR) for zero in zeros}
+
+        def seconds(choice: Choice) -> Array:
+            """What hides under work shows at least a share, and what is longer than all work.
+
+            Of the two one is taken for all units: both add up over those of a stage.
+            """
+            work, sent = self.working[choice.recompute], often[choice.zero]
+            shown_seconds = work + space.often_exposed * sent
+            return sent if space.hiding and sent.sum() > shown_seconds.sum() else shown_seconds
+
+        figures = [
+            (seconds(each), state[each.zero] + self.first[each.recompute], self.more[each.recompute])
+            for each in choices
+        ]
+        every = numpy.array(figures).swapaxes(0, 1)
+        between, ends = every[..., :-2], every[..., -2:]
+        with_any = numpy.concatenate([between, between.min(axis=2, keepdims=True)], axis=2)
+        peak = min(self.peak[name] for name in configuration.modes)
+        return LeanUnits(self.count, with_any[0], with_any[1], with_any[2], ends, peak)
+
+
+def _of_units(row: Array, places: tuple[list[int], list[int]]) -> Array:
+    """The sums over units, whose layers and beginnings `places` has, of a number of each layer."""
+    found: Array = numpy.add.reduceat(row[places[0]], places[1])
+    return found
