@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ from nest.formulate.kept_model import KeptModel
 from nest.formulate.problem import complete_problem
 from nest.hooks.registry import registry
 from nest.io import KEPT_IN, write_text
-from nest.solve.dp import attempt
+from nest.solve.dp import tables
 from nest.solve.effort import Deadline
 from nest.spec import LevelSpec, Problem
 from tests.formulate.conftest import DENSE, EXPERTS, NODES
 
 Build = Callable[..., Problem]
 
+DEEP = evolve(DENSE, layers=12)
 SLOWER = (NODES[0], evolve(NODES[1], bandwidth=10e9))
 INSIDE = (evolve(NODES[0], bandwidth=100e9), NODES[1])
 UNPRICED: list[dict[str, Any]] = [
@@ -118,17 +119,46 @@ def test_of_another_network_what_reaches_it_is_priced_anew(
 
 def test_tables_of_searches_are_kept(problem: Build, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told(problem())
-    made, make = list[object](), attempt.SharedTables.__attrs_post_init__
+    made, make = list[object](), tables.SharedTables.__attrs_post_init__
 
-    def noted(tables: Any) -> None:
-        made.append(tables)
-        make(tables)
+    def noted(own: Any) -> None:
+        made.append(own)
+        make(own)
 
-    monkeypatch.setattr(attempt.SharedTables, "__attrs_post_init__", noted)
+    monkeypatch.setattr(tables.SharedTables, "__attrs_post_init__", noted)
     told(problem(training={"memory_margin": 0.2}))
     assert not made
     told(problem(training={"global_batch": 32}))
     assert made
+
+
+def numbers(key: object) -> Iterator[int]:
+    """The numbers of a key."""
+    if isinstance(key, tuple):
+        for each in key:
+            yield from numbers(each)
+    elif isinstance(key, int):
+        yield key
+
+
+def dictionaries(value: object) -> Iterator[dict[Any, Any]]:
+    """Those in a value, and it itself."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ():
+        yield from dictionaries(each)
+
+
+def test_no_key_of_a_table_is_told_by_identity(problem: Build, folder: Path) -> None:
+    """A number of that size would be met by chance in another process. Those of so small a problem are small."""
+    schedules = {"schedule": ("1f1b", "interleaved")}
+    asked = complete_problem(problem(training=schedules, model=DEEP, constraints=("pp >= 2",)), registry())
+    told(asked)
+    (own, *_) = KeptModel.of_problem(asked, registry(), Deadline()).tables.known
+    assert "chunks" in own._by_search
+    keys = [key for known in dictionaries((own.scheduled, own._by_search)) for key in known]
+    assert len(keys) > 50
+    assert max(max(numbers(key), default=0) for key in keys) < min(id(own), id(keys)) / 2
 
 
 def test_another_process_reads_it(

@@ -3,7 +3,8 @@
 from nest.solve.dp.attempt import inseparable_layers
 from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
-from nest.solve.dp.solver import SearchCache, candidate_floors, feasible, first_plan, solve
+from nest.solve.dp.solver import candidate_floors, feasible, first_plan, solve
+from nest.solve.dp.tables import SearchCache
 
 __all__ = [
     "PlanSignature",

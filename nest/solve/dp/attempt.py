@@ -13,7 +13,6 @@ from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
-from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.configurations import Configuration, PlanSignature, without
 from nest.solve.dp.downsets import (
@@ -29,9 +28,8 @@ from nest.solve.dp.downsets import (
 from nest.solve.dp.listing import admitted, configurations, mixed_configurations
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.sums import grid_parts
-from nest.solve.dp.units import Splits
+from nest.solve.dp.tables import SharedTables
 from nest.solve.effort import Deadline
 from nest.solve.search import (
     FIRST,
@@ -61,56 +59,6 @@ def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
     position = {name: index for index, name in enumerate(instance.graph.layers)}
     constraints = [each.same_stage for each in instance.space.constraints if each.same_stage]
     return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
-
-
-@define(eq=False, repr=False)
-class SharedTables:
-    """Tables of problems that differ in constraints or memory alone.
-
-    Attributes:
-        instance: the first of them.
-        scheduled: what schedules make of their plans, whatever these cost.
-        bounds: ahead of stages.
-        screen: what may be decided ahead of stages.
-        splits: the sizes that chunks may have.
-    """
-
-    instance: Instance
-    scheduled: dict[Hashable, Any] = field(factory=dict, init=False)
-    bounds: FirstBounds = field(init=False)
-    screen: ScreenTables = field(init=False)
-    splits: Splits = field(init=False)
-    _by_search: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.bounds = FirstBounds(self.instance)
-        self.screen = ScreenTables(self.instance, self.bounds, self.scheduled)
-        self.splits = Splits(self.instance)
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Names of the kinds that there are."""
-        every = (self.scheduled, *self._by_search.values())
-        return frozenset(str(key[0] if isinstance(key, tuple) else key) for known in every for key in known)
-
-    def share(self, other: "SharedTables") -> None:
-        """Share what no cost decides with a problem of the same plans."""
-        chunked = any(chunks_of(each) > 1 for each in self.instance.space.schedules)
-        # Of the costs only which blocks are alike decides how a model is split.
-        if not chunked or self.splits.runs == other.splits.runs:
-            self.splits, self.scheduled, self.screen.scheduled = other.splits, other.scheduled, other.scheduled
-
-    def lattice(self, members: NDArray[numpy.bool_]) -> Downsets:
-        """As `nest.solve.dp.downsets.lattice`, of stages of any length."""
-        key = ("lattice", members.shape, members.tobytes())
-        if key not in self.scheduled:
-            self.scheduled[key] = lattice(members)
-        found: Downsets = self.scheduled[key]
-        return found
-
-    def of(self, search: Hashable) -> dict[Hashable, Any]:
-        """Those of a search, such as that of one chunk a stage over some downsets."""
-        return self._by_search.setdefault(search, {})
 
 
 @define

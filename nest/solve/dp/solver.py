@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
-from typing import Any
 
 import numpy
-from attrs import define, evolve, field
+from attrs import evolve
 
-from nest.instance import Array, Cluster, Instance, Result, Solution, Space
-from nest.solve.dp.attempt import Attempt, SharedTables
+from nest.instance import Array, Instance, Result, Solution
+from nest.solve.dp.attempt import Attempt
 from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.listing import least_times
+from nest.solve.dp.tables import SearchCache, SharedTables
 from nest.solve.effort import Deadline, attempts, least_first
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
 from nest.spec.constraints import parse
@@ -53,75 +53,6 @@ AttemptArguments = tuple[
     Callable[[Incumbent], Incumbent | None] | None,
 ]
 """The first arguments of every `Attempt` at an answer."""
-
-MOST = 2
-"""Kinds of problem whose tables are kept."""
-
-
-@define(eq=False, repr=False)
-class SearchCache:
-    """Tables of the problems searched last.
-
-    Attributes:
-        known: those, the latest last.
-    """
-
-    known: list[SharedTables] = field(factory=list)
-
-    def of(self, instance: Instance) -> SharedTables:
-        """Those that problems like this one share."""
-        found = next((each for each in self.known if _is_alike(each.instance, instance)), None)
-        if found is None:
-            found = SharedTables(instance)
-            for each in reversed(self.known):
-                if _has_same_plans(each.instance, instance):
-                    found.share(each)
-                    break
-        else:
-            self.known.remove(found)
-        self.known.append(found)
-        del self.known[:-MOST]
-        return found
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Names of the kinds of tables that there are."""
-        return frozenset[str]().union(*(each.kinds for each in self.known))
-
-    def lasting(self) -> "SearchCache":
-        """Those with which a later search says the same of itself as without them.
-
-        Where only even splits are left of some it would be told so, whether it asks for them or not.
-        """
-        return SearchCache([each for each in self.known if not each.splits.even_only])
-
-
-def _is_alike(one: Instance, other: Instance) -> bool:
-    """Whether two problems differ in nothing but constraints on what is not a cut, and memory."""
-    if one.collectives is not other.collectives or len(one.candidates) != len(other.candidates):
-        return False
-    if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
-        return False
-    return _network(one.cluster) == _network(other.cluster) and _has_same_plans(one, other)
-
-
-def _has_same_plans(one: Instance, other: Instance) -> bool:
-    """Whether two problems differ in nothing but costs, memory, and constraints on what is not a cut."""
-    if one.network is not None or other.network is not None or one.graph != other.graph:
-        return False
-    return _plans(one.space) == _plans(other.space)
-
-
-def _network(cluster: Cluster) -> Cluster:
-    """The cluster without its memory."""
-    room: dict[str, Any] = {"memory": 1.0, "reserve": 0.0, "margin": 0.0, "device_memory": 1.0}
-    return evolve(cluster, **room, error=None, time_error=None)
-
-
-def _plans(space: Space) -> tuple[object, ...]:
-    """The plans without constraints but those on cuts."""
-    cuts = tuple(each.same_stage for each in space.constraints if each.same_stage)
-    return evolve(space, constraints=(), wishes=()), cuts
 
 
 def solve(

@@ -1,0 +1,135 @@
+"""Tables that searches of problems alike share."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy
+from attrs import define, evolve, field
+from numpy.typing import NDArray
+
+from nest.instance import Cluster, Instance, Space, chunks_of
+from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.downsets import Downsets, lattice
+from nest.solve.dp.screen import ScreenTables
+from nest.solve.dp.units import Splits
+
+MOST = 2
+"""Kinds of problem whose tables are kept."""
+
+
+@define(eq=False, repr=False)
+class SharedTables:
+    """Tables of problems that differ in constraints or memory alone.
+
+    They may outlive the process (`nest.formulate.kept_model`): no key of theirs has an `id`.
+
+    Attributes:
+        instance: the first of them.
+        scheduled: what schedules make of their plans, whatever these cost.
+        bounds: ahead of stages.
+        screen: what may be decided ahead of stages.
+        splits: the sizes that chunks may have.
+    """
+
+    instance: Instance
+    scheduled: dict[Hashable, Any] = field(factory=dict, init=False)
+    bounds: FirstBounds = field(init=False)
+    screen: ScreenTables = field(init=False)
+    splits: Splits = field(init=False)
+    _by_search: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.bounds = FirstBounds(self.instance)
+        self.screen = ScreenTables(self.instance, self.bounds, self.scheduled)
+        self.splits = Splits(self.instance)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Names of the kinds that there are."""
+        every = (self.scheduled, *self._by_search.values())
+        return frozenset(str(key[0] if isinstance(key, tuple) else key) for known in every for key in known)
+
+    def share(self, other: "SharedTables") -> None:
+        """Share what no cost decides with a problem of the same plans."""
+        chunked = any(chunks_of(each) > 1 for each in self.instance.space.schedules)
+        # Of the costs only which blocks are alike decides how a model is split.
+        if not chunked or self.splits.runs == other.splits.runs:
+            self.splits, self.scheduled, self.screen.scheduled = other.splits, other.scheduled, other.scheduled
+
+    def lattice(self, members: NDArray[numpy.bool_]) -> Downsets:
+        """As `nest.solve.dp.downsets.lattice`, of stages of any length."""
+        key = ("lattice", members.shape, members.tobytes())
+        if key not in self.scheduled:
+            self.scheduled[key] = lattice(members)
+        found: Downsets = self.scheduled[key]
+        return found
+
+    def of(self, search: Hashable) -> dict[Hashable, Any]:
+        """Those of a search, such as that of one chunk a stage over some downsets."""
+        return self._by_search.setdefault(search, {})
+
+
+@define(eq=False, repr=False)
+class SearchCache:
+    """Tables of the problems searched last.
+
+    Attributes:
+        known: those, the latest last.
+    """
+
+    known: list[SharedTables] = field(factory=list)
+
+    def of(self, instance: Instance) -> SharedTables:
+        """Those that problems like this one share."""
+        found = next((each for each in self.known if _is_alike(each.instance, instance)), None)
+        if found is None:
+            found = SharedTables(instance)
+            for each in reversed(self.known):
+                if _has_same_plans(each.instance, instance):
+                    found.share(each)
+                    break
+        else:
+            self.known.remove(found)
+        self.known.append(found)
+        del self.known[:-MOST]
+        return found
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Names of the kinds of tables that there are."""
+        return frozenset[str]().union(*(each.kinds for each in self.known))
+
+    def lasting(self) -> "SearchCache":
+        """Those with which a later search says the same of itself as without them.
+
+        Where only even splits are left of some it would be told so, whether it asks for them or not.
+        """
+        return SearchCache([each for each in self.known if not each.splits.even_only])
+
+
+def _is_alike(one: Instance, other: Instance) -> bool:
+    """Whether two problems differ in nothing but constraints on what is not a cut, and memory."""
+    if one.collectives is not other.collectives or len(one.candidates) != len(other.candidates):
+        return False
+    if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
+        return False
+    return _network(one.cluster) == _network(other.cluster) and _has_same_plans(one, other)
+
+
+def _has_same_plans(one: Instance, other: Instance) -> bool:
+    """Whether two problems differ in nothing but costs, memory, and constraints on what is not a cut."""
+    if one.network is not None or other.network is not None or one.graph != other.graph:
+        return False
+    return _plans(one.space) == _plans(other.space)
+
+
+def _network(cluster: Cluster) -> Cluster:
+    """The cluster without its memory."""
+    room: dict[str, Any] = {"memory": 1.0, "reserve": 0.0, "margin": 0.0, "device_memory": 1.0}
+    return evolve(cluster, **room, error=None, time_error=None)
+
+
+def _plans(space: Space) -> tuple[object, ...]:
+    """The plans without constraints but those on cuts."""
+    cuts = tuple(each.same_stage for each in space.constraints if each.same_stage)
+    return evolve(space, constraints=(), wishes=()), cuts
