@@ -174,6 +174,7 @@ class _Search:
         self.best, self.problem, self.sweep, self.solver = best, problem, sweep, solver
         self.signature = signature(best, solver.plugins)
         self.met: list[PlanDocument] = []
+        self._times: dict[float, float | None] = {}
         if problem.cluster.pools is not None:
             return
         cluster, _ = build_cluster(problem.cluster, solver.plugins)
@@ -240,8 +241,8 @@ class _Search:
 
         No plan is faster there than the best where there is more: what hardly takes longer than that is hardly slower.
         """
-        there, more = self.at(self.best, sqrt(same.value * end)), self.sweep.direction == MORE
-        ahead = self.at(self.best, end) if more else self.best.batch_time
+        there, more = self.at(sqrt(same.value * end)), self.sweep.direction == MORE
+        ahead = self.at(end) if more else self.best.batch_time
         if there is None or ahead is None or there > ahead * (1 + HARDLY_FASTER):
             return same, False
         if self.best.status != "optimal" or not never_slower(self.problem, self.sweep.parameter):
@@ -293,7 +294,7 @@ class _Search:
         parameter = self.sweep.parameter
         asking = f"{self.sweep.direction} {parameter.name}"
         less_memory = parameter.unit == "bytes" and self.sweep.direction == LESS
-        if less_memory and self.best.status == "optimal" and self.at(self.best, value) is not None:
+        if less_memory and self.best.status == "optimal" and self.at(value) is not None:
             return _Evaluation(value, self.best)  # Fewer plans fit into less, and those that do take as long as before.
         try:
             if parameter.name == "memory":
@@ -320,18 +321,17 @@ class _Search:
 
     def longer(self, evaluation: _Evaluation) -> float | None:
         """By which share the plan asked about, kept as it is, takes longer; None: it does not fit, or none does."""
-        longer = self.at(self.best, evaluation.value)
+        longer = self.at(evaluation.value)
         rival = None if evaluation.plan is None else evaluation.plan.batch_time
         return None if longer is None or rival is None else longer / rival - 1
 
-    def at(self, plan: PlanDocument, value: float) -> float | None:
-        """Seconds that a plan takes at a value of the parameter, kept as it is; None: it cannot be, or does not fit."""
-        if plan.status == "infeasible":
+    def at(self, value: float) -> float | None:
+        """Seconds that the plan asked about takes at a value, kept as it is; None: it cannot be, or does not fit."""
+        if self.best.status == "infeasible":
             return None
-        try:
-            return self.solver.time_on(self.sweep.parameter.changed(self.problem, value), plan)
-        except InputError:
-            return None
+        if value not in self._times:
+            self._times[value] = self.times((self.best,), value)[0]
+        return self._times[value]
 
     def guesses(self, same: _Evaluation, changed: _Evaluation) -> tuple[float, ...]:
         """Values on either side of where the breakpoint is taken to lie, that on the side of what is the same first."""
@@ -383,7 +383,7 @@ class _Search:
         return 2 / (near + far)
 
     def times(self, plans: Sequence[PlanDocument], value: float) -> tuple[float | None, ...]:
-        """As `at`, of each of some plans with decisions."""
+        """The same of each of some plans with decisions."""
         try:
             return self.solver.times_on(self.sweep.parameter.changed(self.problem, value), plans)
         except InputError:
