@@ -64,17 +64,18 @@ def read_kept(path: Path, reader: Callable[[Any], Reader] = pickle.Unpickler) ->
             if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
                 return None
             found = reader(file).load()
-        os.utime(path)
     except Exception:  # Not there, cut short, or not a file of ours: pickle raises what it likes. It is made again.
         return None
     finally:
         if collecting:
             gc.enable()
+    with suppress(OSError):  # The folder may be somebody else's, to read from.
+        os.utime(path)
     return found
 
 
 def keep(path: Path, what: Any, writer: Callable[[Any], Writer] = pickle.Pickler) -> None:
-    """Write a file, unless it would be too large; a reader meets the old one or the new one, whole.
+    """Write a file, unless it would be too large or too deep; a reader meets the old one or the new one, whole.
 
     Raises:
         InputError: the folder cannot be written to.
@@ -83,7 +84,7 @@ def keep(path: Path, what: Any, writer: Callable[[Any], Writer] = pickle.Pickler
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{KEPT_IN}: {path.parent}: cannot make this folder: {error.strerror}.") from None
-    with suppress(TooLarge), replacing(path) as temporary, temporary.open("wb") as file:
+    with suppress(TooLarge, RecursionError), replacing(path) as temporary, temporary.open("wb") as file:
         writer(_Limited(file.write)).dump(what)
     _make_room(path)
 

@@ -80,6 +80,14 @@ def test_what_is_too_large_is_not_written(folder: Path, monkeypatch: pytest.Monk
     assert list(folder.iterdir()) == [file("a")]
 
 
+def test_what_is_too_deep_is_not_written(folder: Path) -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    keep(file("a"), deep)
+    assert list(folder.iterdir()) == []
+
+
 def test_what_was_not_used_for_longest_makes_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(pickle.dumps(b"1" * 500))
     for number, name in enumerate("abc"):
