@@ -117,8 +117,8 @@ class _Climbed:
     def onto_all(self, steps: Iterable["_Step"]) -> None:
         """Price the plans of some steps, but for those that compute for longer than another takes.
 
-        Those that compute least come first, so that few are priced; those whose first stage lacks memory are priced only
-        where nothing fits, to say which is short of least.
+        Those that compute least come first, so that few are priced. Those whose first stage lacks memory are priced
+        only where nothing fits, to say which is short of least.
         """
         every = [(step, index, next(self._places)) for step in steps for index in step.candidates]
         bounded = sorted(
