@@ -117,20 +117,25 @@ class _Climbed:
     def onto_all(self, steps: Iterable["_Step"]) -> None:
         """Price the plans of some steps, but for those that compute for longer than another takes.
 
-        Those that compute least come first, so that few are priced: of Llama 3 70B on 128 H100 one in a hundred.
+        Those that compute least come first, so that few are priced. Those whose first stage lacks memory are priced
+        only where nothing fits, to say which is short of least.
         """
         every = [(step, index, next(self._places)) for step in steps for index in step.candidates]
-        bounded = [(self._least(step, index), place, step, index) for step, index, place in every]
-        for bound, place, step, index in sorted(bounded, key=itemgetter(0, 1)):
+        bounded = sorted(
+            [(self._least(step, index), place, step, index) for step, index, place in every], key=itemgetter(0, 1)
+        )
+        for bound, place, step, index in bounded:
             if self.best is not None and bound > self.best[0] * (1 + LIMIT_SLACK):
                 return
-            plan, seen = _on_step(self._instance, self._context, step, index)
-            if plan is None or seen.priced is None:
-                self._fault = max(self._fault, (place, next(iter(seen.faults), self._fault[1])))
-            elif seen.fits:
+            plan, seen = _on_step(self._instance, self._context, step, index, fitting=True)
+            if plan is not None and seen.fits and seen.priced is not None:
                 self.best = min(
                     self.best or (inf, 0, plan), (seen.priced.batch_time, place, plan), key=itemgetter(0, 1)
                 )
+        for _, place, step, index in bounded if self.best is None else ():
+            plan, seen = _on_step(self._instance, self._context, step, index)
+            if plan is None or seen.priced is None:
+                self._fault = max(self._fault, (place, next(iter(seen.faults), self._fault[1])))
             else:
                 self._closest = min(self._closest or (inf, 0, plan), (seen.missing, place, plan), key=itemgetter(0, 1))
 
@@ -295,9 +300,12 @@ def _stage_counts(instance: Instance, width: int) -> list[int]:
 
 
 def _on_step(
-    instance: Instance, context: PlannerContext, step: _Step, index: int
+    instance: Instance, context: PlannerContext, step: _Step, index: int, *, fitting: bool = False
 ) -> tuple[Solution | None, Assessment]:
-    """The plan of one candidate on a step, with the most replicas there may be and the first schedule that fits."""
+    """The plan of one candidate on a step, with the most replicas there may be and the first schedule that fits.
+
+    Where `fitting` ones alone are asked for, those that clearly do not fit are not priced.
+    """
     candidate, space = instance.candidates[index], instance.space
     allowed = modes(instance, candidate)
     order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
@@ -313,7 +321,7 @@ def _on_step(
             chosen = Choices(
                 index, replicas, order, schedule, allowed[step.saving], step.zero, space.zero_degrees[0]
             ).solution(instance, split)
-            if first is not None and _is_short(instance, chosen, schedule):
+            if (fitting or first is not None) and _is_short(instance, chosen, schedule):
                 break
             last = context.assess(chosen)
             if last.fits:

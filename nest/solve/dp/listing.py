@@ -19,6 +19,9 @@ from nest.spec.constraints import Value
 Computed = tuple[int, Schedule, int, int, Sequence[int]]
 """Plans that compute alike: candidate, schedule, replicas, micro-batches, and the numbers of stages."""
 
+ANY_DEVICES = Tally()
+"""What plans of one candidate must add up to: anything."""
+
 ChunkedCounts = Callable[[Schedule, int, int], tuple[int, ...]]
 """Numbers of stages of a schedule of several chunks, for so many micro-batches, and at most so many stages."""
 
@@ -167,10 +170,10 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
 
     sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), plans.choices)
     for number, (chosen, allowed) in enumerate(sets.items()):
-        bounds = {} if worth is None else worth.among(chosen, allowed)
-        for counts in _decided_apart(instance, allowed if worth is None else tuple(bounds)):
-            bound = None if worth is None else min(bounds[count] for count in counts)
-            shared = (*decided, every.schedule, plans.size, counts, plans.zero_degree, Tally(), bound)
+        bounds = None if worth is None else worth.among(chosen, allowed)
+        for counts in _decided_apart(instance, allowed if bounds is None else tuple(bounds)) if bounds != {} else ():
+            bound = None if bounds is None else min([bounds[count] for count in counts])
+            shared = (*decided, every.schedule, plans.size, counts, plans.zero_degree, ANY_DEVICES, bound)
             yield (*every.place, number, counts[0]), (((index, chosen),), *shared)
 
 

@@ -81,7 +81,7 @@ class Worth:
     def among(self, choices: tuple[Choice, ...], counts: tuple[int, ...]) -> Bounds:
         """Those of `counts` with which there may be a plan whose stages have such choices, all of one set."""
         left = self.by_set[self.set_of[choices[0]]]
-        return {count: left[count] for count in counts if count in left}
+        return {count: left[count] for count in counts if count in left} if left else left
 
 
 class Unscheduled(NamedTuple):
@@ -259,6 +259,8 @@ class Screen:
             held, bound = looked_at.held, looked_at.bound
             left = held & (bound <= self.limit)
             self.slow += int(held.sum()) - int(left.sum())
+            if not left.any():
+                continue
             options, sets = looked_at.options, looked_at.sets
             set_of = {choice: place for place, each in enumerate(sets) for choice in each}
             found: dict[tuple[int, int], list[Bounds]] = {}
