@@ -106,15 +106,21 @@ class ChunkBounds(PlanSearch):
     def _before_sharding(self, configuration: Configuration, count: int) -> BeforeSharding:
         schedule, used, levels = configuration.schedule, configuration.candidate, self.slots(configuration).levels
 
-        def made() -> BeforeSharding:
-            weights, homes = self.weights(configuration, count), self.splits.homes(schedule, count)
+        def scheduled() -> tuple[Weights, Objective, int, Array]:
+            homes = self.splits.homes(schedule, count)
             crossed = [each for each in pairwise(homes) if each[0] != each[1]]
-            message = self._least_message(used, levels)
             ends = numpy.bincount([stage for each in crossed for stage in each], minlength=count)
-            received = ends.astype(numpy.float64) * (0.0 if self.instance.space.hides(schedule.name) else message)
-            rest = self.first_bounds.total_of(used)(weights) + weights.of_messages(message, message) * len(crossed)
+            weights, objective = self.weights(configuration, count), self.objective(configuration, count)
+            return weights, objective, len(crossed), ends.astype(numpy.float64)
+
+        def made() -> BeforeSharding:
+            key = ("borders of stages", *configuration.scheduled, count)
+            weights, objective, crossed, ends = self.once_scheduled(key, scheduled)
+            message = self._least_message(used, levels)
+            received = ends * (0.0 if self.instance.space.hides(schedule.name) else message)
+            rest = self.first_bounds.total_of(used)(weights) + weights.of_messages(message, message) * crossed
             total = self.first_bounds.whole(used)[1] + float(received.sum())
-            return BeforeSharding(weights, self.objective(configuration, count), total, rest, received)
+            return BeforeSharding(weights, objective, total, rest, received)
 
         return self.once_shared(("before sharding", *configuration.scheduled, count, used, levels), made)
 

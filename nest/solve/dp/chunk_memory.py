@@ -264,14 +264,15 @@ def corners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
     for place, row in enumerate(every):
         # Of many, only lines between moments that are nearly alike are tried: one too many costs time alone.
         near = slice(0, len(every)) if len(every) <= FEW_MOMENTS else slice(max(place - NEAR, 0), place + NEAR + 1)
-        others = numpy.delete(every[near], place - near.start, axis=0)
+        others = numpy.concatenate([every[near.start : place], every[place + 1 : near.stop]])
         left.append(not _between(row, others))
     return tuple(tuple(row) for row in every[left].tolist())
 
 
 def _between(moment: Array, others: Array) -> bool:
     """Whether a moment lies on the line between two others, or below it."""
-    one, other = (others[places] for places in numpy.triu_indices(len(others), 1))
+    first, second = _pairs(len(others))
+    one, other = others[first], others[second]
     gap, step = moment - one, other - one
     # Some share of the way from one to the other must reach what is held of every chunk.
     with numpy.errstate(divide="ignore", invalid="ignore"):
@@ -279,6 +280,13 @@ def _between(moment: Array, others: Array) -> bool:
     low = numpy.where(step > 0, share, 0.0).max(axis=1, initial=0.0)
     high = numpy.where(step < 0, share, 1.0).min(axis=1, initial=1.0)
     return bool(((low <= high) & ~((step == 0) & (gap > 0)).any(axis=1)).any())
+
+
+@lru_cache(maxsize=FEW_MOMENTS)
+def _pairs(count: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
+    """All pairs of so many things."""
+    first, second = numpy.triu_indices(count, 1)
+    return first, second
 
 
 @lru_cache(maxsize=1 << 16)

@@ -204,6 +204,12 @@ class _WithWayBack:
         self.last = len(recurrence.stages) - 1
         self.window = recurrence.places.window(len(recurrence.stages))
         self.slack = tuple([recurrence.slack[run] for run in recurrence.runs])
+        # The levels that the boundary behind each stage may have, and that in front of the first; 0 stands for none.
+        self.behind: list[Sequence[int]] = [
+            *([level for level in recurrence.levels_behind(stage) if level <= self.most] for stage in range(self.last)),
+            (0,),
+            (0,),
+        ]
         self.entries: list[Array] = []
         self.futures: list[Array] = []
         self.least = self._solved()
@@ -229,12 +235,6 @@ class _WithWayBack:
                 return numpy.inf
         return float(self.entries[-1][(0, noted - 1, *self.slack)].min())
 
-    def _levels_behind(self, stage: int) -> Sequence[int]:
-        """The levels that the boundary behind a stage may have; 0 stands for none at the ends."""
-        if not 0 <= stage < self.last:
-            return (0,)
-        return [level for level in self.of.levels_behind(stage) if level <= self.most]
-
     def _costs(self, stage: int, front: int, behind: int) -> Array:
         """What each point of a stage costs, infinite where it keeps no limit."""
         own, crossed = self.of.stages[stage], self.of.crossed(stage, front, behind, self.back)
@@ -246,7 +246,7 @@ class _WithWayBack:
 
     def _entries(self, stage: int, future: Array) -> Array:
         """Entries of a stage from what follows it."""
-        fronts, behinds = self._levels_behind(stage - 1), self._levels_behind(stage)
+        fronts, behinds = self.behind[stage - 1], self.behind[stage]
         entries = numpy.full((self.most + 1 if stage else 1, *future.shape[1:]), numpy.inf)
         noted, state = future.shape[1], future.shape[2:-1]
         # Behind all states one that no plan has, for what takes more units than there are.
@@ -266,7 +266,7 @@ class _WithWayBack:
     def _future(self, entries: Array, stage: int) -> Array:
         """Least cost of what follows a stage, by the level of the boundary behind it, the note, units and its slot."""
         future = numpy.full_like(entries, numpy.inf)
-        for level in self._levels_behind(stage):
+        for level in self.behind[stage]:
             places = self.of.followers(stage, level)
             later = _least_to_the_end(entries[level], places.ends)[..., numpy.minimum(places.first, self.window - 1)]
             later = numpy.where(places.reached, later, numpy.inf)
@@ -287,7 +287,7 @@ class _WithWayBack:
             rest = left - self.of.further(stage)
             possible = numpy.flatnonzero((rest >= 0).all(axis=1))
             states = tuple(rest[possible].T)
-            for behind in self._levels_behind(stage):
+            for behind in self.behind[stage]:
                 values = self._costs(stage, front, behind)[possible] + futures[stage][(behind, noted, *states, slot)]
                 best = int(values.argmin())
                 if values[best] < found[0]:

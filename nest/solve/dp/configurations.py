@@ -40,7 +40,9 @@ class Tally:
 
     def least(self, devices: int) -> int:
         """The fewest devices, `devices` or more, that all stages may use; those if none counts or none is allowed."""
-        return min((total for total in self.totals or () if total >= devices), default=devices)
+        if self.totals is None:
+            return devices
+        return min((total for total in self.totals if total >= devices), default=devices)
 
     def most(self, devices: int) -> int:
         """The most devices that all stages may use, of `devices` at hand."""

@@ -7,6 +7,7 @@ each is left open. Where all units differ each pattern is one split.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy
@@ -105,7 +106,7 @@ class Splits:
     even_only: bool = False
     _known: dict[tuple[str, int, int], tuple[Pattern, ...]] = field(factory=dict)
     _homes: dict[tuple[str, int, int], tuple[int, ...]] = field(factory=dict)
-    _counts: dict[tuple[str, int, int], list[int]] = field(factory=dict)
+    _counts: dict[tuple[str, int, int, int], tuple[int, ...]] = field(factory=dict)
     _some: dict[tuple[str, int, int], bool] = field(factory=dict)
     _by_chunks: dict[int, tuple[Pattern, ...]] = field(factory=dict)
     _units: list[tuple[Unit, ...]] = field(factory=list)
@@ -147,11 +148,13 @@ class Splits:
 
     def counts(self, schedule: Schedule, micro_batches: int, most: int) -> tuple[int, ...]:
         """Numbers of stages up to `most` with which the schedule has plans of so many micro-batches."""
-        key = (schedule.name, chunks_of(schedule), micro_batches)
+        chunks = chunks_of(schedule)
+        most = min(most, len(self.units) // chunks)
+        key = (schedule.name, chunks, micro_batches, most)
         if key not in self._counts:
-            every = range(2, len(self.units) // chunks_of(schedule) + 1)
-            self._counts[key] = [each for each in every if admits(schedule, each, micro_batches)]
-        return tuple(each for each in self._counts[key] if each <= most and self._any(schedule, each))
+            every = [each for each in range(2, most + 1) if admits(schedule, each, micro_batches)]
+            self._counts[key] = tuple([each for each in every if self._any(schedule, each)])
+        return self._counts[key]
 
     def _any(self, schedule: Schedule, stages: int) -> bool:
         """Whether a schedule has plans of so many stages; patterns that need not be made are counted alone."""
@@ -159,7 +162,7 @@ class Splits:
         if key not in self._some:
             space, number = self.instance.space, MOST_PATTERNS + 1
             if not space.even and space.partition is None and not self._groups:
-                number = _how_many([len(run.units) for run in self.runs], stages * chunks_of(schedule), None)
+                number = _how_many_anywhere(tuple(len(run.units) for run in self.runs), stages * chunks_of(schedule))
             self._some[key] = number > 0 if number <= MOST_PATTERNS else bool(self.of(schedule, stages))
         return self._some[key]
 
@@ -326,6 +329,12 @@ def _how_many(lengths: Sequence[int], chunks: int, allowed: Sequence[Sequence[bo
             )
         ways = before
     return ways[0]
+
+
+@lru_cache(maxsize=1 << 10)
+def _how_many_anywhere(lengths: tuple[int, ...], chunks: int) -> int:
+    """The same where each run may be in all of them: models that are planned again have the same."""
+    return _how_many(lengths, chunks, None)
 
 
 def _reached(
