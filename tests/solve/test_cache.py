@@ -18,7 +18,7 @@ CONSTRAINTS = ("uniform(zero)", "pp != 2", "replicas != 1", "zero != 3", "same_s
 
 
 def neighbours(problem: Instance, random: Random) -> list[Instance]:
-    """The problem with other memory, constraints and times, in any order; some are no neighbours of others."""
+    """The problem with other memory, constraints, batch and times, in any order; some are no neighbours of others."""
     names = problem.graph.layers
     rules = [text.replace("layer0", names[0]).replace("layer1", names[1]) for text in CONSTRAINTS]
     changed = [problem]
@@ -28,6 +28,9 @@ def neighbours(problem: Instance, random: Random) -> list[Instance]:
         space = evolve(problem.space, constraints=(*problem.space.constraints, *constraints))
         if random.random() < 0.2:
             space = evolve(space, exposed=1.0)
+        if random.random() < 0.3:
+            batch = space.global_batch * random.choice([2, 3])
+            space = evolve(space, global_batch=batch, uneven_batch=not space.uneven_batch, zero=space.zero[-1:])
         cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
         candidates = problem.candidates
         if random.random() < 0.4:

@@ -50,7 +50,7 @@ class SharedTables:
         return frozenset(str(key[0] if isinstance(key, tuple) else key) for known in every for key in known)
 
     def share(self, other: "SharedTables") -> None:
-        """Share what no cost decides with a problem of the same plans."""
+        """Share what no cost decides with a problem whose layers are cut alike."""
         chunked = any(chunks_of(each) > 1 for each in self.instance.space.schedules)
         # Of the costs only which blocks are alike decides how a model is split.
         if not chunked or self.splits.runs == other.splits.runs:
@@ -85,7 +85,7 @@ class SearchCache:
         if found is None:
             found = SharedTables(instance)
             for each in reversed(self.known):
-                if _has_same_plans(each.instance, instance):
+                if _is_cut_alike(each.instance, instance):
                     found.share(each)
                     break
         else:
@@ -113,14 +113,15 @@ def _is_alike(one: Instance, other: Instance) -> bool:
         return False
     if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
         return False
-    return _network(one.cluster) == _network(other.cluster) and _has_same_plans(one, other)
+    same = evolve(one.space, constraints=(), wishes=()) == evolve(other.space, constraints=(), wishes=())
+    return same and _network(one.cluster) == _network(other.cluster) and _is_cut_alike(one, other)
 
 
-def _has_same_plans(one: Instance, other: Instance) -> bool:
-    """Whether two problems differ in nothing but costs, memory, and constraints on what is not a cut."""
+def _is_cut_alike(one: Instance, other: Instance) -> bool:
+    """Whether the stages and chunks of two problems may hold the same layers, in the same schedules."""
     if one.network is not None or other.network is not None or one.graph != other.graph:
         return False
-    return _plans(one.space) == _plans(other.space)
+    return _cuts(one.space) == _cuts(other.space)
 
 
 def _network(cluster: Cluster) -> Cluster:
@@ -129,7 +130,8 @@ def _network(cluster: Cluster) -> Cluster:
     return evolve(cluster, **room, error=None, time_error=None)
 
 
-def _plans(space: Space) -> tuple[object, ...]:
-    """The plans without constraints but those on cuts."""
-    cuts = tuple(each.same_stage for each in space.constraints if each.same_stage)
-    return evolve(space, constraints=(), wishes=()), cuts
+def _cuts(space: Space) -> tuple[object, ...]:
+    """What decides where stages and chunks may begin and end, and what a schedule makes of them."""
+    together = tuple(each.same_stage for each in space.constraints if each.same_stage), space.together
+    blocks = (space.blocks, space.blocks_and_ends, space.even, space.partition)
+    return space.schedules, space.hidden_messages, space.direct, *together, *blocks
