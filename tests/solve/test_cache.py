@@ -22,15 +22,14 @@ def neighbours(problem: Instance, random: Random) -> list[Instance]:
     names = problem.graph.layers
     rules = [text.replace("layer0", names[0]).replace("layer1", names[1]) for text in CONSTRAINTS]
     changed = [problem]
-    for _ in range(5):
+    for place in range(5):
         memory = problem.cluster.memory * random.choice([0.5, 0.8, 1.0, 1.5])
         constraints = tuple(parse(text) for text in random.sample(rules, random.choice([0, 1, 2])))
         space = evolve(problem.space, constraints=(*problem.space.constraints, *constraints))
         if random.random() < 0.2:
             space = evolve(space, exposed=1.0)
-        if random.random() < 0.3:
-            batch = space.global_batch * random.choice([2, 3])
-            space = evolve(space, global_batch=batch, uneven_batch=not space.uneven_batch, zero=space.zero[-1:])
+        if place == 3:
+            space = evolve(space, global_batch=3 * space.global_batch, uneven_batch=True, zero=space.zero[-1:])
         cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
         candidates = problem.candidates
         if random.random() < 0.4:
