@@ -11,7 +11,7 @@ from attrs import define, field
 
 from nest.formulate.candidates import MANY
 from nest.formulate.price import Formulation
-from nest.formulate.priced_models import PricingKey
+from nest.formulate.priced_models import PricedModels, PricingKey
 from nest.hooks.loader import only_own
 from nest.hooks.registry import Registry
 from nest.io.kept import keep, kept_file, read_kept
@@ -71,6 +71,11 @@ class KeptModel:
             known = again(known, False)
         self._key, self._formulation = key, known
         return known
+
+    def lend(self, models: PricedModels) -> None:
+        """Let others begin with the model as it was priced last."""
+        if self._key is not None and self._formulation is not None:
+            models.know(self._key, self._formulation)
 
     def _serves(self, key: PricingKey, before: PricingKey) -> bool:
         """Whether graphs that are kept serve a key, of which the very same are made otherwise."""

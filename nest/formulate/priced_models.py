@@ -50,10 +50,16 @@ class PricedModels:
 
     Attributes:
         most: how many are kept.
+        begun: whether it was asked what an earlier run kept.
     """
 
     most: int = MOST
+    begun: bool = False
     _known: list[tuple[PricingKey, Formulation]] = field(factory=list, init=False)
+
+    def know(self, key: PricingKey, formulation: Formulation) -> None:
+        """Keep what was priced elsewhere."""
+        self._known.append((key, formulation))
 
     def of(
         self,

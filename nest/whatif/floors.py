@@ -63,6 +63,10 @@ class KnownFloors:
             self._cache.append(SearchCache())
         return self._cache[0]
 
+    def begin(self, cache: "SearchCache") -> None:
+        """Take tables of other searches for a start."""
+        self._cache[:] = [cache]
+
     def of(self, key: str, problem: Problem, parameter: Parameter, factor: float, known: float | None) -> Floors | None:
         """As `nest.whatif.solver.Solver.floors`; `key` tells the problem, whose best plan takes `known` seconds."""
         if parameter.unit == "bytes" or not never_slower(problem, parameter):

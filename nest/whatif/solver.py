@@ -15,11 +15,12 @@ from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance
 from nest.formulate.priced_models import PricedModels
-from nest.formulate.problem import Source, carried_problem, naming
+from nest.formulate.problem import Source, carried_problem, kept_model, naming
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.plan.document import infeasible
 from nest.report.plan_summary import needed_memory
+from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import LIMIT_SLACK
 from nest.whatif.floors import FURTHER, Floors, KnownFloors
@@ -283,6 +284,12 @@ class Solver:
         return _latest(self._of_few, (key, more), lambda: self._built(problem, among, self._guess(problem)))
 
     def _built(self, problem: Problem, among: Collection[str] | None, up_to: float) -> Instance:
+        if not self._priced.begun:
+            self._priced.begun = True
+            kept = kept_model(problem, self.plugins, Deadline(self.time_limit))
+            if kept is not None:
+                kept.lend(self._priced)
+                self._floors.begin(kept.tables)
         reach: dict[str, Any] = {"among": among, "up_to": up_to}
         return self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced, **reach))
 

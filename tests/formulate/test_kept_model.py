@@ -16,12 +16,13 @@ from hypothesis import strategies as draw
 import nest
 from nest.formulate import candidates
 from nest.formulate.kept_model import KeptModel
-from nest.formulate.problem import complete_problem
+from nest.formulate.problem import carried_problem, complete_problem
 from nest.hooks.registry import registry
 from nest.io import KEPT_IN, write_text
 from nest.solve.dp import tables
 from nest.solve.effort import Deadline
 from nest.spec import LevelSpec, Problem
+from nest.whatif.solver import Solver
 from tests.formulate.conftest import DENSE, EXPERTS, NODES
 
 Build = Callable[..., Problem]
@@ -115,6 +116,17 @@ def test_of_another_network_what_reaches_it_is_priced_anew(
     plan = nest.solve(problem(cluster={"levels": INSIDE}))
     assert len(names) == plan.statistics["candidates"] - len({"mb1", "mb2"})
     assert {"mb1", "mb2"}.isdisjoint(names)
+
+
+def test_questions_about_a_plan_begin_with_it(problem: Build, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = ("constraints", "alternatives", "flips")
+    plan = nest.solve(problem())
+    names = priced_again(monkeypatch)
+    Solver(registry()).instance(carried_problem(plan, registry()))
+    assert not names
+    found = nest.explain(plan, only=parts).to_dict()
+    monkeypatch.delenv(KEPT_IN)
+    assert nest.explain(plan, only=parts).to_dict() == found
 
 
 def test_tables_of_searches_are_kept(problem: Build, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
