@@ -171,7 +171,7 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
     sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), plans.choices)
     for number, (chosen, allowed) in enumerate(sets.items()):
         bounds = None if worth is None else worth.among(chosen, allowed)
-        for counts in _decided_apart(instance, allowed if bounds is None else tuple(bounds)) if bounds != {} else ():
+        for counts in _decided_apart(instance, allowed if bounds is None else tuple(bounds)):
             bound = None if bounds is None else min([bounds[count] for count in counts])
             shared = (*decided, every.schedule, plans.size, counts, plans.zero_degree, ANY_DEVICES, bound)
             yield (*every.place, number, counts[0]), (((index, chosen),), *shared)

@@ -81,7 +81,7 @@ class Worth:
     def among(self, choices: tuple[Choice, ...], counts: tuple[int, ...]) -> Bounds:
         """Those of `counts` with which there may be a plan whose stages have such choices, all of one set."""
         left = self.by_set[self.set_of[choices[0]]]
-        return {count: left[count] for count in counts if count in left} if left else left
+        return {count: left[count] for count in counts if count in left}
 
 
 class Unscheduled(NamedTuple):
@@ -135,7 +135,7 @@ class ScreenTables:
     _held: dict[Hashable, list[tuple[int, float]]] = field(factory=dict, init=False)
     _sums: dict[int, list[tuple[ParameterGroup, Array, Array, Array]]] = field(factory=dict, init=False)
     _state: dict[Hashable, float] = field(factory=dict, init=False)
-    _alone: dict[Hashable, tuple[Array, float]] = field(factory=dict, init=False)
+    _alone: dict[Hashable, Array] = field(factory=dict, init=False)
 
     def needed(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> tuple[Array, Array]:
         """Bytes of one copy of the state of all layers at least, and of one micro-batch.
@@ -175,17 +175,13 @@ class ScreenTables:
                 self._state[key] = float(one[0])
         return numpy.array([self._state[key] for key in shared])
 
-    def alone(self, candidate: int, micro_batches: int, slots: int, options: _Options) -> tuple[Array, float]:
-        """Seconds that no plan beats, from compute alone, by schedule and number of stages, and the least of them.
-
-        The former has shape `(options,)`.
-        """
+    def alone(self, candidate: int, micro_batches: int, slots: int, options: _Options) -> Array:
+        """Seconds that no plan beats, from compute alone, by schedule and number of stages. Shape `(options,)`."""
         key = (candidate, micro_batches, slots)
         found = self._alone.get(key)
         if found is None:
-            every = self.bounds.least(candidate, options.rows, options.count, NOTHING)
-            found = every, float(every.min(initial=numpy.inf))
-            if len(every) <= KEPT:
+            found = self.bounds.least(candidate, options.rows, options.count, NOTHING)
+            if len(found) <= KEPT:
                 self._alone[key] = found
         return found
 
@@ -330,14 +326,10 @@ class Screen:
         key = (candidate, replicas)
         if key not in self._quick:
             options = self.tables.options(self.counts, micro_batches, slots)
-            every, least = self.tables.alone(candidate, micro_batches, slots, options)
-            if least > self.limit or not len(every):
-                self.slow += len(every)
-                self._quick[key] = None
-            else:
-                fast = every <= self.limit
-                self.slow += len(fast) - int(fast.sum())
-                self._quick[key] = options.some(fast)
+            fast = self.tables.alone(candidate, micro_batches, slots, options) <= self.limit
+            left = int(fast.sum())
+            self.slow += len(fast) - left
+            self._quick[key] = options.some(fast) if left else None
         return self._quick[key]
 
     def _holding(
