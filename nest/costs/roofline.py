@@ -62,19 +62,20 @@ class Roofline:
         """
         peak = _peak(operator, device, training)
         bandwidth = device.memory_bandwidth * efficiency(device, "memory")
-        tensors = operator.passes * (operator.bytes_read + operator.bytes_written)
+        read, written, trained = operator.bytes_read, operator.bytes_written, operator.trained_count
+        tensors = operator.passes * (read + written)
         moved = tensors + _parameter_traffic(operator, training)
         forward, backward = _seconds(operator, device, peak, moved / bandwidth)
         if peak.narrow:
-            forward += device.calibration.cast * operator.bytes_read / bandwidth
-            backward += device.calibration.cast * operator.bytes_written / bandwidth
-        learns = operator.trained_count or any(tensor.differentiable for tensor in operator.inputs)
+            forward += device.calibration.cast * read / bandwidth
+            backward += device.calibration.cast * written / bandwidth
+        learns = trained or any(tensor.differentiable for tensor in operator.inputs)
         update = 0.0
-        if operator.trained_count:
-            update = operator.trained_count * self._update_bytes(training) / bandwidth
+        if trained:
+            update = trained * self._update_bytes(training) / bandwidth
         if operator.steps > 1:
             # What each step finds is added to what those before it found: read, read and written.
-            merged = 3.0 * (operator.steps - 1) * operator.bytes_written / bandwidth
+            merged = 3.0 * (operator.steps - 1) * written / bandwidth
             forward, backward = forward + merged, backward + merged
         launching = operator.steps * device.launch_overhead
         return OperatorCost(

@@ -123,13 +123,13 @@ def from_model(
     by_operator = problem.search.granularity == "operator"
     layers = layer_classes(whole, by_operator)
     context = StrategyContext(cluster, training)
-    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
+    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check, pricing.made)
 
     known: dict[int, tuple[Block, Candidate]] = {}  # Those of the blocks that a wider formulation has in common.
 
     def price(block: Block) -> Candidate:
         if id(block) not in known:
-            known[id(block)] = block, evolve(candidate(_name(block, pool), block, layers, pricing), pool=pool)
+            known[id(block)] = block, candidate(_name(block, pool), block, layers, pricing, pool=pool)
         return known[id(block)][1]
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
@@ -214,14 +214,20 @@ def repriced(
     changed = pricing.first_changed(before)
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
     blocks, pool = known.sharded, known.candidates[0].pool
+
+    def name(block: Block) -> str:
+        its = every.get(id(block))
+        return _name(block, pool) if its is None else its.name
+
     lacking = known.complete_to < inf and (among is None or not {each.name for each in known.candidates} >= {*among})
     if other_blocks or lacking or cluster.capacities != before.cluster.capacities:
-        alike = {(each.degrees, each.micro_batch): each for each in blocks}
         context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
-        made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check)
-        blocks = tuple(alike.get((each.degrees, each.micro_batch), each) for each in made.every())
+        for each in blocks:  # What was read from a file has no others.
+            pricing.made.setdefault((each.micro_batch, each.degrees), each)
+        made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check, pricing.made)
+        blocks = made.every()
     if among is not None:
-        blocks = tuple(each for each in blocks if _name(each, pool) in among)
+        blocks = tuple(each for each in blocks if name(each) in among)
         if not blocks:
             raise InputError("the problem does not offer these candidates.")
 
@@ -229,7 +235,7 @@ def repriced(
         its = every.get(id(block))
         if its is not None and same_device and pricing.knows(block, before, changed):
             return its
-        return evolve(candidate(_name(block, pool), block, layers, pricing, its, same_device=same_device), pool=pool)
+        return candidate(name(block), block, layers, pricing, its, same_device=same_device, pool=pool)
 
     priced = _priced(blocks, price, progress, deadline)
     return evolve(

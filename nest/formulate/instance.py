@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +95,9 @@ def formulate(
         NoPlanYet: the time is up before anything could be priced.
     """
     problem = without_missing_plugins(problem, registry)
-    check_names(problem, registry)
-    limits = target_limits(problem, registry)
+    of_target = cache(partial(target_limits, problem, registry))
+    check_names(problem, registry, of_target)
+    limits = of_target()
     if limits is not None:
         problem = within(problem, limits, registry)
     if problem.cluster.pools is not None:
@@ -273,13 +274,19 @@ def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
     return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training)).every()
 
 
-def check_names(problem: Problem, registry: Registry) -> None:
+def check_names(problem: Problem, registry: Registry, of_target: Callable[[], Limits | None] | None = None) -> None:
     """Refuse names nobody knows, and constraints that cannot be read, before anything is built from the rest.
+
+    Args:
+        problem: as written.
+        registry: offers what it may name.
+        of_target: gives the limits of its target; None: they are asked for.
 
     Raises:
         InputErrors: every such name and constraint, each with its place.
     """
-    mistakes = [mistake for check in _checks(problem, registry) for mistake in _mistakes(check)]
+    limits = of_target or partial(target_limits, problem, registry)
+    mistakes = [mistake for check in _checks(problem, registry, limits) for mistake in _mistakes(check)]
     mistakes += demands(problem, registry, profile_degrees(problem))[1]
     if mistakes:
         raise InputErrors(mistakes)
@@ -297,14 +304,14 @@ def _lists(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
     yield lambda: allowed_schedules(problem, registry)
 
 
-def _checks(problem: Problem, registry: Registry) -> Iterator[Callable[[], Any]]:
+def _checks(problem: Problem, registry: Registry, limits: Callable[[], Limits | None]) -> Iterator[Callable[[], Any]]:
     """Calls that are independent of each other; each raises an error or does nothing."""
     yield lambda: any_cluster(problem.cluster, registry)
     yield from _lists(problem, registry)
     yield lambda: chosen(registry.cost_models(), problem.costs, "costs", "cost model")
     yield lambda: chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
     yield lambda: chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times")
-    yield lambda: target_limits(problem, registry)
+    yield limits
     yield lambda: allowed_rank_orders(problem)
     yield lambda: allowed_zero(problem)
     yield lambda: allowed_zero_degrees(problem)

@@ -186,6 +186,11 @@ class PartCosts:
     buffers: float
     busy: Array
 
+    @property
+    def columns(self) -> tuple[float, ...]:
+        """All but `busy`."""
+        return self.extra, self.first, self.more, self.peak, self.buffers
+
 
 LayerCosts = dict[str, list[PartCosts]]
 """For each mode, what the parts of a layer take and save."""
@@ -222,7 +227,14 @@ def modes(
         names = (*names, OFFLOAD)
         _add_offloaded(costs, layers, repeated, pricing.timing, pricing.host)
     stashing = {STAGE, WHOLE} if by_operator else {STAGE}
-    return tuple(_mode(name, costs, index, name in stashing, extra) for name in names)
+    # Of all modes at once: a row for each column of their costs, over the planned layers.
+    rows = [[row.columns for each in costs for row in each[name]] for name in names]
+    every = numpy.array(rows).transpose(0, 2, 1).take(index, axis=2)
+    busy = [numpy.array([row.busy for each in costs for row in each[name]]) for name in names]
+    return tuple(
+        _mode(name, spread, its.take(index, axis=0).T if its.any() else None, name in stashing, extra)
+        for name, spread, its in zip(names, every, busy, strict=True)
+    )
 
 
 def _add_offloaded(
@@ -253,17 +265,10 @@ def _add_offloaded(
         ]
 
 
-def _mode(
-    name: str, costs: Sequence[LayerCosts], index: NDArray[numpy.int_], stash: bool, besides: ExtraMemory
-) -> RecomputeMode:
+def _mode(name: str, columns: Array, busy: Array | None, stash: bool, besides: ExtraMemory) -> RecomputeMode:
     """A mode over the planned layers. What a stage needs once is in each `peak`: the stage takes the largest."""
-    rows = [row for each in costs for row in each[name]]
-    extra, first, more, peak, buffers = (
-        numpy.array([getattr(row, column) for row in rows])[index]
-        for column in ("extra", "first", "more", "peak", "buffers")
-    )
+    extra, first, more, peak, buffers = columns
     used = 1 - besides.fragmentation
-    busy = numpy.array([row.busy for row in rows])[index].T
     return RecomputeMode(
         name,
         extra,
@@ -272,7 +277,7 @@ def _mode(
         peak=peak + besides.buffers + besides.framework,
         stash_inputs=stash,
         overheads=Overheads(besides.fragmentation, besides.framework, buffers + besides.buffers),
-        busy=busy if busy.any() else None,
+        busy=busy,
     )
 
 

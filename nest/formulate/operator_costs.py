@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, field, frozen
 
 from nest.graph import Communication, Operator
 from nest.graph.operator_graph import precedence
@@ -27,6 +27,10 @@ class Direction(Enum):
     BACKWARD = "backward"
 
 
+OperatorTimes = tuple[float, float, float]
+"""Seconds of an operator's computation, of its exposed communication, and of its communication that hides."""
+
+
 @frozen
 class Timing:
     """How the times of a layer's operators become the layer's.
@@ -43,7 +47,7 @@ class Timing:
 
     def seconds(
         self,
-        times: Sequence[tuple[float, float, float]],
+        times: Sequence[OperatorTimes],
         engines: Sequence[str],
         precedence: Sequence[tuple[int, int]],
         hidden: float = 0.0,
@@ -124,8 +128,8 @@ class PricedOperator:
     ports: Callable[[], tuple[Array, Array]] | None = None
     kept: Operator = field(default=Factory(lambda self: self.operator, takes_self=True))
 
-    def times(self, direction: Direction) -> tuple[float, float, float]:
-        """Seconds of computation, of exposed communication, and of communication that hides, in one direction."""
+    def times(self, direction: Direction) -> OperatorTimes:
+        """Its times in one direction."""
         forward = direction is Direction.FORWARD
         own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
         exposed = self.exposed * sent
@@ -146,6 +150,10 @@ class PricedOperator:
         if made is None:
             return self.cost.host if (self.cost.forward if forward else self.cost.backward) else 0.0
         return host_launch * len(made.forward if forward else made.backward)
+
+    def all_times(self, direction: Direction, host_launch: float) -> tuple[OperatorTimes, float, float]:
+        """`times`, `under_another` and `launching`."""
+        return self.times(direction), self.under_another(direction), self.launching(direction, host_launch)
 
 
 @frozen
@@ -218,20 +226,24 @@ class PricedLayer:
     def _seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None) -> list[float]:
         key = ("order", direction, timing.engines, among)
         order = self.once_untimed(key, lambda: self._order(direction, timing.engines, among))
-        rows = [self.rows[place] for place in order.counted]
-        times = [row.times(direction) for row in rows]
-        hidden = sum([row.under_another(direction) for row in rows])
-        host = sum([row.launching(direction, timing.host_launch) for row in rows])
+        launch = timing.host_launch
+        every = self.once(("rows", direction), lambda: [each.all_times(direction, launch) for each in self.rows])
+        counted = [every[place] for place in order.counted]
+        times = [each for each, _, _ in counted]
+        if not any(map(any, times)):
+            return [0.0] * len(order.parts)
+        hidden, host = sum([under for _, under, _ in counted]), sum([launching for _, _, launching in counted])
         whole = timing.seconds(times, order.engines, order.waiting, hidden, host)
         if len(order.parts) == 1:
-            return [whole if any(map(any, times)) else 0.0]
+            return [whole]
         return shares(whole, [sum([sum(times[place]) for place in part]) for part in order.parts])
 
     def _order(self, direction: Direction, engines: Sequence[str], among: frozenset[str] | None) -> _Order:
         operators = [row.operator for row in self.rows]
         counted = [place for place, each in enumerate(operators) if among is None or each.name in among]
         number = {place: index for index, place in enumerate(counted)}
-        pairs = [(number[a], number[b]) for a, b in precedence(operators) if a in number and b in number]
+        every = self.once_untimed("precedence", lambda: precedence(operators))
+        pairs = [(number[a], number[b]) for a, b in every if a in number and b in number]
         waiting = tuple((b, a) for a, b in pairs) if direction is Direction.BACKWARD else tuple(pairs)
         index = {id(self.rows[place]): number[place] for place in counted}
         parts = tuple(tuple(index[id(row)] for row in part if id(row) in index) for part in self.parts)
@@ -258,13 +270,15 @@ class PricedLayer:
     @property
     def alone(self) -> "PricedLayer":
         """The layer if its collectives took no time."""
+        if all(row.operator.collective is None for row in self.rows):
+            return self
         return self.once_everywhere("alone", self._alone)
 
     def _alone(self) -> "PricedLayer":
         rows = {
             id(row): row
             if row.operator.collective is None
-            else evolve(row, forward=0.0, backward=0.0, hidden=(0.0, 0.0), weight_gradients=0.0)
+            else PricedOperator(row.operator, row.cost, 0.0, 0.0, exposed=row.exposed, kept=row.kept)
             for row in self.rows
         }
         parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
@@ -279,13 +293,11 @@ class PricedLayer:
             among: names of the operators that count; None: all.
         """
         which = 0 if direction is Direction.FORWARD else 1
-        return [
-            sum(
-                (row.ports()[which] for row in part if row.ports and (among is None or row.operator.name in among)),
-                numpy.zeros(levels),
-            )
+        sending = [
+            [row.ports for row in part if row.ports and (among is None or row.operator.name in among)]
             for part in self.parts
         ]
+        return [sum([ports()[which] for ports in part], numpy.zeros(levels)) for part in sending]
 
 
 def _once(known: dict[Hashable, Any], key: Hashable, compute: Callable[[], T]) -> T:

@@ -31,6 +31,7 @@ def candidate(
     known: Candidate | None = None,
     *,
     same_device: bool = True,
+    pool: str | None = None,
 ) -> Candidate:
     """`block`, one layer of each class, as a candidate of the whole graph.
 
@@ -41,6 +42,7 @@ def candidate(
         pricing: prices operators.
         known: the same on another network or device; None: nothing of it is known.
         same_device: whether the device is that of the one known.
+        pool: name of the pool whose device it is priced on, as `Candidate.pool`.
 
     Raises:
         InputError: a strategy lost a tensor that crosses layers, or the cost model refuses an operator.
@@ -71,12 +73,11 @@ def candidate(
         weight_gradients=numpy.minimum(spread(PricedLayer.weight_gradients), most),
         busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
         collectives=spread(lambda layer: layer.collectives(timing)),
-        state=known.state
-        if known and same_device
-        else tuple(_group(group, block, spread, pricing) for group in _groups(block)),
+        state=_state(block, spread, pricing, known, same_device),
         recompute=modes(priced, repeated, index, pricing, layers.by_operator, extra),
         tensor_bytes=known.tensor_bytes if known else _crossing_bytes(block, layers),
         gathered=extra.gathered,
+        pool=pool,
     )
 
 
@@ -92,33 +93,46 @@ def _busy(layers: Sequence[PricedLayer], levels: int) -> Array:
     return numpy.array(rows).T
 
 
-def _groups(block: Block) -> list[str]:
-    """Names of the parameter groups, in the order in which they occur."""
-    return list(dict.fromkeys(p.group for operator in block.graph.operators for p in operator.parameters))
+def _state(
+    block: Block, spread: Spread, pricing: Pricing, known: Candidate | None, same_device: bool
+) -> tuple[ParameterGroup, ...]:
+    """The parameter groups, in the order in which they occur; on another device than `known` only steps differ."""
+    if known is None:
+        names = dict.fromkeys(p.group for operator in block.graph.operators for p in operator.parameters)
+        return tuple(_group(name, block, spread, pricing) for name in names)
+    if same_device:
+        return known.state
+    return tuple(evolve(each, update=spread(_updates(each.name, pricing))) for each in known.state)
 
 
-def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> ParameterGroup:
-    def count(row: PricedOperator, trained: bool = False) -> int:
-        return sum(p.count for p in row.operator.parameters if p.group == name and not (trained and p.frozen))
+def _count(row: PricedOperator, name: str, trained: bool = False) -> int:
+    """Parameters that an operator has of a group."""
+    return sum(p.count for p in row.operator.parameters if p.group == name and not (trained and p.frozen))
 
+
+def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[float]]:
+    """Gives what a group's optimizer step takes in each part of a layer, seconds."""
     away = pricing.host is not None and pricing.host.holds_optimizer
     on_host = pricing.host.update_seconds(pricing.precision, pricing.optimizer) if pricing.host and away else 0.0
 
     def update(row: PricedOperator) -> float:
         """The group's share of an operator's optimizer step."""
         if away:
-            return count(row, trained=True) * on_host
-        return row.cost.update * count(row, trained=True) / max(row.operator.trained_count, 1)
+            return _count(row, name, trained=True) * on_host
+        return row.cost.update * _count(row, name, trained=True) / max(row.operator.trained_count, 1)
+
+    return lambda layer: layer.once_everywhere(
+        ("update", name), lambda: [sum(update(row) for row in part) for part in layer.parts]
+    )
+
+
+def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> ParameterGroup:
+    away = pricing.host is not None and pricing.host.holds_optimizer
 
     def counts(layer: PricedLayer, trained: bool = False) -> list[float]:
         return layer.once_untimed(
             ("count", name, trained),
-            lambda: [float(sum(count(row, trained) for row in part)) for part in layer.parts],
-        )
-
-    def updates(layer: PricedLayer) -> list[float]:
-        return layer.once_everywhere(
-            ("update", name), lambda: [sum(update(row) for row in part) for part in layer.parts]
+            lambda: [float(sum(_count(row, name, trained) for row in part)) for part in layer.parts],
         )
 
     parameters, trained = spread(counts), spread(partial(counts, trained=True))
@@ -128,7 +142,7 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
         weights=parameters * pricing.precision.weights,
         gradients=trained * pricing.precision.gradients,
         optimizer=trained * (0.0 if away else pricing.optimizer.state_bytes(pricing.precision)),
-        update=spread(updates),
+        update=spread(_updates(name, pricing)),
         pieces=spread(lambda layer: shares(1.0, counts(layer))),
     )
 

@@ -12,6 +12,7 @@ from nest.formulate.layer_classes import LayerClasses
 from nest.formulate.memory import ExtraMemory, room
 from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing, engine_of
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
+from nest.formulate.shard import Made
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel
@@ -54,6 +55,7 @@ class Pricing:
         collectives: prices operators that communicate.
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
+        made: of the layers' graph, blocks as strategies left them.
     """
 
     cluster: Cluster
@@ -65,6 +67,7 @@ class Pricing:
     collectives: CollectiveModel
     layer_times: LayerTimes
     host: Host | None = None
+    made: Made = field(factory=dict, init=False, repr=False, eq=False)
     compute_costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, int], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
@@ -72,6 +75,8 @@ class Pricing:
     _layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
     _extra: dict[int, tuple[Block, ExtraMemory]] = field(factory=dict, init=False, repr=False, eq=False)
     _elsewhere: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
+    # Whether calls that no operator hides take and expose there what they do here.
+    _same_calls: bool = field(default=False, init=False, repr=False, eq=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has nothing priced: what is priced is told by identity, which copies of operators do not share."""
@@ -80,11 +85,17 @@ class Pricing:
     def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
         """The same on another network of as many levels or another device; what is alike is not priced again."""
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
-        for (lie, width), shapes in self._shapes.items():
-            if cluster.parts(width) == self.cluster.parts(width):
-                other._shapes[lie, width] = shapes
+        other.made.update(self.made)
+        widths = {width for _, width in self._shapes}
+        alike = {width for width in widths if cluster.parts(width) == self.cluster.parts(width)}
+        other._shapes.update({key: shapes for key, shapes in self._shapes.items() if key[1] in alike})
         if cluster == self.cluster:
             other.__dict__["calls"] = self.calls
+            other.__dict__["_same_calls"] = device.calibration == self.device.calibration
+        if device.memory_overheads == self.device.memory_overheads:
+            for key, known in self._extra.items():
+                if room(known[0], cluster) == room(known[0], self.cluster):
+                    other._extra[key] = known
         if device != self.device:
             # Copies in a narrow format are kept where the device computes in it.
             if self.training.saved_inputs != "narrow" or _formats(device) == _formats(self.device):
@@ -95,14 +106,12 @@ class Pricing:
         other.compute_costs.update(self.compute_costs)
         other._layers.update({key: each for key, each in self._layers.items() if each.reach < changed})
         other._elsewhere.update(self._layers)
-        for key, known in self._extra.items():
-            if room(known[0], cluster) == room(known[0], self.cluster):
-                other._extra[key] = known
         return other
 
     def beside(self, cluster: Cluster, training: Training) -> "Pricing":
         """The same for a cluster and a training that cost all the same; what is priced stays so."""
         other = evolve(self, cluster=cluster, training=training)
+        other.made.update(self.made)
         other.compute_costs.update(self.compute_costs)
         other._shapes.update(self._shapes)
         other._layers.update(self._layers)
@@ -177,7 +186,7 @@ class Pricing:
         ]
         return _Ports(self.calls, ways)
 
-    @property
+    @cached_property
     def timing(self) -> Timing:
         """How the times of operators become a layer's."""
         return Timing(self.layer_times, self.device.engines, self.device.calibration.host_launch)
@@ -224,7 +233,7 @@ class Pricing:
                 layer = _priced_layer(originals, operators, repeated, block, self, fine)
                 self._layers[key] = _KnownLayer(operators, layer, reach)
             else:
-                rows = _priced(operators, block, self, [row.kept for row in known.layer.rows])
+                rows = _priced(operators, block, self, [row.kept for row in known.layer.rows], known.layer.rows)
                 self._layers[key] = evolve(known, layer=known.layer.elsewhere(rows))
         return self._layers[key].layer
 
@@ -310,7 +319,7 @@ def _priced_layer(
     keeping = list(operators)
     if pricing.training.saved_inputs == "narrow":
         keeping = with_narrow_copies(operators, lambda each: narrow_format(each, pricing.device, pricing.training))
-    rows = tuple(_priced(operators, block, pricing, keeping))
+    rows = tuple(_priced(operators, block, pricing, keeping, [None] * len(keeping)))
     if not by_operator:
         return PricedLayer(rows, (rows,))
     from nest.formulate.partition import inseparable, owners, passing
@@ -326,34 +335,41 @@ def _priced_layer(
 
 
 def _priced(
-    operators: Sequence[Operator], block: Block, pricing: Pricing, keeping: Sequence[Operator]
+    operators: Sequence[Operator],
+    block: Block,
+    pricing: Pricing,
+    keeping: Sequence[Operator],
+    elsewhere: Sequence[PricedOperator | None],
 ) -> list[PricedOperator]:
-    """The operators with their times; `keeping`: each with what it really saves for its backward pass."""
+    """The operators with their times; `keeping`: each with what it really saves for its backward pass.
+
+    `elsewhere`: each as it was priced on another network or device, which stays where nothing of it differs.
+    """
     costs = {operator.name: pricing.cost(operator) for operator in operators}
-    rows = []
-    for operator, kept in zip(operators, keeping, strict=True):
-        made = operator.collective
-        if made is None:
-            rows.append(PricedOperator(operator, costs[operator.name], 0.0, 0.0, kept=kept))
-            continue
-        (forward, hidden_forward), (backward, hidden_backward) = _ways(operator, costs, block, pricing)
-        coefficient, exposed = pricing.exposed(made, block)
-        of_weights = pricing.seconds(made.backward[: made.weight_gradients], block)
-        rows.append(
-            PricedOperator(
-                operator,
-                costs[operator.name],
-                forward,
-                backward,
-                (hidden_forward, hidden_backward),
-                coefficient,
-                exposed,
-                min(of_weights, backward),
-                pricing.ports(made, block),
-                kept,
-            )
-        )
-    return rows
+    return [
+        _row(operator, kept, before, costs, block, pricing)
+        for operator, kept, before in zip(operators, keeping, elsewhere, strict=True)
+    ]
+
+
+def _row(
+    operator: Operator,
+    kept: Operator,
+    elsewhere: PricedOperator | None,
+    costs: Mapping[str, OperatorCost],
+    block: Block,
+    pricing: Pricing,
+) -> PricedOperator:
+    cost, made = costs[operator.name], operator.collective
+    if elsewhere is not None and (elsewhere.cost is cost if made is None else pricing._same_calls and not made.under):
+        return elsewhere
+    if made is None:
+        return PricedOperator(operator, cost, 0.0, 0.0, kept=kept)
+    (forward, hidden_forward), (backward, hidden_backward) = _ways(operator, costs, block, pricing)
+    coefficient, exposed = pricing.exposed(made, block)
+    of_weights = min(pricing.seconds(made.backward[: made.weight_gradients], block), backward)
+    hidden, ports = (hidden_forward, hidden_backward), pricing.ports(made, block)
+    return PricedOperator(operator, cost, forward, backward, hidden, coefficient, exposed, of_weights, ports, kept)
 
 
 def _ways(

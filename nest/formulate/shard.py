@@ -18,6 +18,9 @@ FORESEEN = ("tp", "sp", "cp", "ep")
 
 Model = TypeVar("Model")
 
+Made = dict[tuple[int, tuple[tuple[str, int], ...]], Block]
+"""Blocks by their size of micro-batches and the strategies that made them, in order, with their degrees."""
+
 USUAL_MICRO_BATCHES = (1, 2, 4, 8)
 """Micro-batch sizes tried when the problem names none, samples; published Megatron-LM runs use no other
 (arXiv 2104.04473, table 1, and arXiv 2205.05198, table 3)."""
@@ -201,6 +204,7 @@ class ShardedGraphs:
         micro_batches: Sequence[int],
         context: StrategyContext,
         watch: Callable[[], None] = lambda: None,
+        made: Made | None = None,
     ) -> None:
         """Apply all strategies but the last.
 
@@ -211,10 +215,15 @@ class ShardedGraphs:
             micro_batches: samples per micro-batch.
             context: cluster and training.
             watch: called before each block; may raise what ends it.
+            made: blocks that the same strategies made of `graph` before, which stay as they are; those of these graphs
+                stand there from now on. None: there are none.
         """
         self.context = context
         self._strategies, self._micro_batches, self._watch = strategies, micro_batches, watch
         self._refused: dict[str, set[int]] = {}
+        self._made = {} if made is None else made
+        self._known = dict(self._made)
+        self._made.clear()
         starts = [Block(graph.with_samples(samples), samples) for samples in micro_batches]
         idle = {name for name in allowed if name in strategies and _idle(strategies[name], starts, context)}
         self._wanted = {name: limit for name, limit in allowed.items() if name not in idle}
@@ -228,9 +237,23 @@ class ShardedGraphs:
 
     def under(self, block: Block, strategies: Sequence[Strategy]) -> Iterator[Block]:
         """The block under every allowed combination of some strategies, in the order of degrees."""
-        for each in _combinations(block, strategies, self._wanted, self.context, self._refused):
+        for each in self._combinations(block, strategies):
             self._watch()
             yield each
+
+    def _combinations(self, block: Block, strategies: Sequence[Strategy]) -> Iterator[Block]:
+        """`under`; notes the degrees that a restriction left unused."""
+        if not strategies:
+            yield block
+            return
+        strategy, *rest = strategies
+        chosen, possible = _chosen(strategy, self._wanted.get(strategy.name), block, self.context)
+        if not chosen:
+            self._refused.setdefault(strategy.name, set()).update(possible)
+        for degree in chosen:
+            key = block.micro_batch, (*block.degrees, (strategy.name, degree))
+            changed = self._made[key] = self._known.get(key) or _applied(strategy, block, degree, self.context)
+            yield from self._combinations(changed, rest)
 
     @property
     def least(self) -> int:
@@ -273,8 +296,11 @@ def sharded_graphs(
     context: StrategyContext,
     samples: Sequence[int] | None = None,
     watch: Callable[[], None] = lambda: None,
+    made: Made | None = None,
 ) -> ShardedGraphs:
     """The blocks of `graph` for `problem`; `samples`: sizes of micro-batches, None: those it allows.
+
+    `made` has blocks as `ShardedGraphs` takes them.
 
     Raises:
         InputError: as `micro_batches` and `allowed_degrees`.
@@ -282,7 +308,7 @@ def sharded_graphs(
     strategies = registry.strategies()
     sizes = micro_batches(problem) if samples is None else samples
     allowed = allowed_degrees(problem, strategies)
-    return ShardedGraphs(graph, participating(problem, strategies), allowed, sizes, context, watch)
+    return ShardedGraphs(graph, participating(problem, strategies), allowed, sizes, context, watch, made)
 
 
 def untried(
@@ -302,7 +328,7 @@ def untried(
         chosen = _chosen(strategy, limit, block, context)[0]
         if degree not in chosen:
             result[name] = chosen
-        block = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
+        block = _applied(strategy, block, degree, context)
     return result
 
 
@@ -312,26 +338,6 @@ def _idle(strategy: Strategy, starts: Sequence[Block], context: StrategyContext)
     Where it has something to do and only the degrees of others leave it nothing, the restriction excludes these.
     """
     return hasattr(strategy, "follows") and not any({*strategy.degrees(start, context)} - {1} for start in starts)
-
-
-def _combinations(
-    block: Block,
-    strategies: Sequence[Strategy],
-    allowed: Mapping[str, Allowed],
-    context: StrategyContext,
-    refused: dict[str, set[int]],
-) -> Iterator[Block]:
-    """`block` under every allowed combination; notes in `refused` the degrees a restriction left unused."""
-    if not strategies:
-        yield block
-        return
-    strategy, *rest = strategies
-    chosen, possible = _chosen(strategy, allowed.get(strategy.name), block, context)
-    if not chosen:
-        refused.setdefault(strategy.name, set()).update(possible)
-    for degree in chosen:
-        changed = strategy.apply(block, degree, context) if degree > 1 else _unchanged(block, strategy)
-        yield from _combinations(changed, rest, allowed, context, refused)
 
 
 def _chosen(
@@ -346,6 +352,6 @@ def _chosen(
     return tuple(degree for degree in possible if degree in worth), possible
 
 
-def _unchanged(block: Block, strategy: Strategy) -> Block:
-    """The block with `strategy` recorded as taking no part."""
-    return block.applied(strategy.name, 1, block.graph)
+def _applied(strategy: Strategy, block: Block, degree: int, context: StrategyContext) -> Block:
+    """The block as `strategy` shards it; of degree 1 it is recorded as taking no part."""
+    return strategy.apply(block, degree, context) if degree > 1 else block.applied(strategy.name, 1, block.graph)

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,11 @@ class LayerGraph:
         Raises:
             InputError: the graph has a cycle; the text names its layers.
         """
+        return self._order
+
+    @cached_property
+    def _order(self) -> tuple[int, ...]:
+        """`topological_order`."""
         successors = self.successors()
         waiting = [0] * len(self.layers)
         for consumers in successors:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from numpy import array_equal
 
 from nest.formulate import candidates
 from nest.formulate.cluster import build_cluster
@@ -13,7 +14,7 @@ from nest.formulate.priced_models import PricedModels, pricing_key
 from nest.formulate.pricing import priced_layers
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
-from nest.instance import Candidate, Instance
+from nest.instance import Array, Candidate, Instance
 from nest.spec import LevelSpec, MemoryOverheads, Overlap, Problem, Search
 from nest.strategies.tp import TensorParallelism
 from tests.bare_devices import bare
@@ -47,8 +48,17 @@ OTHER: list[Mapping[str, Any]] = [
 def same(one: Instance, other: Instance) -> bool:
     """Whether two instances are alike in every number."""
     return (one.cluster, one.graph, one.space) == (other.cluster, other.graph, other.space) and all(
-        repr(mine) == repr(its) for mine, its in zip(one.candidates, other.candidates, strict=True)
+        repr(mine) == repr(its)
+        and (mine.pool, mine.gathered, mine.busy is None) == (its.pool, its.gathered, its.busy is None)
+        and all(map(array_equal, numbers(mine), numbers(its)))
+        for mine, its in zip(one.candidates, other.candidates, strict=True)
     )
+
+
+def numbers(candidate: Candidate) -> list[Array]:
+    """Every array of a candidate."""
+    rest = (candidate.busy, candidate.collectives, candidate.weight_gradients, *(m.busy for m in candidate.recompute))
+    return [array for _, array in candidate.arrays()] + [array for array in rest if array is not None]
 
 
 @pytest.mark.parametrize("changed", [*SAME, *OTHER], ids=str)
@@ -132,11 +142,14 @@ def test_of_as_many_devices_no_block_is_sharded_again(problem: Build, monkeypatc
 
 
 H100 = bare("h100-sxm")
+H100 = evolve(H100, calibration=evolve(H100.calibration, host_launch=0.0))  # Of small layers it would be all there is.
 DEVICES = {
     "peak": evolve(H100, peak=evolve(H100.peak, fp8=H100.peak.fp8 and 2 * H100.peak.fp8, bf16=1e15)),
     "no narrow format": evolve(H100, peak=evolve(H100.peak, fp8=None)),
     "engines": evolve(H100, engines=("matrix", "vector", "communication")),
     "host": evolve(H100, calibration=evolve(H100.calibration, host_launch=1e-4)),
+    "exposed": evolve(H100, calibration=evolve(H100.calibration, tensor_exposed=1.0)),
+    "bandwidth": evolve(H100, memory_bandwidth=1e12),
     "overheads": evolve(H100, memory_overheads=MemoryOverheads(context=1e9, fragmentation=0.1)),
 }
 
@@ -145,7 +158,7 @@ DEVICES = {
 @pytest.mark.parametrize("name", DEVICES)
 def test_another_device_prices_as_if_alone(problem: Build, name: str, rest: Mapping[str, Any]) -> None:
     known, priced = registry(), PricedModels()
-    training = {"precision": "fp8", "saved_inputs": "narrow"}
+    training = {"precision": "fp8", "saved_inputs": "narrow", "overlap": Overlap(tensor=True)}
     first, asked = (problem(training=training, cluster={"device": each}, **rest) for each in (H100, DEVICES[name]))
     build_instance(first, known, priced=priced)
     assert same(build_instance(asked, known, priced=priced), build_instance(asked, known))
