@@ -8,6 +8,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
+import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
@@ -97,7 +98,7 @@ def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Cou
     """All plans of a candidate."""
     space, candidate = instance.space, instance.candidates[index]
     members = ((index, stage_choices(instance, candidate)),)
-    batches = list(_batches(instance, candidate, exclusions))
+    batches = batches_of(instance, candidate, exclusions)
     for (place, schedule), (order, rank_order) in product(enumerate(space.schedules), enumerate(space.rank_orders)):
         for replicas, micro_batches in batches:
             size = replica_size(instance.cluster, candidate.width, replicas)
@@ -119,7 +120,7 @@ def _unscheduled(instance: Instance, index: int, rules: PlainRules, screen: Scre
     """Plans of a candidate whose choices and schedule are open, but for those that compute alone rules out."""
     space, candidate, exclusions = instance.space, instance.candidates[index], rules.exclusions
     every, members = [], ((index, stage_choices(instance, candidate)),)
-    for replicas, micro_batches in _batches(instance, candidate, exclusions):
+    for replicas, micro_batches in batches_of(instance, candidate, exclusions):
         size = replica_size(instance.cluster, candidate.width, replicas)
         slots = rules.most_stages(replicas * candidate.width, size // candidate.width)
         if not slots or screen.fast(index, replicas, micro_batches, slots) is None:
@@ -188,7 +189,7 @@ def computed(instance: Instance, most_stages: int, chunked_counts: ChunkedCounts
     exclusions = Exclusions()
     admitted = Admitted(exclusions)
     for index, candidate in enumerate(instance.candidates):
-        batches = list(_batches(instance, candidate, exclusions))
+        batches = batches_of(instance, candidate, exclusions)
         for schedule, (replicas, micro_batches) in product(instance.space.schedules, batches):
             slots = replica_size(instance.cluster, candidate.width, replicas) // candidate.width
             counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
@@ -320,15 +321,18 @@ def _shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) 
     return tuple(min(count, zero_degree) for count in counts)
 
 
-def _batches(instance: Instance, candidate: Candidate, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
-    """Numbers of replicas of a candidate, ascending, with their micro-batches."""
-    most = min(instance.cluster.size // candidate.width, instance.space.global_batch // candidate.samples)
-    for replicas in range(1, most + 1):
-        micro_batches = instance.micro_batches(candidate, replicas)
-        if micro_batches is None:
-            exclusions.batch += 1
-        else:
-            yield replicas, micro_batches
+def batches_of(
+    instance: Instance, candidate: Candidate, exclusions: Exclusions, most: int | None = None
+) -> list[tuple[int, int]]:
+    """Numbers of replicas of a candidate, ascending, with their micro-batches; there are devices for `most` of them."""
+    batch, samples = instance.space.global_batch, candidate.samples
+    most = instance.cluster.size // candidate.width if most is None else most
+    every = numpy.arange(1, min(most, batch // samples) + 1)
+    # Of thousands a handful divides the batch.
+    some = every if instance.space.uneven_batch else every[batch % (every * samples) == 0]
+    exclusions.batch += len(every) - len(some)
+    found = ((replicas, instance.micro_batches(candidate, replicas)) for replicas in some.tolist())
+    return [(replicas, micro_batches) for replicas, micro_batches in found if micro_batches is not None]
 
 
 def stage_counts(instance: Instance, most: int) -> Sequence[int]:
