@@ -103,7 +103,7 @@ def _open(
     for index in among:
         watch()
         candidate = instance.candidates[index]
-        members, batches = ((index, stage_choices(instance, candidate)),), _batches(instance, candidate, exclusions)
+        members, batches = ((index, stage_choices(instance, candidate)),), batches_of(instance, candidate, exclusions)
         decided = product(enumerate(space.schedules), enumerate(space.rank_orders), batches)
         for (place, schedule), (order, rank_order), (replicas, micro_batches) in decided:
             size = replica_size(instance.cluster, candidate.width, replicas)
@@ -140,7 +140,7 @@ def _unscheduled(
         watch()
         candidate = instance.candidates[index]
         every = by_choices.setdefault(stage_choices(instance, candidate), [])
-        for replicas, micro_batches in _batches(instance, candidate, rules.exclusions):
+        for replicas, micro_batches in batches_of(instance, candidate, rules.exclusions):
             size = replica_size(instance.cluster, candidate.width, replicas)
             slots = rules.most_stages(replicas * candidate.width, size // candidate.width)
             if slots:
@@ -220,7 +220,7 @@ def computed(instance: Instance, most_stages: int, chunked_counts: ChunkedCounts
     exclusions = Exclusions()
     admitted = Admitted(exclusions)
     for index, candidate in enumerate(instance.candidates):
-        batches = list(_batches(instance, candidate, exclusions))
+        batches = batches_of(instance, candidate, exclusions)
         for schedule, (replicas, micro_batches) in product(instance.space.schedules, batches):
             slots = replica_size(instance.cluster, candidate.width, replicas) // candidate.width
             counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
@@ -352,18 +352,18 @@ def _shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) 
     return tuple(min(count, zero_degree) for count in counts)
 
 
-def _batches(instance: Instance, candidate: Candidate, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
-    """Numbers of replicas of a candidate, ascending, with their micro-batches."""
-    most = min(instance.cluster.size // candidate.width, instance.space.global_batch // candidate.samples)
-    every = numpy.arange(1, most + 1)
-    if not instance.space.uneven_batch:
-        # A million devices have as many numbers of replicas, of which a dozen share the batch.
-        every = every[instance.space.global_batch % (every * candidate.samples) == 0]
-    exclusions.batch += most - len(every)
-    for replicas in every.tolist():
-        micro_batches = instance.micro_batches(candidate, replicas)
-        assert micro_batches is not None
-        yield replicas, micro_batches
+def batches_of(
+    instance: Instance, candidate: Candidate, exclusions: Exclusions, most: int | None = None
+) -> list[tuple[int, int]]:
+    """Numbers of replicas of a candidate, ascending, with their micro-batches; there are devices for `most` of them."""
+    batch, samples = instance.space.global_batch, candidate.samples
+    most = instance.cluster.size // candidate.width if most is None else most
+    every = numpy.arange(1, min(most, batch // samples) + 1)
+    # Of thousands a handful divides the batch.
+    some = every if instance.space.uneven_batch else every[batch % (every * samples) == 0]
+    exclusions.batch += len(every) - len(some)
+    found = ((replicas, instance.micro_batches(candidate, replicas)) for replicas in some.tolist())
+    return [(replicas, micro_batches) for replicas, micro_batches in found if micro_batches is not None]
 
 
 def stage_counts(instance: Instance, most: int) -> Sequence[int]:
