@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
-from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, ahead
+from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.stages import StageTables
@@ -95,6 +95,7 @@ class StagePrices:
     weights: Weights | None
     counts: NDArray[numpy.int64] = field(init=False)
     _known: dict[Hashable, tuple[Array, Array, Array]] = field(factory=dict, init=False)
+    _ranked: dict[Hashable, tuple[NDArray[numpy.int64], Array, Array, Array]] = field(factory=dict, init=False)
 
     @counts.default
     def _as_array(self) -> NDArray[numpy.int64]:
@@ -109,6 +110,18 @@ class StagePrices:
         if crossed not in self._known:
             self._known[crossed] = self._priced(crossed)
         return self._known[crossed]
+
+    def ranked(self, crossed: tuple[int, ...] | None) -> tuple[NDArray[numpy.int64], Array, Array, Array]:
+        """The choices of each point in order, and what `at` has of them in that order.
+
+        The cheapest come first, of equals those that take least time, then those that synchronise fastest, then the
+        preferred ones.
+        """
+        if crossed not in self._ranked:
+            time, cost, sync = self.at(crossed)
+            order, points = numpy.lexsort((sync, time, cost), axis=0), numpy.arange(time.shape[1])
+            self._ranked[crossed] = order, time[order, points], cost[order, points], sync[order, points]
+        return self._ranked[crossed]
 
     def _priced(self, crossed: tuple[int, ...] | None) -> tuple[Array, Array, Array]:
         front, behind = self._boundaries(crossed, arrives=True), self._boundaries(crossed, arrives=False)
@@ -130,7 +143,7 @@ class StagePrices:
         return [Boundary(level, each) for level, each in sorted(seconds.items())]
 
 
-@define(eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ChunkStage:
     """A stage of a pattern; those that take the same, with as much room, are one object.
 
@@ -141,34 +154,21 @@ class ChunkStage:
 
     prices: StagePrices
     memory: Array
-    _best: dict[Hashable, tuple[Array, NDArray[numpy.int64]]] = field(factory=dict, init=False)
-    _limits: tuple[float, ...] = field(default=(), init=False)
 
     def best(
         self, crossed: tuple[int, ...] | None, limits: tuple[float, float, float]
     ) -> tuple[Array, NDArray[numpy.int64]]:
         """Least cost within limits, infinite where there is none, and the choice. Shape `(points,)` each.
 
-        Of equal choices the one that takes least time, then the one that synchronises fastest, then the preferred one.
-        `limits` are the most seconds per micro-batch and per batch, and the most bytes; `crossed` as `StagePrices` has
-        it.
+        Of equal choices the first as `StagePrices.ranked` has them. `limits` are the most seconds per micro-batch and
+        per batch, and the most bytes; `crossed` as `StagePrices` has it.
         """
-        if limits != self._limits:
-            self._best.clear()
-            self._limits = limits
-        if crossed not in self._best:
-            time, cost, sync = self.prices.at(crossed)
-            within = (time <= limits[0]) & (sync <= limits[1]) & (self.memory <= limits[2])
-            found = numpy.full((3, self.memory.shape[1]), numpy.inf)
-            choice = numpy.zeros(self.memory.shape[1], dtype=numpy.int64)
-            for index, row in enumerate(within):
-                if row.any():
-                    figures = numpy.array([cost[index], time[index], sync[index]])
-                    better = row & ahead(figures, found)
-                    found[:, better] = figures[:, better]
-                    choice[better] = index
-            self._best[crossed] = found[0], choice
-        return self._best[crossed]
+        order, time, cost, sync = self.prices.ranked(crossed)
+        points = numpy.arange(self.memory.shape[1])
+        within = (time <= limits[0]) & (sync <= limits[1]) & (self.memory[order, points] <= limits[2])
+        first = within.argmax(axis=0)
+        least = numpy.where(within[first, points], cost[first, points], numpy.inf)
+        return least, order[first, points]
 
     def figures(self, crossed: tuple[int, ...] | None, choice: int, point: int) -> tuple[float, float, float]:
         """Cost, seconds per micro-batch and seconds per batch of one choice and point."""

@@ -165,21 +165,23 @@ class ChunkSearch(ChunkCosts):
 
     def _placed(self, configuration: Configuration, filled: Filled, limit: float) -> tuple[float, Partition | None]:
         """The best stages of a pattern with their places if they beat `limit`, exactly or with `left` lowered."""
-        objective = self.objective(configuration, len(filled.stages))
-        relaxed = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
-        least, partition = least_batch_time(relaxed.run, objective, filled.floor, limit)
-        if partition is None:
-            return limit, None
-        slots, side = self.slots(configuration), self._side_by_side(configuration, len(filled.stages), filled)
-        if len(slots.levels) == 1 and not filled.tables.ports:
-            return self._evened(configuration, relaxed, least, partition)
+        objective, slots = self.objective(configuration, len(filled.stages)), self.slots(configuration)
+        side, least = self._side_by_side(configuration, len(filled.stages), filled), filled.bound
         places = [side]
-        if side.ways:
-            places, whole = self._every_level(configuration, filled)
-            if not whole:
-                self.left = min(self.left, least)
-        elif slots.count > len(filled.stages):
-            places.append(evolve(side, steps=numpy.searchsorted(slots.levels, slots.steps)))
+        # With a slot for each stage there is one way to place them.
+        if slots.count > len(filled.stages):
+            relaxed = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
+            least, partition = least_batch_time(relaxed.run, objective, filled.floor, limit)
+            if partition is None:
+                return limit, None
+            if len(slots.levels) == 1 and not filled.tables.ports:
+                return self._evened(configuration, relaxed, least, partition)
+            if side.ways:
+                places, whole = self._every_level(configuration, filled)
+                if not whole:
+                    self.left = min(self.left, least)
+            else:
+                places.append(evolve(side, steps=numpy.searchsorted(slots.levels, slots.steps)))
         best: tuple[float, Partition, ChunkRecurrence] | None = None
         for each in places:
             if best is not None and best[0] <= least * (1 + TIE):
