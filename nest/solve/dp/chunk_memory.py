@@ -260,26 +260,28 @@ def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:
 def corners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
     """The moments without those between two others, of which one needs as much memory whatever chunks hold."""
     every = numpy.array(sorted(set(moments)))
-    left = []
-    for place, row in enumerate(every):
+    left = numpy.ones(len(every), dtype=bool)
+    # Most lie between their neighbours.
+    left[1:-1] = ~_between(every[1:-1], every[:-2], every[2:])
+    for place in numpy.flatnonzero(left).tolist():
         # Of many, only lines between moments that are nearly alike are tried: one too many costs time alone.
         near = slice(0, len(every)) if len(every) <= FEW_MOMENTS else slice(max(place - NEAR, 0), place + NEAR + 1)
         others = numpy.concatenate([every[near.start : place], every[place + 1 : near.stop]])
-        left.append(not _between(row, others))
+        first, second = _pairs(len(others))
+        left[place] = not _between(every[place], others[first], others[second]).any()
     return tuple(tuple(row) for row in every[left].tolist())
 
 
-def _between(moment: Array, others: Array) -> bool:
-    """Whether a moment lies on the line between two others, or below it."""
-    first, second = _pairs(len(others))
-    one, other = others[first], others[second]
-    gap, step = moment - one, other - one
+def _between(moments: Array, ones: Array, others: Array) -> NDArray[numpy.bool_]:
+    """Which moments lie on the line between one and another, or below it. Shape `(..., chunks)` each."""
+    gap, step = moments - ones, others - ones
     # Some share of the way from one to the other must reach what is held of every chunk.
     with numpy.errstate(divide="ignore", invalid="ignore"):
         share = gap / step
-    low = numpy.where(step > 0, share, 0.0).max(axis=1, initial=0.0)
-    high = numpy.where(step < 0, share, 1.0).min(axis=1, initial=1.0)
-    return bool(((low <= high) & ~((step == 0) & (gap > 0)).any(axis=1)).any())
+    low = numpy.where(step > 0, share, 0.0).max(axis=-1, initial=0.0)
+    high = numpy.where(step < 0, share, 1.0).min(axis=-1, initial=1.0)
+    found: NDArray[numpy.bool_] = (low <= high) & ~((step == 0) & (gap > 0)).any(axis=-1)
+    return found
 
 
 @lru_cache(maxsize=FEW_MOMENTS)

@@ -3,10 +3,10 @@
 The times of a stage and its state depend on how many units of each run it has in all.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 from attrs import define, field, frozen
@@ -18,6 +18,8 @@ from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.stages import StageTables
 from nest.tolerances import LIMIT_SLACK
+
+T = TypeVar("T")
 
 Counts = tuple[int, ...]
 """Units of each run."""
@@ -150,10 +152,12 @@ class ChunkStage:
     Attributes:
         prices: what it takes.
         memory: bytes with each choice, the reserve included. Shape `(choices, points)`.
+        fits: whether devices have them.
     """
 
     prices: StagePrices
     memory: Array
+    fits: NDArray[numpy.bool_]
 
     def best(
         self, crossed: tuple[int, ...] | None, limits: tuple[float, float, float]
@@ -189,6 +193,10 @@ class Contents:
     sets: Downsets
 
 
+Taken = tuple[Array, Array, Array]
+"""What a stage takes and synchronises at least, and what it computes of further units, seconds. Shape `(points,)`."""
+
+
 @frozen(eq=False, repr=False)
 class StageCosts:
     """What stages of the patterns of a configuration with so many stages may choose and cost, whatever they hold.
@@ -218,22 +226,28 @@ class StageCosts:
     worth: Array
     rows: dict[str, list[int]]
     more: dict[str, tuple[tuple[float, ...], bool]]
+    _known: dict[Hashable, Any] = field(factory=dict, init=False)
 
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, kept: patterns differ in few stages."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: T = self._known[key]
+        return found
 
-Taken = tuple[Array, Array, Array]
-"""What a stage takes and synchronises at least, and what it computes of further units, seconds. Shape `(points,)`."""
+    def least_of(self, prices: StagePrices, fits: NDArray[numpy.bool_] | None = None) -> tuple[Taken, float]:
+        """What a stage takes and synchronises at least, by point, and its least cost beyond what units are worth.
 
+        With either comes what it computes of these units. Of its choices those that fit count; None: all do.
+        """
 
-def least_of(
-    prices: StagePrices, fits: NDArray[numpy.bool_] | None, seconds: Array, worth: Array
-) -> tuple[Taken, float]:
-    """What a stage takes and synchronises at least, by point, and its least cost beyond what further units are worth.
+        def made() -> tuple[Taken, float]:
+            where: Any = True if fits is None else fits
+            time, cost, sync = (numpy.minimum.reduce(each, where=where, initial=inf) for each in prices.at(None))
+            added, worth = prices.counts @ numpy.array(self.seconds), prices.counts @ self.worth
+            return (time, sync, added), float(numpy.minimum.reduce(cost - worth))
 
-    With either comes what it computes of these units.
-    """
-    where: Any = True if fits is None else fits
-    time, cost, sync = (numpy.minimum.reduce(each, where=where, initial=inf) for each in prices.at(None))
-    return (time, sync, prices.counts @ seconds), float(numpy.minimum.reduce(cost - prices.counts @ worth))
+        return self.once(("least", prices, None if fits is None else fits.tobytes()), made)
 
 
 def least_largest(stages: Sequence[tuple[Array, Array, int]], needed: float) -> float:
@@ -256,7 +270,7 @@ def least_largest(stages: Sequence[tuple[Array, Array, int]], needed: float) -> 
 def floor_of(
     costs: StageCosts,
     slack: Counts,
-    distinct: Sequence[tuple[StagePrices, NDArray[numpy.bool_] | None]],
+    every: Sequence[tuple[Taken, float]],
     places: Sequence[int],
 ) -> Floor:
     """Bounds of the three terms, every boundary at its cheapest.
@@ -264,13 +278,11 @@ def floor_of(
     Args:
         costs: of stages.
         slack: units of each run that are not fixed.
-        distinct: stages with what fits, None where all does.
+        every: stages, as `StageCosts.least_of` has them.
         places: which of these each stage is.
     """
-    seconds = numpy.array(costs.seconds)
-    every = [least_of(prices, fits, seconds, costs.worth) for prices, fits in distinct]
     total = float(slack @ costs.worth) + sum([every[place][1] for place in places])
-    needed = float(slack @ seconds) * (1 - LIMIT_SLACK)
+    needed = float(slack @ numpy.array(costs.seconds)) * (1 - LIMIT_SLACK)
     counted = [(taken, places.count(place)) for place, (taken, _) in enumerate(every)]
     times = [(time, added, number) for (time, _, added), number in counted]
     syncs = [(sync, added, number) for (_, sync, added), number in counted]
