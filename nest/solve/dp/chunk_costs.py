@@ -61,7 +61,7 @@ class ChunkCosts(ChunkBounds):
 
     @property
     def _tables(self) -> OrderedDict[Hashable, tuple[StageTables, ChoiceTable]]:
-        return self.once_in_room("tables", OrderedDict)
+        return self.once_in_room(self.shared, "tables", OrderedDict)
 
     def filled(self, configuration: Configuration, count: int, limit: float | None) -> tuple[Filled, ...]:
         """The patterns that may beat `limit`, with their stages and bounds; None: as far as they are known."""
