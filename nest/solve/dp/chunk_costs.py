@@ -40,7 +40,7 @@ class Filled:
         pattern: where runs of units begin and end.
         stages: in pipeline order.
         held: of each what its chunks hold.
-        tables: what each may choose.
+        costs: what each may choose and what that costs.
         floor: bounds of the three terms of the step time, with every boundary at its cheapest.
         bound: of the step time, seconds.
     """
@@ -48,7 +48,7 @@ class Filled:
     pattern: Pattern
     stages: tuple[ChunkStage, ...]
     held: tuple[Held, ...]
-    tables: StageTables
+    costs: StageCosts
     floor: Floor
     bound: float
 
@@ -167,7 +167,7 @@ class ChunkCosts(ChunkBounds):
         least = [costs.least_of(stage.prices, stage.fits) for stage in distinct]
         floor = floor_of(costs, slack, least, [distinct.index(stage) for stage in stages])
         bound = costs.objective.of(floor) if floor.largest_time < inf else inf
-        return Filled(pattern, tuple(stages), laid.held, costs.tables, floor, bound)
+        return Filled(pattern, tuple(stages), laid.held, costs, floor, bound)
 
     def _stage(
         self, costs: StageCosts, held: Held, prices: StagePrices, stashed: tuple[float, ...], *, exactly: bool

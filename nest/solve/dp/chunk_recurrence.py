@@ -160,6 +160,11 @@ class ChunkRecurrence:
             self._crossed[key] = self.stages[stage].prices.crossed({**levels, **self.places.ways})
         return self._crossed[key]
 
+    def crossings(self) -> list[Crossed]:
+        """The same of each stage, where each has a slot of its own."""
+        steps, back = [0, *self.places.steps.tolist(), 0], self._levels_back()[0]
+        return [self.crossed(stage, steps[stage], steps[stage + 1], back) for stage in range(len(self.stages))]
+
     def levels_behind(self, stage: int) -> list[int]:
         """The levels that the boundary between a stage and the next may have."""
         if stage not in self._levels:

@@ -235,19 +235,22 @@ class StageCosts:
         found: T = self._known[key]
         return found
 
-    def least_of(self, prices: StagePrices, fits: NDArray[numpy.bool_] | None = None) -> tuple[Taken, float]:
+    def least_of(
+        self, prices: StagePrices, fits: NDArray[numpy.bool_] | None = None, crossed: tuple[int, ...] | None = None
+    ) -> tuple[Taken, float]:
         """What a stage takes and synchronises at least, by point, and its least cost beyond what units are worth.
 
-        With either comes what it computes of these units. Of its choices those that fit count; None: all do.
+        With either comes what it computes of these units. Of its choices those that fit count; None: all do. `crossed`
+        is as `StagePrices` has it.
         """
 
         def made() -> tuple[Taken, float]:
             where: Any = True if fits is None else fits
-            time, cost, sync = (numpy.minimum.reduce(each, where=where, initial=inf) for each in prices.at(None))
+            time, cost, sync = (numpy.minimum.reduce(each, where=where, initial=inf) for each in prices.at(crossed))
             added, worth = prices.counts @ numpy.array(self.seconds), prices.counts @ self.worth
             return (time, sync, added), float(numpy.minimum.reduce(cost - worth))
 
-        return self.once(("least", prices, None if fits is None else fits.tobytes()), made)
+        return self.once(("least", prices, None if fits is None else fits.tobytes(), crossed), made)
 
 
 def least_largest(stages: Sequence[tuple[Array, Array, int]], needed: float) -> float:
@@ -273,7 +276,7 @@ def floor_of(
     every: Sequence[tuple[Taken, float]],
     places: Sequence[int],
 ) -> Floor:
-    """Bounds of the three terms, every boundary at its cheapest.
+    """Bounds of the three terms.
 
     Args:
         costs: of stages.
