@@ -1,5 +1,7 @@
 """What units of stages of several chunks take and need at least, ahead of any pattern: whether stages hold them all."""
 
+from collections.abc import Hashable
+from functools import cached_property
 from itertools import accumulate
 from math import inf
 
@@ -34,6 +36,12 @@ class LeanUnits:
     more: Array
     ends: Array
     peak: float
+
+    @cached_property
+    def needed(self) -> tuple[Hashable, ...]:
+        """What `room` depends on, and whether that is enough."""
+        arrays = (self.count, self.first, self.more, self.ends[1:])
+        return *(each.tobytes() for each in arrays), self.peak
 
     def room(self, held: Array, spread: Array, room: float, homes: tuple[int, int]) -> Array:
         """How many units there is memory for, by choice, run and stage; infinite where none takes memory.
