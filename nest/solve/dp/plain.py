@@ -76,18 +76,18 @@ class PlainSearch(CutSearch, PlanSearch):
         return self.once(("closer", configuration.order), lambda: self._closer_bounds(configuration))
 
     def _closer_bounds(self, configuration: Configuration) -> Array:
-        early = self.early_bounds(configuration)
         if self.parted(configuration):
-            return early
-        more = numpy.maximum(
-            least_in_memory(self.first_bounds, configuration, self.room),
-            self.first_bounds.beside(configuration).seconds,
-        )
+            return self.early_bounds(configuration)
+        counts = numpy.array(configuration.stage_counts)
+        more = numpy.full(len(counts), self.first_bounds.beside(configuration).seconds)
+        if len(configuration.choices) > 1:  # Stages of one choice take the same however much memory there is.
+            more = numpy.maximum(more, least_in_memory(self.first_bounds, configuration, self.room))
         if not self.downsets.empty_stages:
             cheapest = numpy.sort(self.boundaries(configuration).relaxed[1:-1])
             sums = 2 * numpy.concatenate([[0.0], cheapest.cumsum()]) * (1 - SUM_ERROR)
-            more += sums.take(numpy.array(configuration.stage_counts) - 1, mode="clip")
-        return numpy.maximum(early, self.first_bounds.of_configuration(configuration, more))
+            more += sums.take(counts - 1, mode="clip")
+        # No less than `early_bounds`, whose seconds beside compute are no more.
+        return self.first_bounds.of_configuration(configuration, more)
 
     def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
         """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
