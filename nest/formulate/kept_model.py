@@ -10,7 +10,7 @@ from typing import Any
 from attrs import define, field
 
 from nest.formulate.candidates import MANY
-from nest.formulate.price import Formulation
+from nest.formulate.formulation import Formulation
 from nest.formulate.priced_models import PricedModels, PricingKey
 from nest.hooks.loader import only_own
 from nest.hooks.registry import Registry
