@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 from itertools import accumulate, pairwise, product
 from math import prod
-from operator import mul
+from operator import itemgetter, mul
 
 import numpy
-from attrs import evolve, frozen
+from attrs import frozen
 
 from nest.instance import Array, CollectiveLine, Level
 from nest.instance.cluster import PHASES
 
 Affine = tuple[float, float]
 """`(seconds, seconds per byte)`."""
+
+RailTerm = tuple[float, int, Affine]
+"""Of one level of rails: the seconds of a call, the level, and what its steps keep it occupied for."""
 
 
 class AlphaBeta:
@@ -59,9 +62,12 @@ class AlphaBeta:
         members: int | None = None,
     ) -> Array:
         """`time` for an array of `bytes`: seconds, of the same shape."""
-        costs = _costs(kind, tuple(shape), tuple(levels), members)
-        seconds = numpy.minimum.reduce([cost.latency + bytes * cost.per_byte for cost in costs])
-        return numpy.where(bytes == 0, 0.0, seconds)
+        first, *others = _costs(kind, tuple(shape), tuple(levels), members)
+        seconds = numpy.asarray(first.latency + bytes * first.per_byte)
+        for cost in others:
+            numpy.minimum(seconds, cost.latency + bytes * cost.per_byte, out=seconds)
+        seconds[bytes == 0] = 0.0
+        return seconds
 
     def per_byte(self, kind: str, shape: Sequence[int], levels: Sequence[Level], members: int | None = None) -> float:
         """Seconds that each byte takes at least, however many there are."""
@@ -240,22 +246,32 @@ def _rails(kind: str, rings: list[LevelRing], protocols: list[list[CollectiveLin
     """
     # Of an uneven set at most so many groups of the levels inside have members.
     occupied = [min(members, prod(each.members for each in rings[index:])) for index in range(len(rings))]
-    terms = []
+    terms: list[list[RailTerm]] = []
     for ring, every, (groups, outside) in zip(rings, protocols, pairwise([*occupied, 1]), strict=True):
-        of_level = []
+        of_level: list[RailTerm] = []
         for protocol in every:
-            steps, per_byte = ring_cost(evolve(protocol, base=0.0), kind, members)
+            steps = PHASES[kind] * (members - 1) * protocol.step
+            per_byte = ring_cost(protocol, kind, members)[1]
             busy = steps * (groups - outside) / (members - 1), per_byte / ring.below
             of_level.append((protocol.base, ring.index, busy))
         terms.append(of_level)
-    costs = []
-    for chosen in product(*terms):
-        latency, slowest, ports = max(base for base, _, _ in chosen), 0.0, [(0.0, 0.0)] * rings[0].levels
-        for _, level, busy in chosen:
-            ports[level] = busy
-            latency, slowest = latency + busy[0], max(slowest, busy[1])
-        costs.append(Cost(latency, slowest, tuple(ports)))
+    costs: list[Cost] = []
+    for latency, slowest, chosen in sorted(map(_side_by_side, product(*terms)), key=itemgetter(0, 1)):
+        # Those that are lowest nowhere are most, and need not be made.
+        if not costs or slowest < costs[-1].per_byte:
+            ports = [(0.0, 0.0)] * rings[0].levels
+            for _, level, busy in chosen:
+                ports[level] = busy
+            costs.append(Cost(latency, slowest, tuple(ports)))
     return costs
+
+
+def _side_by_side(chosen: Sequence[RailTerm]) -> tuple[float, float, Sequence[RailTerm]]:
+    """Seconds of no bytes and seconds per byte of rails over levels with these protocols, and the protocols."""
+    latency, slowest = max([base for base, _, _ in chosen]), 0.0
+    for _, _, (steps, per_byte) in chosen:
+        latency, slowest = latency + steps, max(slowest, per_byte)
+    return latency, slowest, chosen
 
 
 def _lowest(costs: Iterable[Cost]) -> list[Cost]:

@@ -151,4 +151,6 @@ def _crossing_bytes(block: Block, layers: LayerClasses) -> Array:
             f"tensor {lost!r} leaves its layer, but no operator makes it after the strategies were applied "
             f"({degrees}); a strategy must keep the names of tensors that other layers read."
         )
-    return numpy.array([float(sum(sizes[name] for name in crossing.names)) for crossing in layers.crossing])
+    # Layers of a class send tensors of the same names.
+    known = {names: float(sum(sizes[name] for name in names)) for names in {each.names for each in layers.crossing}}
+    return numpy.array([known[each.names] for each in layers.crossing])

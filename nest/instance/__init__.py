@@ -1,7 +1,7 @@
 """Problems in numbers and their answers: all that solvers see and say."""
 
 from nest.instance.candidate import Array, Candidate, Overheads, ParameterGroup, RecomputeMode, read_only
-from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Exposure, Level, Link, Pool, Pools
+from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Exposure, Level, Link, Pool, Pools, shape_of
 from nest.instance.instance import (
     Instance,
     LayerGraph,
@@ -78,5 +78,6 @@ __all__ = [
     "port_seconds",
     "read_only",
     "route",
+    "shape_of",
     "weights_of",
 ]

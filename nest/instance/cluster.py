@@ -1,6 +1,6 @@
 """The cluster in numbers (PROBLEM.md section 1), and clusters of several kinds of device (section 8)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from math import erf, exp, log, sqrt
@@ -158,19 +158,7 @@ class Cluster:
 
     def shape(self, members: Iterable[int] | NDArray[numpy.int64]) -> tuple[int, ...]:
         """Shape of a set of devices: per level, the most children that any one group has members in."""
-        # Arrays are taken as they are: `fromiter` makes an object of every number.
-        groups = numpy.sort(
-            members if isinstance(members, numpy.ndarray) else numpy.fromiter(members, dtype=numpy.int64)
-        )
-        groups = groups[_first_of_each(groups)]
-        shape = []
-        below = 1
-        for capacity in self.capacities:
-            parents = groups * below // capacity
-            starts = numpy.flatnonzero(_first_of_each(parents))
-            shape.append(int(numpy.diff(starts, append=len(parents)).max()))
-            groups, below = parents[starts], capacity
-        return tuple(shape)
+        return shape_of(members, self.capacities)
 
     def shapes(self, sets: NDArray[numpy.int64]) -> tuple[tuple[int, ...], ...]:
         """The shapes of several sets of as many devices, each once, in the order in which they are met.
@@ -195,6 +183,21 @@ class Cluster:
     def admits(self, width: int) -> bool:
         """Whether blocks of `width` devices can be aligned with every level (PROBLEM.md section 2)."""
         return width <= self.size and all(c % width == 0 or width % c == 0 for c in self.capacities)
+
+
+def shape_of(members: Iterable[int] | NDArray[numpy.int64], capacities: Sequence[int]) -> tuple[int, ...]:
+    """As `Cluster.shape`, with so many devices per group of each level."""
+    # Arrays are taken as they are: `fromiter` makes an object of every number.
+    groups = numpy.sort(members if isinstance(members, numpy.ndarray) else numpy.fromiter(members, dtype=numpy.int64))
+    groups = groups[_first_of_each(groups)]
+    found = []
+    below = 1
+    for capacity in capacities:
+        parents = groups * below // capacity
+        starts = numpy.flatnonzero(_first_of_each(parents))
+        found.append(int(numpy.diff(starts, append=len(parents)).max()))
+        groups, below = parents[starts], capacity
+    return tuple(found)
 
 
 def _first_of_each(ascending: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:

@@ -209,15 +209,17 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
 
         instance, solution = on_devices(instance, solution)
     count, around = len(solution.stages), boundaries(instance, solution)
-    chunks = list(zip(chunk_layers(instance, solution), crossing(instance, solution), pairwise(around), strict=True))
-    homes = stages_of_chunks(instance, solution)
+    every = zip(chunk_layers(instance, solution), crossing(instance, solution), pairwise(around), strict=True)
+    chunks: list[list[Chunk]] = [[] for _ in range(count)]
+    for home, chunk in zip(stages_of_chunks(instance, solution), every, strict=True):
+        chunks[home].append(Chunk(*chunk))
     groups = data_parallel_groups(instance, solution)
     stages = tuple(
         _price_stage(
             instance,
             solution,
             index,
-            [Chunk(*chunk) for chunk, home in zip(chunks, homes, strict=True) if home == index],
+            chunks[index],
             fullest_moments(schedule, index + 1, count, micro_batches),
             copies_of(schedule),
             groups[index],

@@ -80,9 +80,8 @@ def stages_of_chunks(instance: Instance, solution: Solution) -> tuple[int, ...]:
     return route(schedule_of(instance, solution), len(solution.stages))
 
 
-def _boundary_level(instance: Instance, solution: Solution, first: int, second: int) -> int:
+def _boundary_level(instance: Instance, solution: Solution, size: int, first: int, second: int) -> int:
     """Level of the boundary between two stages, by index and in pipeline order: the worst over the replicas."""
-    size = replica_sizes(instance, solution)[first]
     here, there = solution.stages[first], solution.stages[second]
     start = first_devices(solution, size, here.offset, instance.candidates[here.candidate].width)
     width = instance.candidates[there.candidate].width
@@ -138,15 +137,15 @@ def boundaries(instance: Instance, solution: Solution) -> list[Boundary]:
     Raises:
         ValueError: a block is not in the cluster.
     """
-    known: dict[tuple[int, int], Boundary] = {}
+    known, sizes = dict[tuple[int, int], Boundary](), replica_sizes(instance, solution)
     between = list(pairwise(stages_of_chunks(instance, solution)))
     for here, there in between:
         if here != there and (here, there) not in known:
-            known[here, there] = _boundary(instance, solution, here, there)
+            known[here, there] = _boundary(instance, solution, sizes, here, there)
     return [Boundary(), *(known.get(each, Boundary()) for each in between), Boundary()]
 
 
-def _boundary(instance: Instance, solution: Solution, here: int, there: int) -> Boundary:
+def _boundary(instance: Instance, solution: Solution, sizes: Sequence[int], here: int, there: int) -> Boundary:
     """What stage `here`, from 0, sends activations to `there` over, and gradients back."""
     pools = [instance.pool_of(solution.stages[each].candidate) for each in (here, there)]
     if instance.pools is not None and pools[0] != pools[1]:
@@ -155,7 +154,8 @@ def _boundary(instance: Instance, solution: Solution, here: int, there: int) -> 
             raise ValueError(f"nothing joins the pools of stages {here + 1} and {there + 1}")
         path = (link.latency, link.bandwidth)
         return Boundary(-1, (path,), (path,), between_pools=True)
-    level = _boundary_level(instance, solution, min(here, there), max(here, there))
+    first, second = sorted((here, there))
+    level = _boundary_level(instance, solution, sizes[first], first, second)
     if solution.placement is not None:
         return Boundary(level, *_paths(instance, solution, here, there))
     joining = instance.cluster_of(solution.stages[here].candidate).levels[level]

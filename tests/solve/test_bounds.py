@@ -9,8 +9,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.solve.dp.beside_compute import ShareOut
 from nest.solve.dp.bounds import LeanMode, fewest_stages, least_beside
+from nest.solve.dp.compute_bounds import ShareOut
 from nest.solve.dp.downsets import lattice, membership
 from nest.solve.dp.listing import configurations
 from nest.solve.dp.plain import PlainSearch

@@ -16,11 +16,11 @@ from attrs import evolve
 from nest.instance import Instance, Solution, StageDecision
 from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, verify
-from nest.solve.dp import solve
+from nest.solve.dp import screen, solve
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.downsets import lattice, membership
-from nest.solve.dp.listing import configurations
+from nest.solve.dp.listing import configurations, least_times
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
@@ -215,6 +215,25 @@ def test_the_screen_leaves_every_plan_that_is_worth_it(seed: int, constraints: t
                 bound = listed[plan.rank_order, plan.replicas, len(plan.stages), choice]
                 assert bound is not None
                 assert bound <= priced.batch_time * (1 + 1e-9)
+
+
+def test_options_are_screened_alike_in_parts_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = drawn(4)
+    used = problem.candidates[0]
+    # One has more parameter groups than the other.
+    others = evolve(used, name="others", forward=2 * used.forward, state=used.state * 2)
+    problem = evolve(problem, candidates=(used, others))
+    counts, found = Splits(problem).counts, []
+    for most in (1, screen.TOGETHER):
+        monkeypatch.setattr(screen, "TOGETHER", most)
+        least = least_times(problem, LAYERS, counts, ScreenTables(problem, FirstBounds(problem)))
+        for limit in (inf, 1.5 * least[1]):
+            tables = ScreenTables(problem, FirstBounds(problem))
+            every, exclusions = configurations(problem, LAYERS, counts, limit=limit, tables=tables)
+            found.append((least, every, [each.bound for each in every], exclusions))
+            assert {each.candidate for each in every} == {0, 1}
+            assert (exclusions.slow > 0) == (limit < inf)
+    assert found[:2] == found[2:]
 
 
 @pytest.mark.parametrize("rule", ["devices <= 4", "devices == 6", "devices % 3 == 0", "devices >= 5", "devices > 8"])

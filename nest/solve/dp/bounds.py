@@ -178,7 +178,7 @@ def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
 def least_state(sums: CandidateSums, configuration: Configuration) -> Array:
     """Bytes of state of each downset, sharded as far as a choice allows, shape `(downsets,)`."""
     state = (
-        (group, weights.whole, gradients.whole, optimizer.whole)
+        (len(group.ranks), weights.whole, gradients.whole, optimizer.whole)
         for group, weights, gradients, optimizer, *_ in sums.state
     )
     return configuration.least_state(state, len(sums.cut))
@@ -357,7 +357,7 @@ def least_beside(seconds: Array, bytes_held: Array, available: Array) -> Array:
 def _of_choices(bounds: FirstBounds, configuration: Configuration) -> tuple[Array, Array]:
     """Seconds beside compute, and bytes with one micro-batch in flight, of each layer. Shape `(choices, layers)`."""
     candidate, exposed = bounds.instance.candidates[configuration.candidate], bounds.instance.space.often_exposed
-    state = [(group, group.weights, group.gradients, group.optimizer) for group in candidate.state]
+    state = [(len(group.ranks), group.weights, group.gradients, group.optimizer) for group in candidate.state]
     zeros = {each.zero for each in configuration.choices}
     held = {zero: configuration.state(state, len(candidate.forward), zero) for zero in zeros}
     sent = {zero: exposed * bounds.often(configuration, zero) for zero in zeros}

@@ -133,9 +133,12 @@ class ChunkBounds(PlanSearch):
             least: Array = border_bytes(self.instance, self.instance.candidates, behind).min(axis=1, initial=inf)
             return least
 
-        size = float(self.once_shared("least crossing", made)[candidate])
-        links = [self.instance.cluster.levels[level] for level in levels] if 0 < size < inf else []
-        return min((link.latency + size / link.bandwidth for link in links), default=0.0)
+        def seconds() -> float:
+            size = float(self.once_shared("least crossing", made)[candidate])
+            links = [self.instance.cluster.levels[level] for level in levels] if 0 < size < inf else []
+            return min((link.latency + size / link.bandwidth for link in links), default=0.0)
+
+        return self.once_shared(("least message", candidate, levels), seconds)
 
     def holds_units(self, configuration: Configuration, count: int, limit: float, least: BeforePatterns) -> bool:
         """Whether stages as fast as a plan that beats `limit` needs have time and memory for the whole model.
@@ -196,15 +199,14 @@ class ChunkBounds(PlanSearch):
 
     def _room(self, units: LeanUnits, least: LeastHeld) -> Array | None:
         """As `LeanUnits.room`, in the memory that there is; None where that is too little, however long stages take."""
-        known: dict[tuple[LeanUnits, LeastHeld], bool] = self.once_in_room("with room", dict)
-        key = units, least
-        if not known.get(key, True):
-            return None
-        room = units.room(least.held, numpy.zeros_like(least.held), self.room * (1 + LIMIT_SLACK), least.homes)
+        # Units of candidates whose speed alone differs, as on other links, need as much.
+        known: dict[Hashable, Array | None] = self.once_in_room(self.scheduled, "with room", dict)
+        key = *units.needed, least
         if key not in known:
+            room = units.room(least.held, numpy.zeros_like(least.held), self.room * (1 + LIMIT_SLACK), least.homes)
             ever = numpy.full((1, len(least.held)), inf)
-            known[key] = bool(units.hold(room[None], ever, numpy.array([least.homes]))[0])
-        return room if known[key] else None
+            known[key] = room if units.hold(room[None], ever, numpy.array([least.homes]))[0] else None
+        return known[key]
 
     def _in_time(
         self,

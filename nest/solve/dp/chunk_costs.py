@@ -40,7 +40,7 @@ class Filled:
         pattern: where runs of units begin and end.
         stages: in pipeline order.
         held: of each what its chunks hold.
-        tables: what each may choose.
+        costs: what each may choose and what that costs.
         floor: bounds of the three terms of the step time, with every boundary at its cheapest.
         bound: of the step time, seconds.
     """
@@ -48,7 +48,7 @@ class Filled:
     pattern: Pattern
     stages: tuple[ChunkStage, ...]
     held: tuple[Held, ...]
-    tables: StageTables
+    costs: StageCosts
     floor: Floor
     bound: float
 
@@ -61,7 +61,7 @@ class ChunkCosts(ChunkBounds):
 
     @property
     def _tables(self) -> OrderedDict[Hashable, tuple[StageTables, ChoiceTable]]:
-        return self.once_in_room("tables", OrderedDict)
+        return self.once_in_room(self.shared, "tables", OrderedDict)
 
     def filled(self, configuration: Configuration, count: int, limit: float | None) -> tuple[Filled, ...]:
         """The patterns that may beat `limit`, with their stages and bounds; None: as far as they are known."""
@@ -152,29 +152,35 @@ class ChunkCosts(ChunkBounds):
             self._prices(costs, fixed, most, received, sent, longest)
             for fixed, most, received in zip(laid.fixed, laid.most, laid.received, strict=True)
         ]
-        floor = floor_of(costs, slack, [(each, None) for each in prices], laid.kinds)
+        floor = floor_of(costs, slack, [costs.least_of(each) for each in prices], laid.kinds)
         if costs.objective.of(floor) > limit:
             return None
-        every: dict[int, int] = {}
-        distinct: dict[tuple[int, bytes], int] = {}
-        stages: list[ChunkStage] = []
+        every: dict[int, ChunkStage] = {}
         for kind, number, held, stashed in zip(laid.kinds, laid.alike, laid.held, laid.stashed, strict=True):
             if number not in every:
-                memory = self._memory(costs, held, prices[kind], stashed, exactly=exactly)
-                fits = memory <= costs.tables.capacity
-                if not exactly and not fits.any():
+                stage = self._stage(costs, held, prices[kind], stashed, exactly=exactly)
+                if not exactly and not stage.fits.any():
                     return None
-                # What a stage needs matters as far as it fits.
-                room = (kind, memory.tobytes() if exactly else fits.tobytes())
-                if room not in distinct:
-                    distinct[room] = len(stages)
-                    stages.append(ChunkStage(prices[kind], memory))
-                every[number] = distinct[room]
-        places = [every[number] for number in laid.alike]
-        terms = [(stage.prices, stage.memory <= costs.tables.capacity) for stage in stages]
-        floor = floor_of(costs, slack, terms, places)
+                every[number] = stage
+        distinct = list(dict.fromkeys(every.values()))
+        stages = [every[number] for number in laid.alike]
+        least = [costs.least_of(stage.prices, stage.fits) for stage in distinct]
+        floor = floor_of(costs, slack, least, [distinct.index(stage) for stage in stages])
         bound = costs.objective.of(floor) if floor.largest_time < inf else inf
-        return Filled(pattern, tuple([stages[place] for place in places]), laid.held, costs.tables, floor, bound)
+        return Filled(pattern, tuple(stages), laid.held, costs, floor, bound)
+
+    def _stage(
+        self, costs: StageCosts, held: Held, prices: StagePrices, stashed: tuple[float, ...], *, exactly: bool
+    ) -> ChunkStage:
+        """A stage of a pattern; what a stage needs matters as far as it fits, unless it is wanted exactly."""
+
+        def made() -> ChunkStage:
+            memory = self._memory(costs, held, prices, stashed, exactly=exactly)
+            fits = memory <= costs.tables.capacity
+            room = memory.tobytes() if exactly else fits.tobytes()
+            return costs.once((prices, room), lambda: ChunkStage(prices, memory, fits))
+
+        return costs.once((prices, held.share, held.moments, stashed), made)
 
     def _pattern_stages(
         self, configuration: Configuration, count: int, pattern: Pattern, crossing: tuple[float, ...]
@@ -205,6 +211,17 @@ class ChunkCosts(ChunkBounds):
             range(max(min(many, int(left / each)) if each > 0 and left < inf else many, 0) + 1) if many else (0,)
             for many, each in zip(most, costs.seconds, strict=True)
         ]
+        return costs.once((fixed, received, *ranges), lambda: self._priced(costs, fixed, received, sent, ranges))
+
+    def _priced(
+        self,
+        costs: StageCosts,
+        fixed: Counts,
+        received: tuple[Message, ...],
+        sent: dict[float, list[float]],
+        ranges: Sequence[Sequence[int]],
+    ) -> StagePrices:
+        """The same of so many units of each run beyond those fixed."""
         further = tuple(product(*ranges))
         first = sum([head[own] for head, own in zip(costs.heads, fixed, strict=True)])
         masks = [first] * len(further)

@@ -6,7 +6,7 @@ fixed go where they need least.
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import combinations, product
 
 import numpy
 from attrs import frozen
@@ -17,8 +17,9 @@ from nest.instance.schedule import Moment
 from nest.solve.dp.chunk_stages import Counts, Message, messages
 from nest.solve.dp.units import Pattern
 
-FEW_MOMENTS, NEAR = 64, 4
-"""Moments up to which lines between all others are tried, and how many on either side where there are more."""
+NEAR = 4
+"""Moments on either side of one, in their order, between which lines are tried: one too many costs time alone, and of
+the schedules here lines between all others leave no fewer."""
 
 
 @frozen(cache_hash=True)
@@ -259,34 +260,18 @@ def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:
 @lru_cache(maxsize=1 << 14)
 def corners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
     """The moments without those between two others, of which one needs as much memory whatever chunks hold."""
-    every = numpy.array(sorted(set(moments)))
-    left = []
-    for place, row in enumerate(every):
-        # Of many, only lines between moments that are nearly alike are tried: one too many costs time alone.
-        near = slice(0, len(every)) if len(every) <= FEW_MOMENTS else slice(max(place - NEAR, 0), place + NEAR + 1)
-        others = numpy.concatenate([every[near.start : place], every[place + 1 : near.stop]])
-        left.append(not _between(row, others))
-    return tuple(tuple(row) for row in every[left].tolist())
-
-
-def _between(moment: Array, others: Array) -> bool:
-    """Whether a moment lies on the line between two others, or below it."""
-    first, second = _pairs(len(others))
-    one, other = others[first], others[second]
-    gap, step = moment - one, other - one
+    every, away = numpy.array(sorted(set(moments))), [*range(-NEAR, 0), *range(1, NEAR + 1)]
+    ends = numpy.arange(len(every))[:, None, None] + list(combinations(away, 2))
+    place, line = numpy.nonzero((ends[..., 0] >= 0) & (ends[..., 1] < len(every)))
+    one, other = (every[ends[place, line, end]] for end in (0, 1))
+    gap, step = every[place] - one, other - one
     # Some share of the way from one to the other must reach what is held of every chunk.
     with numpy.errstate(divide="ignore", invalid="ignore"):
         share = gap / step
     low = numpy.where(step > 0, share, 0.0).max(axis=1, initial=0.0)
     high = numpy.where(step < 0, share, 1.0).min(axis=1, initial=1.0)
-    return bool(((low <= high) & ~((step == 0) & (gap > 0)).any(axis=1)).any())
-
-
-@lru_cache(maxsize=FEW_MOMENTS)
-def _pairs(count: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64]]:
-    """All pairs of so many things."""
-    first, second = numpy.triu_indices(count, 1)
-    return first, second
+    between = (low <= high) & ~((step == 0) & (gap > 0)).any(axis=1)
+    return tuple(tuple(row) for row in numpy.delete(every, place[between], axis=0).tolist())
 
 
 @lru_cache(maxsize=1 << 16)

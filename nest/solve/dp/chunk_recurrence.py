@@ -7,7 +7,7 @@ are as many slots as stages.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 
@@ -89,7 +89,6 @@ class ChunkRecurrence:
     back: bool
     room: float
     meter: Meter
-    _ends: list[NDArray[numpy.int64]] = field(init=False)
     runs: list[int] = field(init=False)
     _further: dict[int, NDArray[numpy.int64]] = field(factory=dict, init=False)
     _followers: dict[tuple[int, int], "_Followers"] = field(factory=dict, init=False)
@@ -101,8 +100,18 @@ class ChunkRecurrence:
         # Arrays have an axis for each; of an even split there are none, and as many runs as chunks.
         return [run for run, left in enumerate(self.slack) if left]
 
-    @_ends.default
-    def _group_ends(self) -> list[NDArray[numpy.int64]]:
+    @cached_property
+    def state(self) -> tuple[int, ...]:
+        """How many numbers of units there are of each run whose units are not all fixed."""
+        return tuple([self.slack[run] + 1 for run in self.runs])
+
+    @cached_property
+    def strides(self) -> NDArray[numpy.int64]:
+        """What a unit of each such run adds to the number of a state."""
+        return _strides(self.state)
+
+    @cached_property
+    def _ends(self) -> list[NDArray[numpy.int64]]:
         every = range(self.places.levels)
         return [numpy.arange(self.places.slots), *(self.places.ends(level) for level in every)]
 
@@ -119,11 +128,19 @@ class ChunkRecurrence:
         """
         limits = (time_limit, sync_limit, self.room if room is None else room)
         least, best = numpy.inf, None
-        for back in range(self.places.levels) if self.back else (None,):
+        for back in self._levels_back():
             found = _WithWayBack(self, limits, back, evenly=evenly)
             if found.least < least:
                 least, best = found.least, found
         return None if best is None else best.partition()
+
+    def _levels_back(self) -> Sequence[int | None]:
+        """The levels that the way from the last stage back to the first may have; None where nothing takes it."""
+        if not self.back:
+            return (None,)
+        if self.places.slots > len(self.stages):
+            return range(self.places.levels)
+        return (int(self.places.steps.max()),)
 
     def further(self, stage: int) -> NDArray[numpy.int64]:
         """Units that the points of a stage have of each run whose units are not all fixed. Shape `(points, runs)`."""
@@ -143,9 +160,16 @@ class ChunkRecurrence:
             self._crossed[key] = self.stages[stage].prices.crossed({**levels, **self.places.ways})
         return self._crossed[key]
 
+    def crossings(self) -> list[Crossed]:
+        """The same of each stage, where each has a slot of its own."""
+        steps, back = [0, *self.places.steps.tolist(), 0], self._levels_back()[0]
+        return [self.crossed(stage, steps[stage], steps[stage + 1], back) for stage in range(len(self.stages))]
+
     def levels_behind(self, stage: int) -> list[int]:
         """The levels that the boundary between a stage and the next may have."""
         if stage not in self._levels:
+            if self.places.slots == len(self.stages):
+                return [int(self.places.steps[stage])]
             every = range(self.places.levels)
             self._levels[stage] = [level for level in every if self.followers(stage, level).reached.any()]
         return self._levels[stage]
@@ -184,6 +208,10 @@ class _Followers:
     ends: NDArray[numpy.int64]
 
 
+_Possible = tuple[NDArray[numpy.int64], Array, NDArray[numpy.int64]]
+"""Some points of a stage, by number, what they cost, and with which choice."""
+
+
 class _WithWayBack:
     """The recurrence where the last stage sends back over level `back`; None: it sends nothing back.
 
@@ -203,22 +231,24 @@ class _WithWayBack:
         self.most = recurrence.places.levels - 1 if back is None else back
         self.last = len(recurrence.stages) - 1
         self.window = recurrence.places.window(len(recurrence.stages))
-        self.slack = tuple([recurrence.slack[run] for run in recurrence.runs])
         # The levels that the boundary behind each stage may have, and that in front of the first; 0 stands for none.
         self.behind: list[Sequence[int]] = [
             *([level for level in recurrence.levels_behind(stage) if level <= self.most] for stage in range(self.last)),
             (0,),
             (0,),
         ]
+        # With a slot for each stage the way back crosses its level anyhow: there is nothing to note.
+        self.noted = 1 if back is None or self.window == 1 else 2
+        self.states = prod(recurrence.state)
+        self._known: dict[tuple[ChunkStage, Crossed], _Possible] = {}
         self.entries: list[Array] = []
         self.futures: list[Array] = []
         self.least = self._solved()
 
     def _solved(self) -> float:
-        state = tuple([each + 1 for each in self.slack])
-        noted = 1 if self.back is None else 2
-        future = numpy.full((1, noted, *state, self.window), numpy.inf)
-        future[(0, 0, *(0 for _ in state))] = 0.0
+        # Behind all states one that no plan has, for what takes more units than there are.
+        future = numpy.full((1, self.noted, self.states + 1, self.window), numpy.inf)
+        future[0, 0, 0] = 0.0
         done = 0
         for stage in range(self.last, -1, -1):
             if stage < self.last:
@@ -226,88 +256,96 @@ class _WithWayBack:
             entries = self._entries(stage, future)
             self.futures.append(future)
             self.entries.append(entries)
-            done += entries.size * max(len(self.of.stages[stage].prices.further), 1)
-            possible = bool(numpy.isfinite(entries).any())
+            done += entries[:, :, 1:].size * max(len(self.of.stages[stage].prices.further), 1)
+            possible = bool((entries < numpy.inf).any())
             if done >= MOST_AT_ONCE or not possible or not stage:
                 self.of.meter.count(done)
                 done = 0
             if not possible:
                 return numpy.inf
-        return float(self.entries[-1][(0, noted - 1, *self.slack)].min())
+        return float(self.entries[-1][0, self.noted - 1, self.states - 1].min())
 
-    def _costs(self, stage: int, front: int, behind: int) -> Array:
-        """What each point of a stage costs, infinite where it keeps no limit."""
+    def _possible(self, stage: int, front: int, behind: int) -> "_Possible":
+        """The points of a stage that keep all limits, what each costs, and with which choice."""
         own, crossed = self.of.stages[stage], self.of.crossed(stage, front, behind, self.back)
-        cost, choice = own.best(crossed, self.limits)
-        if not self.evenly:
-            return cost
-        time = own.prices.at(crossed)[0][choice, numpy.arange(len(choice))]
-        return numpy.where(numpy.isfinite(cost), time**2, numpy.inf)
+        key = own, crossed
+        if key not in self._known:
+            cost, choice = own.best(crossed, self.limits)
+            points = numpy.flatnonzero(cost < numpy.inf)
+            cost, choice = cost[points], choice[points]
+            if self.evenly:
+                cost = own.prices.at(crossed)[0][choice, points] ** 2
+            self._known[key] = points, cost, choice
+        return self._known[key]
 
     def _entries(self, stage: int, future: Array) -> Array:
         """Entries of a stage from what follows it."""
         fronts, behinds = self.behind[stage - 1], self.behind[stage]
-        entries = numpy.full((self.most + 1 if stage else 1, *future.shape[1:]), numpy.inf)
-        noted, state = future.shape[1], future.shape[2:-1]
-        # Behind all states one that no plan has, for what takes more units than there are.
-        after = numpy.full((len(future), noted, prod(state) + 1, self.window), numpy.inf)
-        after[:, :, :-1] = future.reshape(len(future), noted, -1, self.window)
-        most, further = max(MOST_AT_ONCE // entries[0].size, 1), self.of.further(stage)
-        for front, behind in product(fronts, behinds):
-            costs = self._costs(stage, front, behind)
-            points, into = numpy.isfinite(costs).nonzero()[0], entries[front].reshape(noted, -1, self.window)
+        entries = numpy.full((len(fronts), *future.shape[1:]), numpy.inf)
+        most, further = max(MOST_AT_ONCE // (entries[:1].size or 1), 1), self.of.further(stage)
+        into_fronts = zip(entries[:, :, :-1], fronts, strict=True)
+        for (into, front), (after, behind) in product(into_fronts, zip(future, behinds, strict=True)):
+            points, costs, _ = self._possible(stage, front, behind)
             for first in range(0, len(points), most):
-                some = points[first : first + most]
-                reached = after[behind].take(_left(len(some), further[some].tobytes(), state), axis=1)
+                some = slice(first, first + most)
+                reached = after.take(_left(len(points[some]), further[points[some]].tobytes(), self.of.state), axis=1)
                 reached += costs[some, None, None]
                 numpy.minimum(into, reached.min(axis=1), out=into)
         return entries
 
     def _future(self, entries: Array, stage: int) -> Array:
         """Least cost of what follows a stage, by the level of the boundary behind it, the note, units and its slot."""
+        if self.window == 1:
+            return entries
         future = numpy.full_like(entries, numpy.inf)
-        for level in self.behind[stage]:
+        for into, level, own in zip(future, self.behind[stage], entries, strict=True):
             places = self.of.followers(stage, level)
-            later = _least_to_the_end(entries[level], places.ends)[..., numpy.minimum(places.first, self.window - 1)]
+            later = _least_to_the_end(own, places.ends)[..., numpy.minimum(places.first, self.window - 1)]
             later = numpy.where(places.reached, later, numpy.inf)
             if level == self.back:
-                future[level, 1] = later.min(axis=0)
+                into[1] = later.min(axis=0)
             else:
-                future[level] = later
+                into[:] = later
         return future
 
     def partition(self) -> Partition:
         """The stages of least sum; among equals the lowest level, the fewest units, the first slot."""
         entries, futures = self.entries[::-1], self.futures[::-1]
-        level, noted, left = 0, 0 if self.back is None else 1, numpy.array(self.slack, dtype=numpy.int64)
-        slot = int(entries[0][(0, noted, *self.slack)].argmin())
+        front, noted, left = 0, self.noted - 1, numpy.array(self.of.state, dtype=numpy.int64) - 1
+        slot = int(entries[0][0, noted, self.states - 1].argmin())
         stages = []
         for stage, own in enumerate(self.of.stages):
-            front, found = level, (numpy.inf, 0, 0)
-            rest = left - self.of.further(stage)
-            possible = numpy.flatnonzero((rest >= 0).all(axis=1))
-            states = tuple(rest[possible].T)
-            for behind in self.behind[stage]:
-                values = self._costs(stage, front, behind)[possible] + futures[stage][(behind, noted, *states, slot)]
-                best = int(values.argmin())
-                if values[best] < found[0]:
-                    found = float(values[best]), behind, int(possible[best])
-            _, level, point = found
-            left = rest[point]
-            crossed = self.of.crossed(stage, front, level, self.back)
-            choice = int(own.best(crossed, self.limits)[1][point])
+            found = numpy.inf, 0, 0, 0
+            for place, behind in enumerate(self.behind[stage]):
+                points, costs, choices = self._possible(stage, self.behind[stage - 1][front], behind)
+                rest = left - self.of.further(stage)[points]
+                after = numpy.where((rest >= 0).all(axis=1), rest @ self.of.strides, self.states)
+                values = costs + futures[stage][place, noted, after, slot]
+                if len(points) and values.min() < found[0]:
+                    best = int(values.argmin())
+                    found = float(values[best]), place, int(points[best]), int(choices[best])
+            _, behind, point, choice = found
+            level = self.behind[stage][behind]
+            left = left - self.of.further(stage)[point]
+            crossed = self.of.crossed(stage, self.behind[stage - 1][front], level, self.back)
             number = self.of.places.number(stage + slot)
             figures = own.figures(crossed, choice, point)
             stages.append(PlacedStage(int(own.prices.columns[point]), 0, number, choice, *figures))
-            if stage < self.last:
+            if self.window > 1 and stage < self.last:
                 places = self.of.followers(stage, level)
-                start = int(places.first[slot])
-                following = entries[stage + 1][level][(slice(None), *left, slice(start, int(places.last[slot]) + 1))]
+                start, end = int(places.first[slot]), int(places.last[slot]) + 1
+                following = entries[stage + 1][behind, :, left @ self.of.strides, start:end]
                 if level == self.back:
                     # The note is made here, whether or not it is made again further behind.
                     noted = int(following.min(axis=1).argmin())
                 slot = start + int(following[noted].argmin())
+            front = behind
         return Partition(tuple(stages))
+
+
+def _strides(state: tuple[int, ...]) -> NDArray[numpy.int64]:
+    """What a unit of each run adds to the number of a state."""
+    return numpy.array([prod(state[run + 1 :]) for run in range(len(state))], dtype=numpy.int64)
 
 
 @lru_cache(maxsize=1 << 8)
@@ -321,11 +359,9 @@ def _left(points: int, further: bytes, state: tuple[int, ...]) -> NDArray[numpy.
         further: units that these have of each run, the bytes of an array of shape `(points, runs)`.
         state: how many numbers of units of each run there are.
     """
-    runs = len(state)
-    states = numpy.indices(state).reshape(runs, prod(state))
-    left = states - numpy.frombuffer(further, dtype=numpy.int64).reshape(points, runs, 1)
-    strides = numpy.array([prod(state[run + 1 :]) for run in range(runs)], dtype=numpy.int64)
-    places: NDArray[numpy.int64] = numpy.where((left >= 0).all(axis=1), strides @ left, prod(state))
+    states = numpy.indices(state).reshape(len(state), prod(state))
+    left = states - numpy.frombuffer(further, dtype=numpy.int64).reshape(points, len(state), 1)
+    places: NDArray[numpy.int64] = numpy.where((left >= 0).all(axis=1), _strides(state) @ left, prod(state))
     return places
 
 

@@ -3,21 +3,23 @@
 The times of a stage and its state depend on how many units of each run it has in all.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
-from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable, ahead
+from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.stages import StageTables
 from nest.tolerances import LIMIT_SLACK
+
+T = TypeVar("T")
 
 Counts = tuple[int, ...]
 """Units of each run."""
@@ -95,6 +97,7 @@ class StagePrices:
     weights: Weights | None
     counts: NDArray[numpy.int64] = field(init=False)
     _known: dict[Hashable, tuple[Array, Array, Array]] = field(factory=dict, init=False)
+    _ranked: dict[Hashable, tuple[NDArray[numpy.int64], Array, Array, Array]] = field(factory=dict, init=False)
 
     @counts.default
     def _as_array(self) -> NDArray[numpy.int64]:
@@ -109,6 +112,18 @@ class StagePrices:
         if crossed not in self._known:
             self._known[crossed] = self._priced(crossed)
         return self._known[crossed]
+
+    def ranked(self, crossed: tuple[int, ...] | None) -> tuple[NDArray[numpy.int64], Array, Array, Array]:
+        """The choices of each point in order, and what `at` has of them in that order.
+
+        The cheapest come first, of equals those that take least time, then those that synchronise fastest, then the
+        preferred ones.
+        """
+        if crossed not in self._ranked:
+            time, cost, sync = self.at(crossed)
+            order, points = numpy.lexsort((sync, time, cost), axis=0), numpy.arange(time.shape[1])
+            self._ranked[crossed] = order, time[order, points], cost[order, points], sync[order, points]
+        return self._ranked[crossed]
 
     def _priced(self, crossed: tuple[int, ...] | None) -> tuple[Array, Array, Array]:
         front, behind = self._boundaries(crossed, arrives=True), self._boundaries(crossed, arrives=False)
@@ -130,45 +145,34 @@ class StagePrices:
         return [Boundary(level, each) for level, each in sorted(seconds.items())]
 
 
-@define(eq=False, repr=False)
+@frozen(eq=False, repr=False)
 class ChunkStage:
     """A stage of a pattern; those that take the same, with as much room, are one object.
 
     Attributes:
         prices: what it takes.
         memory: bytes with each choice, the reserve included. Shape `(choices, points)`.
+        fits: whether devices have them.
     """
 
     prices: StagePrices
     memory: Array
-    _best: dict[Hashable, tuple[Array, NDArray[numpy.int64]]] = field(factory=dict, init=False)
-    _limits: tuple[float, ...] = field(default=(), init=False)
+    fits: NDArray[numpy.bool_]
 
     def best(
         self, crossed: tuple[int, ...] | None, limits: tuple[float, float, float]
     ) -> tuple[Array, NDArray[numpy.int64]]:
         """Least cost within limits, infinite where there is none, and the choice. Shape `(points,)` each.
 
-        Of equal choices the one that takes least time, then the one that synchronises fastest, then the preferred one.
-        `limits` are the most seconds per micro-batch and per batch, and the most bytes; `crossed` as `StagePrices` has
-        it.
+        Of equal choices the first as `StagePrices.ranked` has them. `limits` are the most seconds per micro-batch and
+        per batch, and the most bytes; `crossed` as `StagePrices` has it.
         """
-        if limits != self._limits:
-            self._best.clear()
-            self._limits = limits
-        if crossed not in self._best:
-            time, cost, sync = self.prices.at(crossed)
-            within = (time <= limits[0]) & (sync <= limits[1]) & (self.memory <= limits[2])
-            found = numpy.full((3, self.memory.shape[1]), numpy.inf)
-            choice = numpy.zeros(self.memory.shape[1], dtype=numpy.int64)
-            for index, row in enumerate(within):
-                if row.any():
-                    figures = numpy.array([cost[index], time[index], sync[index]])
-                    better = row & ahead(figures, found)
-                    found[:, better] = figures[:, better]
-                    choice[better] = index
-            self._best[crossed] = found[0], choice
-        return self._best[crossed]
+        order, time, cost, sync = self.prices.ranked(crossed)
+        points = numpy.arange(self.memory.shape[1])
+        within = (time <= limits[0]) & (sync <= limits[1]) & (self.memory[order, points] <= limits[2])
+        first = within.argmax(axis=0)
+        least = numpy.where(within[first, points], cost[first, points], numpy.inf)
+        return least, order[first, points]
 
     def figures(self, crossed: tuple[int, ...] | None, choice: int, point: int) -> tuple[float, float, float]:
         """Cost, seconds per micro-batch and seconds per batch of one choice and point."""
@@ -187,6 +191,10 @@ class Contents:
 
     places: dict[int, int]
     sets: Downsets
+
+
+Taken = tuple[Array, Array, Array]
+"""What a stage takes and synchronises at least, and what it computes of further units, seconds. Shape `(points,)`."""
 
 
 @frozen(eq=False, repr=False)
@@ -218,22 +226,31 @@ class StageCosts:
     worth: Array
     rows: dict[str, list[int]]
     more: dict[str, tuple[tuple[float, ...], bool]]
+    _known: dict[Hashable, Any] = field(factory=dict, init=False)
 
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, kept: patterns differ in few stages."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: T = self._known[key]
+        return found
 
-Taken = tuple[Array, Array, Array]
-"""What a stage takes and synchronises at least, and what it computes of further units, seconds. Shape `(points,)`."""
+    def least_of(
+        self, prices: StagePrices, fits: NDArray[numpy.bool_] | None = None, crossed: tuple[int, ...] | None = None
+    ) -> tuple[Taken, float]:
+        """What a stage takes and synchronises at least, by point, and its least cost beyond what units are worth.
 
+        With either comes what it computes of these units. Of its choices those that fit count; None: all do. `crossed`
+        is as `StagePrices` has it.
+        """
 
-def least_of(
-    prices: StagePrices, fits: NDArray[numpy.bool_] | None, seconds: Array, worth: Array
-) -> tuple[Taken, float]:
-    """What a stage takes and synchronises at least, by point, and its least cost beyond what further units are worth.
+        def made() -> tuple[Taken, float]:
+            where: Any = True if fits is None else fits
+            time, cost, sync = (numpy.minimum.reduce(each, where=where, initial=inf) for each in prices.at(crossed))
+            added, worth = prices.counts @ numpy.array(self.seconds), prices.counts @ self.worth
+            return (time, sync, added), float(numpy.minimum.reduce(cost - worth))
 
-    With either comes what it computes of these units.
-    """
-    where: Any = True if fits is None else fits
-    time, cost, sync = (numpy.minimum.reduce(each, where=where, initial=inf) for each in prices.at(None))
-    return (time, sync, prices.counts @ seconds), float(numpy.minimum.reduce(cost - prices.counts @ worth))
+        return self.once(("least", prices, None if fits is None else fits.tobytes(), crossed), made)
 
 
 def least_largest(stages: Sequence[tuple[Array, Array, int]], needed: float) -> float:
@@ -256,21 +273,19 @@ def least_largest(stages: Sequence[tuple[Array, Array, int]], needed: float) -> 
 def floor_of(
     costs: StageCosts,
     slack: Counts,
-    distinct: Sequence[tuple[StagePrices, NDArray[numpy.bool_] | None]],
+    every: Sequence[tuple[Taken, float]],
     places: Sequence[int],
 ) -> Floor:
-    """Bounds of the three terms, every boundary at its cheapest.
+    """Bounds of the three terms.
 
     Args:
         costs: of stages.
         slack: units of each run that are not fixed.
-        distinct: stages with what fits, None where all does.
+        every: stages, as `StageCosts.least_of` has them.
         places: which of these each stage is.
     """
-    seconds = numpy.array(costs.seconds)
-    every = [least_of(prices, fits, seconds, costs.worth) for prices, fits in distinct]
     total = float(slack @ costs.worth) + sum([every[place][1] for place in places])
-    needed = float(slack @ seconds) * (1 - LIMIT_SLACK)
+    needed = float(slack @ numpy.array(costs.seconds)) * (1 - LIMIT_SLACK)
     counted = [(taken, places.count(place)) for place, (taken, _) in enumerate(every)]
     times = [(time, added, number) for (time, _, added), number in counted]
     syncs = [(sync, added, number) for (_, sync, added), number in counted]

@@ -11,7 +11,7 @@ from attrs import define, evolve
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
-from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way
+from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way, floor_of
 from nest.solve.dp.configurations import Configuration, LeastMemory
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage, least_batch_time
@@ -165,28 +165,30 @@ class ChunkSearch(ChunkCosts):
 
     def _placed(self, configuration: Configuration, filled: Filled, limit: float) -> tuple[float, Partition | None]:
         """The best stages of a pattern with their places if they beat `limit`, exactly or with `left` lowered."""
-        objective = self.objective(configuration, len(filled.stages))
-        relaxed = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
-        least, partition = least_batch_time(relaxed.run, objective, filled.floor, limit)
-        if partition is None:
-            return limit, None
-        slots, side = self.slots(configuration), self._side_by_side(configuration, len(filled.stages), filled)
-        if len(slots.levels) == 1 and not filled.tables.ports:
-            return self._evened(configuration, relaxed, least, partition)
+        slots = self.slots(configuration)
+        side, least = self._side_by_side(configuration, len(filled.stages), filled), filled.bound
         places = [side]
-        if side.ways:
-            places, whole = self._every_level(configuration, filled)
-            if not whole:
-                self.left = min(self.left, least)
-        elif slots.count > len(filled.stages):
-            places.append(evolve(side, steps=numpy.searchsorted(slots.levels, slots.steps)))
+        # With a slot for each stage there is one way to place them.
+        if slots.count > len(filled.stages):
+            relaxed = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
+            least, partition = _least(filled, relaxed, limit)
+            if partition is None:
+                return limit, None
+            if len(slots.levels) == 1 and not filled.costs.tables.ports:
+                return self._evened(configuration, relaxed, least, partition)
+            if side.ways:
+                places, whole = self._every_level(configuration, filled)
+                if not whole:
+                    self.left = min(self.left, least)
+            else:
+                places.append(evolve(side, steps=numpy.searchsorted(slots.levels, slots.steps)))
         best: tuple[float, Partition, ChunkRecurrence] | None = None
         for each in places:
             if best is not None and best[0] <= least * (1 + TIE):
                 break
             recurrence = self._recurrence(configuration, filled, each)
             most = limit if best is None else best[0] * (1 - TIE)
-            value, partition = least_batch_time(recurrence.run, objective, filled.floor, most)
+            value, partition = _least(filled, recurrence, most)
             if partition is not None:
                 best = value, partition, recurrence
         return (limit, None) if best is None else self._evened(configuration, best[2], best[0], best[1])
@@ -238,7 +240,9 @@ class ChunkSearch(ChunkCosts):
         back = places.ways is not None and any(
             each.way == BACK for stage in filled.stages for each in stage.prices.messages
         )
-        return ChunkRecurrence(filled.stages, filled.pattern.slack, places, back, filled.tables.capacity, self.meter)
+        return ChunkRecurrence(
+            filled.stages, filled.pattern.slack, places, back, filled.costs.tables.capacity, self.meter
+        )
 
     def _incumbent(self, configuration: Configuration, value: float, filled: Filled, partition: Partition) -> Incumbent:
         pattern, used = filled.pattern, configuration.candidate
@@ -248,10 +252,10 @@ class ChunkSearch(ChunkCosts):
         further: dict[int, Counts] = {}
         for own, stage, held, mine in zip(filled.stages, partition.stages, filled.held, chunks, strict=True):
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-            choice = filled.tables.choices[stage.choice]
+            choice = filled.costs.tables.choices[stage.choice]
             more, stashes = self.more(pattern.runs, used, choice.recompute)
             stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
-            room = filled.tables.capacity - float(own.prices.table.first[stage.choice, point])
+            room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
             further.update(zip(mine, held.spread(own.prices.further[point], more, stashed, room), strict=True))
         split = pattern.split([further[chunk] for chunk in range(len(homes))])
         width = self.instance.candidates[used].width
@@ -259,9 +263,37 @@ class ChunkSearch(ChunkCosts):
         for stage, mine in zip(partition.stages, chunks, strict=True):
             held_chunks = tuple(split[chunk] for chunk in mine)
             layers = tuple(sorted(layer for chunk in held_chunks for layer in chunk))
-            choice = filled.tables.choices[stage.choice]
+            choice = filled.costs.tables.choices[stage.choice]
             decided.append((layers, used, choice, stage.slot * width, held_chunks))
         return self.incumbent(configuration, value, decided)
+
+
+def _least(filled: Filled, recurrence: ChunkRecurrence, limit: float) -> tuple[float, Partition | None]:
+    """The best stages of a pattern if they beat `limit`, exactly, where the recurrence has them."""
+    if recurrence.places.slots == len(filled.stages) and _too_slow(filled, recurrence, limit):
+        return limit, None
+    return least_batch_time(recurrence.run, filled.costs.objective, filled.floor, limit)
+
+
+def _too_slow(filled: Filled, recurrence: ChunkRecurrence, limit: float) -> bool:
+    """Whether no stages of a pattern beat `limit` by bounds from the levels that their messages cross.
+
+    First however long they take, then no longer than these bounds leave the slowest. Of 202 patterns without a plan
+    that beats the best, in the explanation of README's example, it leaves one to the recurrence.
+    """
+    objective, longest = filled.costs.objective, inf
+    stages = list(zip(filled.stages, recurrence.crossings(), strict=True))
+    distinct = list(dict.fromkeys(stages))
+    for _ in range(2):
+        every = [
+            filled.costs.least_of(own.prices, own.fits & (own.prices.at(crossed)[0] <= longest), crossed)
+            for own, crossed in distinct
+        ]
+        floor = floor_of(filled.costs, filled.pattern.slack, every, [distinct.index(each) for each in stages])
+        if floor.largest_time == inf or objective.of(floor) > limit:
+            return True
+        longest = objective.time_limit(limit, objective.of(floor) - objective.slowest * floor.largest_time)
+    return False
 
 
 def _far(filled: Filled, steps: Sequence[int]) -> dict[Way, int]:

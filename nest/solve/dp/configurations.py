@@ -11,7 +11,7 @@ import numpy
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Cluster, Instance, ParameterGroup, Schedule, Solution, chunks_of, copies_of
+from nest.instance import Array, Cluster, Instance, Schedule, Solution, chunks_of, copies_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.rules import Members
@@ -134,11 +134,11 @@ class Configuration:
         """The highest ZeRO stage among these."""
         return max(choice.zero for choice in self.choices)
 
-    def least_state(self, state: Iterable[tuple[ParameterGroup, Array, Array, Array]], size: int) -> Array:
+    def least_state(self, state: Iterable[tuple[int, Array, Array, Array]], size: int) -> Array:
         """Bytes of state, sharded as far as a choice allows; arguments and shape as of `sharded`."""
         return self.state(state, size, self.most_zero)
 
-    def state(self, state: Iterable[tuple[ParameterGroup, Array, Array, Array]], size: int, zero: int) -> Array:
+    def state(self, state: Iterable[tuple[int, Array, Array, Array]], size: int, zero: int) -> Array:
         """Bytes of state of all copies; arguments and shape as of `sharded`."""
         one = sharded(state, size, replicas=self.replicas, zero=zero, zero_degree=self.zero_degree)
         return one if self.copies == 1 else self.copies * one

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.errors import InputError
-from nest.instance import Array, Instance, LayerGraph, Result
+from nest.instance import Array, Candidate, Instance, LayerGraph, Result
 from nest.solve.dp.pairs import Pairs
 
 LIMIT = 20_000
@@ -97,10 +97,11 @@ class Downsets:
             tensors: `(producer, consumers)` as layer indices; the same at every call, as the answer is kept.
         """
         if not self._crossing:
-            crossing = numpy.empty((self.count, len(tensors)))
-            for place, (producer, consumers) in enumerate(tensors):
-                crossing[:, place] = ~self.members[:, producer] & self.members[:, list(consumers)].any(axis=1)
-            self._crossing.append(crossing)
+            read = self.members[:, [min(consumers, default=producer) for producer, consumers in tensors]]
+            for place in (place for place, (_, consumers) in enumerate(tensors) if len(consumers) > 1):
+                read[:, place] = self.members[:, list(tensors[place][1])].any(axis=1)
+            read &= ~self.members[:, [producer for producer, _ in tensors]]
+            self._crossing.append(read.astype(numpy.float64))
         return self._crossing[0]
 
     def with_empty_stages(self, most: int) -> "Downsets":
@@ -252,9 +253,8 @@ def coarsening(members: NDArray[numpy.bool_], instance: Instance) -> Downsets:
 def even_pairs(pairs: Pairs, blocks: Sequence[Sequence[int]], downsets: Downsets, stages: int) -> Pairs:
     """Of the stages, those of the one plan whose `stages` stages hold as many of the blocks each."""
     behind = downsets.members[:, [block[0] for block in blocks]].sum(axis=1)
-    size = len(blocks) // stages
-    held = behind[pairs.larger] - behind[pairs.smaller]
-    return pairs.only((held == size) & (behind[pairs.smaller] % size == 0))
+    size, smaller = len(blocks) // stages, behind[pairs.smaller]
+    return pairs.only((behind[pairs.larger] - smaller == size) & (smaller % size == 0))
 
 
 def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
@@ -264,7 +264,7 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
     layers of each class and the tensors that enter them are alike; that of a thousand equal blocks leaves one stage per
     number of blocks where there were half a million.
     """
-    classes = _numbered([row.tobytes() for row in numpy.ascontiguousarray(layer_costs(instance).T)])
+    classes = layer_classes(instance)
     if max(classes, default=0) * 2 >= len(classes):
         return downsets.pairs
     entering = _entering(instance, downsets)
@@ -281,30 +281,39 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
     return pairs.classified(codes[pairs.larger] - codes[pairs.smaller] + numpy.array(entering)[pairs.larger])
 
 
-def layer_costs(instance: Instance) -> Array:
-    """All that candidates say of layers, shape `(figures, layers)`."""
-    rows: list[Array] = []
+def layer_classes(instance: Instance) -> list[int]:
+    """A number for each layer, from 0 in order of first appearance, equal where no candidate differs between them."""
+    first = numpy.zeros(len(instance.graph.layers), dtype=numpy.int64)
     for candidate in instance.candidates:
-        rows += [candidate.forward, candidate.backward]
-        rows += [] if candidate.weight_gradients is None else [candidate.weight_gradients]
-        for mode in candidate.recompute:
-            rows += [mode.extra, mode.first, mode.more, mode.peak]
-        for busy in (candidate.busy, *(mode.busy for mode in candidate.recompute)):
-            rows += [] if busy is None else list(busy)
-        for group in candidate.state:
-            rows += [group.weights, group.gradients, group.optimizer, group.update]
-            rows += [] if group.pieces is None else [group.pieces]
+        figures = _layer_costs(candidate)
+        # Most candidates tell no layers apart that one before them did not.
+        if (figures != figures[:, first]).any():
+            known: dict[Hashable, int] = {}
+            keys = zip(first.tolist(), map(bytes, numpy.ascontiguousarray(figures.T)), strict=True)
+            first = numpy.array([known.setdefault(key, layer) for layer, key in enumerate(keys)])
+    return _numbered(first.tolist())
+
+
+def _layer_costs(candidate: Candidate) -> Array:
+    """All that a candidate says of layers, shape `(figures, layers)`."""
+    rows: list[Array] = [candidate.forward, candidate.backward]
+    rows += [] if candidate.weight_gradients is None else [candidate.weight_gradients]
+    for mode in candidate.recompute:
+        rows += [mode.extra, mode.first, mode.more, mode.peak]
+    for busy in (candidate.busy, *(mode.busy for mode in candidate.recompute)):
+        rows += [] if busy is None else list(busy)
+    for group in candidate.state:
+        rows += [group.weights, group.gradients, group.optimizer, group.update]
+        rows += [] if group.pieces is None else [group.pieces]
     return numpy.array(rows)
 
 
 def _entering(instance: Instance, downsets: Downsets) -> list[int]:
     """A number for each downset, equal where as many tensors of each class enter it."""
-    classes = _numbered(list(zip(*(each.tensor_bytes.tolist() for each in instance.candidates), strict=True)))
-    crossing = numpy.zeros((downsets.count, max(classes, default=-1) + 1), dtype=numpy.int32)
-    for (producer, consumers), each in zip(instance.graph.tensors, classes, strict=True):
-        inside = downsets.members[:, list(consumers)].any(axis=1)
-        crossing[:, each] += ~downsets.members[:, producer] & inside
-    return _numbered([row.tobytes() for row in crossing])
+    sent = {each.tensor_bytes.tobytes(): each.tensor_bytes.tolist() for each in instance.candidates}
+    classes = _numbered(list(zip(*sent.values(), strict=True)))
+    of_class = numpy.equal.outer(classes, numpy.arange(max(classes, default=-1) + 1)).astype(numpy.float64)
+    return _numbered([row.tobytes() for row in downsets.crossing(instance.graph.tensors) @ of_class])
 
 
 def _numbered(values: Sequence[Hashable]) -> list[int]:
@@ -356,12 +365,13 @@ def _enumerate(reach: Sequence[int]) -> list[int]:
 
     Layers that are in the same downsets count as one, so that what is kept together costs nothing.
     """
-    steps = len(set(reach))
-    if _too_many_pairs(steps):
-        raise TooManyCuts(f"{steps} places to cut it, and more than {PAIR_LIMIT} stages between them")
+    grown: dict[int, int] = {}
+    for layer, needed in enumerate(reach):
+        grown[needed] = grown.get(needed, 0) | 1 << layer
+    if _too_many_pairs(len(grown)):
+        raise TooManyCuts(f"{len(grown)} places to cut it, and more than {PAIR_LIMIT} stages between them")
     masks = [0]
-    for needed in sorted(set(reach), key=lambda mask: (mask.bit_count(), mask)):
-        own = _mask(layer for layer, mask in enumerate(reach) if mask == needed)
+    for needed, own in sorted(grown.items(), key=lambda each: (each[0].bit_count(), each[0])):
         masks += [mask | own for mask in masks if (mask | own) & needed == needed]
         if len(masks) > LIMIT:
             raise TooManyCuts(f"more than {LIMIT} ways to cut it")

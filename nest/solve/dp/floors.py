@@ -6,7 +6,7 @@ import numpy
 from attrs import frozen
 
 from nest.instance import Array, Instance
-from nest.solve.dp.beside_compute import ComputeBounds
+from nest.solve.dp.compute_bounds import ComputeBounds
 from nest.solve.dp.listing import computed
 from nest.solve.dp.units import Splits
 

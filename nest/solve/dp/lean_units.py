@@ -1,5 +1,7 @@
 """What units of stages of several chunks take and need at least, ahead of any pattern: whether stages hold them all."""
 
+from collections.abc import Hashable
+from functools import cached_property
 from itertools import accumulate
 from math import inf
 
@@ -7,7 +9,7 @@ import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, ParameterGroup
+from nest.instance import Array, Instance
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
@@ -34,6 +36,12 @@ class LeanUnits:
     more: Array
     ends: Array
     peak: float
+
+    @cached_property
+    def needed(self) -> tuple[Hashable, ...]:
+        """What `room` depends on, and whether that is enough."""
+        arrays = (self.count, self.first, self.more, self.ends[1:])
+        return *(each.tobytes() for each in arrays), self.peak
 
     def room(self, held: Array, spread: Array, room: float, homes: tuple[int, int]) -> Array:
         """How many units there is memory for, by choice, run and stage; infinite where none takes memory.
@@ -87,7 +95,8 @@ class UnitRows:
         candidate: index of it.
         count: units of each run, then of all, without the ends. Shape `(runs + 1,)`.
         places: the layers of these units one after the other, and where each unit begins among them.
-        groups: its parameter groups with bytes of weights, gradients and optimizer before ZeRO.
+        groups: of its parameter groups the ranks that hold the same, with bytes of weights, gradients and optimizer
+            before ZeRO.
         working: seconds per micro-batch that they compute and recompute.
         first: bytes of one micro-batch.
         more: bytes of each further one.
@@ -97,7 +106,7 @@ class UnitRows:
     candidate: int
     count: NDArray[numpy.int64]
     places: tuple[list[int], list[int]]
-    groups: list[tuple[ParameterGroup, Array, Array, Array]]
+    groups: list[tuple[int, Array, Array, Array]]
     working: dict[str, Array]
     first: dict[str, Array]
     more: dict[str, Array]
@@ -122,7 +131,7 @@ class UnitRows:
             numpy.array([*map(len, runs), len(units) - 2]),
             places,
             [
-                (each, of_units(each.weights), of_units(each.gradients), of_units(each.optimizer))
+                (len(each.ranks), of_units(each.weights), of_units(each.gradients), of_units(each.optimizer))
                 for each in candidate.state
             ],
             {mode.name: alone + of_units(mode.extra) for mode in modes},

@@ -64,11 +64,13 @@ class Line:
         for cost, (first, last) in zip(costs, self.heads, strict=True):
             if shared:
                 if id(cost) not in limited:
-                    limited[id(cost)] = _within(cost, time_limit)
+                    own = _within(cost, time_limit)
+                    # Rows of stages so long that none is within the limit are left out.
+                    limited[id(cost)] = own[int((own < inf).any(axis=1).argmax()) :]
                 own = band.columns(limited[id(cost)], first, last)
             else:
                 own = _within(band.columns(cost, first, last), time_limit)
-            least = (own + band.below(rest, first, last)).min(axis=0)
+            least = (own + band.below(rest, first, last)[widest - len(own) :]).min(axis=0)
             if not (least < inf).any():
                 return every
             rest = numpy.full(widest + self.count, inf)

@@ -8,12 +8,14 @@ from math import inf
 from operator import itemgetter
 from typing import Any
 
+import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration, Tally, replica_size
 from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values, stage_choices
-from nest.solve.dp.screen import Counts, Screen, ScreenTables, Unscheduled, Worth
+from nest.solve.dp.screen import Counts, Replicas, Screen, Screened, ScreenTables, Worth
 from nest.spec.constraints import Value
 
 Computed = tuple[int, Schedule, int, int, Sequence[int]]
@@ -54,13 +56,13 @@ def configurations(
         return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
 
     screen = None if tables is None else Screen(instance, tables, counts_of, rules.uniform, limit)
-    result: list[Configuration] = []
-    for index in range(len(instance.candidates)) if among is None else among:
-        watch()
-        every = _worth_it(instance, index, rules, screen) if screen else _open(instance, index, exclusions, counts_of)
-        found = [each for plans in every for each in _allowed(instance, rules, plans)]
-        found.sort(key=itemgetter(0))
-        result += (Configuration(order, *decided) for order, (_, decided) in enumerate(found, len(result)))
+    some = range(len(instance.candidates)) if among is None else among
+    every = (
+        _worth_it(instance, some, rules, screen, watch) if screen else _open(instance, some, rules, counts_of, watch)
+    )
+    found = [each for plans in every for each in _allowed(instance, rules, plans)]
+    found.sort(key=itemgetter(0))
+    result = [Configuration(order, *decided) for order, (_, decided) in enumerate(found)]
     exclusions.never = rules.never()
     if screen:
         exclusions.slow, exclusions.large = screen.slow, screen.large
@@ -79,7 +81,7 @@ class _Open:
     """Plans whose choices are open.
 
     Attributes:
-        place: in the documented order of ties.
+        place: in the documented order of ties, with the candidate in front.
         plans: what is decided but for the schedule, with all choices that stages may have.
         schedule: the pipeline schedule.
         counts: numbers of stages.
@@ -93,42 +95,71 @@ class _Open:
     worth: Worth | None = None
 
 
-def _open(instance: Instance, index: int, exclusions: Exclusions, counts_of: Counts) -> Iterator[_Open]:
-    """All plans of a candidate."""
-    space, candidate = instance.space, instance.candidates[index]
-    members = ((index, stage_choices(instance, candidate)),)
-    batches = list(_batches(instance, candidate, exclusions))
-    for (place, schedule), (order, rank_order) in product(enumerate(space.schedules), enumerate(space.rank_orders)):
-        for replicas, micro_batches in batches:
+def _open(
+    instance: Instance, among: Sequence[int], rules: PlainRules, counts_of: Counts, watch: Callable[[], None]
+) -> Iterator[_Open]:
+    """All plans of some candidates."""
+    space, exclusions = instance.space, rules.exclusions
+    for index in among:
+        watch()
+        candidate = instance.candidates[index]
+        members, batches = ((index, stage_choices(instance, candidate)),), batches_of(instance, candidate, exclusions)
+        decided = product(enumerate(space.schedules), enumerate(space.rank_orders), batches)
+        for (place, schedule), (order, rank_order), (replicas, micro_batches) in decided:
             size = replica_size(instance.cluster, candidate.width, replicas)
             counts = counts_of(schedule, micro_batches, size // candidate.width)
             every = zero_degrees(instance, (candidate,), replicas, exclusions) if counts else ()
             for number, degree in enumerate(every):
                 shared = (replicas, micro_batches, rank_order, schedule, size, (), degree)
-                yield _Open((place, order, replicas, number), Configuration(0, members, *shared), schedule, counts)
+                ties = (index, place, order, replicas, number)
+                yield _Open(ties, Configuration(0, members, *shared), schedule, counts)
 
 
-def _worth_it(instance: Instance, index: int, rules: PlainRules, screen: Screen) -> Iterator[_Open]:
+def _worth_it(
+    instance: Instance, among: Sequence[int], rules: PlainRules, screen: Screen, watch: Callable[[], None]
+) -> Iterator[_Open]:
     """The same of those that a screen leaves, in any order."""
     schedules = instance.space.schedules
-    for (place, plans, _), schedule, worth in screen.worth(_unscheduled(instance, index, rules, screen)):
-        yield _Open((schedule, *place), plans, schedules[schedule], worth.counts, worth)
+    for every, numbers, screened in _unscheduled(instance, among, rules, screen, watch):
+        for place, order, schedule, worth in screen.worth(every, screened):
+            plans = every[place][order]
+            shared = (plans.candidate, schedule, order, plans.replicas, numbers[place])
+            yield _Open(shared, plans, schedules[schedule], worth.counts, worth)
 
 
-def _unscheduled(instance: Instance, index: int, rules: PlainRules, screen: Screen) -> list[Unscheduled]:
-    """Plans of a candidate whose choices and schedule are open, but for those that compute alone rules out."""
-    space, candidate, exclusions = instance.space, instance.candidates[index], rules.exclusions
-    every, members = [], ((index, stage_choices(instance, candidate)),)
-    for replicas, micro_batches in _batches(instance, candidate, exclusions):
-        size = replica_size(instance.cluster, candidate.width, replicas)
-        slots = rules.most_stages(replicas * candidate.width, size // candidate.width)
-        if not slots or screen.fast(index, replicas, micro_batches, slots) is None:
-            continue
-        degrees = zero_degrees(instance, (candidate,), replicas, exclusions)
-        for (number, degree), (order, rank_order) in product(enumerate(degrees), enumerate(space.rank_orders)):
-            shared = (replicas, micro_batches, rank_order, space.schedules[0], size, (), degree)
-            every.append(Unscheduled((order, replicas, number), Configuration(0, members, *shared), slots))
-    return every
+def _unscheduled(
+    instance: Instance, among: Sequence[int], rules: PlainRules, screen: Screen, watch: Callable[[], None]
+) -> Iterator[tuple[list[list[Configuration]], list[int], Screened]]:
+    """Plans whose choices and schedule are open, but for those that compute alone rules out, in parts of like choices.
+
+    Of each number of replicas and shard groups those with any order of ranks, and the place of the shard groups; with
+    what the screen leaves of their options.
+    """
+    space, by_choices = instance.space, dict[tuple[Choice, ...], list[Replicas]]()
+    for index in among:
+        watch()
+        candidate = instance.candidates[index]
+        every = by_choices.setdefault(stage_choices(instance, candidate), [])
+        for replicas, micro_batches in batches_of(instance, candidate, rules.exclusions):
+            size = replica_size(instance.cluster, candidate.width, replicas)
+            slots = rules.most_stages(replicas * candidate.width, size // candidate.width)
+            if slots:
+                every.append(Replicas(index, replicas, micro_batches, size, slots))
+    for choices, every in by_choices.items():
+        for screened in screen.fast(every):
+            watch()
+            plans, numbers, owners = [], [], []
+            for place in dict.fromkeys(screened.owner.tolist()):
+                index, replicas, micro_batches, size, _ = every[place]
+                candidate, members = instance.candidates[index], ((index, choices),)
+                for number, degree in enumerate(zero_degrees(instance, (candidate,), replicas, rules.exclusions)):
+                    shared = (space.schedules[0], size, (), degree)
+                    orders = [(replicas, micro_batches, each, *shared) for each in space.rank_orders]
+                    plans.append([Configuration(0, members, *each) for each in orders])
+                    numbers.append(number)
+                    owners.append(place)
+            if plans:
+                yield plans, numbers, screened.of(owners)
 
 
 def least_times(
@@ -150,14 +181,13 @@ def least_times(
         return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
 
     screen = Screen(instance, tables, counts_of, rules.uniform, inf)
-
-    def least(index: int, candidate: Candidate) -> float:
-        if not rules.admit(candidate, schedule):
-            return inf
-        return screen.least(_unscheduled(instance, index, rules, screen))
-
     every = range(len(instance.candidates)) if among is None else among
-    return tuple(least(index, instance.candidates[index]) for index in every)
+    left = [index for index in every if rules.admit(instance.candidates[index], schedule)]
+    found: dict[int, float] = {}
+    for plans, _, screened in _unscheduled(instance, left, rules, screen, watch=lambda: None):
+        for index, seconds in screen.least(plans, screened):
+            found[index] = min(found.get(index, inf), seconds)
+    return tuple(found.get(index, inf) for index in every)
 
 
 def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
@@ -171,7 +201,9 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
     sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), plans.choices)
     for number, (chosen, allowed) in enumerate(sets.items()):
         bounds = None if worth is None else worth.among(chosen, allowed)
-        for counts in _decided_apart(instance, allowed if bounds is None else tuple(bounds)):
+        if bounds is not None:
+            allowed = tuple(bounds)
+        for counts in _decided_apart(instance, allowed) if allowed else ():
             bound = None if bounds is None else min([bounds[count] for count in counts])
             shared = (*decided, every.schedule, plans.size, counts, plans.zero_degree, ANY_DEVICES, bound)
             yield (*every.place, number, counts[0]), (((index, chosen),), *shared)
@@ -188,7 +220,7 @@ def computed(instance: Instance, most_stages: int, chunked_counts: ChunkedCounts
     exclusions = Exclusions()
     admitted = Admitted(exclusions)
     for index, candidate in enumerate(instance.candidates):
-        batches = list(_batches(instance, candidate, exclusions))
+        batches = batches_of(instance, candidate, exclusions)
         for schedule, (replicas, micro_batches) in product(instance.space.schedules, batches):
             slots = replica_size(instance.cluster, candidate.width, replicas) // candidate.width
             counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
@@ -320,15 +352,18 @@ def _shard_counts(candidate: Candidate, replicas: int, zero_degree: int | None) 
     return tuple(min(count, zero_degree) for count in counts)
 
 
-def _batches(instance: Instance, candidate: Candidate, exclusions: Exclusions) -> Iterator[tuple[int, int]]:
-    """Numbers of replicas of a candidate, ascending, with their micro-batches."""
-    most = min(instance.cluster.size // candidate.width, instance.space.global_batch // candidate.samples)
-    for replicas in range(1, most + 1):
-        micro_batches = instance.micro_batches(candidate, replicas)
-        if micro_batches is None:
-            exclusions.batch += 1
-        else:
-            yield replicas, micro_batches
+def batches_of(
+    instance: Instance, candidate: Candidate, exclusions: Exclusions, most: int | None = None
+) -> list[tuple[int, int]]:
+    """Numbers of replicas of a candidate, ascending, with their micro-batches; there are devices for `most` of them."""
+    batch, samples = instance.space.global_batch, candidate.samples
+    most = instance.cluster.size // candidate.width if most is None else most
+    every = numpy.arange(1, min(most, batch // samples) + 1)
+    # Of thousands a handful divides the batch.
+    some = every if instance.space.uneven_batch else every[batch % (every * samples) == 0]
+    exclusions.batch += len(every) - len(some)
+    found = ((replicas, instance.micro_batches(candidate, replicas)) for replicas in some.tolist())
+    return [(replicas, micro_batches) for replicas, micro_batches in found if micro_batches is not None]
 
 
 def stage_counts(instance: Instance, most: int) -> Sequence[int]:
@@ -359,9 +394,6 @@ class Admitted:
         return self._known[key]
 
 
-def _decided_apart(instance: Instance, counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _decided_apart(instance: Instance, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The numbers of stages of one configuration: all, or each alone where it decides how to cut."""
-    if instance.space.even:
-        yield from ((count,) for count in counts)
-    elif counts:
-        yield counts
+    return [(count,) for count in counts] if instance.space.even or not counts else [counts]

@@ -162,12 +162,12 @@ class InstanceSearch:
         """`make()`, kept for good, of what no cost decides either."""
         return _once(self.scheduled, key, make)
 
-    def once_in_room(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The same of what memory decides, too: kept until there is another amount of it."""
+    def once_in_room(self, tables: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
+        """The same in some tables, of what memory decides, too: kept until there is another amount of it."""
         cluster = self.instance.cluster
-        room, known = (cluster.memory, cluster.reserve), self.shared.get(key)
+        room, known = (cluster.memory, cluster.reserve), tables.get(key)
         if known is None or known[0] != room:
-            known = self.shared[key] = room, make()
+            known = tables[key] = room, make()
         found: T = known[1]
         return found
 

@@ -171,6 +171,17 @@ class Band:
     heads: int
     places: NDArray[numpy.int64]
 
+    @cached_property
+    def _pairs(self) -> NDArray[numpy.int64]:
+        """Which pair lies in each place of the flat rectangle."""
+        pairs = numpy.full(self.widest * self.heads, -1)
+        pairs[self.places] = numpy.arange(len(self.places))
+        return pairs
+
+    def pair(self, larger: int, smaller: int) -> int:
+        """Which of the pairs is that of these downsets."""
+        return int(self._pairs[(smaller - larger + self.widest) * self.heads + larger - self.first])
+
     def filled(self, values: Array) -> Array:
         """The rectangle of `values`, one for each pair; infinite where there is none. Shape `(widest, heads)`."""
         cells = numpy.full(self.widest * self.heads, numpy.inf)

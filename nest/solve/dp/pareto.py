@@ -9,6 +9,7 @@ the best is taken first, solved, and cut; boxes that cannot beat the incumbent a
 import heapq
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from attrs import define, field, frozen
 
@@ -49,17 +50,17 @@ class Partition:
 
     stages: tuple[PlacedStage, ...]
 
-    @property
+    @cached_property
     def largest_time(self) -> float:
         """Time of the slowest stage per micro-batch."""
         return max(stage.time for stage in self.stages)
 
-    @property
+    @cached_property
     def total_time(self) -> float:
         """Sum of stage times per micro-batch, or of what the schedule weighs apart."""
         return sum(stage.cost for stage in self.stages)
 
-    @property
+    @cached_property
     def largest_sync(self) -> float:
         """Longest gradient reduction, once per batch."""
         return max(stage.sync for stage in self.stages)

@@ -8,10 +8,10 @@ import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Candidate, Instance, Pools, Schedule, Weights, chunks_of
+from nest.instance import Array, Instance, Pools, Schedule, Weights, chunks_of
 from nest.solve.dp.choices import Choice, part_rows
 from nest.solve.dp.configurations import Configuration, Tally
-from nest.solve.dp.listing import Admitted, stage_counts, zero_degrees
+from nest.solve.dp.listing import Admitted, batches_of, stage_counts, zero_degrees
 from nest.solve.dp.rules import Exclusions, MixedRules, plan_values
 from nest.spec.constraints import Value
 
@@ -144,9 +144,8 @@ class PoolListing:
         every = [instance.candidates[index] for index in candidates]
         clusters = [instance.cluster_of(index) for index in candidates]
         most = min(cluster.size // each.width for cluster, each in zip(clusters, every, strict=True))
-        most = min(most, instance.space.global_batch // every[0].samples)
         compute = self.compute[candidates] = Compute.of(instance, candidates)
-        batches = self._batches(every[0], most)
+        batches = batches_of(instance, every[0], self.exclusions, most)
         blocks = numpy.array([own.size // each.width for own, each in zip(clusters, every, strict=True)])
         kept: dict[tuple[str, int], list[Quick]] = {}
         for schedule, rank_order in product(instance.space.schedules, instance.space.rank_orders):
@@ -160,12 +159,6 @@ class PoolListing:
                     for members, tally, allowed in self._allowed(candidates, shared, degree, counts, size):
                         yield least, Configuration(order, members, *shared, size, allowed, degree, tally)
                         order += 1
-
-    def _batches(self, candidate: Candidate, most: int) -> list[tuple[int, int]]:
-        """Numbers of replicas up to `most` that can share the batch, with their micro-batches."""
-        found = [(replicas, self.instance.micro_batches(candidate, replicas)) for replicas in range(1, most + 1)]
-        self.exclusions.batch += sum(micro_batches is None for _, micro_batches in found)
-        return [(replicas, micro_batches) for replicas, micro_batches in found if micro_batches is not None]
 
     def _quick(
         self, compute: Compute, schedule: Schedule, batches: Sequence[tuple[int, int]], blocks: NDArray[numpy.int64]

@@ -183,9 +183,10 @@ class Recurrence:
         key = (id(best), level_out, level_in)
         if key in self._costs:
             return self._costs[key][1]
-        pairs, (behind, front) = self.tables.pairs, self._around
-        cost = pairs.spread(best.cost) + behind[level_out].take(pairs.smaller)
-        cells = band.filled(cost + front[level_in].take(pairs.larger))
+        cells, (behind, front) = band.filled(self.tables.pairs.spread(best.cost)), self._around
+        first, last = band.first, band.first + band.heads - 1
+        cells += band.below(band.padded(behind[level_out]), first, last)
+        cells += front[level_in, first : last + 1]
         if sum(each.nbytes for _, each in self._costs.values()) + cells.nbytes <= REMEMBERED_BYTES:
             self._costs[key] = best, cells
         return cells
@@ -228,7 +229,7 @@ class Recurrence:
         larger, stages = pairs.count - 1, []
         for slot, (best, cost, rest) in enumerate(zip(every[::-1], costs[::-1], rests[-2::-1], strict=True)):
             smaller, least = line.smaller(cost, rest, larger, time_limit)
-            kind = pairs.class_of(pairs.place(larger, smaller))
+            kind = pairs.class_of(line.band.pair(larger, smaller))
             figures = int(best.choice[kind]), least, least, float(best.sync[kind])
             stages.append(PlacedStage(larger, smaller, slot, *figures))
             larger = smaller

@@ -182,6 +182,8 @@ class PlainRules:
         plain = [each for each in expressions if not each.per_stage]
         choosing = [each for each in expressions if each.per_stage]
         self.once = [_CachedConstraint(each) for each in plain if not each.names() & COUNTED_NAMES]
+        beside = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
+        self._sized = [each for each in self.once if not each.reads(beside)]
         self.counted = [_CachedConstraint(each) for each in plain if each.names() & COUNTED_NAMES]
         self.choosing = [_CachedConstraint(each) for each in choosing]
         self.choosing_counted = any(each.names() & COUNTED_NAMES for each in choosing)
@@ -195,9 +197,8 @@ class PlainRules:
 
     def admit(self, candidate: Candidate, schedule: Schedule) -> bool:
         """Whether a candidate satisfies all constraints that read nothing but its degrees and sizes."""
-        values = plan_values(candidate, 1, 1, "", schedule)
-        beside = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
-        return all(each.holds(values) for each in self.once if not each.reads(beside))
+        values = plan_values(candidate, 1, 1, "", schedule) if self._sized else {}
+        return all(each.holds(values) for each in self._sized)
 
     def most_stages(self, ranks: int, most: int) -> int:
         """The most stages, of `most`, of so many ranks each that constraints on devices alone do not refuse."""
@@ -243,7 +244,8 @@ class PlainRules:
             found = self._asked(values(), ranks, counts, choices)
             self._allowed[candidate, counts] = found, self.exclusions.constraints - before
             return found
-        self.exclusions.constraints.update(known[1])
+        if known[1]:
+            self.exclusions.constraints.update(known[1])
         return known[0]
 
     def _asked(

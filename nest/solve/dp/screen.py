@@ -10,7 +10,7 @@ import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, ParameterGroup, Schedule, always_fills, chunks_of, copies_of, fills
+from nest.instance import Array, Instance, Schedule, always_fills, chunks_of, copies_of, fills
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.rules import uniform_sets
 from nest.solve.dp.zero import sharded
@@ -40,8 +40,8 @@ class _Options:
     rows: Array
     copies: NDArray[numpy.int64]
 
-    def some(self, chosen: NDArray[numpy.bool_]) -> _Options:
-        """Those that are chosen."""
+    def some(self, chosen: NDArray[Any]) -> _Options:
+        """Those that are chosen, by place or by whether they are."""
         return _Options(self.schedule[chosen], self.count[chosen], self.rows[chosen], self.copies[chosen])
 
     @classmethod
@@ -51,8 +51,8 @@ class _Options:
         return cls(*(numpy.concatenate([getattr(each, name) for each in every]) for name in names))
 
 
-KEPT = 1_024
-"""Options up to which bounds are kept for other problems: of 1,000 blocks on 2**20 devices they would take 400 MB."""
+TOGETHER = 1 << 16
+"""Options that are screened together, or few more: with 12 sets of choices they take 6 MB an array."""
 
 NOTHING = (0.0, 0.0)
 """Seconds beside compute that are known before stages choose."""
@@ -66,55 +66,77 @@ class Worth:
     """Numbers of stages of a schedule with which there may be a plan that is worth it.
 
     Attributes:
-        by_set: with each of the sets that uniform choices part them into.
+        by_set: with those of the sets that uniform choices part them into, by place, with which there may be one.
         set_of: the place of the set of a choice.
     """
 
-    by_set: Sequence[Bounds]
+    by_set: Mapping[int, Bounds]
     set_of: Mapping[Choice, int]
 
     @property
     def counts(self) -> tuple[int, ...]:
         """With any choices of stages, ascending."""
-        return tuple(sorted(set().union(*self.by_set)))
+        return tuple(sorted(set().union(*self.by_set.values())))
 
     def among(self, choices: tuple[Choice, ...], counts: tuple[int, ...]) -> Bounds:
         """Those of `counts` with which there may be a plan whose stages have such choices, all of one set."""
-        left = self.by_set[self.set_of[choices[0]]]
-        return {count: left[count] for count in counts if count in left}
+        left = self.by_set.get(self.set_of[choices[0]])
+        return {} if left is None else {count: left[count] for count in counts if count in left}
 
 
-class Unscheduled(NamedTuple):
-    """Plans whose choices and schedule are open.
+class Replicas(NamedTuple):
+    """Plans with a candidate and a number of replicas.
 
     Attributes:
-        place: of the plans in the order of ties.
-        plans: what is decided, with all choices that stages may have; the schedule is not read.
+        candidate: index of it.
+        replicas: how many.
+        micro_batches: of each.
+        size: devices of a replica.
         slots: for device groups of a replica.
     """
 
-    place: tuple[int, int, int]
-    plans: Configuration
+    candidate: int
+    replicas: int
+    micro_batches: int
+    size: int
     slots: int
 
 
-@frozen(eq=False, repr=False)
-class _LookedAt:
-    """Options of plans of one candidate, one after the other.
+class Screened(NamedTuple):
+    """Options of several plans that are left, one after the other.
 
     Attributes:
-        plans: by place, those that have any.
-        sets: what uniform choices part the choices of stages into.
-        options: schedules and numbers of stages.
         owner: the place of the plans of each option. Shape `(options,)`.
+        options: schedules and numbers of stages.
+    """
+
+    owner: NDArray[numpy.int64]
+    options: _Options
+
+    def of(self, plans: Sequence[int]) -> Screened:
+        """Those of some plans, each as often as it is met."""
+        ends = self.owner.searchsorted(numpy.arange(max(plans, default=-1) + 2)).tolist()
+        spans = [numpy.arange(ends[place], ends[place + 1]) for place in plans]
+        owner = numpy.arange(len(plans)).repeat([len(each) for each in spans])
+        return Screened(owner, self.options.some(numpy.concatenate(spans)))
+
+    def some(self, chosen: NDArray[numpy.bool_]) -> Screened:
+        """Those that are chosen."""
+        return Screened(self.owner[chosen], self.options.some(chosen))
+
+
+class _Bounded(NamedTuple):
+    """Bounds of options of plans with one order of ranks, by the sets that uniform choices part choices into.
+
+    Attributes:
+        order: the place of the order of ranks.
+        screened: the options.
         held: whether there may be memory. Shape `(sets, options)`.
         bound: seconds that no plan beats. Shape `(sets, options)`.
     """
 
-    plans: Mapping[int, Unscheduled]
-    sets: Sequence[tuple[Choice, ...]]
-    options: _Options
-    owner: NDArray[Any]
+    order: int
+    screened: Screened
     held: NDArray[numpy.bool_]
     bound: Array
 
@@ -132,58 +154,30 @@ class ScreenTables:
     instance: Instance
     bounds: FirstBounds
     scheduled: dict[Hashable, Any] = field(factory=dict)
-    _held: dict[Hashable, list[tuple[int, float]]] = field(factory=dict, init=False)
-    _sums: dict[int, list[tuple[ParameterGroup, Array, Array, Array]]] = field(factory=dict, init=False)
-    _state: dict[Hashable, float] = field(factory=dict, init=False)
-    _alone: dict[Hashable, Array] = field(factory=dict, init=False)
+    _first: dict[tuple[int, tuple[str, ...]], float] = field(factory=dict, init=False)
 
     def needed(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> tuple[Array, Array]:
         """Bytes of one copy of the state of all layers at least, and of one micro-batch.
 
-        Of plans of one candidate. Shape `(sets, plans)` and `(sets, 1)`.
+        Shape `(sets, plans)` both.
         """
-        first = self._first(every[0].candidate, tuple(sets))
-        known = {zero: self._state_with(every, zero) for zero in {zero for zero, _ in first}}
-        return numpy.array([known[zero] for zero, _ in first]), numpy.array([[held] for _, held in first])
+        zeros = [max(each.zero for each in choices) for choices in sets]
+        replicas, degrees = numpy.array([(each.replicas, each.zero_degree or numpy.inf) for each in every]).T
+        groups = self.bounds.groups(every)
+        state = [(ranks, weights, gradients, optimizer) for weights, gradients, optimizer, *_, ranks in groups]
+        known = {zero: sharded(state, len(every), replicas=replicas, zero=zero, zero_degree=degrees) for zero in zeros}
+        modes = [tuple(dict.fromkeys(each.recompute for each in choices)) for choices in sets]
+        candidates = [each.candidate for each in every]
+        first = {index: [self._micro_batch(index, names) for names in modes] for index in set(candidates)}
+        return numpy.array([known[zero] for zero in zeros]), numpy.array([first[index] for index in candidates]).T
 
-    def _first(self, index: int, sets: tuple[tuple[Choice, ...], ...]) -> list[tuple[int, float]]:
-        """Of each set the highest ZeRO stage, and the bytes of one micro-batch of all layers at least."""
-        key = (index, sets)
-        if key not in self._held:
+    def _micro_batch(self, index: int, modes: tuple[str, ...]) -> float:
+        """Bytes of one micro-batch of all layers at least, with some recompute modes."""
+        key = (index, modes)
+        if key not in self._first:
             candidate = self.instance.candidates[index]
-            self._held[key] = [
-                (
-                    max(each.zero for each in choices),
-                    float(numpy.min([candidate.mode(each.recompute).first for each in choices], axis=0).sum()),
-                )
-                for choices in sets
-            ]
-        return self._held[key]
-
-    def _state_with(self, every: Sequence[Configuration], zero: int) -> Array:
-        """Bytes of one copy of the state of all layers, with a ZeRO stage. Shape `(plans,)`."""
-        index = every[0].candidate
-        if index not in self._sums:
-            state = self.instance.candidates[index].state
-            self._sums[index] = [
-                (each, each.weights.sum(), each.gradients.sum(), each.optimizer.sum()) for each in state
-            ]
-        shared = [(index, plans.replicas, zero, plans.zero_degree) for plans in every]
-        if any(key not in self._state for key in shared):
-            for key, plans in zip(shared, every, strict=True):
-                one = sharded(self._sums[index], 1, replicas=plans.replicas, zero=zero, zero_degree=plans.zero_degree)
-                self._state[key] = float(one[0])
-        return numpy.array([self._state[key] for key in shared])
-
-    def alone(self, candidate: int, micro_batches: int, slots: int, options: _Options) -> Array:
-        """Seconds that no plan beats, from compute alone, by schedule and number of stages. Shape `(options,)`."""
-        key = (candidate, micro_batches, slots)
-        found = self._alone.get(key)
-        if found is None:
-            found = self.bounds.least(candidate, options.rows, options.count, NOTHING)
-            if len(found) <= KEPT:
-                self._alone[key] = found
-        return found
+            self._first[key] = float(numpy.minimum.reduce([candidate.mode(name).first for name in modes]).sum())
+        return self._first[key]
 
     def filled(self, place: int, count: int, micro_batches: int) -> bool:
         """Whether each stage of a schedule has at some moment a micro-batch or more in flight in each of its chunks."""
@@ -242,110 +236,115 @@ class Screen:
     limit: float
     slow: int = 0
     large: int = 0
-    _quick: dict[tuple[int, int], _Options | None] = field(factory=dict, init=False)
-    _parted: dict[tuple[Choice, ...], list[tuple[Choice, ...]]] = field(factory=dict, init=False)
 
-    def worth(self, every: Sequence[Unscheduled]) -> Iterator[tuple[Unscheduled, int, Worth]]:
-        """Those of which there may be a plan that is worth it: with a schedule, by its place, and numbers of stages.
+    def fast(self, every: Sequence[Replicas]) -> Iterator[Screened]:
+        """The options that compute leaves, whatever else is decided, in parts.
+
+        They are the same for all orders of ranks and shard groups. What owns them has its place in `every`.
+        """
+        candidates, options, size = [each.candidate for each in every], list[_Options](), 0
+        for place, each in enumerate(every):
+            options.append(self.tables.options(self.counts, each.micro_batches, each.slots))
+            size += len(options[-1].count)
+            if size < TOGETHER and place + 1 < len(every):
+                continue
+            owner = numpy.arange(place + 1 - len(options), place + 1).repeat([len(each.count) for each in options])
+            screened = Screened(owner, _Options.together(options))
+            fast = self._bounds(candidates, screened, NOTHING) <= self.limit
+            self.slow += len(fast) - int(fast.sum())
+            if fast.any():
+                yield screened.some(fast)
+            options, size = [], 0
+
+    def worth(
+        self, every: Sequence[Sequence[Configuration]], screened: Screened
+    ) -> Iterator[tuple[int, int, int, Worth]]:
+        """Those of which there may be a plan that is worth it, with numbers of stages.
+
+        By the places of the plans, of the order of ranks and of a schedule. Arguments are as for `_bounded`.
+        """
+        sets = self._sets(every[0][0].choices)
+        set_of = {choice: place for place, each in enumerate(sets) for choice in each}
+        schedules = len(self.instance.space.schedules)
+        for each in self._bounded(every, screened):
+            left = each.held & (each.bound <= self.limit)
+            self.slow += int(each.held.sum()) - int(left.sum())
+            rows, places = numpy.nonzero(left)
+            if not len(rows):
+                continue
+            owner, options = each.screened
+            # Runs of one number of stages after the other, with each schedule of some plans, and each set.
+            runs = (owner[places] * schedules + options.schedule[places]) * len(sets) + rows
+            order = runs.argsort(kind="stable")
+            runs, numbers = runs[order], options.count[places][order].tolist()
+            seconds, first = each.bound[left][order].tolist(), numpy.flatnonzero(numpy.diff(runs, prepend=-1))
+            columns = first.tolist(), [*first[1:].tolist(), len(runs)], runs[first].tolist()
+            found: dict[int, dict[int, Bounds]] = {}
+            for begin, end, run in zip(*columns, strict=True):
+                plans, row = divmod(run, len(sets))
+                found.setdefault(plans, {})[row] = dict(zip(numbers[begin:end], seconds[begin:end], strict=True))
+            for plans, by_set in found.items():
+                place, schedule = divmod(plans, schedules)
+                yield place, each.order, schedule, Worth(by_set, set_of)
+
+    def least(self, every: Sequence[Sequence[Configuration]], screened: Screened) -> Iterator[tuple[int, float]]:
+        """Candidates with seconds that no plan beats that there may be memory for, perhaps several times.
+
+        Arguments are as for `_bounded`.
+        """
+        candidates = numpy.array([plans[0].candidate for plans in every])
+        for each in self._bounded(every, screened):
+            bound, used = numpy.where(each.held, each.bound, numpy.inf).min(axis=0), candidates[each.screened.owner]
+            first = numpy.flatnonzero(numpy.diff(used, prepend=-1))
+            yield from zip(used[first].tolist(), numpy.minimum.reduceat(bound, first).tolist(), strict=True)
+
+    def _bounded(self, every: Sequence[Sequence[Configuration]], screened: Screened) -> Iterator[_Bounded]:
+        """The options of plans, where there may be memory, with their bounds, for one order of ranks after the other.
 
         Args:
-            every: plans of one candidate, with all choices that their stages may have; their schedules are not read.
+            every: plans that differ in the order of ranks alone, each, with all choices that their stages may have:
+                the same for all. Their schedules are not read.
+            screened: their options that compute leaves.
         """
-        for looked_at in self._looked_at(every):
-            held, bound = looked_at.held, looked_at.bound
-            left = held & (bound <= self.limit)
-            self.slow += int(held.sum()) - int(left.sum())
-            if not left.any():
-                continue
-            options, sets = looked_at.options, looked_at.sets
-            set_of = {choice: place for place, each in enumerate(sets) for choice in each}
-            found: dict[tuple[int, int], list[Bounds]] = {}
-            rows, places = numpy.nonzero(left)
-            columns = (looked_at.owner[places], options.schedule[places], options.count[places], bound[left])
-            for row, *decided, count, least in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True):
-                by_set = found.get((decided[0], decided[1]))
-                if by_set is None:
-                    by_set = found[decided[0], decided[1]] = [{} for _ in sets]
-                by_set[row][count] = least
-            for (owner, schedule), by_set in found.items():
-                yield looked_at.plans[owner], schedule, Worth(by_set, set_of)
-
-    def least(self, every: Sequence[Unscheduled]) -> float:
-        """Seconds that no plan of one candidate beats that there may be memory for; infinite where there is none."""
-        looked_at = self._looked_at(every)
-        return min((float(each.bound.min(where=each.held, initial=numpy.inf)) for each in looked_at), default=numpy.inf)
-
-    def _looked_at(self, every: Sequence[Unscheduled]) -> Iterator[_LookedAt]:
-        """The options that compute leaves plans of one candidate, where there may be memory, with their bounds.
-
-        Plans that differ in the order of ranks alone have the same options: they come in turns.
-        """
-        alike: dict[Hashable, list[Unscheduled]] = {}
-        for each in every:
-            alike.setdefault((each.plans.replicas, each.plans.zero_degree), []).append(each)
-        left = []
-        for group in alike.values():
-            first = group[0].plans
-            options = self.fast(first.candidate, first.replicas, first.micro_batches, group[0].slots)
-            if options is not None:
-                left.append((group, options))
-        if not left:
-            return
-        sets = self._sets(left[0][0][0].plans.choices)
-        owner = numpy.repeat(numpy.arange(len(left)), [len(options.count) for _, options in left])
-        options = _Options.together([options for _, options in left])
-        held = self._holding([group[0].plans for group, _ in left], owner, options, sets)
+        sets, first = self._sets(every[0][0].choices), [plans[0] for plans in every]
+        held = self._holding(first, screened, sets)
         some: NDArray[numpy.bool_] = numpy.logical_or.reduce(held)
         if not some.any():
             return
-        held, owner, options = held[:, some], owner[some], options.some(some)
-        candidate = left[0][0][0].plans.candidate
-        for turn in range(len(left[0][0])):
-            plans = {
-                place: left[place][0][turn] for place in dict.fromkeys(owner.tolist()) if turn < len(left[place][0])
-            }
-            beside = numpy.full((2, len(sets), len(left)), numpy.inf)
-            for place, each in plans.items():
-                # What stages choose decides no more of the bound than what they take beside compute.
-                beside[:, :, place] = self.tables.bounds.beside_each(each.plans, tuple(sets))
-            more, sync = beside[:, :, owner]
-            bound = self.tables.bounds.least(candidate, options.rows, options.count, (more, sync))
-            yield _LookedAt(plans, sets, options, owner, held, bound)
+        held, screened = held[:, some], screened.some(some)
+        candidates = [plans.candidate for plans in first]
+        for order in range(len(every[0])):
+            # What stages choose decides no more of the bound than what they take beside compute.
+            more, sync = self.tables.bounds.beside_each([plans[order] for plans in every], sets)[..., screened.owner]
+            yield _Bounded(order, screened, held, self._bounds(candidates, screened, (more, sync)))
+
+    def _bounds(
+        self, candidates: Sequence[int], screened: Screened, beside: tuple[Array | float, Array | float]
+    ) -> Array:
+        """Seconds that no plan beats, by option; `candidates` are those of the plans that own them."""
+        place = {index: number for number, index in enumerate(dict.fromkeys(candidates))}
+        used = numpy.array([place[index] for index in candidates])[screened.owner]
+        rows, counts = screened.options.rows, screened.options.count
+        return self.tables.bounds.least_each(list(place), used, rows, counts, beside)
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
         """The choices of a stage, parted by what all stages must choose alike."""
-        if choices not in self._parted:
-            self._parted[choices] = [members[0][1] for members in uniform_sets({0: choices}, self.uniform)]
-        return self._parted[choices]
-
-    def fast(self, candidate: int, replicas: int, micro_batches: int, slots: int) -> _Options | None:
-        """The options that compute leaves, whatever else is decided; None: it leaves none.
-
-        They are the same for all rank orders and shard groups.
-        """
-        key = (candidate, replicas)
-        if key not in self._quick:
-            options = self.tables.options(self.counts, micro_batches, slots)
-            fast = self.tables.alone(candidate, micro_batches, slots, options) <= self.limit
-            left = int(fast.sum())
-            self.slow += len(fast) - left
-            self._quick[key] = options.some(fast) if left else None
-        return self._quick[key]
+        return [members[0][1] for members in uniform_sets({0: choices}, self.uniform)]
 
     def _holding(
-        self, every: Sequence[Configuration], owner: NDArray[Any], options: _Options, sets: Sequence[tuple[Choice, ...]]
+        self, every: Sequence[Configuration], screened: Screened, sets: Sequence[tuple[Choice, ...]]
     ) -> NDArray[numpy.bool_]:
         """Whether all stages together have room for all layers, each as lean as one of the choices allows.
 
         Of one micro-batch where each stage has, at some moment, one or more in flight in all its chunks. Shape
         `(sets, options)`.
         """
-        cluster = self.instance.cluster
+        cluster, (owner, options) = self.instance.cluster, screened
         room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
-        held = numpy.ones((len(sets), len(options.count)), dtype=numpy.bool_)
-        if room > 0 and held.size:
-            state, first = (each * (1 - LIMIT_SLACK) for each in self.tables.needed(every, sets))
-            state, total = state[:, owner] * options.copies, room * options.count
+        held = numpy.ones((len(sets), len(owner)), dtype=numpy.bool_)
+        if room > 0 and sets:
+            state, first = (each[:, owner] * (1 - LIMIT_SLACK) for each in self.tables.needed(every, sets))
+            state, total = state * options.copies, room * options.count
             held = state <= total
             full = held & (state + first > total)
             for place in numpy.flatnonzero(full.any(axis=0) & self._unsure[options.schedule]).tolist():

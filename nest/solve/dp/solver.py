@@ -1,5 +1,6 @@
 """The conductor of the dynamic program: a first plan, what may beat it, attempts in the time, and a simpler plan."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
@@ -289,7 +290,10 @@ def _narrowed(instance: Instance, plan: Solution) -> Iterator[Instance]:
     space = instance.space
     alike = len({(stage.zero, stage.recompute) for stage in plan.stages}) == 1
     runs = [chunk for stage in plan.stages for chunk in stage.chunks or (stage.layers,)]
-    held = {sum(set(block) <= set(run) for block in space.blocks) for run in runs}
+    home = {layer: number for number, run in enumerate(runs) for layer in run}
+    homes = [{home[layer] for layer in block} for block in space.blocks]
+    whole = Counter(min(each) for each in homes if len(each) == 1)
+    held = {whole[number] for number in range(len(runs))}
     uneven = len(held) > 1 and not space.even and space.partition is None
     uniform = tuple(parse(f"uniform({name})") for name in CHOICES)
     constrained = evolve(space, constraints=(*space.constraints, *uniform))

@@ -51,6 +51,7 @@ class StageTables:
     capacity: float
     compute: Array
     _most_in_flight: list[NDArray[numpy.int64]] = field(factory=list, repr=False)
+    _fits: dict[float, float] = field(factory=dict, repr=False)
     _parts: list[ChoiceTable] = field(factory=list, repr=False)
 
     @property
@@ -89,11 +90,12 @@ class StageTables:
 
     def same_fits(self, in_flight: float) -> float:
         """A number that is equal for numbers of micro-batches in flight with which the same choices fit memory."""
-        if in_flight != int(in_flight):
-            return -in_flight
-        if not self._most_in_flight:
-            self._most_in_flight.append(_distinct([part.most_in_flight(self.capacity) for part in self.parts]))
-        return int(numpy.searchsorted(self._most_in_flight[0], in_flight))
+        if in_flight not in self._fits:
+            if not self._most_in_flight:
+                self._most_in_flight.append(_distinct([part.most_in_flight(self.capacity) for part in self.parts]))
+            whole = in_flight == int(in_flight)
+            self._fits[in_flight] = int(self._most_in_flight[0].searchsorted(in_flight)) if whole else -in_flight
+        return self._fits[in_flight]
 
     def best(self, in_flight: float, sync_limit: float) -> tuple[Array, Array, NDArray[numpy.int16]]:
         """Fastest choice of each class of stages that fits memory and synchronises within `sync_limit` seconds.
@@ -188,7 +190,9 @@ class StageTables:
         places = numpy.flatnonzero(mask)
         left = [part.of_classes(places) for part in self.parts]
         tables = tuple(part.at(choice) for part in left for choice in range(len(part.time)))
-        return StageTables(self.choices, tables, self.pairs.only_classes(mask), self.capacity, self.compute)
+        # What fits is told apart for fewer classes as finely as for all.
+        alike = list(self._most_in_flight)
+        return StageTables(self.choices, tables, self.pairs.only_classes(mask), self.capacity, self.compute, alike)
 
 
 def _distinct(counts: Sequence[NDArray[numpy.int64]]) -> NDArray[numpy.int64]:

@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, Schedule, admits, chunks_of, route
-from nest.solve.dp.downsets import Downsets, layer_costs, membership
+from nest.solve.dp.downsets import Downsets, layer_classes, membership
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.sums import cuts
 
@@ -245,8 +245,8 @@ def _uncut(instance: Instance, units: Sequence[Unit]) -> tuple[Unit, ...]:
 
 def _alike(instance: Instance, units: Sequence[Unit]) -> tuple[Run, ...]:
     """Units in runs: of units that cost the same in all candidates, with as much crossing between any two."""
-    costs = numpy.ascontiguousarray(layer_costs(instance).T)
-    own = [costs[list(unit)].tobytes() for unit in units]
+    classes = layer_classes(instance)
+    own = [[classes[layer] for layer in unit] for unit in units]
     behind = list(accumulate(map(mask_of, reversed(units)), initial=0))[1:-1]
     crossing = border_bytes(instance, instance.candidates, behind[::-1])
     runs: list[list[int]] = [[0]]

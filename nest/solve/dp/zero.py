@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from attrs import frozen
 
-from nest.instance import Array, Cluster, CollectiveModel, Instance, ParameterGroup, port_seconds
+from nest.instance import Array, Cluster, CollectiveModel, Instance, port_seconds, shape_of
 
 if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
@@ -41,7 +41,7 @@ class Sharding:
 
 @lru_cache(maxsize=1 << 16)
 def sharding(
-    cluster: Cluster, stride: int, replicas: int, ranks: tuple[int, ...], zero_degree: int | None = None
+    capacities: tuple[int, ...], stride: int, replicas: int, ranks: tuple[int, ...], zero_degree: int | None = None
 ) -> Sharding:
     """How ZeRO shards a stage at offset 0 (PROBLEM.md section 4).
 
@@ -49,7 +49,7 @@ def sharding(
     (2026-11-23).
 
     Args:
-        cluster: the devices.
+        capacities: devices per group of each level.
         stride: devices from one replica's block to the next one's.
         replicas: data-parallel degree `d`.
         ranks: offsets inside the block that hold the same parameters, fewer than `stride` all of them.
@@ -57,16 +57,16 @@ def sharding(
             larger; None: all of them.
     """
     members = numpy.add.outer(numpy.arange(replicas) * stride, numpy.array(sorted(ranks))).ravel()
-    whole = cluster.shape(members)
+    whole = shape_of(members, capacities)
     if zero_degree is None or zero_degree >= len(members):
         return Sharding(whole, len(members), (whole,), len(members))
     runs = members.reshape(-1, zero_degree)
     return Sharding(
         whole,
         len(members),
-        tuple(dict.fromkeys(cluster.shape(run) for run in runs)),
+        tuple(dict.fromkeys(shape_of(run, capacities) for run in runs)),
         zero_degree,
-        tuple(dict.fromkeys(cluster.shape(alike) for alike in runs.T)),
+        tuple(dict.fromkeys(shape_of(alike, capacities) for alike in runs.T)),
     )
 
 
@@ -105,7 +105,8 @@ def zero_tables(
         table.memory.fill(sums.candidate.gathered if zero >= 3 else 0.0)
     for group, *summed, pieces in sums.state:
         weights, gradients, optimizer, update = (each.over(stages) for each in summed)
-        shared = sharding(instance.cluster, stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        decided = (stride, configuration.replicas, group.ranks, configuration.zero_degree)
+        shared = sharding(instance.cluster.capacities, *decided)
         count = shared.count
         # What several ZeRO stages send alike is priced once.
         if 1 in effective:
@@ -181,26 +182,26 @@ def collective_times(
 
 
 def sharded(
-    state: Iterable[tuple[ParameterGroup, Array, Array, Array]],
+    state: Iterable[tuple[Array | int, Array, Array, Array]],
     size: int,
     *,
-    replicas: int,
+    replicas: Array | int,
     zero: int,
-    zero_degree: int | None = None,
+    zero_degree: Array | int | None = None,
 ) -> Array:
     """Bytes of one copy of the state, sharded by a ZeRO stage, shape `(size,)`.
 
     Args:
-        state: of each group its weights, gradients and optimizer, bytes before ZeRO, shape `(size,)` each.
+        state: of each group the ranks of a block that hold the same, and its weights, gradients and optimizer, bytes
+            before ZeRO, shape `(size,)` each.
         size: how many sums there are.
-        replicas: data-parallel degree `d`.
+        replicas: data-parallel degree `d`, of all or of each.
         zero: ZeRO stage.
         zero_degree: ranks over which it shards at most; None: all.
     """
     total: Array = numpy.zeros(size)
-    for group, weights, gradients, optimizer in state:
-        sharing = replicas * len(group.ranks) if zero else 1
-        sharing = min(sharing, zero_degree or sharing)
+    for ranks, weights, gradients, optimizer in state:
+        sharing = numpy.minimum(replicas * ranks, numpy.inf if zero_degree is None else zero_degree) if zero else 1
         total += weights / (sharing if zero >= 3 else 1)
         total += gradients / (sharing if zero >= 2 else 1)
         total += optimizer / (sharing if zero >= 1 else 1)
