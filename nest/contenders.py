@@ -11,7 +11,7 @@ from attrs import evolve
 
 from nest.errors import NoPlanYet
 from nest.formulate.cluster import accepted_risk, with_memory_risk
-from nest.formulate.price import Formulation, candidate
+from nest.formulate.formulation import Formulation
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, SearchProgress, Solution
 from nest.io import unstructure
@@ -23,7 +23,7 @@ from nest.spec import OtherRisk, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
 
 if TYPE_CHECKING:
-    from nest.formulate.price import FirstPlan
+    from nest.formulate.formulation import FirstPlan
     from nest.plan.check import CheckReport
 
 DARING, GAIN = 0.8, 0.02
@@ -182,6 +182,8 @@ def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level,
     """The instance on another network; only the candidates that the plan uses are priced anew."""
     cluster, candidates = evolve(instance.cluster, levels=levels), list(instance.candidates)
     if formulation.pricing is not None and formulation.classes is not None:
+        from nest.formulate.price import candidate
+
         pricing = formulation.pricing.on(cluster, formulation.pricing.device)
         for index in {stage.candidate for stage in solution.stages}:
             block = formulation.sharded[index]

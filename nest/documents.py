@@ -13,7 +13,6 @@ from attrs import evolve
 
 from nest.contenders import block_batch_time, contenders_report, other_risks, runner_up
 from nest.errors import InputError, InputErrors, InternalError
-from nest.formulate.cost_breakdown import collectives_inside, coverage
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
@@ -53,7 +52,11 @@ def plan_summary(
     summary = {**levels, **figures(instance, solution, priced, facts)}
     if formulation is None:
         return summary
-    inside = collectives_inside(formulation, solution, priced)
+    inside = None
+    if formulation.pricing is not None:
+        from nest.formulate.cost_breakdown import collectives_inside
+
+        inside = collectives_inside(formulation, solution, priced)
     cost = cost_of_a_step(problem, instance, solution, priced, summary)
     summary |= {} if cost is None else {"cost": cost}
     whole = whole_training(problem, priced, summary)
@@ -66,6 +69,8 @@ def _coverage(formulation: Formulation, solution: Solution) -> dict[str, Any] | 
     pricings = [each for each in (formulation.pricing, *formulation.of_pools.values()) if each is not None]
     if not any(getattr(each.costs, "from_measurements", False) for each in pricings):
         return None
+    from nest.formulate.cost_breakdown import coverage
+
     return coverage(formulation, solution)
 
 

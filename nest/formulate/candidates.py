@@ -1,4 +1,4 @@
-"""The candidates of a problem: of its profile as given, or of its model as sharded and priced on one kind of device."""
+"""The candidates of a problem with a model, as it is sharded and priced on one kind of device."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -9,18 +9,19 @@ from attrs import evolve
 
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
+from nest.formulate.formulation import FirstPlan, Formulation
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.price import FirstPlan, Formulation, candidate
+from nest.formulate.price import candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
-from nest.formulate.shard import allowed_degrees, chosen, micro_batches, sharded_graphs
+from nest.formulate.shard import chosen, micro_batches, sharded_graphs
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pool, Pools, SearchProgress
 from nest.solve.effort import FEW, Deadline
-from nest.spec import DeviceSpec, Problem, ProfileSpec, Training
+from nest.spec import DeviceSpec, Problem, Training
 
 MANY = 512
 """Blocks from which on a first plan is looked for among few of them before the others are priced. Of DeepSeek-V3's
@@ -28,40 +29,6 @@ MANY = 512
 
 PRICING = 0.35
 """Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
-
-
-def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: Pools | None = None) -> Formulation:
-    """The candidates of a profile, on `cluster` or each on its own of `pools`, and its layers.
-
-    Raises:
-        InputErrors: what is wrong with them.
-    """
-    from nest.formulate.profile import profile_candidates, profile_graph
-
-    profile = problem.profile
-    assert isinstance(profile, ProfileSpec)
-    candidates = profile_candidates(profile, cluster, problem.training.global_batch, pools)
-    degrees = {name for each in candidates for name in each.degrees}
-    limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
-    allowed = tuple(
-        each
-        for each in candidates
-        if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
-    )
-    if not allowed:
-        limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
-        raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
-    graph = profile_graph(profile)
-    return Formulation(graph, allowed, experts="etp" in degrees, together=_regions(problem, graph))
-
-
-def _regions(problem: Problem, graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
-    """The groups of layers that `search.granularity: block` keeps together."""
-    if problem.search.granularity != "block":
-        return ()
-    from nest.formulate.partition import branched_regions
-
-    return branched_regions(graph)
 
 
 def from_model(
@@ -133,7 +100,11 @@ def from_model(
         return known[id(block)][1]
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
-    together = _regions(problem, graph)
+    together = tuple[tuple[int, ...], ...]()
+    if problem.search.granularity == "block":
+        from nest.formulate.partition import branched_regions
+
+        together = branched_regions(graph)
     if by_operator:
         from nest.formulate.partition import inseparable_operators
 

@@ -7,8 +7,8 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputError
+from nest.formulate.formulation import Formulation
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing
-from nest.formulate.price import Formulation
 from nest.formulate.pricing import Pricing, priced_layers
 from nest.formulate.recompute import recompute_modes
 from nest.graph import Block
@@ -91,8 +91,8 @@ Place = tuple[str, int]
 """The axis whose ranks take part, and the outermost level between them."""
 
 
-def collectives_inside(formulation: Formulation, solution: Solution, priced: PricedPlan) -> list[dict[str, Any]] | None:
-    """Seconds of a batch that collectives inside layers take on the slowest stage; None: layers were measured whole.
+def collectives_inside(formulation: Formulation, solution: Solution, priced: PricedPlan) -> list[dict[str, Any]]:
+    """Seconds of a batch that collectives inside layers of a model take on the slowest stage.
 
     What collectives add to a layer is divided among them in proportion to what a framework does not hide of each, and
     what is more than that, as where a layer takes as long as its collectives, to what it hides. Those that
@@ -102,9 +102,8 @@ def collectives_inside(formulation: Formulation, solution: Solution, priced: Pri
         For each strategy (the axis of its ranks) and the outermost level its ranks span, by name: `seconds` in all, and
         what of them is `shown` and `hidden`.
     """
-    if formulation.pricing is None or formulation.classes is None:
-        return None
     classes = formulation.classes
+    assert classes is not None
     slowest = max(range(len(priced.stages)), key=lambda index: priced.stages[index].time)
     stage = solution.stages[slowest]
     pricing = formulation.pricing_of(stage.candidate)

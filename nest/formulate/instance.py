@@ -12,11 +12,9 @@ from attrs import evolve
 from nest.catalogue import optimizer, precision
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors
-from nest.formulate.candidates import from_model, from_profile, on_pools, repriced
 from nest.formulate.cluster import any_cluster, as_measured, build_cluster, with_memory_risk
-from nest.formulate.layer_classes import layer_classes
+from nest.formulate.formulation import Formulation as Formulation
 from nest.formulate.model import load_model
-from nest.formulate.price import Formulation as Formulation
 from nest.formulate.shard import allowed_degrees, chosen, profile_degrees, sharded_graphs
 from nest.formulate.space import (
     allowed_rank_orders,
@@ -35,8 +33,8 @@ from nest.solve.effort import Deadline
 from nest.spec import DeviceSpec, Problem
 
 if TYPE_CHECKING:
+    from nest.formulate.formulation import FirstPlan
     from nest.formulate.kept_model import KeptModel
-    from nest.formulate.price import FirstPlan
     from nest.formulate.priced_models import PricedModels
 
 
@@ -133,8 +131,12 @@ def formulate(
 
     share = problem.training.global_batch / cluster.size
     if problem.profile is not None:
+        from nest.formulate.profile import from_profile
+
         formulation = from_profile(problem, registry, cluster)
     else:
+        from nest.formulate.candidates import from_model, repriced
+
         most = up_to / share
 
         due = deadline or Deadline()
@@ -197,8 +199,11 @@ def _on_pools(
     cluster = pools.members[0].cluster
     collectives = chosen(registry.collective_models(), problem.collectives, "collectives", "collective model")
     if problem.profile is not None:
+        from nest.formulate.profile import from_profile
+
         formulation = from_profile(problem, registry, cluster, pools)
     else:
+        from nest.formulate.candidates import on_pools, repriced
 
         def known(pool: Pool, device: DeviceSpec | None, price: Callable[[], Formulation]) -> Formulation:
             if priced is None:
@@ -270,6 +275,8 @@ def model_blocks(problem: Problem, registry: Registry) -> tuple[Block, ...]:
         raise InputError("profile gives candidates as numbers, of which nothing tells the operators; give model.")
     check_names(problem, registry)
     cluster, _ = build_cluster(problem.cluster, registry)
+    from nest.formulate.layer_classes import layer_classes
+
     graph = layer_classes(load_model(problem.model, problem.training, registry)).graph
     return sharded_graphs(graph, problem, registry, StrategyContext(cluster, problem.training)).every()
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from attrs import define, field
 
 from nest.formulate.candidates import MANY
-from nest.formulate.price import Formulation
+from nest.formulate.formulation import Formulation
 from nest.formulate.priced_models import PricedModels, PricingKey
 from nest.hooks.loader import only_own
 from nest.hooks.registry import Registry

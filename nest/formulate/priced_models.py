@@ -5,7 +5,7 @@ from math import inf
 
 from attrs import asdict, define, evolve, field, frozen
 
-from nest.formulate.price import Formulation
+from nest.formulate.formulation import Formulation
 from nest.formulate.shard import micro_batches
 from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry

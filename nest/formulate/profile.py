@@ -4,8 +4,38 @@ from collections.abc import Sequence
 from math import inf
 
 from nest.errors import InputError, InputErrors
+from nest.formulate.formulation import Formulation
+from nest.formulate.shard import allowed_degrees
+from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, Pools, RecomputeMode
-from nest.spec import ProfileCandidate, ProfileSpec
+from nest.spec import Problem, ProfileCandidate, ProfileSpec
+
+
+def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: Pools | None = None) -> Formulation:
+    """The candidates of a profile, on `cluster` or each on its own of `pools`, and its layers.
+
+    Raises:
+        InputErrors: what is wrong with them.
+    """
+    profile = problem.profile
+    assert isinstance(profile, ProfileSpec)
+    candidates = profile_candidates(profile, cluster, problem.training.global_batch, pools)
+    degrees = {name for each in candidates for name in each.degrees}
+    limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
+    allowed = tuple(
+        each
+        for each in candidates
+        if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
+    )
+    if not allowed:
+        limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
+        raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
+    graph, together = profile_graph(profile), tuple[tuple[int, ...], ...]()
+    if problem.search.granularity == "block":
+        from nest.formulate.partition import branched_regions
+
+        together = branched_regions(graph)
+    return Formulation(graph, allowed, experts="etp" in degrees, together=together)
 
 
 def profile_graph(profile: ProfileSpec) -> LayerGraph:

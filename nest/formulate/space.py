@@ -7,7 +7,7 @@ from attrs import asdict, evolve
 from nest.catalogue import unknown_name
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors, InternalError
-from nest.formulate.price import Formulation
+from nest.formulate.formulation import Formulation
 from nest.formulate.shard import FORESEEN
 from nest.formulate.stack import data_parallel_exposure, hidden_messages
 from nest.formulate.target import beyond

@@ -7,7 +7,7 @@ from math import inf
 import numpy
 from attrs import evolve, field, frozen
 
-from nest.formulate.price import FirstPlan, Formulation
+from nest.formulate.formulation import FirstPlan, Formulation
 from nest.formulate.pricing import Pricing, loads, sent
 from nest.formulate.recompute import tensor_bytes
 from nest.formulate.shard import Family, ShardedGraphs, group_changed

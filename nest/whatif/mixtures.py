@@ -7,8 +7,8 @@ import numpy
 from attrs import define, evolve, field
 
 from nest.errors import InputError
+from nest.formulate.formulation import Formulation
 from nest.formulate.instance import formulate
-from nest.formulate.price import Formulation
 from nest.formulate.priced_models import PricedModels
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Schedule

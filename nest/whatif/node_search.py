@@ -12,7 +12,7 @@ from attrs import define, evolve, field, frozen
 
 from nest.documents import solved_document
 from nest.errors import InputError
-from nest.formulate.price import Formulation
+from nest.formulate.formulation import Formulation
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.target import runs_on
 from nest.hooks.registry import Registry

@@ -7,10 +7,10 @@ from attrs import define, evolve, field, frozen
 
 from nest.catalogue import network_levels
 from nest.formulate.cluster import as_measured, build_cluster
+from nest.formulate.formulation import Formulation
 from nest.formulate.instance import formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.price import Formulation
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.shard import micro_batches
 from nest.hooks.calls import Guarded

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from nest.documents import result_document
 from nest.errors import NoPlanYet
-from nest.formulate.price import Formulation
+from nest.formulate.formulation import Formulation
 from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry
 from nest.instance import Instance, OrderedSchedule, SearchProgress, Solution

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 from markupsafe import Markup
 
-from nest.formulate.price import Formulation
+from nest.formulate.formulation import Formulation
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Solution
 from nest.plan.evaluate import PricedPlan
