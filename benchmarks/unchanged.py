@@ -33,7 +33,7 @@ def _run(directory: Path, name: str, arguments: list[str]) -> subprocess.Complet
         [sys.executable, "-m", "nest", *arguments],
         capture_output=True,
         text=True,
-        env=os.environ | {"COLUMNS": "100", "PYTHONHASHSEED": "0"},
+        env=os.environ | {"COLUMNS": "100", "PYTHONHASHSEED": "0", "NEST_CACHE": ""},
         check=False,
     )
     text = f"{finished.stdout}\n--- standard error\n{finished.stderr}\n--- exit code {finished.returncode}\n"

@@ -199,7 +199,7 @@ def _without_plan(
         most = len(relaxations(problem, known)) + sum(map(len, MORE.values()))
         solver = Solver(known, time_limit=time_limit, progress=_Searching(progress, most))
         solver.know(problem, plan)
-        prices = [shadow_price(plan, each, solver).to_dict() for each in relaxations(problem, solver.plugins)]
+        prices = [shadow_price(plan, problem, each, solver).to_dict() for each in relaxations(problem, solver.plugins)]
         enough = [row for each in parameters(problem, known) for row in _enough(each, problem, solver)]
         more = " or ".join(f"{factors[-1]:g} times the {name}" for name, factors in MORE.items())
         freeing.append(freeing_section(prices, enough, more))

@@ -2,10 +2,13 @@
 
 import gc
 import os
+import sys
 from pathlib import Path
 
 # As the command has it, before anything imports NumPy: threads of OpenBLAS take processors from other tests.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# What an earlier run kept is no answer of this one.
+os.environ["NEST_CACHE"] = "off"
 
 import pytest
 from hypothesis import Phase, settings
@@ -29,6 +32,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(100_000, 50, 100)
+
+
+def pytest_runtest_setup() -> None:
+    """No test begins with a model that another asked about."""
+    known = sys.modules.get("nest.formulate.kept_model")
+    if known is not None:
+        known._LATEST.clear()
 
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -11,11 +11,7 @@ from tempfile import TemporaryDirectory
 from attrs import field, frozen
 
 from benchmarks.scale.command import YARDSTICK_SECONDS, Command, Least, Timing
-from benchmarks.scale.processes import PATIENCE, REPOSITORY, Run, run
-
-UNSET = ("NEST_CACHE", "PYTHONDONTWRITEBYTECODE")
-"""Variables that commands do not have: answers are kept where a command says so, and modules lie compiled from the
-second run on, as they do where nest is installed."""
+from benchmarks.scale.processes import NOTHING_KEPT, PATIENCE, REPOSITORY, Run, run
 
 
 @contextmanager
@@ -73,7 +69,8 @@ class Place:
             name: str(each if isinstance(each, Path) else self.folder / f"{name}.json")
             for name, each in self.command.problems.items()
         }
-        environment = {name: value for name, value in os.environ.items() if name not in UNSET}
+        environment = {**os.environ, **NOTHING_KEPT}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Modules lie compiled, as where nest is installed.
         if self.command.keeps:
             environment["NEST_CACHE"] = str(self.folder / "kept")
         module = ["benchmarks.scale.switched_off", without] if without else ["nest"]

@@ -43,10 +43,23 @@ class Run:
     stopped: bool
 
 
+NOTHING_KEPT = {"NEST_CACHE": ""}
+"""What says, to this commit and to others, that nothing is kept from one run for the next."""
+
+
 def run(
     arguments: Sequence[str], timeout: float, tree: Path = REPOSITORY, environment: Mapping[str, str] | None = None
 ) -> Run:
-    """Run Python with `arguments` in a tree and wait for it, `timeout` seconds at most."""
+    """Run Python with `arguments` in a tree and wait for it, `timeout` seconds at most.
+
+    Args:
+        arguments: of Python.
+        timeout: seconds.
+        tree: where it runs.
+        environment: variables; None: this process's own, and nothing is kept from one run for the next.
+    """
+    if environment is None:
+        environment = {**os.environ, **NOTHING_KEPT}
     with TemporaryFile() as output, TemporaryFile() as errors:
         start = perf_counter()
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a model costs, and tables of its searches, kept on disk (`NEST_CACHE`) for the next question about it."""
+"""What a model costs, and tables of its searches, kept for the next question: by the process and on disk."""
 
 import pickle
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from json import dumps
 from math import inf
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from attrs import define, field
 
@@ -27,17 +28,19 @@ KINDS = ("cost_models", "collective_models", "layer_times", "schedules", "strate
 class KeptModel:
     """The model that a problem asks about as it was priced last, with tables of the last searches.
 
-    Nothing is kept where plug-ins of others take part, whose code nobody looks at, or with a time limit, with which it
-    hangs on the machine how much is priced.
+    The process keeps the one asked about last. Nothing is kept where plug-ins of others take part, whose code nobody
+    looks at, or with a time limit, with which it hangs on the machine how much is priced.
 
     Attributes:
         registry: offers what prices it.
-        path: of the file; None: nothing is kept.
+        name: what problems have in common that ask about it; None: nothing is kept.
+        path: of the file (`NEST_CACHE`); None: nothing is kept on disk.
         tables: of searches; what they hold does not change what a search finds, nor what it says of itself.
     """
 
     registry: Registry
-    path: Path | None
+    name: str | None
+    path: Path | None = None
     tables: SearchCache = field(factory=SearchCache, init=False)
     _key: PricingKey | None = field(default=None, init=False)
     _formulation: Formulation | None = field(default=None, init=False)
@@ -49,13 +52,23 @@ class KeptModel:
         """What is kept of the model of a self-contained problem."""
         if problem.model is None or deadline.left < inf or not only_own(registry.installed()):
             return cls(registry, None)
-        path = kept_file(dumps(_name(problem), sort_keys=True))
-        known = cls(registry, path)
-        found = None if path is None else read_kept(path, known._reader)
-        if found is not None:
-            known._key, known._formulation, known.tables = found
-            known._read = known.tables.kinds
+        name = dumps(_name(problem), sort_keys=True)
+        known = cls(registry, name, kept_file(name))
+        latest = _LATEST.pop(registry, None)
+        if latest is not None and latest.name == name:
+            known._begin(latest)
+        elif known.path is not None:
+            found = read_kept(known.path, known._reader)
+            if found is not None:
+                known._key, known._formulation, known.tables = found
+                known._read = known.tables.kinds
         return known
+
+    def _begin(self, latest: "KeptModel") -> None:
+        """Begin with the same model as this process asked about it last."""
+        self._key, self._formulation, self.tables = latest._key, latest._formulation, latest.tables.lasting()
+        if self.path == latest.path:
+            self._read = latest._read
 
     def priced(
         self,
@@ -72,10 +85,12 @@ class KeptModel:
         self._key, self._formulation = key, known
         return known
 
-    def lend(self, models: PricedModels) -> None:
-        """Let others begin with the model as it was priced last."""
+    def lend(self, models: PricedModels) -> SearchCache:
+        """Let others begin with the model as it was priced last, and with the tables, which are given."""
         if self._key is not None and self._formulation is not None:
             models.know(self._key, self._formulation)
+            _LATEST[self.registry] = self
+        return self.tables.lasting()
 
     def _serves(self, key: PricingKey, before: PricingKey) -> bool:
         """Whether graphs that are kept serve a key, of which the very same are made otherwise."""
@@ -83,27 +98,41 @@ class KeptModel:
         return blocks and before.device == key.device and key.is_repriced(before)
 
     def keep(self) -> None:
-        """Write what a later problem may need, unless most of it is there.
+        """Keep what a later problem may need; what is on disk stays there unless it lacks most of that.
 
-        What is on disk stays where its prices served, be it with a changed network or batch, of which there may be many
-        and each is asked about once; but where it lacks a kind of tables, as that of a problem without a plan does. Of
-        many candidates a search may price some only, of which the next one would need others.
+        It stays where its prices served, be it with a changed network or batch, of which there may be many and each is
+        asked about once; but where it lacks a kind of tables, as that of a problem without a plan does, it is written
+        anew. Of many candidates a search may price some only, of which the next one would need others.
 
         Raises:
-            InputError: the folder cannot be written to.
+            InputError: the folder that the user names cannot be written to.
         """
         made = self._formulation
-        if self.path is None or made is None:
+        if self.name is None or made is None or len(made.candidates) >= MANY:
             return
-        whole, lasting = made.complete_to == inf and made.up_to is None, self.tables.lasting()
-        if whole and len(made.candidates) < MANY and (self._anew or not lasting.kinds <= self._read):
+        if made.complete_to < inf or made.up_to is not None:
+            return
+        lasting = self.tables.lasting()
+        if self.path is not None and (self._anew or not lasting.kinds <= self._read):
             keep(self.path, (self._key, made, lasting), self._writer)
+            self._read = lasting.kinds
+        _LATEST[self.registry] = self
 
     def _writer(self, file: Any) -> pickle.Pickler:
         return _Writer(file, self.registry)
 
     def _reader(self, file: Any) -> pickle.Unpickler:
         return _Reader(file, self.registry)
+
+
+_LATEST: WeakKeyDictionary[Registry, KeptModel] = WeakKeyDictionary()
+"""By registry, the model that this process asked about last. It is out while a search uses it: what another thread asks
+meanwhile begins without."""
+
+
+def _registered(kind: str, name: str) -> Any:
+    """The registered object, where a registry reads what is kept (`_Reader.find_class`)."""
+    raise pickle.UnpicklingError(f"no registry has {kind} {name}")
 
 
 class _Writer(pickle.Pickler):
@@ -113,8 +142,11 @@ class _Writer(pickle.Pickler):
         super().__init__(file, protocol=5)
         self._names = {id(each): (kind, name) for kind in KINDS for name, each in getattr(registry, kind)().items()}
 
-    def persistent_id(self, what: Any) -> tuple[str, str] | None:
-        return self._names.get(id(what))
+    # `persistent_id` would be asked about each text and number, too, which takes half of the time.
+    def reducer_override(self, what: Any) -> Any:
+        """How to make the object that a name has; of others, as pickle does."""
+        named = self._names.get(id(what))
+        return NotImplemented if named is None else (_registered, named)
 
 
 class _Reader(pickle.Unpickler):
@@ -124,9 +156,13 @@ class _Reader(pickle.Unpickler):
         super().__init__(file)
         self._registry = registry
 
-    def persistent_load(self, name: tuple[str, str]) -> Any:
-        kind, own = name
-        return getattr(self._registry, kind)()[own]
+    def find_class(self, module: str, name: str) -> Any:
+        """What a file names; in place of `_registered`, what finds the object in the registry."""
+        found = super().find_class(module, name)
+        return self._own if found is _registered else found
+
+    def _own(self, kind: str, name: str) -> Any:
+        return getattr(self._registry, kind)()[name]
 
 
 def _name(problem: Problem) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Reading a problem: from a path, mapping or record to a self-contained problem and its instance."""
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from nest.graph import OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
 from nest.instance import ChunkedSchedule, Instance, Schedule, SearchProgress, chunks_of
-from nest.io import KEPT_IN, is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
+from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
 from nest.solve.effort import Deadline
 from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES, refuse_missing_units
@@ -226,8 +225,8 @@ def complete_problem(
 
 
 def kept_model(problem: Problem, known: Registry, deadline: Deadline) -> "KeptModel | None":
-    """What is kept on disk of the model of a self-contained problem; None: nothing is kept."""
-    if not os.environ.get(KEPT_IN):
+    """What is kept of the model of a self-contained problem; None: it has none."""
+    if problem.model is None:
         return None
     from nest.formulate.kept_model import KeptModel
 

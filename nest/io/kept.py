@@ -1,5 +1,8 @@
 """Files kept from one run for the next (`NEST_CACHE`), each of which can be made again: all are safe to delete.
 
+The command keeps them in the user's folder of caches unless told otherwise, and nothing is said where that cannot be
+written to. In Python nothing is kept unless the variable says where.
+
 They are pickles, which can run code when they are read, as Python's own bytecode caches can: a file is read only where
 it belongs to whoever runs nest.
 """
@@ -9,14 +12,14 @@ import hashlib
 import os
 import pickle
 import platform
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from nest.errors import InputError
-from nest.io import KEPT_IN, replacing
+from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, replacing
 
 LARGEST = 2**26
 """Bytes of a file at most: what is larger takes long to read, too."""
@@ -47,28 +50,46 @@ class Writer(Protocol):
 
 def kept_file(asked: str) -> Path | None:
     """The file with what follows from a text and from nest's own code; None: nothing is kept."""
-    folder = os.environ.get(KEPT_IN)
-    if not folder:
+    folder = _folder()
+    if folder is None:
         return None
     digest = hashlib.sha256(f"{code()} {asked}".encode())
-    return Path(folder) / f"{digest.hexdigest()}{SUFFIX}"
+    return folder / f"{digest.hexdigest()}{SUFFIX}"
+
+
+def _folder() -> Path | None:
+    named = os.environ.get(KEPT_IN)
+    if named in (None, "", KEPT_NOWHERE):
+        return None
+    if named != KEPT_WITH_CACHES:
+        return Path(named)
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("nest", appauthor=False)
+    return folder if folder.is_absolute() else None  # Somebody without a home.
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage: what is read or written is one heap of objects that all live on."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def read_kept(path: Path, reader: Callable[[Any], Reader] = pickle.Unpickler) -> Any:
     """What is kept in a file; None: there is none, or it is damaged or somebody else's."""
-    # A pickle is one heap of objects that all live on: looking for garbage among them takes longer than to read them.
-    collecting = gc.isenabled()
-    gc.disable()
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, _uncollected():
             if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
                 return None
             found = reader(file).load()
     except Exception:  # Not there, cut short, or not a file of ours: pickle raises what it likes. It is made again.
         return None
-    finally:
-        if collecting:
-            gc.enable()
     with suppress(OSError):  # The folder may be somebody else's, to read from.
         os.utime(path)
     return found
@@ -78,13 +99,22 @@ def keep(path: Path, what: Any, writer: Callable[[Any], Writer] = pickle.Pickler
     """Write a file, unless it would be too large or too deep; a reader meets the old one or the new one, whole.
 
     Raises:
-        InputError: the folder cannot be written to.
+        InputError: the folder that the user names cannot be written to.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, what, writer)
+    except InputError:
+        if os.environ.get(KEPT_IN) != KEPT_WITH_CACHES:  # The user named the folder.
+            raise
+
+
+def _write(path: Path, what: Any, writer: Callable[[Any], Writer]) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # Who can write here can run code.
     except OSError as error:
         raise InputError(f"{KEPT_IN}: {path.parent}: cannot make this folder: {error.strerror}.") from None
-    with suppress(TooLarge, RecursionError), replacing(path) as temporary, temporary.open("wb") as file:
+    # Too deep, or another thread changes it.
+    with suppress(TooLarge, RuntimeError), replacing(path) as temporary, temporary.open("wb") as file, _uncollected():
         writer(_Limited(file.write)).dump(what)
     _make_room(path)
 

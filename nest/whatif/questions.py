@@ -111,7 +111,7 @@ class Questions:
         problem = carried_problem(plan, known)
         asked: dict[str, list[Any]] = {"constraints": [], "pools": [], "alternatives": [], "flips": []}
         if "constraints" in self.parts:
-            asked["constraints"] = [partial(shadow_price, best, each) for each in relaxations(problem, known)]
+            asked["constraints"] = [partial(shadow_price, best, problem, each) for each in relaxations(problem, known)]
         if "pools" in self.parts:
             asked["pools"] = [partial(worth, best, each) for each in pool_changes(problem)]
         if "alternatives" in self.parts and plan.batch_time is not None:

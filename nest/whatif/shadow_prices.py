@@ -10,8 +10,11 @@ from nest.formulate.cluster import RISK
 from nest.formulate.pools import refuse_chunks
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
 from nest.hooks.registry import Registry
-from nest.instance import Schedule
+from nest.instance import Instance, Schedule
+from nest.solve.dp.rules import CHOSEN_NAMES, REPLICA_NAMES, SHARED_NAMES, plan_values
+from nest.solve.dp.tables import is_alike
 from nest.spec import PlanDocument, Problem, ProfileSpec
+from nest.spec.constraints import Constraint
 from nest.spec.problem import ALL_RANKS, NO_TARGET, RANK_ORDERS, ZERO_STAGES
 from nest.units import format_bytes
 from nest.whatif.outcome import Outcome, outcome
@@ -207,10 +210,43 @@ class ShadowPrice:
         return {**own, "costs": self.costs, **self.outcome.to_dict()}
 
 
-def shadow_price(best: PlanDocument, relaxation: Relaxation, solver: Solver) -> ShadowPrice:
-    """What one restriction costs the best plan of its problem, which may be infeasible; one solve.
+def shadow_price(best: PlanDocument, problem: Problem, relaxation: Relaxation, solver: Solver) -> ShadowPrice:
+    """What one restriction costs the best plan of a problem, which may be infeasible; one solve, unless it is idle.
 
     Without a restriction there are more plans and none less, so that no price is below 0 where both are proved best.
     """
-    plan = solver.plan(relaxation.problem, f"without {relaxation.place}", best)
+    plan: PlanDocument | None = best
+    if not _is_idle(best, problem, relaxation, solver):
+        plan = solver.plan(relaxation.problem, f"without {relaxation.place}", best)
     return ShadowPrice(relaxation.place, relaxation.written, relaxation.instead, outcome(best, plan, solver.plugins))
+
+
+def _is_idle(best: PlanDocument, problem: Problem, relaxation: Relaxation, solver: Solver) -> bool:
+    """Whether an entry rules out nothing that others do not, as far as is seen without a search.
+
+    The problem and the one without the entry then have the same candidates, as far as these may be as fast as the best
+    plan, and the same rules, but for constraints that hold for every candidate, whatever else is decided.
+    """
+    if best.status != "optimal" or best.batch_time is None:
+        return False
+    try:
+        whole, relaxed = (solver.instance(each, complete=False) for each in (problem, relaxation.problem))
+    except InputError:
+        return False
+    if best.batch_time > min(whole.complete_to, relaxed.complete_to) or whole.cluster != relaxed.cluster:
+        return False
+    texts = [{each.text for each in instance.space.constraints} for instance in (whole, relaxed)]
+    added = [each for each in whole.space.constraints if each.text not in texts[1]]
+    return is_alike(whole, relaxed) and texts[1] <= texts[0] and all(_always_holds(each, whole) for each in added)
+
+
+def _always_holds(constraint: Constraint, instance: Instance) -> bool:
+    """Whether a constraint reads nothing but degrees and sizes, and is true of those of every candidate."""
+    beside = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
+    if constraint.expression is None or constraint.names() & beside:
+        return False
+    schedule = instance.space.schedules[0]
+    try:
+        return all(constraint.holds(plan_values(each, 1, 1, "", schedule)) for each in instance.candidates)
+    except InputError:  # It cannot be computed, which a search says.
+        return False

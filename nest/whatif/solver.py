@@ -288,8 +288,7 @@ class Solver:
             self._priced.begun = True
             kept = kept_model(problem, self.plugins, Deadline(self.time_limit))
             if kept is not None:
-                kept.lend(self._priced)
-                self._floors.begin(kept.tables)
+                self._floors.begin(kept.lend(self._priced))
         reach: dict[str, Any] = {"among": among, "up_to": up_to}
         return self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced, **reach))
 

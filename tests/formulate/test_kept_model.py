@@ -1,4 +1,4 @@
-"""Models kept on disk: what is asked again of one is answered as without it, to the byte, and sooner."""
+"""Models kept: what is asked again of one is answered as without it, to the byte, and sooner."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as draw
 
 import nest
-from nest.formulate import candidates
+from nest.formulate import candidates, kept_model
 from nest.formulate.kept_model import KeptModel
 from nest.formulate.problem import carried_problem, complete_problem
 from nest.hooks.registry import registry
-from nest.io import KEPT_IN, write_text
+from nest.io import KEPT_IN, KEPT_NOWHERE, write_text
 from nest.solve.dp import tables
 from nest.solve.effort import Deadline
 from nest.spec import LevelSpec, Problem
@@ -58,32 +58,45 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(problem: Problem, **options: Any) -> str:
+    """What a process answers that was asked nothing before."""
+    kept_model._LATEST.clear()
+    return told_next(problem, **options)
+
+
+def told_next(problem: Problem, **options: Any) -> str:
+    """What this process answers."""
     return json.dumps(nest.solve(problem, **options).to_dict())
 
 
 def alone(problem: Problem) -> str:
     """What is answered where nothing is kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(KEPT_IN, raising=False)
-        return told(problem)
+        patch.setenv(KEPT_IN, KEPT_NOWHERE)
+        before = kept_model._LATEST.copy()
+        answer = told(problem)
+        kept_model._LATEST.update(before)
+        return answer
 
 
 @given(data=draw.data())
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])  # What it gives keeps nothing.
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])  # What it gives keeps nothing.
 def test_answers_are_those_without_it(
     data: draw.DataObject, problem: Build, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     base = {"model": data.draw(draw.sampled_from([DENSE, EXPERTS]), label="model"), "strategies": {"tp": (1, 2, 4)}}
     asked = data.draw(draw.lists(draw.sampled_from(CHANGES), min_size=1, max_size=3), label="asked")
+    on_disk, by = data.draw(draw.booleans(), label="on disk"), data.draw(draw.booleans(), label="by one process")
+    ask = told_next if by else told
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(KEPT_IN, str(tmp_path_factory.mktemp("cache")))
+        patch.setenv(KEPT_IN, str(tmp_path_factory.mktemp("cache")) if on_disk else KEPT_NOWHERE)
         for changes in ({}, *asked):
             changed = problem(**{**base, **changes})
-            assert told(changed) == alone(changed)
+            assert ask(changed) == alone(changed)
 
 
 def priced_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of candidates that are priced from now on."""
+    """Names of candidates that are priced from now on, by a process that was asked nothing before."""
+    kept_model._LATEST.clear()
     names, price = list[str](), candidates.candidate
 
     def noted(name: str, *arguments: Any, **options: Any) -> Any:
@@ -106,6 +119,44 @@ def test_what_prices_no_layer_prices_none(
     assert names
 
 
+def test_the_process_keeps_the_model_asked_about_last(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On no disk."""
+    told(problem())
+    before = kept_model._LATEST.copy()
+    names = priced_again(monkeypatch)
+    kept_model._LATEST.update(before)
+    told_next(problem(training={"memory_margin": 0.2}))
+    plan = nest.solve(problem())
+    Solver(registry()).instance(carried_problem(plan, registry()))
+    told_next(problem())
+    assert not names
+    told_next(problem(model=EXPERTS))
+    assert names
+    names.clear()
+    told_next(problem())
+    assert names
+
+
+def test_while_one_is_asked_about_another_thread_begins_anew(problem: Build) -> None:
+    asked = complete_problem(problem(), registry())
+    told(asked)
+    one, other = (KeptModel.of_problem(asked, registry(), Deadline()) for _ in range(2))
+    assert one.tables.known
+    assert not other.tables.known
+
+
+def test_what_the_process_keeps_is_written_where_it_is_not(problem: Build, folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEPT_IN, KEPT_NOWHERE)
+        told(problem())
+    assert not folder.exists()
+    told_next(problem())
+    (path,) = folder.iterdir()
+    before = path.stat().st_ino
+    told_next(problem())
+    assert path.stat().st_ino == before
+
+
 def test_of_another_network_what_reaches_it_is_priced_anew(
     problem: Build, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +177,7 @@ def test_questions_about_a_plan_begin_with_it(problem: Build, folder: Path, monk
     assert not names
     found = nest.explain(plan, only=parts).to_dict()
     monkeypatch.delenv(KEPT_IN)
+    kept_model._LATEST.clear()
     assert nest.explain(plan, only=parts).to_dict() == found
 
 
@@ -166,6 +218,7 @@ def test_no_key_of_a_table_is_told_by_identity(problem: Build, folder: Path) -> 
     schedules = {"schedule": ("1f1b", "interleaved")}
     asked = complete_problem(problem(training=schedules, model=DEEP, constraints=("pp >= 2",)), registry())
     told(asked)
+    kept_model._LATEST.clear()
     (own, *_) = KeptModel.of_problem(asked, registry(), Deadline()).tables.known
     assert "chunks" in own._by_search
     keys = [key for known in dictionaries((own.scheduled, own._by_search)) for key in known]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nest.errors import InputError
-from nest.io import KEPT_IN, kept
+from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, kept
 from nest.io.kept import keep, kept_file, read_kept
 
 
@@ -31,7 +31,7 @@ def test_what_is_kept_is_read_again(folder: Path) -> None:
     assert {path.parent for path in (file("a"), file("b"))} == {folder}
 
 
-@pytest.mark.parametrize("name", ["", None])
+@pytest.mark.parametrize("name", ["", None, KEPT_NOWHERE])
 def test_nothing_is_kept_without_a_folder(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEPT_IN, "elsewhere")
     monkeypatch.delenv(KEPT_IN) if name is None else monkeypatch.setenv(KEPT_IN, name)
@@ -102,6 +102,38 @@ def test_what_was_not_used_for_longest_makes_room(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(kept, "MOST", 0)
     keep(file("e"), b"1" * 500)
     assert [name for name in "abcde" if file(name).exists()] == ["e"]
+
+
+@pytest.fixture
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of caches of a user who names none."""
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name, appauthor: tmp_path / "caches" / name)
+    monkeypatch.setenv(KEPT_IN, KEPT_WITH_CACHES)
+    return tmp_path / "caches"
+
+
+def test_it_is_kept_with_caches(caches: Path) -> None:
+    keep(file("a"), 1)
+    assert file("a").parent == caches / "nest"
+    assert read_kept(file("a")) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system knows no such modes of files")
+def test_nobody_else_can_write_there(caches: Path) -> None:
+    keep(file("a"), 1)
+    assert file("a").parent.stat().st_mode & 0o077 == 0
+
+
+def test_caches_that_cannot_be_written_to_are_done_without(caches: Path) -> None:
+    caches.write_text("no folder")
+    keep(file("a"), 1)
+    assert read_kept(file("a")) is None
+
+
+def test_somebody_without_a_home_has_no_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name, appauthor: Path("~") / ".cache" / name)
+    monkeypatch.setenv(KEPT_IN, KEPT_WITH_CACHES)
+    assert kept_file("a") is None
 
 
 def test_a_folder_that_cannot_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@ from nest import api
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import Problem
+from nest.whatif.outcome import outcome
 from nest.whatif.shadow_prices import relaxations, shadow_price
+from nest.whatif.solver import Solver
 from tests.oracle.brute_force import solve
 from tests.oracle.check import same
 from tests.whatif.small import solved
@@ -18,7 +20,7 @@ def test_prices_are_what_the_oracle_finds(feasible: bool) -> None:
     places: set[str] = set()
     for plan, problem, solver in solved(range(10), feasible=feasible):
         for each in relaxations(problem, solver.plugins):
-            found = shadow_price(plan, each, solver)
+            found = shadow_price(plan, problem, each, solver)
             expected = solve(each.problem.to_dict())
             time = None if found.outcome.plan is None else found.outcome.plan.batch_time
             assert same(time, expected.batch_time), each.place
@@ -39,11 +41,39 @@ def test_a_constraint_that_rules_out_the_best_plan_costs_what_it_loses() -> None
         second = solver.plan(narrowed)
         assert second is not None
         entry = next(each for each in relaxations(narrowed, solver.plugins) if each.written == demand)
-        found = shadow_price(second, entry, solver)
+        found = shadow_price(second, narrowed, entry, solver)
         assert found.outcome.plan == plan
         costly += found.costs
         assert found.costs == (second.batch_time is None or second.batch_time > plan.batch_time * (1 + 1e-9))
     assert costly
+
+
+@pytest.mark.parametrize("without", [[], ["tp != 4"], ["sp == 1"]])
+def test_what_rules_nothing_out_takes_no_search(without: list[str]) -> None:
+    """Such are conditions that every candidate meets, and schedules that the framework cannot run."""
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 1024}},
+        "training": {"global_batch": 16, "sequence_length": 512, "micro_batch": [1, 2], "schedule": ["1f1b"]},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 8, "bandwidth": 4e11}], "memory": "20 GB"},
+        "strategies": {"tp": [1, 2, 4]},
+        "constraints": ["tp <= 4", "micro_batch * tp <= 8", "pp <= 8", "zero <= 3", *without],
+        "search": {"target": "torchtitan"},
+    }
+    known = registry()
+    plan = api.solve(problem)
+    asked = structure(plan.problem, Problem)
+    solver = Solver(known)
+    solver.know(asked, plan)
+    idle = set()
+    for each in relaxations(asked, known):
+        before = solver.solves
+        found = shadow_price(plan, asked, each, solver)
+        searched = Solver(known).plan(each.problem)
+        assert found.to_dict() == evolve(found, outcome=outcome(plan, searched, known)).to_dict()
+        idle |= {each.place} if solver.solves == before else set()
+    assert {"constraints[0]", "constraints[1]"} <= idle
+    assert idle.isdisjoint({"constraints[2]", "constraints[3]", "constraints[4]", "strategies.tp", "cluster.memory"})
 
 
 def test_every_entry_is_loosened_once_and_nothing_else() -> None:

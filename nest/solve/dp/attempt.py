@@ -6,14 +6,13 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import define, evolve, field
 from numpy.typing import NDArray
 
 from nest.instance import Instance, Result, chunks_of
-from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.configurations import Configuration, PlanSignature, without
 from nest.solve.dp.downsets import (
     Downsets,
@@ -43,6 +42,9 @@ from nest.solve.search import (
     Searcher,
 )
 from nest.tolerances import TIE
+
+if TYPE_CHECKING:
+    from nest.solve.dp.chunks import ChunkSearch
 
 SLOWER = 1.1
 """Times the step time of a plan that is known, what a runner-up is looked for up to."""
@@ -230,7 +232,9 @@ class Attempt:
         known: dict[str, dict[Hashable, Any]] = {"shared": shared, "scheduled": tables.scheduled}
         return PlainSearch(instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter, **known)
 
-    def _chunks(self, meter: Meter) -> ChunkSearch:
+    def _chunks(self, meter: Meter) -> "ChunkSearch":
+        from nest.solve.dp.chunks import ChunkSearch
+
         bounds, splits = self.tables.bounds, self.tables.splits
         known: dict[str, dict[Hashable, Any]] = {"shared": self.tables.of("chunks"), "scheduled": self.tables.scheduled}
         return ChunkSearch(self.instance, self.chunked, splits, first_bounds=bounds, meter=meter, **known)

@@ -81,7 +81,7 @@ class SearchCache:
 
     def of(self, instance: Instance) -> SharedTables:
         """Those that problems like this one share."""
-        found = next((each for each in self.known if _is_alike(each.instance, instance)), None)
+        found = next((each for each in self.known if is_alike(each.instance, instance)), None)
         if found is None:
             found = SharedTables(instance)
             for each in reversed(self.known):
@@ -107,7 +107,7 @@ class SearchCache:
         return SearchCache([each for each in self.known if not each.splits.even_only])
 
 
-def _is_alike(one: Instance, other: Instance) -> bool:
+def is_alike(one: Instance, other: Instance) -> bool:
     """Whether two problems differ in nothing but constraints on what is not a cut, and memory."""
     if one.collectives is not other.collectives or len(one.candidates) != len(other.candidates):
         return False
