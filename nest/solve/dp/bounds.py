@@ -88,7 +88,7 @@ class LeastTimes:
     def _whole(self, in_flight: float) -> tuple[Array, ...]:
         pairs, boundary = self.tables.pairs, self.boundary
         time, sync = (pairs.spread(each) for each in self.tables.least(in_flight))
-        time = time + (boundary[pairs.smaller] + boundary[pairs.larger])
+        time = time + (boundary.take(pairs.smaller) + boundary.take(pairs.larger))
         if self.tables.ports:
             by_level = fastest(self.tables, in_flight, numpy.inf, boundary[None], (UNKNOWN,))
             by_level.settle(time, slice(0, len(pairs)), 0, 0, numpy.inf)
@@ -170,7 +170,7 @@ def least_peak_memory(tables: StageTables, in_flight: Sequence[float]) -> Array:
     for index, flying in enumerate(in_flight):
         if index == 0 or flying != in_flight[index - 1]:
             memory = pairs.spread(tables.least_memory(flying))
-        fullest = pairs.least(numpy.maximum(memory, fullest[pairs.smaller]))
+        fullest = pairs.least(numpy.maximum(memory, fullest.take(pairs.smaller)))
         least[index] = fullest[-1]
     return least
 

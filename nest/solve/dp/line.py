@@ -121,7 +121,7 @@ class JointSums:
     @_around.default
     def _weighed_boundaries(self) -> Array:
         pairs = self.tables.pairs
-        return self.total * (self.boundary[pairs.smaller] + self.boundary[pairs.larger])
+        return self.total * (self.boundary.take(pairs.smaller) + self.boundary.take(pairs.larger))
 
     def least(self, time_limit: float, sync_limit: float) -> float:
         """Seconds of a step that no partition within these limits beats, its slowest stage's weight `A` aside.

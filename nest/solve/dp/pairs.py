@@ -84,7 +84,7 @@ class Pairs(Stages):
 
     def spread(self, values: NDArray[T], part: slice = slice(None)) -> NDArray[T]:
         """One of `values`, given per class, for each pair of `part`."""
-        return values[part] if self.classes is None else values[self.classes[part]]
+        return values[part] if self.classes is None else values.take(self.classes[part], axis=0)
 
     def class_of(self, pair: int) -> int:
         """Where the values of one pair lie among those given per class."""

@@ -323,6 +323,6 @@ def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array,
     mode = sums.modes[name]
     more = mode.more.over(stages)
     if mode.stash_inputs:
-        more = more + sums.cut[stages.larger]
+        more = more + sums.cut.take(stages.larger)
     first = mode.first.over(stages) + mode.peak.over(stages)
     return mode.extra.over(stages), first, more

@@ -44,11 +44,12 @@ class Sums:
 
     def over(self, stages: Stages) -> Array:
         """What the layers of each stage add up to, shape `(stages,)`."""
+        # Indices of 32 bits: `take` needs half the time of brackets.
         larger, smaller = stages.larger, stages.smaller
         # The smallest part first, so that each addition rounds to the size of the whole at most.
-        total: Array = self.parts[-1][larger] - self.parts[-1][smaller]
+        total: Array = self.parts[-1].take(larger) - self.parts[-1].take(smaller)
         for part in self.parts[-2::-1]:
-            total += part[larger] - part[smaller]
+            total += part.take(larger) - part.take(smaller)
         if self.endless is not None:
             total[self.endless[larger] > self.endless[smaller]] = numpy.inf
         return total
@@ -109,7 +110,7 @@ class ByValue:
         """The largest value in each stage, 0 where none is positive, shape `(stages,)`."""
         result = numpy.zeros(len(stages))
         for value, count in self.counts:
-            result[count[stages.larger] > count[stages.smaller]] = value
+            result[count.take(stages.larger) > count.take(stages.smaller)] = value
         return result
 
 
