@@ -372,9 +372,9 @@ def stage_memory(
     )
     saved = float(mode.first[layers].sum()) + further
     gathered = candidate.gathered if stage.zero >= 3 else 0.0
-    peak = float(mode.peak[layers].max()) + gathered
+    peaks = mode.peak[layers]
+    peak, largest = float(peaks.max()) + gathered, layers[int(peaks.argmax())]
     overheads, unused = mode.overheads, further * mode.overheads.fragmentation
-    largest = max(layers, key=lambda layer: float(mode.peak[layer]))
     communication = 0.0 if overheads.buffers is None else float(overheads.buffers[largest])
     parts = MemoryBreakdown(
         *state,
