@@ -13,7 +13,7 @@ from nest.formulate.formulation import FirstPlan, Formulation
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.price import candidate
-from nest.formulate.pricing import Pricing
+from nest.formulate.pricing import Pricing, priced_layers
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import chosen, micro_batches, sharded_graphs
 from nest.graph import Block, OperatorGraph
@@ -181,6 +181,11 @@ def repriced(
     assert before is not None
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
+    if before.copied:
+        # Every other network and device begins with these layers.
+        for block, its in zip(known.sharded, known.candidates, strict=True):
+            if among is None or its.name in among:
+                priced_layers(block, layers, before)
     pricing, same_device = before.on(cluster, device), device == before.device
     changed = pricing.first_changed(before)
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))

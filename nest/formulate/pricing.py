@@ -56,6 +56,7 @@ class Pricing:
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
         made: of the layers' graph, blocks as strategies left them.
+        copied: whether it was read from a file: it then knows no layer of the blocks that it priced.
     """
 
     cluster: Cluster
@@ -68,6 +69,7 @@ class Pricing:
     layer_times: LayerTimes
     host: Host | None = None
     made: Made = field(factory=dict, init=False, repr=False, eq=False)
+    copied: bool = field(default=False, init=False, repr=False, eq=False)
     compute_costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, int], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
@@ -80,7 +82,7 @@ class Pricing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has nothing priced: what is priced is told by identity, which copies of operators do not share."""
-        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init)
+        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init), {"copied": True}
 
     def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
         """The same on another network of as many levels or another device; what is alike is not priced again."""
