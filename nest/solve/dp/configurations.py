@@ -115,6 +115,11 @@ class Configuration:
         return self.members[0][1]
 
     @property
+    def placed(self) -> tuple[int, str]:
+        """What places its blocks, beside their widths: of one replica both rank orders do so alike."""
+        return self.replicas, self.rank_order if self.replicas > 1 else ""
+
+    @property
     def scheduled(self) -> tuple[str, int, int]:
         """What its weights and micro-batches in flight follow from, beside the number of stages."""
         return self.schedule.name, chunks_of(self.schedule), self.micro_batches

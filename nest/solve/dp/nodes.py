@@ -98,7 +98,8 @@ def _in_flight(schedule: Schedule, stages: int, micro_batches: int) -> tuple[flo
     return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
 
 
-def _once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
+def once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
+    """What `known` has of a key, made where it is missing."""
     if key not in known:
         known[key] = make()
     found: T = known[key]
@@ -152,15 +153,15 @@ class InstanceSearch:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good."""
-        return _once(self._known, key, make)
+        return once(self._known, key, make)
 
     def once_shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good, of what neither constraints nor memory decide."""
-        return _once(self.shared, key, make)
+        return once(self.shared, key, make)
 
     def once_scheduled(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good, of what no cost decides either."""
-        return _once(self.scheduled, key, make)
+        return once(self.scheduled, key, make)
 
     def once_in_room(self, tables: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
         """The same in some tables, of what memory decides, too: kept until there is another amount of it."""

@@ -11,7 +11,7 @@ from nest.instance import Array
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.nodes import CutSearch, PlanSearch
+from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch, once
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
@@ -36,11 +36,19 @@ FEW_ALIKE = 3
 ALIKE = 1.15
 """How many times as many stages are nearly as many: their gradient reductions weigh at most so much too little."""
 
+Solved = tuple[str, tuple[float, tuple[Decided, ...]] | None]
+"""What decided a number of stages, with the step time and the stages of its best plan if it beats a limit."""
+
 
 @define(eq=False, repr=False)
 class PlainSearch(CutSearch, PlanSearch):
-    """Plans of one candidate each."""
+    """Plans of one candidate each.
 
+    Attributes:
+        solved: what searches of the same stages that belong together solved before, in the same room.
+    """
+
+    solved: dict[Hashable, Solved] = field(factory=dict, kw_only=True)
     _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict, init=False)
     _table_bytes: int = field(default=0, init=False)
     _floored: dict[int, dict[int, Floor]] = field(factory=dict, init=False)
@@ -145,7 +153,8 @@ class PlainSearch(CutSearch, PlanSearch):
         if partition is None:
             return None
         placed = relaxed.placed_side_by_side(partition, self.boundaries(configuration))
-        return self._incumbent(configuration, self.objective(configuration, stages).of(placed), placed, tables)
+        value = self.objective(configuration, stages).of(placed)
+        return self.incumbent(configuration, value, self._decided(configuration, placed, tables))
 
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
@@ -155,6 +164,15 @@ class PlainSearch(CutSearch, PlanSearch):
         if objective.slowest * floor.largest_time + self._least_beside(configuration, stages, limit) >= limit:
             pruned["recurrence without places"] += 1
             return None
+        # What was asked for a first plan is asked again behind it, and for both rank orders of a single replica.
+        key = (*self._priced(configuration), configuration.scheduled, stages, floor, limit)
+        decided_by, best = once(self.solved, key, lambda: self._solved(configuration, stages, floor, limit))
+        pruned[decided_by] += 1
+        return None if best is None else self.incumbent(configuration, *best)
+
+    def _solved(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Solved:
+        """As `solve`, where its recurrences decide."""
+        objective = self.objective(configuration, stages)
         time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
         tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
         relaxed = self._relaxed(configuration, stages, tables)
@@ -164,16 +182,15 @@ class PlainSearch(CutSearch, PlanSearch):
         if choice_of_places:
             some = least_batch_time(relaxed.run, objective, floor, limit, first_will_do=True, joint=joint)[1]
             if some is None:
-                pruned["recurrence without places"] += 1
-                return None
+                return "recurrence without places", None
         exact = relaxed
         if len(boundary.times) > 1 or tables.ports:
             # With one level places do not matter, but ports do.
             steps = boundary.steps if len(boundary.times) > 1 else relaxed.steps
             exact = evolve(relaxed, times=boundary.times, steps=steps, levels=boundary.levels)
         value, partition = least_batch_time(exact.run, objective, floor, limit, joint=joint)
-        pruned["recurrence"] += 1
-        return None if partition is None else self._incumbent(configuration, value, partition, tables)
+        best = None if partition is None else (value, self._decided(configuration, partition, tables))
+        return "recurrence", best
 
     def _least_beside(self, configuration: Configuration, stages: int, limit: float) -> float:
         """Seconds of a step beside its slowest stage that no plan takes less than which beats `limit`; 0 if unknown.
@@ -226,35 +243,23 @@ class PlainSearch(CutSearch, PlanSearch):
         relaxed, flying = self.boundaries(configuration).relaxed, self.in_flight(configuration, stages)
         return JointSums(tables, relaxed, flying, objective.total, self.meter).least
 
-    def _incumbent(
-        self, configuration: Configuration, value: float, partition: Partition, tables: StageTables
-    ) -> Incumbent:
+    def _decided(self, configuration: Configuration, partition: Partition, tables: StageTables) -> tuple[Decided, ...]:
+        """The stages of a partition."""
         used, width = configuration.candidate, self.instance.candidates[configuration.candidate].width
-        return self.incumbent(
-            configuration,
-            value,
+        return tuple(
             (
-                (
-                    self.downsets.between(each.larger, each.smaller),
-                    used,
-                    tables.choices[each.choice],
-                    each.slot * width,
-                    (),
-                )
-                for each in partition.stages
-            ),
+                self.downsets.between(each.larger, each.smaller),
+                used,
+                tables.choices[each.choice],
+                each.slot * width,
+                (),
+            )
+            for each in partition.stages
         )
 
     def tables(self, configuration: Configuration, time_limit: float) -> StageTables:
         """Tables of the stages that fit memory and take at most `time_limit` seconds per micro-batch."""
-        key = (
-            *configuration.members[0],
-            configuration.replicas,
-            configuration.rank_order,
-            configuration.stage_counts[-1],
-            configuration.zero_degree,
-            *self._priced_alike(configuration),
-        )
+        key = self._priced(configuration)
         limit, known = self._tables.get(key, (-numpy.inf, None))
         if known is None or limit < time_limit:
             made = self._make_tables(configuration, time_limit, self.room).within(time_limit)
@@ -262,6 +267,11 @@ class PlainSearch(CutSearch, PlanSearch):
             return made
         self._tables.move_to_end(key)
         return known.within(time_limit)
+
+    def _priced(self, configuration: Configuration) -> tuple[Hashable, ...]:
+        """What decides the tables of stages, beside the time they may take."""
+        decided = *configuration.members[0], configuration.placed, configuration.zero_degree
+        return *decided, configuration.stage_counts[-1], *self._priced_alike(configuration)
 
     def _priced_alike(self, configuration: Configuration) -> tuple[Hashable, ...]:
         """What of the schedule decides the tables of stages."""
@@ -336,7 +346,7 @@ class PlainSearch(CutSearch, PlanSearch):
         """Boundary times at every level that occurs."""
         cut = self.sums(configuration.candidate).cut
         return self.once_shared(
-            ("boundaries", configuration.candidate, configuration.replicas, configuration.rank_order),
+            ("boundaries", configuration.candidate, configuration.placed),
             lambda: boundaries(cut, self.slots(configuration), self.instance.cluster.levels),
         )
 
@@ -346,8 +356,7 @@ class PlainSearch(CutSearch, PlanSearch):
         They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
         """
         time_limit = self._time_limit(configuration, counts, limit)
-        decided = (configuration.members, configuration.replicas, configuration.rank_order, configuration.zero_degree)
-        alike = self._priced_alike(configuration)
+        decided = self._priced(configuration)
 
         def bounds(in_flight: tuple[float, ...]) -> Array:
             tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
@@ -355,7 +364,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
         def shared(in_flight: tuple[float, ...]) -> Array:
             """Those of all schedules that hold as many micro-batches in flight."""
-            key = ("bounds", *decided, *alike, configuration.stage_counts[-1], in_flight, time_limit)
+            key = ("bounds", *decided, in_flight, time_limit)
             return self.once(key, lambda: bounds(in_flight))
 
         every = self.for_counts(configuration, counts, shared)

@@ -29,6 +29,8 @@ class SharedTables:
         bounds: ahead of stages.
         screen: what may be decided ahead of stages.
         splits: the sizes that chunks may have.
+        solved: numbers of stages that the search under way has solved, by the search they belong to; no other search
+            reads them, so that what it does never depends on what was asked before.
     """
 
     instance: Instance
@@ -36,6 +38,7 @@ class SharedTables:
     bounds: FirstBounds = field(init=False)
     screen: ScreenTables = field(init=False)
     splits: Splits = field(init=False)
+    solved: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
     _by_search: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -80,7 +83,7 @@ class SearchCache:
     known: list[SharedTables] = field(factory=list)
 
     def of(self, instance: Instance) -> SharedTables:
-        """Those that problems like this one share."""
+        """Those that problems like this one share, for a search that begins."""
         found = next((each for each in self.known if is_alike(each.instance, instance)), None)
         if found is None:
             found = SharedTables(instance)
@@ -90,6 +93,7 @@ class SearchCache:
                     break
         else:
             self.known.remove(found)
+            found.solved.clear()
         self.known.append(found)
         del self.known[:-MOST]
         return found
