@@ -21,7 +21,7 @@ GRADIENT_BYTES = {"fp32": SINGLE, "bf16": HALF, "fp16": HALF}
 _SHARE = [validators.gt(0.0), validators.le(1.0)]
 
 
-@frozen
+@frozen(repr=False)
 class LinkLine:
     """A protocol by which a library runs collectives on a link (`nest.instance.CollectiveLine`).
 
@@ -52,7 +52,7 @@ class LinkLine:
         )
 
 
-@frozen
+@frozen(repr=False)
 class Link:
     """A kind of network link.
 
@@ -81,7 +81,7 @@ class Link:
     scale_up: bool = False
 
 
-@frozen
+@frozen(repr=False)
 class ClusterEntry:
     """A cluster of the catalogue, its levels innermost first.
 
@@ -101,7 +101,7 @@ class ClusterEntry:
     sources: tuple[str, ...] = ()
 
 
-@frozen
+@frozen(repr=False)
 class LibraryModel:
     """A named model; `config` has the keys of its `config.json` that decide its operators."""
 
@@ -115,7 +115,7 @@ class LibraryModel:
         return str(self.config["model_type"])
 
 
-@frozen
+@frozen(repr=False)
 class Calibration:
     """What measured runs on the devices of one generation told of them (`nest calibrate devices`).
 
@@ -143,7 +143,7 @@ class Calibration:
         )
 
 
-@frozen
+@frozen(repr=False)
 class Precision:
     """A training precision: bytes per parameter, and the number formats products are computed in.
 
@@ -207,7 +207,7 @@ class Precision:
         )
 
 
-@frozen
+@frozen(repr=False)
 class TimeSpread:
     """How far step times lie from those predicted, as standard deviations of the logarithm.
 
@@ -227,7 +227,7 @@ class TimeSpread:
         return EstimateError(1.0, hypot(self.between, self.within))
 
 
-@frozen
+@frozen(repr=False)
 class Optimizer:
     """An optimizer, as `training.optimizer` names it; `moments` are bytes per parameter of its own state."""
 

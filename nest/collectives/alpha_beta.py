@@ -93,7 +93,7 @@ class AlphaBeta:
         return numpy.where(bytes == 0, 0.0, shares[:, 0] + bytes * shares[:, 1])
 
 
-@frozen(order=False)
+@frozen(order=False, repr=False)
 class Cost:
     """An alpha-beta term: what one way to run a collective costs, affine in its bytes.
 
@@ -139,7 +139,7 @@ def ring_cost(protocol: CollectiveLine, kind: str, members: int) -> Affine:
     return latency, phases * ((members - 1 + protocol.own) / members) / protocol.bandwidth
 
 
-@frozen
+@frozen(repr=False)
 class LevelRing:
     """A level on which several of the members meet.
 

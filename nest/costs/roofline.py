@@ -29,7 +29,7 @@ USUAL_HEAD = 128
 """Channels per head at which a device's `efficiency.attention` is stated: those of the kernels' published figures."""
 
 
-@frozen
+@frozen(repr=False)
 class Peak:
     """The arithmetic roof of an operator on a device.
 
@@ -213,7 +213,7 @@ FED = 1.0 / 3.0
 NARROWEST = min(1 / a + 1 / b for a, b in TILES)
 
 
-@frozen
+@frozen(repr=False)
 class Product:
     """A batch of equal matrix products `(rows, contracted) @ (contracted, columns)`.
 

@@ -21,7 +21,7 @@ KNOWN = ("tp", "sp", "cp", "ep", "etp", "batch")
 """Strategies that frameworks know; the ranks of `batch` are data-parallel ranks."""
 
 
-@frozen
+@frozen(repr=False)
 class Run:
     """Consecutive layers that one stage runs: all of them, or one model chunk of an interleaved schedule.
 
@@ -43,7 +43,7 @@ class Run:
         return tuple(name for name in self.layers if not BLOCK.fullmatch(name))
 
 
-@frozen
+@frozen(repr=False)
 class Deployment:
     """What a plan asks of a framework.
 

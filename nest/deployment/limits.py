@@ -13,7 +13,7 @@ from nest.spec.constraints import Constraint, Value, parse
 from nest.spec.problem import OFFLOAD
 
 
-@frozen
+@frozen(repr=False)
 class Limits:
     """What a framework can run; what is left out, it can.
 

@@ -12,7 +12,7 @@ from nest.hooks.spec import hook
 from nest.spec import PlanDocument, Problem
 
 
-@frozen
+@frozen(repr=False)
 class Tool:
     """A tool that reads files of any plan.
 
@@ -41,7 +41,7 @@ class Tool:
         return files
 
 
-@frozen
+@frozen(repr=False)
 class Framework(Tool):
     """A framework that runs some plans.
 
@@ -58,7 +58,7 @@ class Framework(Tool):
         return limits
 
 
-@frozen
+@frozen(repr=False)
 class MegatronCore(Framework):
     """A framework that counts ranks as Megatron Core does."""
 
@@ -69,7 +69,7 @@ class MegatronCore(Framework):
         return rank_order(plan)
 
 
-@frozen
+@frozen(repr=False)
 class Reader:
     """A reader of what exporters of its name write, and of what people write for the same framework.
 

@@ -25,7 +25,7 @@ FIRST_DEGREES = ("tp", "cp", "ep", "etp", "sp")
 """Strategies in the order in which degrees are kept that are equal; others come after them, by name."""
 
 
-@frozen
+@frozen(repr=False)
 class Decision:
     """One thing a plan decides.
 

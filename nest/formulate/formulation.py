@@ -21,7 +21,7 @@ FirstPlan = tuple[Solution, float]
 """A plan of some candidates, with its step time in seconds."""
 
 
-@frozen
+@frozen(repr=False)
 class Formulation:
     """Layers and candidates of a problem, and what constraints may ask of the model.
 

@@ -9,7 +9,7 @@ from nest.graph import Operator, OperatorGraph, Tensor
 Content = tuple[object, ...]
 
 
-@frozen
+@frozen(repr=False)
 class CrossingTensors:
     """The tensors that one planned layer makes and the same others read; they cross the same cuts.
 
@@ -24,7 +24,7 @@ class CrossingTensors:
     names: tuple[str, ...]
 
 
-@frozen
+@frozen(repr=False)
 class LayerClasses:
     """A graph with one layer of each class, and how the whole one follows from it.
 

@@ -38,7 +38,7 @@ Model = TransformerSpec | dict[str, Any]
 """A model that needs no further file: a description by widths, or the content of a configuration."""
 
 
-@frozen
+@frozen(repr=False)
 class DescribedModel:
     """A model described by its widths, as files and problems write it (FORMATS.md).
 

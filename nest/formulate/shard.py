@@ -26,7 +26,7 @@ USUAL_MICRO_BATCHES = (1, 2, 4, 8)
 (arXiv 2104.04473, table 1, and arXiv 2205.05198, table 3)."""
 
 
-@frozen
+@frozen(repr=False)
 class Allowed:
     """Degrees a problem allows one strategy.
 

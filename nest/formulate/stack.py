@@ -27,7 +27,7 @@ from nest.units import listed
 PLACE = "training.stack"
 
 
-@frozen
+@frozen(repr=False)
 class Implied:
     """The stack of a problem that does not name one.
 

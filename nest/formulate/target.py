@@ -186,7 +186,7 @@ def _strategies(
     return strategies
 
 
-@frozen
+@frozen(repr=False)
 class Target:
     """What became of a target that nobody named.
 

@@ -27,6 +27,8 @@ def architecture_of(model: Any) -> Architecture | None:
     Raises:
         InputErrors: the description contradicts itself.
     """
+    if model is None:
+        return None
     source = model
     if isinstance(model, Mapping) and set(model) == {TransformerSpec.WRITTEN_UNDER}:
         source = structure(dict(model[TransformerSpec.WRITTEN_UNDER]), TransformerSpec)

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 
-@frozen
+@frozen(repr=False)
 class Kind:
     """A kind of object that a plug-in can bring.
 

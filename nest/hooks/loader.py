@@ -65,7 +65,7 @@ HOOKS = tuple(name for name in vars(spec) if name.startswith("nest_"))
 Answer = TypeVar("Answer")
 
 
-@frozen
+@frozen(repr=False)
 class Plugin:
     """A module (or object) with hook functions, and where it comes from.
 
@@ -232,7 +232,7 @@ def normal_name(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
 
 
-@frozen
+@frozen(repr=False)
 class PluginState:
     """A distribution that has plug-ins.
 

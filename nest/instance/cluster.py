@@ -47,7 +47,7 @@ class CollectiveLine:
         return kind in self.kinds and members >= self.members
 
 
-@frozen
+@frozen(repr=False)
 class EstimateError:
     """What is needed over what is estimated, log-normal, as fitted to measured runs.
 
@@ -225,7 +225,7 @@ class Link:
     latency: float = field(validator=validators.ge(0))
 
 
-@frozen
+@frozen(repr=False)
 class Exposure:
     """What of data-parallel communication is exposed, as `Space` has it; models say it for each kind of device.
 
@@ -244,7 +244,7 @@ class Exposure:
     exposed_often: float | None = None
 
 
-@frozen
+@frozen(repr=False)
 class Pool:
     """Identical devices of a cluster that has others too.
 
@@ -259,7 +259,7 @@ class Pool:
     exposure: Exposure | None = None
 
 
-@frozen(slots=False)
+@frozen(slots=False, repr=False)
 class Pools:
     """The pools of a cluster, and the links between them.
 

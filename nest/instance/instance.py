@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nest.instance.network import PlacedNetwork
 
 
-@frozen
+@frozen(repr=False)
 class LayerGraph:
     """The layers and the tensors between them.
 
@@ -88,7 +88,7 @@ class LayerGraph:
         return tuple(order)
 
 
-@frozen
+@frozen(repr=False)
 class Space:
     """Which plans are allowed, beyond the candidates themselves (PROBLEM.md sections 3 and 5).
 
@@ -179,7 +179,7 @@ class Space:
         return 1 if zero == 2 and self.whole_gradients else zero
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Instance:
     """One optimisation problem in numbers.
 
@@ -346,7 +346,7 @@ class Solution:
         return evolve(self, stages=stages)
 
 
-@frozen
+@frozen(repr=False)
 class SearchProgress:
     """How far a search is.
 

@@ -86,7 +86,7 @@ def port_seconds(
 Numbers = NDArray[numpy.int64]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Ring:
     """A way to run collectives over some devices, as costly as a flat ring of these figures.
 
@@ -139,7 +139,7 @@ class NetworkModel(Protocol):
         """Latencies and bandwidths such that no ring over any `count` devices beats all of them for any buffer."""
 
 
-@frozen
+@frozen(repr=False)
 class OnRings:
     """Collectives on rings over so many devices, whatever the levels: the best of them counts.
 
@@ -192,7 +192,7 @@ class OnRings:
         return tuple(Level("ring", count, bandwidth, latency) for latency, bandwidth in self.rings(count))
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class PlacedNetwork:
     """A network with what plans placed on it are priced with.
 

@@ -103,7 +103,7 @@ WORDS: tuple[tuple[str, str, str], ...] = (
 """A word nest knows, what to say in its place, what others say."""
 
 
-@frozen
+@frozen(repr=False)
 class Meant:
     """What somebody means by a name that nest does not know.
 

@@ -30,7 +30,7 @@ SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
 
 
-@frozen
+@frozen(repr=False)
 class Source:
     """A text in the `format` yaml, json or toml, read as a mapping; `name` is the file's, empty where it is no file."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nest.spec import Architecture, Training
 
 
-@frozen
+@frozen(repr=False)
 class InFile:
     """An importer whose module is loaded once a model is one that it reads.
 
@@ -41,7 +41,7 @@ class InFile:
         return graph
 
 
-@frozen
+@frozen(repr=False)
 class Described(InFile):
     """What reads `TransformerSpec`: a transformer described by its widths."""
 
@@ -55,7 +55,7 @@ class Described(InFile):
         return made
 
 
-@frozen
+@frozen(repr=False)
 class Operators(InFile):
     """What reads operator graphs that are written out."""
 
@@ -82,7 +82,7 @@ def is_graph(source: Any) -> bool:
     return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
 
 
-@frozen
+@frozen(repr=False)
 class Family(InFile):
     """A family of models by the names of its configurations; its name is their `model_type`.
 

@@ -36,7 +36,7 @@ from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
 
 
-@frozen
+@frozen(repr=False)
 class PricedStage:
     """One stage with every number that PROBLEM.md section 4 gives it.
 
@@ -125,7 +125,7 @@ class PricedStage:
         return self.state + self.activations + self.peak + self.reserve
 
 
-@frozen
+@frozen(repr=False)
 class PricedPlan:
     """A plan with every number.
 
@@ -246,7 +246,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     )
 
 
-@frozen
+@frozen(repr=False)
 class Chunk:
     """A chunk of a stage.
 

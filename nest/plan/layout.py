@@ -96,7 +96,7 @@ Path = tuple[float, float]
 """Latency, seconds, and smallest bandwidth, bytes per second, of what a message takes."""
 
 
-@frozen
+@frozen(repr=False)
 class Boundary:
     """Between two neighbouring stages: the paths of what they send each other, of which the slowest counts.
 

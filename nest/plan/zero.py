@@ -10,7 +10,7 @@ Members = tuple[int, ...] | tuple[Ring, ...]
 """Devices as collectives see them: their shape on levels, or the rings that a network has for them."""
 
 
-@frozen
+@frozen(repr=False)
 class DataParallelGroup:
     """The devices over which a parameter group's gradients are reduced (PROBLEM.md section 4).
 
@@ -118,7 +118,7 @@ def translates(ranks: tuple[int, ...], width: int) -> list[tuple[int, ...]]:
     return found
 
 
-@frozen
+@frozen(repr=False)
 class ZeroCosts:
     """What the parameter groups of a stage cost at its ZeRO stage, with all communication exposed.
 

@@ -88,7 +88,7 @@ def _exposed(each: Mapping[str, Any]) -> str:
     return "none" if share < NOTICEABLE else "all" if share > 1 - NOTICEABLE else f"{share:.0%}"
 
 
-@frozen
+@frozen(repr=False)
 class ModelFacts:
     """What is known of the model beside its layers' costs.
 

@@ -12,7 +12,7 @@ from nest.instance.schedule import Moment, fullest
 from nest.schedules.one_forward_one_backward import in_turn
 
 
-@frozen
+@frozen(repr=False)
 class Interleaved:
     """Each stage runs `v` chunks of layers in turn, so that the pipeline fills in a `v`-th of the time.
 

@@ -95,7 +95,7 @@ class ZeroBubbleH2:
         return with_late_weights(places, 1, 2 * (stages - stage) + 1, 2 * (stage - 1))
 
 
-@frozen
+@frozen(repr=False)
 class InterleavedZeroBubble:
     """Interleaved ZB-H1 (PyTorch's `ScheduleInterleavedZeroBubble`): each stage runs `v` chunks of layers in turn.
 

@@ -53,7 +53,7 @@ def _nothing() -> None:
     """Nobody watches."""
 
 
-@define
+@define(repr=False)
 class Meter:
     """Work done so far.
 
@@ -71,7 +71,7 @@ class Meter:
         self.watch()
 
 
-@frozen
+@frozen(repr=False)
 class Incumbent:
     """A plan the search priced.
 
@@ -119,7 +119,7 @@ class Node(Protocol):
         """Of a leaf, the best plan when it beats `limit`; counts in `pruned` what decided it."""
 
 
-@frozen
+@frozen(repr=False)
 class Bounded:
     """A node, the step time none of its plans beats (seconds), and the key its best could have among equals."""
 
@@ -145,7 +145,7 @@ class Searcher(Protocol):
         """All plans, by the cheapest bounds, but for those `refused`; which, may depend on the step time to beat."""
 
 
-@define
+@define(repr=False)
 class BestFirst:
     """A search under way: the queue by bound, the best plan so far, and the best of each other kind.
 

@@ -23,7 +23,7 @@ def _as_it_is(text: str, tone: Tone) -> str:
     return text
 
 
-@frozen
+@frozen(repr=False)
 class Screen:
     """Where a text is shown.
 
@@ -194,7 +194,7 @@ def table(
     return "\n".join(fewest)
 
 
-@frozen
+@frozen(repr=False)
 class _Table:
     """A table as `table` takes it, and the ways to lay it out."""
 

@@ -307,7 +307,7 @@ def _shares(shares: dict[str, Any], batch_time: float) -> str:
 _TONES = {"proved": Tone.GOOD, "refuted": Tone.BAD, "open": Tone.FAIR}
 
 
-@frozen
+@frozen(repr=False)
 class Verdict:
     """The answer of `nest verify`.
 

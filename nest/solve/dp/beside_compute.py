@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
 
 
-@frozen
+@frozen(repr=False)
 class BesideCompute:
     """Of all stages of a plan together, at least.
 

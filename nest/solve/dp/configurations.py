@@ -21,7 +21,7 @@ State = tuple[int, bool]
 """Devices used so far (0 where nobody counts them), and whether a block of the width demanded was among them."""
 
 
-@frozen
+@frozen(repr=False)
 class Tally:
     """What a plan must add up to over its stages: a count kept along them, from the last to the first.
 
@@ -72,7 +72,7 @@ class Tally:
         return sorted(state for state in stepped if state is not None)
 
 
-@frozen
+@frozen(repr=False)
 class Configuration:
     """Plans that differ in their stages only.
 
@@ -149,7 +149,7 @@ class Configuration:
         return one if self.copies == 1 else self.copies * one
 
 
-@frozen
+@frozen(repr=False)
 class LeastMemory:
     """The plan that needs the least memory on its fullest device.
 
@@ -268,7 +268,7 @@ Used = tuple[str, int | str]
 """What a stage uses, with its kind: a candidate, a ZeRO stage or a recompute mode."""
 
 
-@frozen
+@frozen(repr=False)
 class PlanSignature:
     """What tells a listed plan from others.
 

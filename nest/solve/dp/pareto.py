@@ -19,7 +19,7 @@ WORTH_ANOTHER = 0.7
 """What is left of a box's range of times, at most, for its joint bound to be asked for once more."""
 
 
-@frozen
+@frozen(repr=False)
 class PlacedStage:
     """One stage of a partition found.
 
@@ -44,7 +44,7 @@ class PlacedStage:
     member: int = 0
 
 
-@frozen
+@frozen(repr=False)
 class Partition:
     """Stages in pipeline order, with the sums the objective needs (seconds)."""
 
@@ -66,7 +66,7 @@ class Partition:
         return max(stage.sync for stage in self.stages)
 
 
-@frozen
+@frozen(repr=False)
 class Floor:
     """Lower bounds of the three terms, seconds."""
 
@@ -75,7 +75,7 @@ class Floor:
     largest_sync: float
 
 
-@frozen
+@frozen(repr=False)
 class Objective:
     """Weights of a schedule.
 
@@ -126,7 +126,7 @@ def least_batch_time(
     return boxes.value, boxes.best
 
 
-@frozen
+@frozen(repr=False)
 class _Box:
     """Partitions whose largest time and gradient reduction lie within limits, in seconds, the limits included.
 
@@ -141,7 +141,7 @@ class _Box:
     most_sync: float
 
 
-@define
+@define(repr=False)
 class _Boxes:
     """What is left of the search, the box of least bound first.
 

@@ -27,14 +27,14 @@ Unit = tuple[int, ...]
 """Layers, ascending."""
 
 
-@frozen(cache_hash=True)
+@frozen(cache_hash=True, repr=False)
 class Run:
     """Units that follow each other and are alike."""
 
     units: tuple[Unit, ...]
 
 
-@frozen(cache_hash=True)
+@frozen(cache_hash=True, repr=False)
 class Pattern:
     """Where runs begin and end; with how many units more each chunk holds, a split of the model.
 

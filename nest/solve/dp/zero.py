@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-@frozen
+@frozen(repr=False)
 class Sharding:
     """How ZeRO shards over devices that hold the same parameters (the `zero_degree` of a plan).
 
