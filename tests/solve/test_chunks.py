@@ -15,7 +15,7 @@ from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.chunk_stages import least_largest
 from nest.solve.dp.chunks import ChunkSearch
-from nest.solve.dp.lean_units import LeanPlan, UnitBytes, UnitLayers, UnitSeconds, in_time, unit_seconds
+from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.listing import configurations
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
@@ -171,14 +171,13 @@ def test_stages_take_what_their_units_do_at_least(seed: int) -> None:
     problem = chunked_problem(Random(seed))
     splits, bounds = Splits(problem), FirstBounds(problem)
     possible, _ = configurations(problem, len(problem.graph.layers), splits.counts)
-    if len(splits.units) <= 2:
-        return
-    layers = UnitLayers.of(splits)
     lean = {
-        (each.replicas, choice): unit_seconds(layers, bounds, evolve(each, members=((0, (choice,)),)))
+        (each.replicas, choice): UnitRows.of(problem, splits, 0).lean(bounds, evolve(each, members=((0, (choice,)),)))
         for each in possible
         for choice in each.choices
     }
+    if not lean or len(splits.units) <= 2:
+        return
     inner = [[unit for unit in run.units if unit not in (splits.units[0], splits.units[-1])] for run in splits.runs]
     column = {unit: index for index, run in enumerate(filter(None, inner)) for unit in run}
     for plan in islice(plans(problem), 500):
@@ -187,7 +186,7 @@ def test_stages_take_what_their_units_do_at_least(seed: int) -> None:
             if units is None:
                 continue
             least = sum(
-                units.ends[0, 0 if unit == splits.units[0] else 1]
+                units.ends[0, 0, 0 if unit == splits.units[0] else 1]
                 if unit in (splits.units[0], splits.units[-1])
                 else units.seconds[0, column[unit]]
                 for unit in splits.units
@@ -256,8 +255,8 @@ def test_the_least_limit_is_the_first_that_leaves_room(seed: int) -> None:
 def test_a_moment_at_which_a_chunk_holds_nothing_bounds_no_units() -> None:
     """Inputs that the chunk would keep are then taken off again, as much as they are."""
     of_a_run_and_any = numpy.ones((1, 2))
-    ends = numpy.array([[[3.0, 1.0]], [[0.0, 0.0]]])
-    units = UnitBytes(numpy.array([4, 4]), 2 * of_a_run_and_any, of_a_run_and_any, ends, 0.0)
+    ends = numpy.array([[[0.0, 0.0]], [[3.0, 1.0]], [[0.0, 0.0]]])
+    units = LeanUnits(numpy.array([4, 4]), of_a_run_and_any, 2 * of_a_run_and_any, of_a_run_and_any, ends, 0.0)
     nothing, one, homes = numpy.array([[0.0]]), numpy.array([[1.0]]), (0, 0)
     assert units.room(nothing, nothing, 14.0, homes).tolist() == [[[numpy.inf], [numpy.inf]]]
     assert units.room(one, nothing, 14.0, homes).tolist() == [[[5.0], [5.0]]]
@@ -265,16 +264,16 @@ def test_a_moment_at_which_a_chunk_holds_nothing_bounds_no_units() -> None:
 
 def test_every_run_of_units_needs_stages_that_hold_it() -> None:
     """In 3 s two stages hold six light units, in 4 s four heavy ones; 1 s and 2 s more where they hold ends beside."""
-    units = UnitSeconds(numpy.array([[1.0, 2.0, 1.0]]), numpy.array([[1.0, 2.0]]))
+    seconds, free = numpy.array([[1.0, 2.0, 1.0]]), numpy.zeros((1, 3))
     room = numpy.full((1, 3, 2), numpy.inf)
 
     def held(heavy: int, light: int, longest: float) -> bool:
-        count = numpy.array([light, heavy, light + heavy])
+        ends = numpy.array([[[1.0, 2.0]], [[0.0, 0.0]], [[0.0, 0.0]]])
+        units = LeanUnits(numpy.array([light, heavy, light + heavy]), seconds, free, free, ends, 0.0)
         time = numpy.array([[longest + 1, longest + 2], [longest + 3, longest]])
-        plans = [LeanPlan(units, room, *each) for each in zip(time, [(0, 1), (0, 0)], strict=True)]
-        apart, together = in_time(count, plans)
+        apart, together = units.hold(numpy.stack([room, room]), time, numpy.array([[0, 1], [0, 0]])).tolist()
         assert apart == together
-        return apart
+        return bool(apart)
 
     assert held(0, 6, 3.0)
     assert not held(0, 7, 3.0)

@@ -1,6 +1,6 @@
 """Lower bounds of what stages of several chunks take: whatever they hold, and with any number of units each."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import inf
 from typing import NamedTuple
@@ -10,20 +10,17 @@ from attrs import define, field, frozen
 
 from nest.instance import Array, Weights, fullest_moments, least_held
 from nest.instance.schedule import Moment
+from nest.solve.dp.beside_compute import BesideCompute
 from nest.solve.dp.chunk_memory import corners
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.lean_units import (
-    LeanPlan,
-    UnitBytes,
-    UnitLayers,
-    UnitRows,
-    UnitSeconds,
-    in_time,
-    unit_seconds,
-)
+from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.nodes import PlanSearch
+from nest.solve.dp.pareto import Objective
 from nest.solve.dp.units import Splits, border_bytes, mask_of
 from nest.tolerances import LIMIT_SLACK
+
+MOST_NUMBERS = 2**20
+"""Numbers of units up to which plans are looked at together."""
 
 
 @frozen(eq=False, repr=False)
@@ -55,6 +52,25 @@ NEITHER = Worthwhile((), ())
 
 
 @frozen(eq=False, repr=False)
+class BeforeSharding:
+    """What plans of so many stages take at least by compute and messages between chunks, whatever ZeRO sends.
+
+    Attributes:
+        weights: of the schedule.
+        objective: what these make of slowest stage and sum.
+        total: seconds per micro-batch of all stages together.
+        rest: seconds of the step beside its slowest stage.
+        received: of each stage, seconds of messages that do not hide. Shape `(stages,)`.
+    """
+
+    weights: Weights
+    objective: Objective
+    total: float
+    rest: float
+    received: Array
+
+
+@frozen(eq=False, repr=False)
 class BeforePatterns:
     """What plans of so many stages take at least, whatever their chunks hold.
 
@@ -82,35 +98,31 @@ class ChunkBounds(PlanSearch):
 
     def before_patterns(self, configuration: Configuration, count: int) -> BeforePatterns:
         """Bounds from what plans take before any stage is looked at, and from messages between chunks."""
-        return self._before(configuration)(configuration, count)
+        before, beside = self._before_sharding(configuration, count), self.first_bounds.beside(configuration)
+        rest = before.rest + beside.rest(before.weights, count)
+        slowest = (before.total + beside.seconds) / count
+        return BeforePatterns(before.weights.slowest * slowest + rest, rest, before.received)
 
-    def _before(self, configuration: Configuration) -> Callable[[Configuration, int], BeforePatterns]:
-        """As `before_patterns`, of configurations that schedules alone tell from this one."""
-        used, beside = configuration.candidate, self.first_bounds.beside(configuration)
-        message = self._least_message(used, self.slots(configuration).levels)
-        alone, seconds = self.first_bounds.total_of(used), self.first_bounds.whole(used)[1]
+    def _before_sharding(self, configuration: Configuration, count: int) -> BeforeSharding:
+        schedule, used, levels = configuration.schedule, configuration.candidate, self.slots(configuration).levels
 
-        def before(each: Configuration, count: int) -> BeforePatterns:
-            weights, crossed, shown = self._crossed(each, count)
-            received = shown * message
-            rest = alone(weights) + weights.of_messages(message, message) * crossed + beside.rest(weights, count)
-            slowest = (seconds + float(received.sum()) + beside.seconds) / count
-            return BeforePatterns(weights.slowest * slowest + rest, rest, received)
-
-        return before
-
-    def _crossed(self, configuration: Configuration, count: int) -> tuple[Weights, int, Array]:
-        """Weights, how many borders between chunks lie between stages, and how many of each stage do not hide."""
-        schedule = configuration.schedule
-
-        def made() -> tuple[Weights, int, Array]:
+        def scheduled() -> tuple[Weights, Objective, int, Array]:
             homes = self.splits.homes(schedule, count)
             crossed = [each for each in pairwise(homes) if each[0] != each[1]]
             ends = numpy.bincount([stage for each in crossed for stage in each], minlength=count)
-            shown = ends.astype(numpy.float64) * (0.0 if self.instance.space.hides(schedule.name) else 1.0)
-            return self.weights(configuration, count), len(crossed), shown
+            weights, objective = self.weights(configuration, count), self.objective(configuration, count)
+            return weights, objective, len(crossed), ends.astype(numpy.float64)
 
-        return self.once_scheduled(("borders of stages", *configuration.scheduled, count), made)
+        def made() -> BeforeSharding:
+            key = ("borders of stages", *configuration.scheduled, count)
+            weights, objective, crossed, ends = self.once_scheduled(key, scheduled)
+            message = self._least_message(used, levels)
+            received = ends * (0.0 if self.instance.space.hides(schedule.name) else message)
+            rest = self.first_bounds.total_of(used)(weights) + weights.of_messages(message, message) * crossed
+            total = self.first_bounds.whole(used)[1] + float(received.sum())
+            return BeforeSharding(weights, objective, total, rest, received)
+
+        return self.once_shared(("before sharding", *configuration.scheduled, count, used, levels), made)
 
     def _least_message(self, candidate: int, levels: tuple[int, ...]) -> float:
         """Seconds that any border between two chunks takes at least, one way."""
@@ -137,9 +149,9 @@ class ChunkBounds(PlanSearch):
         if len(self.splits.units) <= 2:
             return True
         longest = self.objective(configuration, count).time_limit(limit, least.rest) - least.received
-        room, homes = self._units_in_memory(configuration, count), self._end_homes(configuration, count)
-        plan = LeanPlan(self._unit_seconds(configuration), room, longest, homes)
-        return in_time(self._unit_layers.count, [plan])[0]
+        room = self._units_in_memory(configuration, count)
+        homes = numpy.array([self._end_homes(configuration, count)])
+        return bool(self._lean_units(configuration).hold(room[None], longest[None], homes)[0])
 
     def worthwhile(self, configurations: Iterable[Configuration], limit: float) -> dict[int, Worthwhile]:
         """What `holds_units` says by order, of less: as if chunks held no more than what each of a stage holds.
@@ -157,42 +169,69 @@ class ChunkBounds(PlanSearch):
             decided = (each.members, each.replicas, each.rank_order, each.zero_degree, copies[schedule])
             alike.setdefault(decided, []).append(each)
         found: dict[int, Worthwhile] = {}
-        plans: list[tuple[Configuration, int, LeanPlan]] = []
         for group in alike.values():
             self.meter.watch()
-            found.update((each.order, NEITHER) for each in group)
-            plans += self._with_room(group, limit)
-        fast = in_time(self._unit_layers.count, [plan for *_, plan in plans])
-        for (each, count, _), enough in zip(plans, fast, strict=True):
-            before = found[each.order]
-            time = (*before.time, count) if enough else before.time
-            found[each.order] = Worthwhile((*before.room, count), time)
+            found.update(self._worthwhile(group, limit))
         return found
 
-    def _with_room(
-        self, configurations: Sequence[Configuration], limit: float
-    ) -> Iterator[tuple[Configuration, int, LeanPlan]]:
-        """Numbers of stages with memory for all units, of configurations whose units are alike and lie alike."""
-        first = configurations[0]
-        needed = self._unit_bytes(first)
-        known: dict[tuple[UnitBytes, LeastHeld], Array | None] = self.once_in_room(self.scheduled, "with room", dict)
-        possible: list[tuple[Configuration, int, LeastHeld, Array]] = []
+    def _worthwhile(self, configurations: Sequence[Configuration], limit: float) -> Iterator[tuple[int, Worthwhile]]:
+        """The same of configurations whose units are alike and lie on the same levels."""
+        units = self._lean_units(configurations[0])
+        rooms: dict[LeastHeld, Array | None] = {}
+        with_room: list[tuple[Configuration, int, LeastHeld, Array]] = []
         for each in configurations:
             for count in each.stage_counts:
-                least = self._alike(each, count)
-                key = needed, least
-                if key not in known:
-                    held, some = least.held, self.room * (1 + LIMIT_SLACK)
-                    room = needed.room(held, numpy.zeros_like(held), some, least.homes)
-                    known[key] = room if needed.fit(room) else None
-                if (found := known[key]) is not None:
-                    possible.append((each, count, least, found))
-        if possible:
-            units, before = self._unit_seconds(first), self._before(first)
-            for each, count, least, room in possible:
-                bounds = before(each, count)
-                longest = self.objective(each, count).time_limit(limit, bounds.rest)
-                yield each, count, LeanPlan(units, room, longest - bounds.received, least.homes)
+                held = self._alike(each, count)
+                if held not in rooms:
+                    rooms[held] = self._room(units, held)
+                if (room := rooms[held]) is not None:
+                    with_room.append((each, count, held, room))
+        possible: dict[int, Worthwhile] = {}
+        if with_room:
+            sharing = self.first_bounds.beside(configurations[0])
+            in_time = self._in_time(units, sharing, with_room, limit)
+            for (each, count, *_), enough in zip(with_room, in_time, strict=True):
+                before = possible.get(each.order, NEITHER)
+                time = (*before.time, count) if enough else before.time
+                possible[each.order] = Worthwhile((*before.room, count), time)
+        for each in configurations:
+            yield each.order, possible.get(each.order, NEITHER)
+
+    def _room(self, units: LeanUnits, least: LeastHeld) -> Array | None:
+        """As `LeanUnits.room`, in the memory that there is; None where that is too little, however long stages take."""
+        # Units of candidates whose speed alone differs, as on other links, need as much.
+        known: dict[Hashable, Array | None] = self.once_in_room(self.scheduled, "with room", dict)
+        key = *units.needed, least
+        if key not in known:
+            room = units.room(least.held, numpy.zeros_like(least.held), self.room * (1 + LIMIT_SLACK), least.homes)
+            ever = numpy.full((1, len(least.held)), inf)
+            known[key] = room if units.hold(room[None], ever, numpy.array([least.homes]))[0] else None
+        return known[key]
+
+    def _in_time(
+        self,
+        units: LeanUnits,
+        sharing: BesideCompute,
+        plans: Sequence[tuple[Configuration, int, LeastHeld, Array]],
+        limit: float,
+    ) -> list[bool]:
+        """Whether stages have time for all units: of some numbers of stages of configurations, with their room."""
+        if limit == inf:
+            return [True] * len(plans)
+        found: list[bool] = []
+        # Stages that a plan has fewer than others hold no units.
+        stages = max(count for _, count, *_ in plans)
+        most = max(MOST_NUMBERS // (units.seconds.size * stages), 1)
+        for first in range(0, len(plans), most):
+            some = plans[first : first + most]
+            rooms, time = numpy.zeros((len(some), *units.seconds.shape, stages)), numpy.zeros((len(some), stages))
+            for place, (configuration, count, _, room) in enumerate(some):
+                before = self._before_sharding(configuration, count)
+                rest = before.rest + sharing.rest(before.weights, count)
+                longest = before.objective.time_limit(limit, rest)
+                rooms[place, ..., :count], time[place, :count] = room, longest - before.received
+            found += units.hold(rooms, time, numpy.array([least.homes for *_, least, _ in some])).tolist()
+        return found
 
     def _alike(self, configuration: Configuration, count: int) -> LeastHeld:
         """Most numbers of chunks have it in common: they share one object."""
@@ -214,19 +253,19 @@ class ChunkBounds(PlanSearch):
             return True
         held, spread = self._held_apart(configuration, count)
         room = (most - self.instance.cluster.reserve) * (1 + LIMIT_SLACK)
-        units = self._unit_bytes(configuration)
-        return units.fit(units.room(held, spread, room, self._end_homes(configuration, count)))
+        units, homes = self._lean_units(configuration), self._end_homes(configuration, count)
+        in_room, ever = units.room(held, spread, room, homes), numpy.full((1, count), inf)
+        return bool(units.hold(in_room[None], ever, numpy.array([homes]))[0])
 
     def _units_in_memory(self, configuration: Configuration, count: int) -> Array:
-        """As `UnitBytes.room`, in the memory that there is."""
-        units = self._unit_bytes(configuration)
+        """As `LeanUnits.room`, in the memory that there is."""
 
         def made() -> Array:
             held, spread = self._held_apart(configuration, count)
             homes = self._end_homes(configuration, count)
-            return units.room(held, spread, self.room * (1 + LIMIT_SLACK), homes)
+            return self._lean_units(configuration).room(held, spread, self.room * (1 + LIMIT_SLACK), homes)
 
-        return self.once(("room", units, *configuration.scheduled, count), made)
+        return self.once(("room", *self._lean_key(configuration), *configuration.scheduled, count), made)
 
     def _held_apart(self, configuration: Configuration, count: int) -> tuple[Array, Array]:
         """What every chunk of a stage holds at each moment at least, and the others beyond that.
@@ -256,29 +295,19 @@ class ChunkBounds(PlanSearch):
         homes = self.splits.homes(configuration.schedule, count)
         return homes[0], homes[-1]
 
-    @property
-    def _unit_layers(self) -> UnitLayers:
-        return self.once_scheduled("unit layers", lambda: UnitLayers.of(self.splits))
+    def _lean_units(self, configuration: Configuration) -> LeanUnits:
+        def made() -> LeanUnits:
+            used = configuration.candidate
+            rows = self.once_shared(("unit rows", used), lambda: UnitRows.of(self.instance, self.splits, used))
+            return rows.lean(self.first_bounds, configuration)
 
-    def _unit_bytes(self, configuration: Configuration) -> UnitBytes:
-        """Of candidates whose speed alone differs, as on other links, the same."""
-        used = configuration.candidate
+        return self.once_shared(("lean", *self._lean_key(configuration)), made)
 
-        def rows() -> UnitRows:
-            found = UnitRows.of(self._unit_layers, self.instance.candidates[used])
-            return self.once_scheduled(("unit rows", found.decided), lambda: found)
-
-        shared = self.once_shared(("unit rows", used), rows)
-        decided = (configuration.choices, configuration.replicas, configuration.zero_degree, configuration.copies)
-        return self.once_scheduled(("unit bytes", shared, *decided), lambda: shared.of_configuration(configuration))
-
-    def _unit_seconds(self, configuration: Configuration) -> UnitSeconds:
-        choices, degrees = configuration.choices, (configuration.replicas, configuration.zero_degree)
-        placed = configuration.rank_order if any(each.zero >= 2 for each in choices) else ""
-        return self.once_shared(
-            ("unit seconds", configuration.candidate, choices, *degrees, placed),
-            lambda: unit_seconds(self._unit_layers, self.first_bounds, configuration),
-        )
+    def _lean_key(self, configuration: Configuration) -> tuple[Hashable, ...]:
+        """What decides the lean units of a configuration."""
+        decided = (configuration.choices, configuration.zero_degree, configuration.copies, configuration.replicas)
+        placed = configuration.rank_order if any(each.zero >= 2 for each in configuration.choices) else ""
+        return configuration.candidate, *decided, placed
 
     def moments(self, configuration: Configuration, count: int, stage: int) -> tuple[Moment, ...]:
         """Micro-batches in flight of a stage, from 0, at the moments that may be the fullest."""

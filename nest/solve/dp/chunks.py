@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import inf, nextafter
-from typing import ClassVar
 
 import numpy
-from attrs import define, evolve, frozen
+from attrs import define, evolve
 
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
@@ -16,7 +15,7 @@ from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way,
 from nest.solve.dp.configurations import Configuration, LeastMemory
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage, least_batch_time
-from nest.solve.search import FIRST, Bounded, Incumbent, PlanKind
+from nest.solve.search import Bounded, Incumbent
 from nest.tolerances import LIMIT_SLACK, TIE
 
 FIRST_PATTERNS = 4
@@ -32,65 +31,26 @@ ByLevels = dict[tuple[int, ...], tuple[int, ...]]
 """The slots of stages by the levels between neighbours."""
 
 
-@frozen(eq=False, repr=False)
-class _Behind:
-    """Configurations none of whose plans is as fast as `least`: a `nest.solve.search.Node`, which mostly stays whole.
-
-    Of the 14,000 that the explanation of README's example looks at, 13,000 are in such nodes.
-    """
-
-    search: "ChunkSearch"
-    configurations: tuple[Configuration, ...]
-    least: float
-    leaf: ClassVar[bool] = False
-
-    @property
-    def combinations(self) -> int:
-        return sum([len(each.stage_counts) for each in self.configurations])
-
-    def only(self, kind: PlanKind) -> bool:
-        return False
-
-    def first(self) -> None:
-        return None
-
-    quick = first
-
-    def branch(self, limit: float, pruned: Counter[str]) -> list[Bounded]:
-        return [self.search.first_node(each, self.least) for each in self.configurations]
-
-    def solve(self, limit: float, pruned: Counter[str]) -> None:
-        return None
-
-
 @define(eq=False, repr=False)
 class ChunkSearch(ChunkCosts):
     """Plans of several chunks a stage."""
 
     def _nodes(self, limit: float) -> Iterator[Bounded]:
-        """But for those that there is no memory for, as far as it is worth a look; what is too slow for it in one."""
-        behind: list[Configuration] = []
+        """But for those that there is no memory for, as far as it is worth a look."""
         worth = self.worthwhile((each for each in self.configurations if self.first_bound(each) <= limit), limit)
         for place, configuration in enumerate(self.configurations):
             if place % AT_ONCE == 0:
                 self.meter.watch()
-            found = worth.get(configuration.order)
-            if found is None:
-                behind.append(configuration)
-                continue
-            self.refused["memory in total"] += len(configuration.stage_counts) - len(found.room)
-            if not found.room:
-                continue
-            if len(found.room) < len(configuration.stage_counts):
-                configuration = evolve(configuration, stage_counts=found.room)
-            if found.time:
-                yield self.first_node(configuration)
-            else:
-                behind.append(configuration)
-        if behind:
-            # All their plans take longer than the limit.
-            least = nextafter(limit, inf)
-            yield Bounded(least, FIRST, _Behind(self, tuple(behind), least))
+            found, least = worth.get(configuration.order), 0.0
+            if found is not None:
+                self.refused["memory in total"] += len(configuration.stage_counts) - len(found.room)
+                if not found.room:
+                    continue
+                if len(found.room) < len(configuration.stage_counts):
+                    configuration = evolve(configuration, stage_counts=found.room)
+                # All its plans take longer than the limit.
+                least = 0.0 if found.time else nextafter(limit, inf)
+            yield self.first_node(configuration, least)
 
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]
