@@ -233,7 +233,9 @@ def _is_idle(best: PlanDocument, problem: Problem, relaxation: Relaxation, solve
         whole, relaxed = (solver.instance(each, complete=False) for each in (problem, relaxation.problem))
     except InputError:
         return False
-    if best.batch_time > min(whole.complete_to, relaxed.complete_to) or whole.cluster != relaxed.cluster:
+    if best.batch_time > min(whole.complete_to, relaxed.complete_to):
+        return False
+    if (whole.cluster, whole.pools) != (relaxed.cluster, relaxed.pools):
         return False
     texts = [{each.text for each in instance.space.constraints} for instance in (whole, relaxed)]
     added = [each for each in whole.space.constraints if each.text not in texts[1]]

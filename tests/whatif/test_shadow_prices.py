@@ -76,6 +76,40 @@ def test_what_rules_nothing_out_takes_no_search(without: list[str]) -> None:
     assert idle.isdisjoint({"constraints[2]", "constraints[3]", "constraints[4]", "strategies.tp", "cluster.memory"})
 
 
+def test_memory_of_each_pool_is_searched() -> None:
+    """A pool with more memory has the same candidates and rules."""
+    pools = [
+        {
+            "name": name,
+            "device": device,
+            "levels": [{"fanout": 4, "bandwidth": 3e11, "latency": 1e-6}],
+            "memory": memory,
+            "reserve": 0,
+        }
+        for name, device, memory in (("new", "h100-sxm", "20 GB"), ("old", "a100-sxm-80g", "12 GB"))
+    ]
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 4, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 1024}},
+        "training": {"global_batch": 8, "sequence_length": 512, "micro_batch": [1]},
+        "cluster": {"pools": pools, "between": [{"pools": ["new", "old"], "bandwidth": 1e10, "latency": 1e-5}]},
+        "strategies": {"tp": [1, 2]},
+        "search": {"zero": [0], "recompute": ["none"]},
+    }
+    known = registry()
+    plan = api.solve(problem)
+    asked = structure(plan.problem, Problem)
+    solver = Solver(known)
+    solver.know(asked, plan)
+    assert plan.status == "optimal"
+    entries = [each for each in relaxations(asked, known) if each.place.startswith("memory")]
+    assert len(entries) == len(pools)
+    for each in entries:
+        found, searched = shadow_price(plan, asked, each, solver), Solver(known).plan(each.problem)
+        assert found.to_dict() == evolve(found, outcome=outcome(plan, searched, known)).to_dict()
+    assert solver.solves == len(pools)
+
+
 def test_every_entry_is_loosened_once_and_nothing_else() -> None:
     problem = {
         "nest": 1,
