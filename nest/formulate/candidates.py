@@ -9,7 +9,7 @@ from attrs import evolve
 
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
-from nest.formulate.formulation import FirstPlan, Formulation
+from nest.formulate.formulation import FirstPlan, Formulation, kept_together
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.price import candidate
@@ -100,11 +100,7 @@ def from_model(
         return known[id(block)][1]
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
-    together = tuple[tuple[int, ...], ...]()
-    if problem.search.granularity == "block":
-        from nest.formulate.partition import branched_regions
-
-        together = branched_regions(graph)
+    together = kept_together(problem, graph)
     if by_operator:
         from nest.formulate.partition import inseparable_operators
 

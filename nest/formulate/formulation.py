@@ -10,7 +10,7 @@ import numpy
 from attrs import evolve, field, frozen
 
 from nest.instance import Candidate, Cluster, LayerGraph, Solution
-from nest.spec import Training
+from nest.spec import Problem, Training
 
 if TYPE_CHECKING:
     from nest.formulate.layer_classes import LayerClasses
@@ -131,3 +131,12 @@ class Formulation:
         order = self.units()
         ends = (order[0][0], order[-1][0])
         return tuple(layers for _, layers in order) if ends == ("embedding", "head") else ()
+
+
+def kept_together(problem: Problem, graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
+    """The groups of layers that `search.granularity: block` keeps together."""
+    if problem.search.granularity != "block":
+        return ()
+    from nest.formulate.partition import branched_regions
+
+    return branched_regions(graph)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf
 
 from nest.errors import InputError, InputErrors
-from nest.formulate.formulation import Formulation
+from nest.formulate.formulation import Formulation, kept_together
 from nest.formulate.shard import allowed_degrees
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, Pools, RecomputeMode
@@ -30,12 +30,8 @@ def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: 
     if not allowed:
         limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
         raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
-    graph, together = profile_graph(profile), tuple[tuple[int, ...], ...]()
-    if problem.search.granularity == "block":
-        from nest.formulate.partition import branched_regions
-
-        together = branched_regions(graph)
-    return Formulation(graph, allowed, experts="etp" in degrees, together=together)
+    graph = profile_graph(profile)
+    return Formulation(graph, allowed, experts="etp" in degrees, together=kept_together(problem, graph))
 
 
 def profile_graph(profile: ProfileSpec) -> LayerGraph:

@@ -1,6 +1,6 @@
 """What a problem rules out beside the plans that cannot be: every entry, with the problem that goes without it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import asdict, evolve, frozen
 from attrs.filters import exclude
@@ -11,7 +11,8 @@ from nest.formulate.pools import refuse_chunks
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Schedule
-from nest.solve.dp.rules import CHOSEN_NAMES, REPLICA_NAMES, SHARED_NAMES, plan_values
+from nest.solve.dp.listing import admitted
+from nest.solve.dp.rules import BESIDE_CANDIDATES
 from nest.solve.dp.tables import is_alike
 from nest.spec import PlanDocument, Problem, ProfileSpec
 from nest.spec.constraints import Constraint
@@ -239,16 +240,15 @@ def _is_idle(best: PlanDocument, problem: Problem, relaxation: Relaxation, solve
         return False
     texts = [{each.text for each in instance.space.constraints} for instance in (whole, relaxed)]
     added = [each for each in whole.space.constraints if each.text not in texts[1]]
-    return is_alike(whole, relaxed) and texts[1] <= texts[0] and all(_always_holds(each, whole) for each in added)
+    return is_alike(whole, relaxed) and texts[1] <= texts[0] and _always_hold(added, whole)
 
 
-def _always_holds(constraint: Constraint, instance: Instance) -> bool:
-    """Whether a constraint reads nothing but degrees and sizes, and is true of those of every candidate."""
-    beside = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
-    if constraint.expression is None or constraint.names() & beside:
+def _always_hold(constraints: Sequence[Constraint], instance: Instance) -> bool:
+    """Whether constraints read nothing but degrees and sizes, and are true of those of every candidate."""
+    if any(each.expression is None or each.names() & BESIDE_CANDIDATES for each in constraints):
         return False
-    schedule = instance.space.schedules[0]
+    constrained = evolve(instance, space=evolve(instance.space, constraints=tuple(constraints)))
     try:
-        return all(constraint.holds(plan_values(each, 1, 1, "", schedule)) for each in instance.candidates)
-    except InputError:  # It cannot be computed, which a search says.
+        return len(admitted(constrained, None)) == len(instance.candidates)
+    except InputError:  # One cannot be computed, which a search says.
         return False

@@ -21,6 +21,9 @@ REPLICA_NAMES = frozenset({"dp", "zero_degree"})
 SHARED_NAMES = COUNTED_NAMES | {"replicas", "micro_batches", "rank_order", "schedule", "chunks"}
 """Names with one value for all stages of a plan."""
 
+BESIDE_CANDIDATES = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
+"""Names whose value does not follow from the candidate alone."""
+
 Members = tuple[tuple[int, tuple[Choice, ...]], ...]
 """Candidates by index, each with the choices its stages may take."""
 
@@ -182,8 +185,7 @@ class PlainRules:
         plain = [each for each in expressions if not each.per_stage]
         choosing = [each for each in expressions if each.per_stage]
         self.once = [_CachedConstraint(each) for each in plain if not each.names() & COUNTED_NAMES]
-        beside = SHARED_NAMES | CHOSEN_NAMES | REPLICA_NAMES
-        self._sized = [each for each in self.once if not each.reads(beside)]
+        self._sized = [each for each in self.once if not each.reads(BESIDE_CANDIDATES)]
         self.counted = [_CachedConstraint(each) for each in plain if each.names() & COUNTED_NAMES]
         self.choosing = [_CachedConstraint(each) for each in choosing]
         self.choosing_counted = any(each.names() & COUNTED_NAMES for each in choosing)
