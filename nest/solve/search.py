@@ -158,7 +158,7 @@ class BestFirst:
         best: the best plan so far.
         excluded: a kind of plan that is not looked for.
         whole: whether these are all plans of the problem, so that bounds hold for every plan.
-        most_states: work of the meter after which the best plan so far is taken.
+        most_states: work of the meter after which the best plan so far is taken, once there is one.
         placed: where times of searchers are bounds only, what a plan takes in truth; None: it cannot be had.
         others: the best plan met of each kind.
         pruned: combinations of a configuration and a number of stages decided, by what decided them.
@@ -323,5 +323,5 @@ class BestFirst:
             bound = self._bound if self.whole else 0.0
             self.progress(SearchProgress(self.best.value if self.best else None, bound, explored, seconds))
         late = self.deadline.over if self._waits else self.deadline.passed
-        if late or self.meter.states > self.most_states:
+        if late or (self.meter.states > self.most_states and not self._waits):
             raise OutOfTime

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from math import inf
 from operator import itemgetter
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from nest.errors import InputError
 from nest.instance import Instance, Solution
@@ -48,17 +48,17 @@ class Starts:
     def better(self, instance: Instance, known: tuple[Solution, float] | None) -> tuple[Solution, float] | None:
         """The fastest of them on an instance that is faster than a plan known of it; else that plan."""
         every = [
-            (_least_seconds(instance, plan), key)
+            (_least_seconds(instance, solution), key, solution)
             for key, plan in reversed(self._plans.items())
-            if _had_room(instance, plan)
+            if _had_room(instance, plan) and (solution := _on_all_devices(instance, plan)) is not None
         ]
         # Of what they compute plans mostly take as much longer as they took where they were priced last.
-        guessed = sorted(((least * self._longer.get(key, 1.0), least, key) for least, key in every), key=itemgetter(0))
+        guessed = sorted(((each[0] * self._longer.get(each[1], 1.0), *each) for each in every), key=itemgetter(0))
         priced = 0
-        for _, least, key in guessed:
+        for _, least, key, solution in guessed:
             if least >= (inf if known is None else known[1]):
                 continue
-            decided = decided_on(instance, self._plans[key])
+            decided = _priced_on(instance, solution)
             if decided is not None:
                 priced += 1
                 self._longer[key] = decided[1].batch_time / least if least > 0 else 1.0
@@ -84,15 +84,34 @@ def _had_room(instance: Instance, plan: PlanDocument) -> bool:
     return instance.pools is not None or needed_memory(plan) <= instance.cluster.device_memory * (1 + MEMORY_SLACK)
 
 
-def _least_seconds(instance: Instance, plan: PlanDocument) -> float:
-    """Seconds in which the slowest stage of a plan computes all micro-batches, which few schedules beat.
+def _on_all_devices(instance: Instance, plan: PlanDocument) -> Solution | None:
+    """A plan's decisions, its replicas doubled or halved so that it uses as many devices as it may; None: it cannot.
 
-    Infinite where it is no plan of the instance.
+    Its stages lie in a replica alike however many there are.
     """
     try:
         solution = solution_of(instance, plan)
-    except InputError:
-        return inf
+        if instance.pools is not None or solution.placement is not None:
+            return solution
+        first, replicas = instance.candidates[solution.stages[0].candidate], solution.replicas
+        devices = sum(instance.candidates[stage.candidate].width for stage in solution.stages)
+        limits = [each for each in instance.space.constraints if each.names() == {"devices"}]
+        while 2 * replicas * devices <= instance.cluster.size and instance.micro_batches(first, 2 * replicas):
+            replicas *= 2
+        while not all(each.holds({"devices": replicas * devices}) for each in limits):
+            if replicas % 2:
+                return None
+            replicas //= 2
+    except InputError:  # A candidate is gone.
+        return None
+    return solution if replicas == solution.replicas else evolve(solution, replicas=replicas)
+
+
+def _least_seconds(instance: Instance, solution: Solution) -> float:
+    """Seconds in which the slowest stage of a plan computes all micro-batches, which few schedules beat.
+
+    Infinite where its replicas cannot share the batch.
+    """
     candidates = instance.candidates
     batches = instance.micro_batches(candidates[solution.stages[0].candidate], solution.replicas)
     times = (
@@ -112,10 +131,18 @@ def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True
     """
     try:
         solution = solution_of(instance, plan)
+    except InputError:  # A candidate is gone.
+        return None
+    return _priced_on(instance, solution, permitted=permitted)
+
+
+def _priced_on(instance: Instance, solution: Solution, *, permitted: bool = True) -> tuple[Solution, PricedPlan] | None:
+    """The same of decisions."""
+    try:
         if structure_violations(instance, solution) or (permitted and permission_violations(instance, solution)):
             return None
         priced = price(instance, solution)
-    except (InputError, ValueError):  # A candidate is gone, or blocks lie outside the cluster.
+    except (InputError, ValueError):  # Blocks lie outside the cluster.
         return None
     return (solution, priced) if priced.fits else None
 

@@ -75,3 +75,19 @@ def test_the_best_is_as_fast_as_any_and_ahead_of_the_fastest(seed: int) -> None:
     least = min(plans, key=lambda each: (each.value, each.tie_break))
     assert found.value <= least.value * (1 + TIE)
     assert found.tie_break <= least.tie_break
+
+
+class Unbounded(PlanList):
+    """Plans of which nothing is known."""
+
+    def nodes(self, limit: float) -> list[Bounded]:
+        return [Bounded(0.0, plan.tie_break, One(plan)) for plan in self.plans]
+
+
+def test_a_search_whose_work_is_done_waits_for_a_first_plan_and_for_no_other() -> None:
+    plans = [plan(3.0 - rank, rank) for rank in range(3)]
+    searcher = Unbounded(plans)
+    searcher.meter.states = 100
+    search = BestFirst([searcher], started=0.0, most_states=50)
+    assert search.find_best() == 0.0
+    assert search.best is plans[0]

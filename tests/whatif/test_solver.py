@@ -10,8 +10,10 @@ from nest.formulate.cluster import build_cluster
 from nest.io import structure
 from nest.report.plan_summary import needed_memory
 from nest.spec import Problem
+from nest.tolerances import TIE
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver, at_most, canonical, devices_used
+from nest.whatif.starts import Starts
 from tests.agreement.problems import random_problem
 from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.brute_force import solve
@@ -167,3 +169,32 @@ def test_whether_there_is_a_plan_does_not_hang_on_saying_why(kind: str) -> None:
             assert quick.diagnosis == ""
             assert why.diagnosis == api.solve(problem).diagnosis
     assert asked
+
+
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+def test_plans_begin_searches_with_fewer_and_more_devices(kind: str) -> None:
+    """A plan is begun with where its replicas, halved or doubled, are a plan; that changes no answer."""
+    begun = 0
+    for plan, problem, solver in solved(range(60), kind):
+        replicas = plan.data_parallel or 1
+        if replicas % 2:
+            continue
+        few = at_most(problem, devices_used(plan) // 2)
+        instance, starts = solver.instance(few), Starts()
+        starts.keep(plan)
+        known = starts.best(instance)
+        found, begun_with = Solver().plan(few), solver.plan(few)
+        assert found is not None
+        assert begun_with is not None
+        assert (begun_with.status, begun_with.batch_time) == (found.status, found.batch_time)
+        if known is None:
+            continue
+        begun += 1
+        assert found.batch_time is not None
+        assert known[0].replicas <= replicas // 2
+        assert found.batch_time <= known[1] * (1 + TIE)
+        back = Starts()
+        back.keep(found)
+        again = back.best(solver.instance(problem))
+        assert again is None or again[0].replicas >= (found.data_parallel or 1)
+    assert begun
