@@ -91,6 +91,17 @@ def test_a_solve_loads_what_it_uses(example: str, most: int) -> None:
     _passes(sys.executable, "-c", script)
 
 
+def test_nothing_is_looked_through_for_garbage_at_the_end() -> None:
+    script = (
+        "import gc, sys\n"
+        "sys.argv = ['nest', '--version']\n"
+        "from nest.cli import app\n"
+        "try:\n    app.main()\nexcept SystemExit:\n    pass\n"
+        "assert len(gc.get_objects()) < 100 < gc.get_freeze_count()\n"
+    )
+    _passes(sys.executable, "-c", script)
+
+
 @pytest.mark.parametrize("command", [["--help"], ["solve", "--help"]])
 def test_help_loads_nothing_heavy(command: list[str]) -> None:
     script = (
