@@ -129,8 +129,8 @@ def main() -> None:
 
     warnings.simplefilter("ignore", PluginWarning)  # Commands print what the registry says themselves.
     code = run(_call)
-    # What is left ends with the process. Python would look through all of it for garbage once more, and free it piece by
-    # piece: a quarter of the CPU time of solving a small problem, 6 % of `nest explain` of the example above.
+    # What is left ends with the process. Python would look through all of it for garbage once more and free it piece
+    # by piece: a quarter of the CPU time of solving a small problem, 6 % of `nest explain` of the example above.
     gc.freeze()
     sys.exit(code)
 
