@@ -8,6 +8,7 @@ from attrs import Factory, evolve, field, frozen, validators
 from nest.errors import InputError
 from nest.graph import Operator, has_axis
 from nest.instance import CollectiveLine, EstimateError
+from nest.records import Record
 from nest.spec.cluster import LevelSpec
 from nest.spec.device import Coefficients, DeviceSpec
 from nest.spec.training import Training
@@ -21,8 +22,8 @@ GRADIENT_BYTES = {"fp32": SINGLE, "bf16": HALF, "fp16": HALF}
 _SHARE = [validators.gt(0.0), validators.le(1.0)]
 
 
-@frozen(repr=False)
-class LinkLine:
+@frozen(eq=False, repr=False)
+class LinkLine(Record):
     """A protocol by which a library runs collectives on a link (`nest.instance.CollectiveLine`).
 
     Attributes:
@@ -52,8 +53,8 @@ class LinkLine:
         )
 
 
-@frozen(repr=False)
-class Link:
+@frozen(eq=False, repr=False)
+class Link(Record):
     """A kind of network link.
 
     Attributes:
@@ -81,8 +82,8 @@ class Link:
     scale_up: bool = False
 
 
-@frozen(repr=False)
-class ClusterEntry:
+@frozen(eq=False, repr=False)
+class ClusterEntry(Record):
     """A cluster of the catalogue, its levels innermost first.
 
     Attributes:
@@ -101,8 +102,8 @@ class ClusterEntry:
     sources: tuple[str, ...] = ()
 
 
-@frozen(repr=False)
-class LibraryModel:
+@frozen(eq=False, repr=False)
+class LibraryModel(Record):
     """A named model; `config` has the keys of its `config.json` that decide its operators."""
 
     name: str
@@ -115,8 +116,8 @@ class LibraryModel:
         return str(self.config["model_type"])
 
 
-@frozen(repr=False)
-class Calibration:
+@frozen(eq=False, repr=False)
+class Calibration(Record):
     """What measured runs on the devices of one generation told of them (`nest calibrate devices`).
 
     Attributes:
@@ -143,8 +144,8 @@ class Calibration:
         )
 
 
-@frozen(repr=False)
-class Precision:
+@frozen(eq=False, repr=False)
+class Precision(Record):
     """A training precision: bytes per parameter, and the number formats products are computed in.
 
     Attributes:
@@ -207,8 +208,8 @@ class Precision:
         )
 
 
-@frozen(repr=False)
-class TimeSpread:
+@frozen(eq=False, repr=False)
+class TimeSpread(Record):
     """How far step times lie from those predicted, as standard deviations of the logarithm.
 
     Attributes:
@@ -227,8 +228,8 @@ class TimeSpread:
         return EstimateError(1.0, hypot(self.between, self.within))
 
 
-@frozen(repr=False)
-class Optimizer:
+@frozen(eq=False, repr=False)
+class Optimizer(Record):
     """An optimizer, as `training.optimizer` names it; `moments` are bytes per parameter of its own state."""
 
     name: str

@@ -115,6 +115,7 @@ def _list_whole_sentences(group: typer.Typer) -> None:
 
 def main() -> None:
     """Entry point of the `nest` command: errors a user can cause end in plain sentences and exit code 2."""
+    gc.set_threshold(*COLLECTED_AFTER)
     # NumPy reads it when it is imported, which is below. Its products here are small: threads of OpenBLAS wait for work
     # in loops, a fifth of the CPU time of solving for Llama 3 70B on 128 devices and none of the time it takes, and let
     # the last digits of sums depend on how many processors there are.
@@ -127,8 +128,11 @@ def main() -> None:
     from nest.cli.output import run
 
     warnings.simplefilter("ignore", PluginWarning)  # Commands print what the registry says themselves.
-    gc.set_threshold(*COLLECTED_AFTER)
-    sys.exit(run(_call))
+    code = run(_call)
+    # What is left ends with the process. Python would look through all of it for garbage once more and free it piece
+    # by piece: a quarter of the CPU time of solving a small problem, 6 % of `nest explain` of the example above.
+    gc.freeze()
+    sys.exit(code)
 
 
 def _call() -> None:

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from nest.errors import InputError
 from nest.instance import Schedule, route
+from nest.records import Record
 from nest.spec import PlanDocument, StageRecord
 
 BLOCK = re.compile(r"layers\.(\d+)")
@@ -21,8 +22,8 @@ KNOWN = ("tp", "sp", "cp", "ep", "etp", "batch")
 """Strategies that frameworks know; the ranks of `batch` are data-parallel ranks."""
 
 
-@frozen(repr=False)
-class Run:
+@frozen(eq=False, repr=False)
+class Run(Record):
     """Consecutive layers that one stage runs: all of them, or one model chunk of an interleaved schedule.
 
     Attributes:
@@ -43,8 +44,8 @@ class Run:
         return tuple(name for name in self.layers if not BLOCK.fullmatch(name))
 
 
-@frozen(repr=False)
-class Deployment:
+@frozen(eq=False, repr=False)
+class Deployment(Record):
     """What a plan asks of a framework.
 
     Attributes:
@@ -255,8 +256,8 @@ LANGUAGE_MODEL = "language-model"
 """The part of a vision-language model that can be priced by itself."""
 
 
-@frozen
-class LaunchOptions:
+@frozen(eq=False, repr=False)
+class LaunchOptions(Record):
     """What a user says of a launch beside the file that has its flags.
 
     Attributes:
@@ -276,8 +277,8 @@ class LaunchOptions:
     folder: Path | None = None
 
 
-@frozen
-class Reading:
+@frozen(eq=False, repr=False)
+class Reading(Record):
     """What was read of a file that a framework is launched with, in the words of a problem.
 
     Attributes:

@@ -8,13 +8,14 @@ from fractions import Fraction
 from attrs import field, frozen
 
 from nest.deployment.deployment import ENDS, Deployment, deployment, measured_candidate, unpooled_name
+from nest.records import Record
 from nest.spec import PlanDocument, StageRecord
 from nest.spec.constraints import Constraint, Value, parse
 from nest.spec.problem import OFFLOAD
 
 
-@frozen(repr=False)
-class Limits:
+@frozen(eq=False, repr=False)
+class Limits(Record):
     """What a framework can run; what is left out, it can.
 
     Attributes:

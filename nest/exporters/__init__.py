@@ -9,11 +9,12 @@ from attrs import field, frozen
 from nest.deployment import LaunchOptions, Limits, Reading
 from nest.hooks.protocols import Exporter, PlanReader
 from nest.hooks.spec import hook
+from nest.records import Record
 from nest.spec import PlanDocument, Problem
 
 
-@frozen(repr=False)
-class Tool:
+@frozen(eq=False, repr=False)
+class Tool(Record):
     """A tool that reads files of any plan.
 
     Attributes:
@@ -69,8 +70,8 @@ class MegatronCore(Framework):
         return rank_order(plan)
 
 
-@frozen(repr=False)
-class Reader:
+@frozen(eq=False, repr=False)
+class Reader(Record):
     """A reader of what exporters of its name write, and of what people write for the same framework.
 
     Attributes:

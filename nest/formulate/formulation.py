@@ -10,6 +10,7 @@ import numpy
 from attrs import evolve, field, frozen
 
 from nest.instance import Candidate, Cluster, LayerGraph, Solution
+from nest.records import Record
 from nest.spec import Problem, Training
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ FirstPlan = tuple[Solution, float]
 """A plan of some candidates, with its step time in seconds."""
 
 
-@frozen(repr=False)
-class Formulation:
+@frozen(eq=False, repr=False)
+class Formulation(Record):
     """Layers and candidates of a problem, and what constraints may ask of the model.
 
     Attributes:

@@ -5,6 +5,8 @@ from math import prod
 
 from attrs import field, frozen
 
+from nest.records import Record
+
 Shape = tuple[tuple[str, int], ...]
 """Named axes with their sizes, outermost first: `(("batch", 1), ("sequence", 4096), ("hidden", 8192))`."""
 
@@ -49,8 +51,8 @@ def scale(shape: Shape, axis: str, factor: int) -> Shape:
     return tuple((name, size * factor if name == axis else size) for name, size in shape)
 
 
-@frozen
-class Tensor:
+@frozen(eq=False, repr=False)
+class Tensor(Record):
     """A value that flows between operators.
 
     Attributes:
@@ -81,8 +83,8 @@ class Tensor:
         return Tensor(self.name, shape, self.itemsize, self.differentiable)  # A quarter of the time of `evolve`.
 
 
-@frozen
-class Parameter:
+@frozen(repr=False)
+class Parameter(Record):
     """A learned tensor of one operator.
 
     Attributes:
@@ -111,8 +113,8 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "poin
 """The kinds of call there are (PROBLEM.md section 1)."""
 
 
-@frozen(cache_hash=True)
-class Routing:
+@frozen(cache_hash=True, repr=False)
+class Routing(Record):
     """How tokens choose experts.
 
     Attributes:
@@ -138,8 +140,8 @@ class Routing:
         return within * (1 - (1 - 1 / within) ** self.copies) if within > 1 else 1.0
 
 
-@frozen(cache_hash=True)
-class Communication:
+@frozen(cache_hash=True, repr=False)
+class Communication(Record):
     """One collective call.
 
     Attributes:
@@ -157,8 +159,8 @@ class Communication:
     routing: Routing | None = None
 
 
-@frozen
-class Collective:
+@frozen(eq=False, repr=False)
+class Collective(Record):
     """What a communication operator does in each direction.
 
     Attributes:
@@ -192,8 +194,8 @@ class Collective:
         return Collective(shares(self.forward), shares(self.backward), *rest)
 
 
-@frozen
-class Operator:
+@frozen(repr=False)
+class Operator(Record):
     """One operator of a layer, as one rank of a block runs it for one micro-batch.
 
     Attributes:

@@ -8,6 +8,7 @@ from attrs import evolve, field, frozen
 
 from nest.errors import InputError
 from nest.graph.operator import BATCH, OTHER_SAMPLES, Operator, Parameter, Shape, Tensor, scale
+from nest.records import Record
 
 if TYPE_CHECKING:
     import networkx
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 Shaped = TypeVar("Shaped", Tensor, Parameter)
 
 
-@frozen
-class LayerTensor:
+@frozen(eq=False, repr=False)
+class LayerTensor(Record):
     """A tensor that leaves its layer.
 
     Attributes:

@@ -8,13 +8,14 @@ from attrs import evolve, frozen
 
 from nest.graph.operator import Collective, Operator, Shape, Tensor
 from nest.graph.operator_graph import OperatorGraph
+from nest.records import Record
 
 COPIES = "copies"
 """The axis of ranks that repeat a whole block on samples of their own (`Block.folded`)."""
 
 
-@frozen
-class Axis:
+@frozen(eq=False, repr=False)
+class Axis(Record):
     """A group of ranks inside a device group.
 
     Attributes:
@@ -26,8 +27,8 @@ class Axis:
     degree: int
 
 
-@frozen
-class Fold:
+@frozen(eq=False, repr=False)
+class Fold(Record):
     """A group of ranks laid over the devices of a block in another order than its axes'.
 
     Attributes:
@@ -173,8 +174,8 @@ class Block:
         return evolve(self, samples=self.samples * count).with_axis(COPIES, count).replicating(COPIES)
 
 
-@frozen
-class Crossing:
+@frozen(eq=False, repr=False)
+class Crossing(Record):
     """What happens to tensors where they cross the border of a region.
 
     Attributes:

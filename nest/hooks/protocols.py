@@ -8,6 +8,7 @@ from attrs import frozen
 
 from nest.instance.network import CollectiveModel
 from nest.instance.schedule import ChunkedSchedule, OrderedSchedule, Pass, Schedule, moments_of_order, numbered
+from nest.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,8 +48,8 @@ __all__ = [
 ]
 
 
-@frozen
-class StrategyContext:
+@frozen(eq=False, repr=False)
+class StrategyContext(Record):
     """What a strategy may look at beside the block.
 
     Attributes:
@@ -60,8 +61,8 @@ class StrategyContext:
     training: Training
 
 
-@frozen
-class MeasuredOperator:
+@frozen(eq=False, repr=False)
+class MeasuredOperator(Record):
     """What was measured of the times of an operator.
 
     Attributes:
@@ -75,8 +76,8 @@ class MeasuredOperator:
     backward: bool = True
 
 
-@frozen
-class OperatorCost:
+@frozen(eq=False, repr=False)
+class OperatorCost(Record):
     """Price of one operator on one rank, per micro-batch.
 
     Attributes:

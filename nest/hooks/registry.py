@@ -22,9 +22,9 @@ from nest.hooks.loader import (
     given_plugins,
     installed_plugins,
     named_plugins,
-    own_version,
     switched_off,
 )
+from nest.version import __version__
 
 # What the annotations name stays unloaded: `nest --help` passes through here.
 if TYPE_CHECKING:
@@ -207,14 +207,14 @@ class Registry:
     def distributions(self) -> dict[str, str]:
         """Distributions that registered something, by name, with their versions."""
         if not self._plugins:  # No built-in need be loaded to know that.
-            return {DISTRIBUTION: own_version()}
+            return {DISTRIBUTION: __version__}
         for kind in KINDS:
             self._collect(kind)
         return dict(sorted(each.release for each in self._origins.values()))
 
     def installed(self) -> dict[str, str]:
         """Distributions that bring plug-ins and are not switched off, nest's own among them, with their versions."""
-        return {DISTRIBUTION: own_version(), **dict(each.release for each in self._used)}
+        return {DISTRIBUTION: __version__, **dict(each.release for each in self._used)}
 
     def credit(self, kind: str, name: str) -> None:
         """Note that the object of `kind` called `name` was used in the current `run`."""
@@ -225,7 +225,7 @@ class Registry:
 
         Nest's own is among them.
         """
-        versions = {DISTRIBUTION: own_version()}
+        versions = {DISTRIBUTION: __version__}
         if not self._plugins:  # No built-in need be loaded to know that.
             return versions
         versions |= dict(self._origins[key].release for key in (*objects, *self._credited) if key in self._origins)

@@ -11,14 +11,15 @@ from attrs import Factory, evolve, field, frozen, validators
 from numpy.typing import NDArray
 
 from nest.errors import InputError
+from nest.records import Record
 from nest.tolerances import MEMORY_SLACK
 
 PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 """How often a ring goes round: an all-reduce is a reduce-scatter and an all-gather (PROBLEM.md section 1)."""
 
 
-@frozen
-class CollectiveLine:
+@frozen(eq=False, repr=False)
+class CollectiveLine(Record):
     """A protocol by which a communication library runs collectives inside one level of a network.
 
     The form is that of NCCL's own plans (NVIDIA/nccl, src/graph/tuning.cc): a base latency of the protocol, one latency
@@ -47,8 +48,8 @@ class CollectiveLine:
         return kind in self.kinds and members >= self.members
 
 
-@frozen(repr=False)
-class EstimateError:
+@frozen(eq=False, repr=False)
+class EstimateError(Record):
     """What is needed over what is estimated, log-normal, as fitted to measured runs.
 
     Attributes:
@@ -71,8 +72,8 @@ class EstimateError:
 
 
 # Hashed whenever a collective is priced, so once.
-@frozen(cache_hash=True)
-class Level:
+@frozen(cache_hash=True, repr=False)
+class Level(Record):
     """One level of a hierarchical network.
 
     Attributes:
@@ -212,8 +213,8 @@ def _begins(rows: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
     return begins
 
 
-@frozen
-class Link:
+@frozen(eq=False, repr=False)
+class Link(Record):
     """What joins two pools.
 
     Attributes:
@@ -225,8 +226,8 @@ class Link:
     latency: float = field(validator=validators.ge(0))
 
 
-@frozen(repr=False)
-class Exposure:
+@frozen(eq=False, repr=False)
+class Exposure(Record):
     """What of data-parallel communication is exposed, as `Space` has it; models say it for each kind of device.
 
     Attributes:
@@ -244,8 +245,8 @@ class Exposure:
     exposed_often: float | None = None
 
 
-@frozen(repr=False)
-class Pool:
+@frozen(eq=False, repr=False)
+class Pool(Record):
     """Identical devices of a cluster that has others too.
 
     Attributes:

@@ -13,14 +13,15 @@ from nest.instance.candidate import Candidate
 from nest.instance.cluster import Cluster, Pools
 from nest.instance.network import CollectiveModel
 from nest.instance.schedule import Schedule, Weights, weights_of
+from nest.records import Record
 from nest.spec.constraints import Constraint
 
 if TYPE_CHECKING:
     from nest.instance.network import PlacedNetwork
 
 
-@frozen(repr=False)
-class LayerGraph:
+@frozen(eq=False, repr=False)
+class LayerGraph(Record):
     """The layers and the tensors between them.
 
     Attributes:
@@ -88,8 +89,8 @@ class LayerGraph:
         return tuple(order)
 
 
-@frozen(repr=False)
-class Space:
+@frozen(eq=False, repr=False)
+class Space(Record):
     """Which plans are allowed, beyond the candidates themselves (PROBLEM.md sections 3 and 5).
 
     Attributes:
@@ -295,8 +296,8 @@ Placement = tuple[tuple[tuple[int, ...], ...], ...]
 """For each replica and stage the devices of the block, in the order of their ranks."""
 
 
-@frozen
-class StageDecision:
+@frozen(eq=False, repr=False)
+class StageDecision(Record):
     """One pipeline stage as decided.
 
     Attributes:
@@ -317,8 +318,8 @@ class StageDecision:
     chunks: tuple[tuple[int, ...], ...] = ()
 
 
-@frozen
-class Solution:
+@frozen(eq=False, repr=False)
+class Solution(Record):
     """A plan as decisions only; `plan/evaluate` prices it.
 
     Attributes:
@@ -346,8 +347,8 @@ class Solution:
         return evolve(self, stages=stages)
 
 
-@frozen(repr=False)
-class SearchProgress:
+@frozen(eq=False, repr=False)
+class SearchProgress(Record):
     """How far a search is.
 
     Attributes:
@@ -368,8 +369,8 @@ class SearchProgress:
     proving: bool = False
 
 
-@frozen
-class Result:
+@frozen(eq=False, repr=False)
+class Result(Record):
     """What a solver found.
 
     Attributes:

@@ -32,12 +32,13 @@ from nest.plan.layout import (
     stages_of_chunks,
 )
 from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, zero_costs
+from nest.records import Record
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
 
 
-@frozen(repr=False)
-class PricedStage:
+@frozen(eq=False, repr=False)
+class PricedStage(Record):
     """One stage with every number that PROBLEM.md section 4 gives it.
 
     Attributes:
@@ -125,8 +126,8 @@ class PricedStage:
         return self.state + self.activations + self.peak + self.reserve
 
 
-@frozen(repr=False)
-class PricedPlan:
+@frozen(eq=False, repr=False)
+class PricedPlan(Record):
     """A plan with every number.
 
     Attributes:
@@ -246,8 +247,8 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     )
 
 
-@frozen(repr=False)
-class Chunk:
+@frozen(eq=False, repr=False)
+class Chunk(Record):
     """A chunk of a stage.
 
     Attributes:

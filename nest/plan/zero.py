@@ -5,13 +5,14 @@ from attrs import frozen
 
 from nest.instance import Array, Cluster, Instance, Level, NetworkModel, Ring, Solution, StageDecision, port_seconds
 from nest.plan.layout import first_devices, replica_size, widest
+from nest.records import Record
 
 Members = tuple[int, ...] | tuple[Ring, ...]
 """Devices as collectives see them: their shape on levels, or the rings that a network has for them."""
 
 
-@frozen(repr=False)
-class DataParallelGroup:
+@frozen(eq=False, repr=False)
+class DataParallelGroup(Record):
     """The devices over which a parameter group's gradients are reduced (PROBLEM.md section 4).
 
     With `zero_degree`, runs of neighbours among them shard (shard groups), and those with the same place in their runs
@@ -118,8 +119,8 @@ def translates(ranks: tuple[int, ...], width: int) -> list[tuple[int, ...]]:
     return found
 
 
-@frozen(repr=False)
-class ZeroCosts:
+@frozen(eq=False, repr=False)
+class ZeroCosts(Record):
     """What the parameter groups of a stage cost at its ZeRO stage, with all communication exposed.
 
     Attributes:

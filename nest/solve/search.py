@@ -53,7 +53,7 @@ def _nothing() -> None:
     """Nobody watches."""
 
 
-@define(repr=False)
+@define(eq=False, repr=False)
 class Meter:
     """Work done so far.
 
@@ -145,7 +145,7 @@ class Searcher(Protocol):
         """All plans, by the cheapest bounds, but for those `refused`; which, may depend on the step time to beat."""
 
 
-@define(repr=False)
+@define(eq=False, repr=False)
 class BestFirst:
     """A search under way: the queue by bound, the best plan so far, and the best of each other kind.
 

@@ -7,12 +7,13 @@ from typing import ClassVar, Literal
 
 from attrs import field, frozen
 
+from nest.records import Record
 from nest.spec.validators import at_least
 from nest.units import Positions
 
 
-@frozen
-class MlaSpec:
+@frozen(eq=False, repr=False)
+class MlaSpec(Record):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     Attributes:
@@ -30,8 +31,8 @@ class MlaSpec:
     v_head_dim: int = field(validator=at_least(1))
 
 
-@frozen
-class TransformerSpec:
+@frozen(eq=False, repr=False)
+class TransformerSpec(Record):
     """A transformer by its widths.
 
     Attributes:
@@ -79,8 +80,8 @@ class TransformerSpec:
     visited_groups: int = field(default=1, validator=at_least(1))
 
 
-@frozen
-class GroupedQueryAttention:
+@frozen(repr=False)
+class GroupedQueryAttention(Record):
     """Attention whose query heads share key-value heads (GQA, arXiv 2305.13245).
 
     Attributes:
@@ -116,8 +117,8 @@ class GroupedQueryAttention:
     sinks: bool = False
 
 
-@frozen
-class Indexer:
+@frozen(eq=False, repr=False)
+class Indexer(Record):
     """What chooses the keys of DeepSeek's sparse attention (DeepSeek-V3.2, arXiv 2512.02556, section 2.1).
 
     Attributes:
@@ -131,8 +132,8 @@ class Indexer:
     keys: int
 
 
-@frozen
-class LatentAttention:
+@frozen(eq=False, repr=False)
+class LatentAttention(Record):
     """Causal multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     Attributes:
@@ -156,8 +157,8 @@ class LatentAttention:
     indexer: Indexer | None = None
 
 
-@frozen
-class FeedForward:
+@frozen(repr=False)
+class FeedForward(Record):
     """A dense feed-forward network.
 
     Attributes:
@@ -171,8 +172,8 @@ class FeedForward:
     bias: bool = False
 
 
-@frozen
-class MixtureOfExperts:
+@frozen(eq=False, repr=False)
+class MixtureOfExperts(Record):
     """Routed experts, and perhaps one every token visits.
 
     Attributes:
@@ -198,16 +199,16 @@ class MixtureOfExperts:
     bias: bool = False
 
 
-@frozen
-class TransformerBlock:
+@frozen(eq=False, repr=False)
+class TransformerBlock(Record):
     """One repeated block: attention, then a feed-forward network or a mixture of experts."""
 
     attention: GroupedQueryAttention | LatentAttention
     feed_forward: FeedForward | MixtureOfExperts
 
 
-@frozen
-class Architecture:
+@frozen(eq=False, repr=False)
+class Architecture(Record):
     """A whole language model.
 
     Attributes:

@@ -7,14 +7,15 @@ from attrs import field, fields, frozen
 
 from nest.errors import FieldError, FieldErrors
 from nest.io.names import hint
+from nest.records import Record
 from nest.spec.device import ENGINE_RULE, DeviceSpec
 from nest.spec.topology import DragonflySpec, FatTreeSpec, MatrixSpec, MeshSpec, RailOptimisedSpec, TorusSpec
 from nest.spec.validators import above, all_different, at_least, between, every, not_empty
 from nest.units import Bytes, BytesPerSecond, Seconds
 
 
-@frozen
-class TierSpec:
+@frozen(eq=False, repr=False)
+class TierSpec(Record):
     """The links of one tier of a network.
 
     Attributes:
@@ -31,8 +32,8 @@ class TierSpec:
     oversubscription: float = field(default=1.0, validator=at_least(1))
 
 
-@frozen
-class LinkProfile:
+@frozen(eq=False, repr=False)
+class LinkProfile(Record):
     """Figures for networks whose files have none.
 
     Attributes:
@@ -58,8 +59,8 @@ class LinkProfile:
     sources: tuple[str, ...] = ()
 
 
-@frozen
-class LevelSpec:
+@frozen(eq=False, repr=False)
+class LevelSpec(Record):
     """One level of the network, as written.
 
     Attributes:
@@ -77,8 +78,8 @@ class LevelSpec:
     link: str | None = None
 
 
-@frozen
-class ClusterCalibration:
+@frozen(eq=False, repr=False)
+class ClusterCalibration(Record):
     """What runs on a cluster tell of predictions for it, as `nest calibrate cluster` writes it.
 
     Attributes:
@@ -98,8 +99,8 @@ class ClusterCalibration:
     sources: tuple[str, ...] = ()
 
 
-@frozen
-class PoolSpec:
+@frozen(eq=False, repr=False)
+class PoolSpec(Record):
     """One kind of device of a cluster that has several (PROBLEM.md section 8).
 
     Attributes:
@@ -133,8 +134,8 @@ class PoolSpec:
         return ClusterSpec(**{key: getattr(self, key) for key in same})
 
 
-@frozen
-class BetweenSpec:
+@frozen(eq=False, repr=False)
+class BetweenSpec(Record):
     """What joins two pools: stages of pools that nothing joins are never side by side.
 
     Attributes:
@@ -153,8 +154,8 @@ class BetweenSpec:
     egress: float | None = field(default=None, validator=above(0))
 
 
-@frozen
-class ClusterSpec:
+@frozen(eq=False, repr=False)
+class ClusterSpec(Record):
     """The machines, as written: `levels`, or a named cluster, or a topology, or pools.
 
     Attributes:
@@ -245,8 +246,8 @@ class ClusterSpec:
                 yield FieldError(("between", index, "egress"), "is paid between zones, and both pools stand in one")
 
 
-@frozen
-class ClusterOfFile:
+@frozen(eq=False, repr=False)
+class ClusterOfFile(Record):
     """A file of nothing but a `cluster` section, as `nest topology import` writes it.
 
     Attributes:

@@ -16,6 +16,7 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.errors import InputError
+from nest.records import Record
 
 Value = int | float | str | bool
 
@@ -68,8 +69,8 @@ DEEPEST = 50
 _ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
 
 
-@frozen
-class Constraint:
+@frozen(eq=False, repr=False)
+class Constraint(Record):
     """One compiled constraint.
 
     Attributes:

@@ -10,12 +10,13 @@ from typing import Any
 from attrs import field, frozen
 from attrs import fields as attributes
 
+from nest.records import Record
 from nest.spec.validators import above, all_different, at_least, between, each, every, including, not_empty, one_of
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
 
-@frozen
-class Range:
+@frozen(eq=False, repr=False)
+class Range(Record):
     """What a calibration may make of a number.
 
     Attributes:
@@ -37,8 +38,8 @@ def _coefficient(off: float, low: float, high: float, prior: float, spread: floa
     return field(default=off, validator=between(least, most), metadata={"range": Range(low, high, prior, spread)})
 
 
-@frozen
-class Coefficients:
+@frozen(eq=False, repr=False)
+class Coefficients(Record):
     """Terms of the cost model beside the roofs (docs/explanation/cost-model.md).
 
     Attributes:
@@ -101,8 +102,8 @@ ENGINE_RULE = every(not_empty, each(one_of(ENGINES)), all_different, including(M
 """What engines of a device must be."""
 
 
-@frozen
-class MatrixPeaks:
+@frozen(eq=False, repr=False)
+class MatrixPeaks(Record):
     """Dense matrix peak of a device by precision, FLOP per second; None: the device does not offer it.
 
     Narrow formats a device lacks run at the peak of the next wider one it has.
@@ -116,8 +117,8 @@ class MatrixPeaks:
     nvfp4: FlopPerSecond | None = field(default=None, validator=above(0))
 
 
-@frozen
-class MemoryOverheads:
+@frozen(eq=False, repr=False)
+class MemoryOverheads(Record):
     """Device memory that holds no tensor, though tools such as `nvidia-smi` count it as used.
 
     docs/explanation/cost-model.md ("Memory that holds no tensor") says where the catalogue's figures come from.
@@ -134,8 +135,8 @@ class MemoryOverheads:
     fragmentation: float = field(default=0.0, validator=between(0, 0.9))
 
 
-@frozen
-class DeviceSpec:
+@frozen(eq=False, repr=False)
+class DeviceSpec(Record):
     """An accelerator.
 
     Attributes:

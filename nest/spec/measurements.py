@@ -7,6 +7,7 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.errors import FieldError, FieldErrors
+from nest.records import Record
 from nest.spec.problem import Problem
 from nest.spec.training import PRECISIONS
 from nest.spec.validators import above, at_least, each, not_empty, one_of
@@ -15,8 +16,8 @@ from nest.units import Bytes, BytesPerSecond, Seconds
 DIRECTIONS = ("forward", "backward")
 
 
-@frozen
-class Sizes:
+@frozen(eq=False, repr=False)
+class Sizes(Record):
     """What the shape of one kind of operator says.
 
     Attributes:
@@ -72,8 +73,8 @@ def shape_errors(kind: str, shape: Mapping[str, int | bool]) -> Iterator[FieldEr
         yield FieldError(("shape", "kv_heads"), "must divide heads")
 
 
-@frozen
-class OperatorMeasurement:
+@frozen(eq=False, repr=False)
+class OperatorMeasurement(Record):
     """The time one operator took on one device.
 
     Attributes:
@@ -121,8 +122,8 @@ class OperatorMeasurement:
         return int(self.shape.get(name, default))
 
 
-@frozen
-class CollectiveMeasurement:
+@frozen(eq=False, repr=False)
+class CollectiveMeasurement(Record):
     """The time one collective took among several devices.
 
     Attributes:
@@ -171,8 +172,8 @@ class CollectiveMeasurement:
             raise FieldError(("nodes",), sentence)
 
 
-@frozen
-class RunFigures:
+@frozen(eq=False, repr=False)
+class RunFigures(Record):
     """What was seen of a training run.
 
     Attributes:
@@ -194,8 +195,8 @@ class RunFigures:
             raise FieldError(("batch_time",), sentence)
 
 
-@frozen
-class RunMeasurement:
+@frozen(eq=False, repr=False)
+class RunMeasurement(Record):
     """The step time of one training run.
 
     Attributes:

@@ -4,14 +4,15 @@ from typing import Any, ClassVar
 
 from attrs import field, frozen
 
+from nest.records import Record
 from nest.spec.problem import Problem
 from nest.spec.validators import at_least, between, each, one_of
 
 STATUSES = ("optimal", "feasible", "infeasible")
 
 
-@frozen
-class CandidateSummary:
+@frozen(eq=False, repr=False)
+class CandidateSummary(Record):
     """The candidate a plan uses.
 
     Attributes:
@@ -30,8 +31,8 @@ class CandidateSummary:
     micro_batch: int | None = field(default=None, validator=at_least(1))
 
 
-@frozen
-class MemoryBreakdown:
+@frozen(eq=False, repr=False)
+class MemoryBreakdown(Record):
     """What a stage's memory is made of, bytes; the parts add up to it.
 
     Attributes:
@@ -57,8 +58,8 @@ class MemoryBreakdown:
     reserve: float
 
 
-@frozen
-class StageRecord:
+@frozen(eq=False, repr=False)
+class StageRecord(Record):
     """One pipeline stage of a plan.
 
     Attributes:
@@ -102,8 +103,8 @@ class StageRecord:
     pool: str | None = None
 
 
-@frozen
-class StageDecisions:
+@frozen(eq=False, repr=False)
+class StageDecisions(Record):
     """What is decided of one stage; the rest of a `StageRecord` follows.
 
     Attributes:
@@ -126,8 +127,8 @@ class StageDecisions:
     pool: str | None = None
 
 
-@frozen
-class Decisions:
+@frozen(eq=False, repr=False)
+class Decisions(Record):
     """What is decided of a plan; the rest of a `PlanDocument` follows.
 
     Attributes:
@@ -151,8 +152,8 @@ class Decisions:
     stages: tuple[StageDecisions, ...]
 
 
-@frozen
-class TimeRange:
+@frozen(eq=False, repr=False)
+class TimeRange(Record):
     """Between which times a batch takes when it is run, where times are predicted.
 
     Attributes:
@@ -166,8 +167,8 @@ class TimeRange:
     high: float
 
 
-@frozen
-class OtherRisk:
+@frozen(eq=False, repr=False)
+class OtherRisk(Record):
     """The best plan where another share of launches may run out of memory.
 
     Attributes:
@@ -189,8 +190,8 @@ class OtherRisk:
     decisions: Decisions
 
 
-@frozen
-class PlacementRecord:
+@frozen(eq=False, repr=False)
+class PlacementRecord(Record):
     """Where a plan's blocks lie on a network that is no hierarchy.
 
     Attributes:
@@ -200,8 +201,8 @@ class PlacementRecord:
     replicas: tuple[tuple[tuple[str, ...], ...], ...]
 
 
-@frozen
-class PlanDocument:
+@frozen(eq=False, repr=False)
+class PlanDocument(Record):
     """A plan file, key for key.
 
     Attributes:

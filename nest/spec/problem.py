@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from nest.errors import FieldError, FieldErrors, InputErrors, Steps, dotted
 from nest.io.names import hint
+from nest.records import Record
 from nest.spec.architecture import TransformerSpec
 from nest.spec.cluster import ClusterSpec
 from nest.spec.training import Training
@@ -19,8 +20,8 @@ _EACH_NON_NEGATIVE_OR_NONE = each(at_least(0), none=True)
 _ROWS_NON_NEGATIVE = each(_EACH_NON_NEGATIVE)
 
 
-@frozen
-class ProfileGroup:
+@frozen(eq=False, repr=False)
+class ProfileGroup(Record):
     """One named parameter group of a candidate; arrays run over the layers, per device before ZeRO.
 
     Attributes:
@@ -38,8 +39,8 @@ class ProfileGroup:
     update: tuple[Seconds, ...] = field(validator=_EACH_NON_NEGATIVE)
 
 
-@frozen
-class ProfileRecompute:
+@frozen(eq=False, repr=False)
+class ProfileRecompute(Record):
     """One recompute mode of a candidate; arrays run over the layers.
 
     Attributes:
@@ -60,8 +61,8 @@ class ProfileRecompute:
     busy: tuple[tuple[Seconds, ...], ...] | None = field(default=None, validator=_ROWS_NON_NEGATIVE)
 
 
-@frozen
-class ProfileCandidate:
+@frozen(eq=False, repr=False)
+class ProfileCandidate(Record):
     """One candidate; arrays run over the layers, `edge_bytes` over the edges.
 
     Attributes:
@@ -100,8 +101,8 @@ class ProfileCandidate:
     pool: str | None = None
 
 
-@frozen
-class ProfileSpec:
+@frozen(eq=False, repr=False)
+class ProfileSpec(Record):
     """Layers, edges between them, and candidates.
 
     Attributes:
@@ -130,8 +131,8 @@ class ProfileSpec:
                 yield FieldError(("edges", index), f"goes from layer {edge[0]} to itself")
 
 
-@frozen
-class Fixed:
+@frozen(eq=False, repr=False)
+class Fixed(Record):
     """Decisions already taken; `nest evaluate` gives what is left out the usual framework default.
 
     Attributes:
@@ -167,8 +168,8 @@ TENSORS = ("relayed", "direct")
 GRANULARITIES = ("layer", "block", "operator")
 
 
-@frozen
-class Search:
+@frozen(eq=False, repr=False)
+class Search(Record):
     """What the search may choose from.
 
     Attributes:
@@ -212,8 +213,8 @@ class Search:
         return None if self.target == NO_TARGET else self.target
 
 
-@frozen
-class Problem:
+@frozen(eq=False, repr=False)
+class Problem(Record):
     """A model, a cluster and what may be chosen.
 
     Attributes:

@@ -5,12 +5,13 @@ from typing import Any
 from attrs import field, frozen
 
 from nest.errors import FieldError
+from nest.records import Record
 from nest.spec.validators import above, each, not_empty, one_of
 from nest.units import Seconds
 
 
-@frozen
-class Study:
+@frozen(eq=False, repr=False)
+class Study(Record):
     """A base problem and what varies.
 
     Attributes:

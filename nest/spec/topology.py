@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from attrs import field, frozen
 
 from nest.errors import FieldError, FieldErrors
+from nest.records import Record
 from nest.spec.validators import above, at_least, each, every, not_empty, one_of
 from nest.units import BytesPerSecond, Seconds
 
@@ -12,8 +13,8 @@ DEVICE_WORDS = ("device", "gpu", "tpu", "accelerator", "node", "host", "server")
 SWITCH_WORDS = ("switch", "router")
 
 
-@frozen
-class TorusSpec:
+@frozen(eq=False, repr=False)
+class TorusSpec(Record):
     """Devices on a grid whose every row closes to a ring, as TPU v4's three dimensions (arXiv 2304.01433, section 2).
 
     Attributes:
@@ -36,8 +37,8 @@ class TorusSpec:
             raise FieldError(("wrap",), wrong)
 
 
-@frozen
-class MeshSpec:
+@frozen(eq=False, repr=False)
+class MeshSpec(Record):
     """Devices on a grid, neighbours linked.
 
     Attributes:
@@ -53,8 +54,8 @@ class MeshSpec:
     latency: Seconds = field(default=Seconds(0.0), validator=at_least(0))
 
 
-@frozen
-class DragonflySpec:
+@frozen(eq=False, repr=False)
+class DragonflySpec(Record):
     """Groups of routers, each group linked to every other (Kim, Dally, Scott and Abts, ISCA 2008, section 3).
 
     Attributes:
@@ -89,8 +90,8 @@ class DragonflySpec:
             raise FieldError(("groups",), sentence)
 
 
-@frozen
-class RailOptimisedSpec:
+@frozen(eq=False, repr=False)
+class RailOptimisedSpec(Record):
     """Nodes of GPUs joined by NVLink; the GPUs of one number in all nodes of a unit share a leaf switch, their rail.
 
     NVIDIA DGX SuperPOD reference architecture (https://docs.nvidia.com/dgx-superpod/).
@@ -126,8 +127,8 @@ class RailOptimisedSpec:
             raise FieldError(("spine",), "is false, which leaves the units unconnected; leave `unit` out")
 
 
-@frozen
-class FatTreeSpec:
+@frozen(eq=False, repr=False)
+class FatTreeSpec(Record):
     """A fat tree of equal switches (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008), or by tiers (Leiserson, 1985).
 
     Attributes:
@@ -158,8 +159,8 @@ class FatTreeSpec:
             raise FieldError(("oversubscription",), sentence)
 
 
-@frozen
-class MatrixSpec:
+@frozen(eq=False, repr=False)
+class MatrixSpec(Record):
     """Measured bandwidth, and perhaps latency, between every two devices.
 
     Attributes:
@@ -197,8 +198,8 @@ def _not_square(name: str, rows: tuple[tuple[float | None, ...], ...], count: in
     return []
 
 
-@frozen
-class NodeSpec:
+@frozen(eq=False, repr=False)
+class NodeSpec(Record):
     """A device or switch of a graph.
 
     Attributes:
@@ -221,8 +222,8 @@ class NodeSpec:
     other: dict[str, Any] = field(factory=dict)
 
 
-@frozen
-class LinkSpec:
+@frozen(eq=False, repr=False)
+class LinkSpec(Record):
     """A link of a graph.
 
     Attributes:
@@ -242,8 +243,8 @@ class LinkSpec:
     other: dict[str, Any] = field(factory=dict)
 
 
-@frozen
-class GraphDefaults:
+@frozen(eq=False, repr=False)
+class GraphDefaults(Record):
     """What holds for a whole graph.
 
     Attributes:
@@ -262,8 +263,8 @@ class GraphDefaults:
     other: dict[str, Any] = field(factory=dict)
 
 
-@frozen
-class GraphSpec:
+@frozen(eq=False, repr=False)
+class GraphSpec(Record):
     """Devices and switches joined by links, as networkx writes node-link data.
 
     Attributes:

@@ -4,6 +4,7 @@ from typing import Any
 
 from attrs import asdict, field, fields, frozen
 
+from nest.records import Record
 from nest.spec.validators import above, all_different, at_least, between, each, every, not_empty, one_of
 from nest.units import Bytes, Count, Positions
 
@@ -21,8 +22,8 @@ KERNELS = ("fused", "eager")
 SAVED = ("wide", "narrow")
 
 
-@frozen
-class Overlap:
+@frozen(eq=False, repr=False)
+class Overlap(Record):
     """What the framework hides under compute; None: what its stack says, and without a stack nothing.
 
     Attributes:
@@ -39,8 +40,8 @@ class Overlap:
     experts: bool | None = None
 
 
-@frozen
-class StackDefaults:
+@frozen(eq=False, repr=False)
+class StackDefaults(Record):
     """Keys of `training` that a stack fills in where a problem leaves them out (`nest.spec.Training`); None: not it.
 
     Attributes:
@@ -91,8 +92,8 @@ class StackDefaults:
         return {key: value for key, value in keys.items() if value is not None}
 
 
-@frozen
-class StackSpec:
+@frozen(eq=False, repr=False)
+class StackSpec(Record):
     """What a framework at a version does.
 
     Attributes:
@@ -121,8 +122,8 @@ class StackSpec:
     sources: tuple[str, ...] = ()
 
 
-@frozen
-class Lora:
+@frozen(eq=False, repr=False)
+class Lora(Record):
     """Low-rank adapters (LoRA, arXiv 2106.09685) beside linear layers, whose own weights are frozen.
 
     Attributes:
@@ -138,8 +139,8 @@ class Lora:
     targets: tuple[str, ...] = field(default=("q_proj", "v_proj"), validator=not_empty)
 
 
-@frozen
-class Trainable:
+@frozen(eq=False, repr=False)
+class Trainable(Record):
     """What is trained where that is not all.
 
     Attributes:
@@ -177,8 +178,8 @@ OF_PLANS = ("global_batch", "micro_batch", "memory_margin", "memory_risk", "sche
 """What a training says of plans and not of layers: sizes of micro-batches follow from some of it."""
 
 
-@frozen
-class Training:
+@frozen(eq=False, repr=False)
+class Training(Record):
     """How the model is trained.
 
     Attributes:

@@ -11,13 +11,14 @@ from attrs import frozen
 
 from nest.errors import FieldError, FieldErrors, Steps
 from nest.io.names import hint
+from nest.records import Record
 from nest.units import LARGEST_WHOLE
 
 Mistake = tuple[Steps, str]
 
 
-@frozen
-class Rule:
+@frozen(eq=False, repr=False)
+class Rule(Record):
     """An attrs validator.
 
     Attributes:

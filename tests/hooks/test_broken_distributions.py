@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 
 import nest
+from nest.hooks.loader import installed_plugins
 from tests import processes
 
 PROBLEM = {
@@ -360,6 +363,23 @@ def test_groups_of_commands_may_be_added(site: Path) -> None:
     bent, twice = call(site, "strategies").stderr.splitlines()
     assert "plug-in nest-bent 1.0 is disabled: a command it adds raised " in bent
     assert twice.endswith("is disabled: the command 'sound' it adds is one of nest-sound 1.0 already")
+
+
+def test_plugins_in_an_archive_are_found(site: Path, tmp_path: Path) -> None:
+    install(site, "nest-sound", STRATEGY.format(name="sound", apply="return block"))
+    archive = Path(shutil.make_archive(str(tmp_path / "archive"), "zip", site))
+    assert "nest-sound 1.0" in call(archive, "strategies").stdout
+
+
+def test_plugins_that_only_a_finder_knows_are_found(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(site, "nest-sound", "")
+
+    class Finder:
+        find_spec = staticmethod(lambda *_: None)
+        find_distributions = staticmethod(lambda _: [Distribution.at(site / "nest_sound-1.0.dist-info")])
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    assert "nest-sound" in {plugin.distribution for plugin in installed_plugins()}
 
 
 def test_damaged_metadata_stop_nobody(site: Path, problem: Path) -> None:

@@ -9,11 +9,11 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from nest.hooks.loader import own_version
 from nest.report.html.palette import hatches, style_sheet
 from nest.report.html.records import UNITS, Heading, PlanStatus, Section, aligned, column_styles
 from nest.report.html.svg import number, outline
 from nest.report.html.timeline_drawing import patterns
+from nest.version import __version__
 
 _FORBIDDEN = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ufdd0-\\ufdef"
@@ -40,7 +40,7 @@ def rendered(heading: Heading, status: PlanStatus, sections: Sequence[Section]) 
         style=Markup(style),
         style_hash=style_hash,
         patterns=hatches() + patterns(),
-        version=own_version(),
+        version=__version__,
     )
     return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 

@@ -67,7 +67,7 @@ def inseparable_layers(instance: Instance) -> list[tuple[int, ...]]:
     return [*(tuple(position[name] for name in names) for names in constraints), *instance.space.together]
 
 
-@define(repr=False)
+@define(eq=False, repr=False)
 class Attempt:
     """One call of `solve`, or of its attempts with some of the candidates."""
 

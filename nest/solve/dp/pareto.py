@@ -141,7 +141,7 @@ class _Box:
     most_sync: float
 
 
-@define(repr=False)
+@define(eq=False, repr=False)
 class _Boxes:
     """What is left of the search, the box of least bound first.
 
