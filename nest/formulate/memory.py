@@ -286,14 +286,14 @@ class _Held:
     """What the parts of a layer hold in a recompute mode, and what is recomputed; the network decides none of it.
 
     Attributes:
-        again: names of the operators that run again.
+        again: names of the operators that run again; None: all do.
         first: of each part, as `PartCosts` has it.
         more: of each part.
         peak: of each part.
         buffers: of each part.
     """
 
-    again: frozenset[str]
+    again: frozenset[str] | None
     first: Sequence[float]
     more: Sequence[float]
     peak: Sequence[float]
@@ -344,7 +344,8 @@ def _held(
         transient += entering if mode in {WHOLE, STAGE} else 0.0
         first, more = (_saved(layer, saved, sizes, one) for one in (True, False))
         peaks = [transient + each.bytes for each in largest]
-        every[mode] = _Held(names, first, more, peaks, [each.buffers for each in largest])
+        again = None if len(names) == len(operators) else names
+        every[mode] = _Held(again, first, more, peaks, [each.buffers for each in largest])
     return every
 
 

@@ -283,12 +283,14 @@ class PricedLayer:
             levels: of the network.
             among: names of the operators that count; None: all.
         """
-        which = 0 if direction is Direction.FORWARD else 1
+        return self.once(("ports", direction, among), lambda: self._ports(direction, levels, among))
+
+    def _ports(self, direction: Direction, levels: int, among: frozenset[str] | None) -> list[Array]:
         sending = [
             [row.ports for row in part if row.ports and (among is None or row.operator.name in among)]
             for part in self.parts
         ]
-        return [sum([ports()[which] for ports in part], numpy.zeros(levels)) for part in sending]
+        return [sum([ports()[direction] for ports in part], numpy.zeros(levels)) for part in sending]
 
 
 def _once(known: dict[Hashable, Any], key: Hashable, compute: Callable[[], T]) -> T:

@@ -117,7 +117,7 @@ def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[fl
         return row.cost.update * _count(row, name, trained=True) / max(row.operator.trained_count, 1)
 
     return lambda layer: layer.once_everywhere(
-        ("update", name), lambda: [sum(update(row) for row in part) for part in layer.parts]
+        ("update", name), lambda: [sum(update(row) for row in part if row.operator.parameters) for part in layer.parts]
     )
 
 
@@ -127,7 +127,9 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
     def counts(layer: PricedLayer, trained: bool = False) -> list[float]:
         return layer.once_untimed(
             ("count", name, trained),
-            lambda: [float(sum(_count(row, name, trained) for row in part)) for part in layer.parts],
+            lambda: [
+                float(sum(_count(row, name, trained) for row in part if row.operator.parameters)) for part in layer.parts
+            ],
         )
 
     parameters, trained = spread(counts), spread(partial(counts, trained=True))
