@@ -130,10 +130,7 @@ class PricedOperator:
 
     def times(self, direction: Direction) -> OperatorTimes:
         """Its times in one direction."""
-        forward = direction is Direction.FORWARD
-        own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
-        exposed = self.exposed * sent
-        return own, exposed, sent - exposed
+        return self.all_times(direction, 0.0)[0]
 
     @property
     def finding_weight_gradients(self) -> float:
@@ -142,10 +139,14 @@ class PricedOperator:
 
     def all_times(self, direction: Direction, host_launch: float) -> tuple[OperatorTimes, float, float]:
         """`times`, what is `hidden`, and seconds the host takes to launch it, `host_launch` for each collective."""
-        made, times = self.operator.collective, self.times(direction)
+        made, cost = self.operator.collective, self.cost
+        own, sent = (cost.backward, self.backward) if direction else (cost.forward, self.forward)
+        exposed = self.exposed * sent
         if made is None:
-            return times, self.hidden[direction], self.cost.host if times[0] else 0.0
-        return times, self.hidden[direction], host_launch * len(made.backward if direction else made.forward)
+            launching = cost.host if own else 0.0
+        else:
+            launching = host_launch * len(made.backward if direction else made.forward)
+        return (own, exposed, sent - exposed), self.hidden[direction], launching
 
 
 @frozen
