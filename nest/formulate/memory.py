@@ -229,7 +229,13 @@ def modes(
     stashing = {STAGE, WHOLE} if by_operator else {STAGE}
     # Of all modes at once: a row for each column of their costs, over the planned layers.
     rows = [[row.columns for each in costs for row in each[name]] for name in names]
-    every = numpy.array(rows).transpose(0, 2, 1).take(index, axis=2)
+    columns = numpy.array(rows).transpose(2, 0, 1)
+    columns[2] /= 1 - extra.fragmentation
+    # What a stage needs once is in each `peak`: the stage takes the largest.
+    columns[3] += extra.buffers
+    columns[3] += extra.framework
+    columns[4] += extra.buffers
+    every = columns.transpose(1, 0, 2).take(index, axis=2)
     busy = [numpy.array([row.busy for each in costs for row in each[name]]) for name in names]
     return tuple(
         _mode(name, spread, its.take(index, axis=0).T if its.any() else None, name in stashing, extra)
@@ -266,19 +272,10 @@ def _add_offloaded(
 
 
 def _mode(name: str, columns: Array, busy: Array | None, stash: bool, besides: ExtraMemory) -> RecomputeMode:
-    """A mode over the planned layers. What a stage needs once is in each `peak`: the stage takes the largest."""
+    """A mode over the planned layers."""
     extra, first, more, peak, buffers = columns
-    used = 1 - besides.fragmentation
-    return RecomputeMode(
-        name,
-        extra,
-        first=first,
-        more=more / used,
-        peak=peak + besides.buffers + besides.framework,
-        stash_inputs=stash,
-        overheads=Overheads(besides.fragmentation, besides.framework, buffers + besides.buffers),
-        busy=busy,
-    )
+    overheads = Overheads(besides.fragmentation, besides.framework, buffers)
+    return RecomputeMode(name, extra, first, more, peak, stash, overheads, busy)
 
 
 @frozen

@@ -222,9 +222,7 @@ class PricedLayer:
         once = self.once_everywhere if silent else self.once
         return once(("seconds", direction, among), lambda: self._seconds(direction, timing, among, silent))
 
-    def _seconds(
-        self, direction: Direction, timing: Timing, among: frozenset[str] | None, silent: bool
-    ) -> list[float]:
+    def _seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None, silent: bool) -> list[float]:
         order, every = self._ordered(direction, timing, among), self._times(direction, timing)
         counted = [every[place] for place in order.counted]
         times = [(own, 0.0, 0.0) for (own, _, _), _, _ in counted] if silent else [each for each, _, _ in counted]
