@@ -318,7 +318,7 @@ class _Collector:
             self._computing.append((layer, place[row.operator.name]))
             return
         calls = made.forward if direction is Direction.FORWARD else made.backward
-        seconds = sum(row.times(direction)[1:]) + row.under_another(direction)
+        seconds = sum(row.times(direction)[1:]) + row.hidden[direction]
         under, share = (place[made.under], made.share) if made.under in place else (0, 0.0)
         hides = EXPOSED.index(row.coefficient) if row.coefficient else len(EXPOSED)
         of_weights = 0.0 if direction is Direction.FORWARD else row.weight_gradients

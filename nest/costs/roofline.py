@@ -199,7 +199,7 @@ def _parameter_traffic(operator: Operator, training: Training) -> float:
 
 def _gradient_bytes(operator: Operator) -> float:
     """Bytes of the activation gradients alive while the operator runs backward: of its outputs and inputs."""
-    return sum(tensor.bytes for tensor in (*operator.inputs, *operator.outputs) if tensor.differentiable)
+    return sum([tensor.bytes for tensor in (*operator.inputs, *operator.outputs) if tensor.differentiable])
 
 
 TILES = ((128, 256), (256, 128), (128, 128), (64, 128))

@@ -154,6 +154,7 @@ def repriced(
     deadline: Deadline,
     among: Collection[str] | None = None,
     other_blocks: bool = False,
+    few: Formulation | None = None,
 ) -> Formulation:
     """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
@@ -168,6 +169,7 @@ def repriced(
         deadline: until when candidates are priced.
         among: names of the candidates that are priced; None: all are.
         other_blocks: whether micro-batches, strategies or decisions may differ: blocks in common stay as they are.
+        few: what some candidates cost there; None: nobody knows.
 
     Raises:
         InputError: no combination of strategies is left, or none of `among` is there.
@@ -182,9 +184,10 @@ def repriced(
         for block, its in zip(known.sharded, known.candidates, strict=True):
             if among is None or its.name in among:
                 priced_layers(block, layers, before)
-    pricing, same_device = before.on(cluster, device), device == before.device
+    pricing, same_device, same_network = before.on(cluster, device), device == before.device, cluster == before.cluster
     changed = pricing.first_changed(before)
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
+    there = {} if few is None else dict(zip(map(id, few.sharded), few.candidates, strict=True))
     blocks, pool = known.sharded, known.candidates[0].pool
 
     def name(block: Block) -> str:
@@ -204,10 +207,13 @@ def repriced(
             raise InputError("the problem does not offer these candidates.")
 
     def price(block: Block) -> Candidate:
+        if id(block) in there:
+            return there[id(block)]
         its = every.get(id(block))
         if its is not None and same_device and pricing.knows(block, before, changed):
             return its
-        return candidate(name(block), block, layers, pricing, its, same_device=same_device, pool=pool)
+        same = {"same_device": same_device, "same_network": same_network}
+        return candidate(name(block), block, layers, pricing, its, **same, pool=pool)
 
     priced = _priced(blocks, price, progress, deadline)
     return evolve(

@@ -155,12 +155,12 @@ def _of_part(
 def _parts(row: PricedOperator, direction: Direction) -> tuple[float, float]:
     """Seconds of an operator's collectives that are exposed, and that a framework hides."""
     _, exposed, hidden = row.times(direction)
-    return exposed, hidden + row.under_another(direction)
+    return exposed, hidden + row.hidden[direction]
 
 
 def _exposed_shares(layer: PricedLayer, direction: Direction, timing: Timing) -> tuple[float, float]:
     """Which shares are exposed of what a framework exposes and of what it hides, so that both are what it adds."""
-    added = sum(layer.seconds(direction, timing)) - sum(layer.alone.seconds(direction, timing))
+    added = sum(layer.seconds(direction, timing)) - sum(layer.seconds(direction, timing, silent=True))
     parts = [_parts(row, direction) for row in layer.rows]
     exposed, hidden = (sum(each) for each in zip(*parts, strict=True)) if parts else (0.0, 0.0)
     if added <= exposed:

@@ -72,7 +72,7 @@ class Formulation(Record):
 
     def computing(self) -> tuple[Candidate, ...]:
         """The candidates of a model as if what is sent inside their blocks took no time."""
-        from nest.formulate.operator_costs import Direction, PricedLayer
+        from nest.formulate.operator_costs import Direction, computing_weight_gradients
         from nest.formulate.pricing import priced_layers
 
         assert self.classes is not None
@@ -80,13 +80,13 @@ class Formulation(Record):
         index, timing = numpy.array(self.classes.class_of), self.pricing.timing
         result = []
         for each, block in zip(self.candidates, self.sharded, strict=True):
-            layers = [layer.alone for layer, _ in priced_layers(block, self.classes, self.pricing)]
+            layers = [layer for layer, _ in priced_layers(block, self.classes, self.pricing)]
             forward, backward, gradients = (
                 numpy.array([value for layer in layers for value in values(layer)]).take(index)
                 for values in (
-                    lambda layer: layer.seconds(Direction.FORWARD, timing),
-                    lambda layer: layer.seconds(Direction.BACKWARD, timing),
-                    PricedLayer.weight_gradients,
+                    lambda layer: layer.seconds(Direction.FORWARD, timing, silent=True),
+                    lambda layer: layer.seconds(Direction.BACKWARD, timing, silent=True),
+                    lambda layer: [sum(computing_weight_gradients(r.operator, r.cost) for r in p) for p in layer.parts],
                 )
             )
             result.append(

@@ -158,8 +158,8 @@ def formulate(
         else:
             from nest.formulate.priced_models import pricing_key
 
-            def again(known: Formulation, other_blocks: bool) -> Formulation:
-                return repriced(known, problem, registry, cluster, device, progress, due, among, other_blocks)
+            def again(known: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
+                return repriced(known, problem, registry, cluster, device, progress, due, among, other_blocks, few)
 
             key = pricing_key(problem, registry, cluster, device, collectives)
             if priced is None:
@@ -212,9 +212,9 @@ def _on_pools(
 
             key = pricing_key(problem, registry, pool.cluster, device, collectives)
 
-            def again(found: Formulation, other_blocks: bool) -> Formulation:
+            def again(found: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
                 place = (registry, pool.cluster, device)
-                return repriced(found, problem, *place, progress, deadline, among, other_blocks)
+                return repriced(found, problem, *place, progress, deadline, among, other_blocks, few)
 
             whole = priced.of(evolve(key, model=(*key.model, pool.name)), price, again, keep=among is None)
             return whole.of(pool.cluster, problem.training)

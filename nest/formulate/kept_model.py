@@ -74,14 +74,14 @@ class KeptModel:
         self,
         key: PricingKey,
         price: Callable[[], Formulation],
-        again: Callable[[Formulation, bool], Formulation],
+        again: Callable[[Formulation, bool, Formulation | None], Formulation],
     ) -> Formulation:
         """The model as it was priced with this key, or else is priced now; arguments as of `PricedModels.of`."""
         known, before = self._formulation, self._key
         if known is None or before is None or not self._serves(key, before):
             known, self._anew = price(), True
         elif key != before:
-            known = again(known, False)
+            known = again(known, False, None)
         self._key, self._formulation = key, known
         return known
 

@@ -229,7 +229,13 @@ def modes(
     stashing = {STAGE, WHOLE} if by_operator else {STAGE}
     # Of all modes at once: a row for each column of their costs, over the planned layers.
     rows = [[row.columns for each in costs for row in each[name]] for name in names]
-    every = numpy.array(rows).transpose(0, 2, 1).take(index, axis=2)
+    columns = numpy.array(rows).transpose(2, 0, 1)
+    columns[2] /= 1 - extra.fragmentation
+    # What a stage needs once is in each `peak`: the stage takes the largest.
+    columns[3] += extra.buffers
+    columns[3] += extra.framework
+    columns[4] += extra.buffers
+    every = columns.transpose(1, 0, 2).take(index, axis=2)
     busy = [numpy.array([row.busy for each in costs for row in each[name]]) for name in names]
     return tuple(
         _mode(name, spread, its.take(index, axis=0).T if its.any() else None, name in stashing, extra)
@@ -266,19 +272,10 @@ def _add_offloaded(
 
 
 def _mode(name: str, columns: Array, busy: Array | None, stash: bool, besides: ExtraMemory) -> RecomputeMode:
-    """A mode over the planned layers. What a stage needs once is in each `peak`: the stage takes the largest."""
+    """A mode over the planned layers."""
     extra, first, more, peak, buffers = columns
-    used = 1 - besides.fragmentation
-    return RecomputeMode(
-        name,
-        extra,
-        first=first,
-        more=more / used,
-        peak=peak + besides.buffers + besides.framework,
-        stash_inputs=stash,
-        overheads=Overheads(besides.fragmentation, besides.framework, buffers + besides.buffers),
-        busy=busy,
-    )
+    overheads = Overheads(besides.fragmentation, besides.framework, buffers)
+    return RecomputeMode(name, extra, first, more, peak, stash, overheads, busy)
 
 
 @frozen
@@ -286,14 +283,14 @@ class _Held:
     """What the parts of a layer hold in a recompute mode, and what is recomputed; the network decides none of it.
 
     Attributes:
-        again: names of the operators that run again.
+        again: names of the operators that run again; None: all do.
         first: of each part, as `PartCosts` has it.
         more: of each part.
         peak: of each part.
         buffers: of each part.
     """
 
-    again: frozenset[str]
+    again: frozenset[str] | None
     first: Sequence[float]
     more: Sequence[float]
     peak: Sequence[float]
@@ -344,7 +341,8 @@ def _held(
         transient += entering if mode in {WHOLE, STAGE} else 0.0
         first, more = (_saved(layer, saved, sizes, one) for one in (True, False))
         peaks = [transient + each.bytes for each in largest]
-        every[mode] = _Held(names, first, more, peaks, [each.buffers for each in largest])
+        again = None if len(names) == len(operators) else names
+        every[mode] = _Held(again, first, more, peaks, [each.buffers for each in largest])
     return every
 
 

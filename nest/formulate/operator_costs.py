@@ -1,7 +1,7 @@
 """What operators and layers take: computation, collective calls, and how these overlap in a layer."""
 
 from collections.abc import Callable, Hashable, Sequence
-from enum import Enum
+from enum import IntEnum
 from math import prod
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -20,11 +20,11 @@ MATRIX_KINDS = frozenset({"matmul", "attention", "router"})
 """Kinds of operator whose FLOP are those of matrix products; everything else that computes is element-wise."""
 
 
-class Direction(Enum):
-    """Which way a layer is run."""
+class Direction(IntEnum):
+    """Which way a layer is run; pairs of numbers, forward and backward, have it as their index."""
 
-    FORWARD = "forward"
-    BACKWARD = "backward"
+    FORWARD = 0
+    BACKWARD = 1
 
 
 OperatorTimes = tuple[float, float, float]
@@ -130,30 +130,23 @@ class PricedOperator:
 
     def times(self, direction: Direction) -> OperatorTimes:
         """Its times in one direction."""
-        forward = direction is Direction.FORWARD
-        own, sent = (self.cost.forward, self.forward) if forward else (self.cost.backward, self.backward)
-        exposed = self.exposed * sent
-        return own, exposed, sent - exposed
+        return self.all_times(direction, 0.0)[0]
 
     @property
     def finding_weight_gradients(self) -> float:
         """Seconds of computation and exposed communication that find gradients of weights."""
         return computing_weight_gradients(self.operator, self.cost) + self.exposed * self.weight_gradients
 
-    def under_another(self, direction: Direction) -> float:
-        """Seconds of `hidden` in one direction."""
-        return self.hidden[0 if direction is Direction.FORWARD else 1]
-
-    def launching(self, direction: Direction, host_launch: float) -> float:
-        """Seconds the host takes to launch it in one direction, `host_launch` for each collective."""
-        made, forward = self.operator.collective, direction is Direction.FORWARD
-        if made is None:
-            return self.cost.host if (self.cost.forward if forward else self.cost.backward) else 0.0
-        return host_launch * len(made.forward if forward else made.backward)
-
     def all_times(self, direction: Direction, host_launch: float) -> tuple[OperatorTimes, float, float]:
-        """`times`, `under_another` and `launching`."""
-        return self.times(direction), self.under_another(direction), self.launching(direction, host_launch)
+        """`times`, what is `hidden`, and seconds the host takes to launch it, `host_launch` for each collective."""
+        made, cost = self.operator.collective, self.cost
+        own, sent = (cost.backward, self.backward) if direction else (cost.forward, self.forward)
+        exposed = self.exposed * sent
+        if made is None:
+            launching = cost.host if own else 0.0
+        else:
+            launching = host_launch * len(made.backward if direction else made.forward)
+        return (own, exposed, sent - exposed), self.hidden[direction], launching
 
 
 @frozen
@@ -213,30 +206,43 @@ class PricedLayer:
         everywhere, untimed = self._everywhere if same_device else {}, self._untimed if same_bytes else {}
         return PricedLayer(tuple(rows), parts, self.passing, everywhere, untimed)
 
-    def seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None = None) -> list[float]:
+    def seconds(
+        self, direction: Direction, timing: Timing, among: frozenset[str] | None = None, *, silent: bool = False
+    ) -> list[float]:
         """Seconds of each part; they add up to the layer's, and share it in proportion to their operators' times.
 
         Args:
             direction: which way the layer runs.
             timing: how the times of operators become the layer's.
             among: names of the operators that count; None: all. What the others make is there from the start.
+            silent: whether collectives take no time.
         """
-        return self.once(("seconds", direction, among), lambda: self._seconds(direction, timing, among))
+        if among is not None and not among:
+            return [0.0] * len(self.parts)
+        once = self.once_everywhere if silent else self.once
+        return once(("seconds", direction, among), lambda: self._seconds(direction, timing, among, silent))
 
-    def _seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None) -> list[float]:
-        key = ("order", direction, timing.engines, among)
-        order = self.once_untimed(key, lambda: self._order(direction, timing.engines, among))
-        launch = timing.host_launch
-        every = self.once(("rows", direction), lambda: [each.all_times(direction, launch) for each in self.rows])
+    def _seconds(self, direction: Direction, timing: Timing, among: frozenset[str] | None, silent: bool) -> list[float]:
+        order, every = self._ordered(direction, timing, among), self._times(direction, timing)
         counted = [every[place] for place in order.counted]
-        times = [each for each, _, _ in counted]
+        times = [(own, 0.0, 0.0) for (own, _, _), _, _ in counted] if silent else [each for each, _, _ in counted]
         if not any(map(any, times)):
             return [0.0] * len(order.parts)
-        hidden, host = sum([under for _, under, _ in counted]), sum([launching for _, _, launching in counted])
+        hidden = 0.0 if silent else sum([under for _, under, _ in counted])
+        host = sum([launching for _, _, launching in counted])
         whole = timing.seconds(times, order.engines, order.waiting, hidden, host)
         if len(order.parts) == 1:
             return [whole]
         return shares(whole, [sum([sum(times[place]) for place in part]) for part in order.parts])
+
+    def _times(self, direction: Direction, timing: Timing) -> list[tuple[OperatorTimes, float, float]]:
+        """`PricedOperator.all_times` of all operators."""
+        launch = timing.host_launch
+        return self.once(("times", direction), lambda: [each.all_times(direction, launch) for each in self.rows])
+
+    def _ordered(self, direction: Direction, timing: Timing, among: frozenset[str] | None) -> _Order:
+        key = ("order", direction, timing.engines, among)
+        return self.once_untimed(key, lambda: self._order(direction, timing.engines, among))
 
     def _order(self, direction: Direction, engines: Sequence[str], among: frozenset[str] | None) -> _Order:
         operators = [row.operator for row in self.rows]
@@ -262,27 +268,11 @@ class PricedLayer:
     def _collectives(self, timing: Timing) -> list[float]:
         result = [0.0] * len(self.parts)
         for direction in Direction:
-            added = max(sum(self.seconds(direction, timing)) - sum(self.alone.seconds(direction, timing)), 0.0)
-            sent = [sum(sum(row.times(direction)[1:]) for row in part) for part in self.parts]
-            result = [seconds + own for seconds, own in zip(result, shares(added, sent), strict=True)]
+            added = sum(self.seconds(direction, timing)) - sum(self.seconds(direction, timing, silent=True))
+            every, parts = self._times(direction, timing), self._ordered(direction, timing, None).parts
+            sent = [sum([every[place][0][1] + every[place][0][2] for place in part]) for part in parts]
+            result = [seconds + own for seconds, own in zip(result, shares(max(added, 0.0), sent), strict=True)]
         return result
-
-    @property
-    def alone(self) -> "PricedLayer":
-        """The layer if its collectives took no time."""
-        if all(row.operator.collective is None for row in self.rows):
-            return self
-        return self.once_everywhere("alone", self._alone)
-
-    def _alone(self) -> "PricedLayer":
-        rows = {
-            id(row): row
-            if row.operator.collective is None
-            else PricedOperator(row.operator, row.cost, 0.0, 0.0, exposed=row.exposed, kept=row.kept)
-            for row in self.rows
-        }
-        parts = tuple(tuple(rows[id(row)] for row in part) for part in self.parts)
-        return PricedLayer(tuple(rows.values()), parts, untimed=self._untimed)
 
     def ports(self, direction: Direction, levels: int, among: frozenset[str] | None = None) -> list[Array]:
         """Seconds for which each part's communication occupies a device's port, by level, shape `(levels,)` each.
@@ -292,12 +282,14 @@ class PricedLayer:
             levels: of the network.
             among: names of the operators that count; None: all.
         """
-        which = 0 if direction is Direction.FORWARD else 1
+        return self.once(("ports", direction, among), lambda: self._ports(direction, levels, among))
+
+    def _ports(self, direction: Direction, levels: int, among: frozenset[str] | None) -> list[Array]:
         sending = [
             [row.ports for row in part if row.ports and (among is None or row.operator.name in among)]
             for part in self.parts
         ]
-        return [sum([ports()[which] for ports in part], numpy.zeros(levels)) for part in sending]
+        return [sum([ports()[direction] for ports in part], numpy.zeros(levels)) for part in sending]
 
 
 def _once(known: dict[Hashable, Any], key: Hashable, compute: Callable[[], T]) -> T:

@@ -26,6 +26,7 @@ def candidate(
     known: Candidate | None = None,
     *,
     same_device: bool = True,
+    same_network: bool = False,
     pool: str | None = None,
 ) -> Candidate:
     """`block`, one layer of each class, as a candidate of the whole graph.
@@ -37,6 +38,7 @@ def candidate(
         pricing: prices operators.
         known: the same on another network or device; None: nothing of it is known.
         same_device: whether the device is that of the one known.
+        same_network: whether the cluster is, so that calls occupy ports for as long.
         pool: name of the pool whose device it is priced on, as `Candidate.pool`.
 
     Raises:
@@ -66,7 +68,7 @@ def candidate(
         forward=forward,
         backward=backward,
         weight_gradients=numpy.minimum(spread(PricedLayer.weight_gradients), most),
-        busy=_busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
+        busy=known.busy if known and same_network else _busy(priced, len(pricing.cluster.levels)).take(index, axis=1),
         collectives=spread(lambda layer: layer.collectives(timing)),
         state=_state(block, spread, pricing, known, same_device),
         recompute=modes(priced, repeated, index, pricing, layers.by_operator, extra),
@@ -117,7 +119,7 @@ def _updates(name: str, pricing: Pricing) -> Callable[[PricedLayer], Sequence[fl
         return row.cost.update * _count(row, name, trained=True) / max(row.operator.trained_count, 1)
 
     return lambda layer: layer.once_everywhere(
-        ("update", name), lambda: [sum(update(row) for row in part) for part in layer.parts]
+        ("update", name), lambda: [sum(update(row) for row in part if row.operator.parameters) for part in layer.parts]
     )
 
 
@@ -127,7 +129,10 @@ def _group(name: str, block: Block, spread: Spread, pricing: Pricing) -> Paramet
     def counts(layer: PricedLayer, trained: bool = False) -> list[float]:
         return layer.once_untimed(
             ("count", name, trained),
-            lambda: [float(sum(_count(row, name, trained) for row in part)) for part in layer.parts],
+            lambda: [
+                float(sum(_count(row, name, trained) for row in part if row.operator.parameters))
+                for part in layer.parts
+            ],
         )
 
     parameters, trained = spread(counts), spread(partial(counts, trained=True))

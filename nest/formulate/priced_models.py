@@ -56,6 +56,7 @@ class PricedModels:
     most: int = MOST
     begun: bool = False
     _known: list[tuple[PricingKey, Formulation]] = field(factory=list, init=False)
+    _of_few: list[tuple[PricingKey, Formulation]] = field(factory=list, init=False)
 
     def know(self, key: PricingKey, formulation: Formulation) -> None:
         """Keep what was priced elsewhere."""
@@ -65,7 +66,7 @@ class PricedModels:
         self,
         key: PricingKey,
         price: Callable[[], Formulation],
-        again: Callable[[Formulation, bool], Formulation],
+        again: Callable[[Formulation, bool, Formulation | None], Formulation],
         *,
         keep: bool = True,
         up_to: float = inf,
@@ -77,7 +78,7 @@ class PricedModels:
             key: of what is wanted.
             price: prices it from the beginning.
             again: prices it from what differs by the network, the number of devices, the device or, if so it is told,
-                by which blocks there are.
+                by which blocks there are; it is given what was priced of this key, of few candidates, before.
             keep: whether `again` prices all of it, which is worth keeping.
             up_to: device seconds for a sample to which it must be complete; what is slower, though kept, is left out.
             computed: the same of what is computed alone.
@@ -86,9 +87,12 @@ class PricedModels:
         if found is None:
             alike = self._most_alike(key)
             if alike is not None and not keep:
-                return again(*alike)
+                few = next((each[1] for each in self._of_few if each[0] == key), None)
+                of_few = again(*alike, few)
+                self._of_few = [*(each for each in self._of_few if each[1] is not few), (key, of_few)][-self.most :]
+                return of_few
             # Where few of many candidates were priced, as few are wanted now: `again` would price all.
-            found = key, price() if alike is None or alike[0].up_to is not None else again(*alike)
+            found = key, price() if alike is None or alike[0].up_to is not None else again(*alike, None)
         else:
             self._known.remove(found)
         its, wanted = found[1], found[1]

@@ -271,22 +271,22 @@ class Operator(Record):
     @property
     def bytes_read(self) -> float:
         """Bytes of the input tensors (parameters apart: their width depends on the precision)."""
-        return sum(tensor.bytes for tensor in self.inputs)
+        return sum([tensor.bytes for tensor in self.inputs])
 
     @property
     def bytes_written(self) -> float:
         """Bytes of the output tensors."""
-        return sum(tensor.bytes for tensor in self.outputs)
+        return sum([tensor.bytes for tensor in self.outputs])
 
     @property
     def parameter_count(self) -> int:
         """Scalars learned by this operator on one rank."""
-        return sum(parameter.count for parameter in self.parameters)
+        return sum([parameter.count for parameter in self.parameters])
 
     @property
     def trained_count(self) -> int:
         """Those of them that are trained."""
-        return sum(parameter.count for parameter in self.parameters if not parameter.frozen)
+        return sum([parameter.count for parameter in self.parameters if not parameter.frozen])
 
     def divided(self, axis: str, degree: int, strategy: str) -> "Operator":
         """The operator as one of `degree` ranks runs it when `strategy` divides `axis` of all it reads and writes.

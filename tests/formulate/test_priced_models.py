@@ -141,6 +141,22 @@ def test_of_as_many_devices_no_block_is_sharded_again(problem: Build, monkeypatc
     assert same(found, build_instance(asked, known))
 
 
+def test_of_few_candidates_those_priced_stay_where_more_are_asked_for(problem: Build) -> None:
+    known, priced = registry(), PricedModels()
+    every = [each.name for each in build_instance(problem(), known, priced=priced).candidates]
+    asked = problem(cluster={"levels": SLOWER})
+    few, more = (
+        {each.name: each for each in build_instance(asked, known, priced=priced, among=names).candidates}
+        for names in (every[-2:], every[-5:])
+    )
+    assert (list(few), list(more)) == (every[-2:], every[-5:])
+    assert all(more[name] is few[name] for name in few)
+    alone = {each.name: each for each in build_instance(asked, known).candidates}
+    assert all(
+        array_equal(*each) for name in more for each in zip(numbers(more[name]), numbers(alone[name]), strict=True)
+    )
+
+
 H100 = bare("h100-sxm")
 H100 = evolve(H100, calibration=evolve(H100.calibration, host_launch=0.0))  # Of small layers it would be all there is.
 DEVICES = {
