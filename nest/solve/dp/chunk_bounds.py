@@ -59,6 +59,7 @@ class BeforeSharding:
         weights: of the schedule.
         objective: what these make of slowest stage and sum.
         total: seconds per micro-batch of all stages together.
+        slowest: seconds per micro-batch of the slowest, as each layer lies on one stage.
         rest: seconds of the step beside its slowest stage.
         received: of each stage, seconds of messages that do not hide. Shape `(stages,)`.
     """
@@ -66,6 +67,7 @@ class BeforeSharding:
     weights: Weights
     objective: Objective
     total: float
+    slowest: float
     rest: float
     received: Array
 
@@ -96,11 +98,16 @@ class ChunkBounds(PlanSearch):
     splits: Splits
     _held: dict[tuple[int, int, int], LeastHeld] = field(factory=dict, init=False)
 
+    def closer_bounds(self, configuration: Configuration) -> Array:
+        """With messages: else the more chunks stages have the sooner they are searched, whatever they send."""
+        before = [self.before_patterns(configuration, count).bound for count in configuration.stage_counts]
+        return numpy.maximum(self.early_bounds(configuration), before)
+
     def before_patterns(self, configuration: Configuration, count: int) -> BeforePatterns:
         """Bounds from what plans take before any stage is looked at, and from messages between chunks."""
         before, beside = self._before_sharding(configuration, count), self.first_bounds.beside(configuration)
         rest = before.rest + beside.rest(before.weights, count)
-        slowest = (before.total + beside.seconds) / count
+        slowest = max((before.total + beside.seconds) / count, before.slowest)
         return BeforePatterns(before.weights.slowest * slowest + rest, rest, before.received)
 
     def _before_sharding(self, configuration: Configuration, count: int) -> BeforeSharding:
@@ -119,8 +126,9 @@ class ChunkBounds(PlanSearch):
             message = self._least_message(used, levels)
             received = ends * (0.0 if self.instance.space.hides(schedule.name) else message)
             rest = self.first_bounds.total_of(used)(weights) + weights.of_messages(message, message) * crossed
-            total = self.first_bounds.whole(used)[1] + float(received.sum())
-            return BeforeSharding(weights, objective, total, rest, received)
+            longest, total, _ = self.first_bounds.whole(used)
+            slowest = max(longest, self.first_bounds.longest_compute(used)[count - 1]) + float(received.min())
+            return BeforeSharding(weights, objective, total + float(received.sum()), slowest, rest, received)
 
         return self.once_shared(("before sharding", *configuration.scheduled, count, used, levels), made)
 

@@ -324,8 +324,7 @@ class ChunkCosts(ChunkBounds):
         key = (
             contents,
             *configuration.members,
-            configuration.replicas,
-            configuration.rank_order,
+            configuration.placed,
             configuration.zero_degree,
             configuration.copies,
             self.parted(configuration),

@@ -1,12 +1,12 @@
 """Plans of several chunks a stage: bounds that mostly decide, and the recurrence over sizes and places where not."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, nextafter
 
 import numpy
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
@@ -30,10 +30,16 @@ AT_ONCE = 64
 ByLevels = dict[tuple[int, ...], tuple[int, ...]]
 """The slots of stages by the levels between neighbours."""
 
+Found = tuple[float, Filled, Partition]
+"""Step time, seconds, a pattern and its stages."""
+
 
 @define(eq=False, repr=False)
 class ChunkSearch(ChunkCosts):
     """Plans of several chunks a stage."""
+
+    # By what decides the plans of a leaf, the step time to beat, and the best that does.
+    _solved: dict[Hashable, tuple[float, Found | None]] = field(factory=dict, init=False)
 
     def _nodes(self, limit: float) -> Iterator[Bounded]:
         """But for those that there is no memory for, as far as it is worth a look."""
@@ -84,7 +90,7 @@ class ChunkSearch(ChunkCosts):
         Of equals the one with the fewest ends alone, as `solve` has it.
         """
         every = sorted(self.filled(configuration, stages, None), key=lambda each: each.bound)[:FIRST_PATTERNS]
-        found: tuple[float, Filled, Partition] | None = None
+        found: Found | None = None
         for each in sorted(every, key=lambda filled: filled.pattern.parted):
             placed = self._first_slots(configuration, stages, each)
             value = inf if placed is None else self.objective(configuration, stages).of(placed)
@@ -112,13 +118,29 @@ class ChunkSearch(ChunkCosts):
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
-        """The best plan of so many stages if it beats `limit`, exactly.
+        """The best plan of so many stages if it beats `limit`, exactly."""
+        every = self.filled(configuration, stages, limit)
+        pruned["recurrence"] += 1
+        if not every:
+            return None
+        # A single replica has the same plans with both rank orders, and with all ZeRO stages where none shards.
+        modes = tuple(choice.recompute for choice in configuration.choices)
+        priced = (configuration.candidate, modes, configuration.placed, every[0].costs.content)
+        key = (*priced, *configuration.scheduled, stages)
+        most, found = self._solved.get(key, (-inf, None))
+        if found is None and most < limit:
+            found = self._best(configuration, every, limit)
+            self._solved[key] = limit, found
+        return None if found is None or found[0] >= limit else self._incumbent(configuration, *found)
+
+    def _best(self, configuration: Configuration, every: Sequence[Filled], limit: float) -> Found | None:
+        """The best stages of some patterns if they beat `limit`.
 
         Of equals the one with the fewest runs that begin and end with a chunk, so that ends are joined to blocks; then
         the one whose pattern comes first by bound, then in the order of patterns.
         """
-        found: tuple[float, Filled, Partition] | None = None
-        for each in sorted(self.filled(configuration, stages, limit), key=lambda filled: filled.bound):
+        found: Found | None = None
+        for each in sorted(every, key=lambda filled: filled.bound):
             most = limit
             if found is not None:
                 simpler = each.pattern.parted < found[1].pattern.parted
@@ -128,8 +150,7 @@ class ChunkSearch(ChunkCosts):
             value, partition = self._placed(configuration, each, most)
             if partition is not None and value < most:
                 found = value, each, partition
-        pruned["recurrence"] += 1
-        return None if found is None else self._incumbent(configuration, *found)
+        return found
 
     def least_memory(self, most: float = inf) -> LeastMemory | None:
         """The plan that needs the least memory on its fullest device; None where none needs less than `most` bytes."""
@@ -252,7 +273,7 @@ class ChunkSearch(ChunkCosts):
         further: dict[int, Counts] = {}
         for own, stage, held, mine in zip(filled.stages, partition.stages, filled.held, chunks, strict=True):
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-            choice = filled.costs.tables.choices[stage.choice]
+            choice = configuration.choices[stage.choice]
             more, stashes = self.more(pattern.runs, used, choice.recompute)
             stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
             room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
@@ -263,7 +284,7 @@ class ChunkSearch(ChunkCosts):
         for stage, mine in zip(partition.stages, chunks, strict=True):
             held_chunks = tuple(split[chunk] for chunk in mine)
             layers = tuple(sorted(layer for chunk in held_chunks for layer in chunk))
-            choice = filled.costs.tables.choices[stage.choice]
+            choice = configuration.choices[stage.choice]
             decided.append((layers, used, choice, stage.slot * width, held_chunks))
         return self.incumbent(configuration, value, decided)
 
