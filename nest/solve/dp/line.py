@@ -1,96 +1,17 @@
-"""The recurrence where no stage has a choice of slots and stages lie in a band: least sums of a chain, stage by stage.
+"""What stages take and send at least: a recurrence without places, in which one choice decides both."""
 
-One number is left of each stage's state, the downset that it begins with. The steps are those of `Recurrence`; what
-they cost is mostly the number of calls, so that all that can be is worked out ahead of them.
-"""
-
-from collections.abc import Sequence
+from functools import partial
 from math import inf
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, field
 
 from nest.instance import Array
-from nest.solve.dp.pairs import Band
+from nest.solve.dp.recurrence import least_sums, line, line_steps
 from nest.solve.dp.stages import StageTables
+from nest.solve.dp.surroundings import ALONE
 from nest.solve.search import Meter
 from nest.tolerances import SUM_ERROR
-
-
-@frozen(eq=False, repr=False)
-class Line:
-    """The larger downsets that each stage, counted from the last, may have.
-
-    Attributes:
-        band: the stages.
-        count: number of downsets.
-        heads: of each stage the first larger downset and the last.
-        states: how many stages lie between these, of all together.
-    """
-
-    band: Band
-    count: int
-    heads: tuple[tuple[int, int], ...]
-    states: int
-
-    @classmethod
-    def of(cls, tables: StageTables, stages: int, time_limit: float) -> "Line | None":
-        """That of so many stages of which none takes longer than `time_limit`; None: some stage has none."""
-        pairs, band = tables.pairs, tables.pairs.band
-        assert band is not None
-        first, last = tables.windows(stages, time_limit)
-        begin, end = pairs.heads.searchsorted(first), pairs.heads.searchsorted(last + 1)
-        if (begin >= end).any():
-            return None
-        ends = numpy.append(pairs.starts, len(pairs))
-        heads = zip(pairs.heads[begin].tolist(), pairs.heads[end - 1].tolist(), strict=True)
-        return cls(band, pairs.count, tuple(heads), int((ends[end] - ends[begin]).sum()))
-
-    def least(self, costs: Sequence[Array], time_limit: float) -> list[Array]:
-        """What follows each stage costs at least, then all; as far as anything is within the limit.
-
-        Each is infinite below its first `widest` places, which `Band.padded` puts in front. Shape `(stages + 1,)`.
-
-        Args:
-            costs: of each stage, counted from the last, what stages cost, in the rectangle of the band.
-            time_limit: most that a stage may cost.
-        """
-        widest, band = self.band.widest, self.band
-        rest = numpy.full(widest + self.count, inf)
-        rest[widest] = 0.0
-        every, limited = [rest], dict[int, Array]()
-        # Where stages share what they cost, limits are put on it once.
-        shared = len({id(each) for each in costs}) * 4 <= len(costs)
-        for cost, (first, last) in zip(costs, self.heads, strict=True):
-            if shared:
-                if id(cost) not in limited:
-                    own = _within(cost, time_limit)
-                    # Rows of stages so long that none is within the limit are left out.
-                    limited[id(cost)] = own[int((own < inf).any(axis=1).argmax()) :]
-                own = band.columns(limited[id(cost)], first, last)
-            else:
-                own = _within(band.columns(cost, first, last), time_limit)
-            least = (own + band.below(rest, first, last)[widest - len(own) :]).min(axis=0)
-            if not (least < inf).any():
-                return every
-            rest = numpy.full(widest + self.count, inf)
-            rest[widest + first : widest + last + 1] = least
-            every.append(rest)
-        return every
-
-    def smaller(self, cost: Array, rest: Array, larger: int, time_limit: float) -> tuple[int, float]:
-        """The smaller downset of the stage from `larger` on that costs least with what follows, and what it costs.
-
-        Of equals the smallest. Arguments are as of `least`, of one stage.
-        """
-        own = cost[:, larger - self.band.first]
-        row = int((_within(own, time_limit) + rest[larger : larger + self.band.widest]).argmin())
-        return larger - self.band.widest + row, float(own[row])
-
-
-def _within(cost: Array, time_limit: float) -> Array:
-    """What costs no more than the limit; the rest is infinite."""
-    return cost if time_limit == inf else numpy.where(cost > time_limit, inf, cost)
 
 
 @define(eq=False, repr=False)
@@ -147,18 +68,19 @@ class JointSums:
         return found + [inf] * (len(self.in_flight) - len(found))
 
     def _rests(self, time_limit: float, sync_limit: float) -> list[Array] | None:
-        """As `Line.least`; None where some stage has none within the limit."""
+        """As `least_sums`, without surroundings; None where some stage has none within the limit."""
         tables = self.tables
-        line = Line.of(tables, len(self.in_flight), time_limit)
-        if line is None:
+        heads, band = line(tables, len(self.in_flight), time_limit), tables.pairs.band
+        if heads is None or band is None:
             return None
-        self.meter.count(line.states)
         fits = [tables.same_fits(flying) for flying in self.in_flight]
         filled = {
-            each: line.band.filled(self._each(flying, time_limit, sync_limit))
+            each: band.filled(self._each(flying, time_limit, sync_limit))
             for each, flying in dict(zip(fits, self.in_flight, strict=True)).items()
         }
-        return line.least([filled[each] for each in fits], inf)
+        steps = line_steps(band, heads, (partial(_same, filled[each]) for each in fits))
+        rests = least_sums(tables.pairs.count, band.widest, [ALONE] * len(fits), steps, self.meter)
+        return [rest for (rest,) in rests]
 
     def _each(self, in_flight: float, time_limit: float, sync_limit: float) -> Array:
         """`B t + y / s` of each stage at least, with one choice for both. Shape `(pairs,)`."""
@@ -168,3 +90,8 @@ class JointSums:
             usable = table.fits(in_flight, tables.capacity) & (table.time <= time_limit) & (table.sync <= sync_limit)
             numpy.minimum(least, self.total * table.time + share * table.sync, out=least, where=usable)
         return tables.pairs.spread(least) + self._around
+
+
+def _same(cost: Array, level_out: int, level_in: int) -> Array:
+    """What stages cost whatever the levels."""
+    return cost

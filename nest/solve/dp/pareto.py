@@ -18,6 +18,9 @@ from nest.tolerances import LIMIT_SLACK, TIE
 WORTH_ANOTHER = 0.7
 """What is left of a box's range of times, at most, for its joint bound to be asked for once more."""
 
+NARROW = 0.01
+"""Share of the step time to beat up to which the range that is left to the slowest stage is looked at at once."""
+
 
 @frozen(repr=False)
 class PlacedStage:
@@ -134,11 +137,13 @@ class _Box:
         least: lower bounds of the three terms.
         most_time: upper limit of the largest time.
         most_sync: upper limit of gradient reduction.
+        left: whether it is all that was left of another behind the best partition.
     """
 
     least: Floor
     most_time: float
     most_sync: float
+    left: bool = False
 
 
 @define(eq=False, repr=False)
@@ -173,8 +178,9 @@ class _Boxes:
         whole = self._together(self._trimmed(_Box(self.floor, math.inf, math.inf)))
         if whole is None:
             return
-        # Most bounds are tight: a partition that keeps the least largest time is often the best, and bounds the rest.
-        self._solve(self.floor.largest_time * (1 + TIE), math.inf)
+        if not self.objective.slowest * (whole.most_time - self.floor.largest_time) <= NARROW * self.value:
+            # A partition that keeps the least largest time is often the best, and bounds the rest.
+            self._solve(self.floor.largest_time * (1 + TIE), math.inf)
         self._push(whole)
         while self._queue and self._queue[0][0] < self._threshold:
             if self.first_will_do and self.best is not None:
@@ -206,7 +212,7 @@ class _Boxes:
         least = Floor(box.least.largest_time, total, box.least.largest_sync)
         if self._bound(least) >= self._threshold:
             return None
-        return self._trimmed(_Box(least, box.most_time, box.most_sync))
+        return self._trimmed(_Box(least, box.most_time, box.most_sync, box.left))
 
     def _solve(self, time_limit: float, sync_limit: float) -> Partition | None:
         """The partition of least sum within the limits, kept when it is the best."""
@@ -241,7 +247,7 @@ class _Boxes:
         if self.objective.slowest > 0:
             room = self.value * (1 + TIE) - self._bound(box.least)
             most_time = min(most_time, box.least.largest_time + room / self.objective.slowest)
-        return _Box(box.least, most_time, most_sync)
+        return _Box(box.least, most_time, most_sync, box.left)
 
     def _together(self, box: _Box) -> _Box | None:
         """The part of the box that may hold something better by its joint bound; None: no part of it may.
@@ -273,14 +279,16 @@ class _Boxes:
         low = box.least
         # The recurrence gave the least sum of the whole box, up to rounding.
         least = Floor(low.largest_time, max(low.total_time, partition.total_time * (1 - TIE)), low.largest_sync)
+        # Behind the best there is mostly nothing left, which a single run tells; where there is, boxes are cut.
+        left = not box.left and self.objective.of(partition) <= self.value
         faster, quicker = _below(partition.largest_time), _below(partition.largest_sync)
         if self.objective.slowest > 0:
             if partition.largest_time > low.largest_time:
-                part = _Box(least, min(faster, box.most_time), box.most_sync)
+                part = _Box(least, min(faster, box.most_time), box.most_sync, left)
                 yield from self._halves(self._trimmed(part), partition.largest_sync)
             least = Floor(max(low.largest_time, faster), least.total_time, low.largest_sync)
         if partition.largest_sync > low.largest_sync:
-            part = _Box(least, box.most_time, min(quicker, box.most_sync))
+            part = _Box(least, box.most_time, min(quicker, box.most_sync), left)
             yield from self._halves(self._trimmed(part), partition.largest_sync)
 
     def _halves(self, box: _Box, usual_sync: float) -> Iterator[_Box]:
@@ -291,7 +299,7 @@ class _Boxes:
         low = box.least
         time_range = box.most_time - low.largest_time
         sync_range = min(box.most_sync, usual_sync) - low.largest_sync
-        if max(time_range, sync_range) <= 0:
+        if box.left or max(time_range, sync_range) <= 0:
             yield box
         elif self.objective.slowest > 0 and self.objective.slowest * time_range >= sync_range:
             middle = low.largest_time + time_range / 2

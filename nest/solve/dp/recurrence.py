@@ -5,8 +5,10 @@ memory is checked inside. An entry is the least sum of stage times under a limit
 gradient reduction. Slots with the same future share their entries.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy
 from attrs import define, field, frozen
@@ -16,16 +18,14 @@ from nest.instance import Array, Level, Weights
 from nest.solve.dp.choices import Boundary
 from nest.solve.dp.configurations import Slots
 from nest.solve.dp.fastest import Fastest, cheapest
-from nest.solve.dp.pairs import Band, Pairs, Rows, distinct
+from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.dp.stages import StageTables
+from nest.solve.dp.surroundings import Placements, Surroundings, Way, placements
 from nest.solve.search import Meter
 
 REMEMBERED_BYTES = 128 * 2**20
 """Most bytes of choices a recurrence keeps between runs: 200 layers that all differ take 1.2 s with them, else 3.1."""
-
-Lower = Callable[[Array, Array, int, Sequence[int]], None]
-"""Lowers entries of a slot, by level in front, from what follows over a boundary of some level behind."""
 
 
 def boundary_times(cut: Array, level: Level) -> Array:
@@ -109,6 +109,101 @@ def cheapest_stage(
     return float(cost[level_out, column]), level_out, placed
 
 
+Costs = Callable[[int, int], Array]
+"""What stages cost between boundaries of levels behind and in front: the last rows of the rectangle of their band."""
+
+
+class Step(NamedTuple):
+    """What one stage adds to a chain.
+
+    Attributes:
+        least: what it costs at least with what follows, between boundaries of levels behind and in front; for each of
+            its larger downsets.
+        heads: where these lie in such an array.
+        size: how many stages there are.
+    """
+
+    least: Callable[[Array, int, int], Array]
+    heads: Any
+    size: int
+
+
+def least_sums(
+    count: int, margin: int, surroundings: Sequence[Iterable[Surroundings]], steps: Iterable[Step], meter: Meter
+) -> list[list[Array]]:
+    """What follows each stage costs at least by its surroundings, then all; as far as anything is within the limits.
+
+    Args:
+        count: number of downsets.
+        margin: how many places, all infinite, are in front of these. Shape of each `(margin + count,)`.
+        surroundings: those of each stage, counted from the last.
+        steps: of each stage.
+        meter: counts the work.
+    """
+    end = numpy.full(margin + count, inf)
+    end[margin] = 0.0
+    every = [[end]]
+    for own, step in zip(surroundings, steps, strict=False):
+        known, entries = dict[tuple[int, Way], Array](), list[Array]()
+        for level_in, ways in own:
+            for way in ways:
+                # Surroundings have most of their ways in common.
+                if (level_in, way) not in known:
+                    known[level_in, way] = step.least(least_of(every[-1], way[1]), way[0], level_in)
+            entry = numpy.full(margin + count, inf)
+            entry[step.heads] = least_of([known[level_in, way] for way in ways])
+            entries.append(entry)
+        meter.count(step.size * len(known))
+        if not any(float(numpy.minimum.reduce(entry)) < inf for entry in entries):
+            break
+        every.append(entries)
+    return every
+
+
+def least_of(arrays: Sequence[Array], places: Sequence[int] | None = None) -> Array:
+    """The least of some, number by number."""
+    some = arrays if places is None else [arrays[place] for place in places]
+    least: Array = some[0] if len(some) == 1 else numpy.minimum.reduce(some)
+    return least
+
+
+def line(tables: StageTables, stages: int, time_limit: float) -> list[tuple[int, int, int]] | None:
+    """Of each of so many stages, counted from the last, the first larger downset, the last, and how many lie between.
+
+    None takes longer than `time_limit`; None where there is none of some. Only of stages in line.
+    """
+    pairs = tables.pairs
+    first, last = tables.windows(stages, time_limit)
+    begin, end = pairs.heads.searchsorted(first), pairs.heads.searchsorted(last + 1)
+    if (begin >= end).any():
+        return None
+    ends = numpy.append(pairs.starts, len(pairs))
+    heads = pairs.heads[begin].tolist(), pairs.heads[end - 1].tolist(), (ends[end] - ends[begin]).tolist()
+    return list(zip(*heads, strict=True))
+
+
+def line_steps(band: Band, heads: Iterable[tuple[int, int, int]], costs: Iterable[Costs]) -> Iterator[Step]:
+    """Those of a `line`, with a margin of as many places as the band has rows; `costs` are of each stage."""
+    for cost, (first, last, size) in zip(costs, heads, strict=True):
+        places = slice(band.widest + first, band.widest + last + 1)
+        yield Step(partial(_least, band, cost, first, last), places, size)
+
+
+def _least(band: Band, cost: Costs, first: int, last: int, after: Array, level_out: int, level_in: int) -> Array:
+    """As `Step.least`, of larger downsets from `first` to `last`."""
+    own = band.columns(cost(level_out, level_in), first, last)
+    least: Array = numpy.minimum.reduce(own + band.below(after, first, last)[band.widest - len(own) :])
+    return least
+
+
+def _within(cost: Array, time_limit: float) -> Array:
+    """What costs no more than the limit; the rest is infinite, and first rows where all is are left out."""
+    if time_limit == inf:
+        return cost
+    own = numpy.where(cost > time_limit, inf, cost)
+    return own[int((own < inf).any(axis=1).argmax()) :]
+
+
 @define(eq=False, repr=False)
 class Recurrence:
     """The recurrence for a fixed number of stages.
@@ -133,7 +228,7 @@ class Recurrence:
     meter: Meter
     weights: Weights | None = None
     _around: tuple[Array, Array] = field(init=False)
-    _reach: list[list[int]] = field(init=False)
+    _placements: Placements = field(init=False)
     _best: dict[float, Fastest] = field(factory=dict, init=False)
     _costs: dict[tuple[int, int, int], tuple[Fastest, Array]] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)
@@ -142,26 +237,14 @@ class Recurrence:
     def _weighed_boundaries(self) -> tuple[Array, Array]:
         return weighed_boundaries(self.times, self.weights)
 
-    @_reach.default
-    def _group_ends(self) -> list[list[int]]:
-        """By level, for each slot the last one it reaches without crossing a boundary above that level."""
-        result = []
-        for level in range(len(self.times)):
-            ends = [len(self.steps)]
-            for place in range(len(self.steps) - 1, -1, -1):
-                ends.append(ends[-1] if self.steps[place] <= level else place)
-            result.append(ends[::-1])
-        return result
+    @_placements.default
+    def _slots(self) -> Placements:
+        return placements(tuple(self.steps.tolist()), self.stages)
 
     @property
     def stages(self) -> int:
         """Number of stages."""
         return len(self.in_flight)
-
-    @property
-    def window(self) -> int:
-        """Slots any one stage can choose from."""
-        return len(self.steps) + 2 - self.stages
 
     def _fastest(self, stage: int, sync_limit: float) -> Fastest:
         """Fastest choices of the stage, remembered from one run to the next while the limit stays."""
@@ -187,7 +270,7 @@ class Recurrence:
         first, last = band.first, band.first + band.heads - 1
         cells += band.below(band.padded(behind[level_out]), first, last)
         cells += front[level_in, first : last + 1]
-        if sum(each.nbytes for _, each in self._costs.values()) + cells.nbytes <= REMEMBERED_BYTES:
+        if (len(self._costs) + 1) * cells.nbytes <= REMEMBERED_BYTES:
             self._costs[key] = best, cells
         return cells
 
@@ -198,151 +281,79 @@ class Recurrence:
             time_limit: most seconds any stage may take per micro-batch.
             sync_limit: most seconds any stage may synchronise per batch.
         """
-        if self.window == 1 and self.tables.in_line:
+        pairs, margin, steps = self.tables.pairs, 0, self._gathered(time_limit, sync_limit)
+        if self.tables.in_line:
             every = [self._fastest(stage, sync_limit) for stage in range(1, self.stages + 1)]
             if all(best.settled for best in every):
-                return self._in_line(every, time_limit)
-        entries: list[Array] = []
-        futures: list[Array] = []
-        for stage in range(1, self.stages + 1):
-            futures.append(self._future(entries[-1], stage) if entries else self._end())
-            entries.append(self._entries(futures[-1], stage, time_limit, sync_limit))
-            if not numpy.isfinite(entries[-1]).any():
-                return None
-        if not numpy.isfinite(entries[-1][:, 0, -1].min()):
+                heads, band = line(self.tables, self.stages, time_limit), pairs.band
+                if heads is None or band is None:
+                    return None
+                margin, steps = band.widest, line_steps(band, heads, self._in_line(band, every, time_limit))
+        rests = least_sums(pairs.count, margin, self._placements.surroundings, steps, self.meter)
+        if len(rests) <= self.stages or not min(float(rest[-1]) for rest in rests[-1]) < numpy.inf:
             return None
-        return self._recover(entries, futures, time_limit, sync_limit)
+        return self._recover([[rest[margin:] for rest in each] for each in rests], time_limit, sync_limit)
 
-    def _in_line(self, every: Sequence[Fastest], time_limit: float) -> Partition | None:
-        """As `run`, where each stage has one slot and costs what these choices do, counted from the last."""
-        from nest.solve.dp.line import Line
+    def _in_line(self, band: Band, every: Sequence[Fastest], time_limit: float) -> Iterator[Costs]:
+        """What stages cost with these choices, in a band."""
+        known = dict[tuple[int, int, int], Array]()
 
-        line, pairs = Line.of(self.tables, self.stages, time_limit), self.tables.pairs
-        if line is None:
-            return None
-        self.meter.count(line.states)
-        steps = [0, *self.steps[::-1].tolist(), 0]
-        costs = [self._between(best, line.band, *levels) for best, levels in zip(every, pairwise(steps), strict=True)]
-        rests = line.least(costs, time_limit)
-        if len(rests) <= self.stages or not numpy.isfinite(rests[-1][-1]):
-            return None
-        larger, stages = pairs.count - 1, []
-        for slot, (best, cost, rest) in enumerate(zip(every[::-1], costs[::-1], rests[-2::-1], strict=True)):
-            smaller, least = line.smaller(cost, rest, larger, time_limit)
-            kind = pairs.class_of(line.band.pair(larger, smaller))
-            figures = int(best.choice[kind]), least, least, float(best.sync[kind])
-            stages.append(PlacedStage(larger, smaller, slot, *figures))
-            larger = smaller
-        return Partition(tuple(stages))
+        def cost(best: Fastest, level_out: int, level_in: int) -> Array:
+            key = (id(best), level_out, level_in)
+            if key not in known:
+                known[key] = _within(self._between(best, band, level_out, level_in), time_limit)
+            return known[key]
 
-    def _end(self) -> Array:
-        """What follows the last stage: nothing, at no cost."""
-        after = numpy.full((self.window, len(self.times), self.tables.pairs.count), numpy.inf)
-        after[:, 0, 0] = 0.0
-        return after
+        return (partial(cost, best) for best in every)
 
-    def _followers(self, place: int, level: int, stage: int) -> range:
-        """Window positions of stage `stage - 1` whose boundary with a block of `stage` in slot `place` is `level`."""
-        first = max(place, self._reach[level - 1][place] if level else place) + 1
-        start = self.stages - stage + 1
-        return range(max(first - start, 0), min(self._reach[level][place] + 1 - start, self.window))
-
-    def _future(self, entries: Array, stage: int) -> Array:
-        """Least cost of what follows `stage`, by its window position, level of the boundary behind it, downset."""
-        future = numpy.full(entries.shape, numpy.inf)
-        for position in range(self.window):
-            for level in range(len(self.times)):
-                followers = self._followers(position + self.stages - stage, level, stage)
-                if len(followers):
-                    future[position, level] = entries[followers.start : followers.stop, level].min(axis=0)
-        return future
-
-    def _entries(self, future: Array, stage: int, time_limit: float, sync_limit: float) -> Array:
-        """Least cost of `stage` and all after it, by its window position, level in front of it, downset."""
-        entries = numpy.full(future.shape, numpy.inf)
-        rows = self.tables.window(stage - 1, self.stages - stage, time_limit)
-        if not len(rows):
-            return entries
-        best, band = self._fastest(stage, sync_limit), self.tables.pairs.band
-        if band is None or not best.settled:
-            least = self._gathered(best, rows, time_limit)
-        else:
-            least = self._windowed(best, band, rows, time_limit)
-        # What follows decides an entry: of slots with the same future, one is worked out for all.
-        alike: dict[bytes, list[int]] = {}
-        for position in range(self.window):
-            alike.setdefault(future[position].tobytes() if self.window > 1 else b"", []).append(position)
-        for positions in alike.values():
-            position = positions[0]
-            levels_in = sorted({level for each in positions for level in self._levels_in_front(each, stage)})
-            for level_out, after in enumerate(future[position]):
-                if numpy.isfinite(after).any():
-                    least(entries[position], after, level_out, levels_in)
-            entries[positions] = entries[position]
-        return entries
-
-    def _gathered(self, best: Fastest, rows: Rows, time_limit: float) -> Lower:
-        """Lowers entries from what follows, stage by stage."""
-        pairs, (behind, front) = self.tables.pairs, self._around
-        stage_cost = pairs.spread(best.cost, rows.pairs)
-        larger, smaller = pairs.larger[rows.pairs], pairs.smaller[rows.pairs]
-
-        def lower(entries: Array, after: Array, level_out: int, levels_in: Sequence[int]) -> None:
-            rest = after.take(smaller)
-            if not numpy.isfinite(rest).any():
+    def _gathered(self, time_limit: float, sync_limit: float) -> Iterator[Step]:
+        """The steps of any stages, worked out one after the other."""
+        for after in range(self.stages):
+            rows = self.tables.window(after, self.stages - after - 1, time_limit)
+            if not len(rows):
                 return
-            part = stage_cost + behind[level_out].take(smaller)
-            for level_in in levels_in:
-                cost = part + front[level_in].take(larger)
-                # The cheapest choice does: what a stage chooses changes nothing for the others.
-                best.settle(cost, rows.pairs, level_out, level_in, time_limit)
-                rows.lower(entries[level_in], cost + rest)
-                self.meter.count(len(rows))
+            best = self._fastest(after + 1, sync_limit)
+            yield Step(partial(self._least, best, rows, time_limit, {}), rows.heads, len(rows))
 
-        return lower
+    def _least(
+        self,
+        best: Fastest,
+        rows: Rows,
+        time_limit: float,
+        known: dict[tuple[int, int], Array],
+        after: Array,
+        level_out: int,
+        level_in: int,
+    ) -> Array:
+        """As `Step.least`; what they cost is known from one call to the next."""
+        pairs, (behind, front) = self.tables.pairs, self._around
+        smaller = pairs.smaller[rows.pairs]
+        if (level_out, level_in) not in known:
+            cost = pairs.spread(best.cost, rows.pairs) + behind[level_out].take(smaller)
+            cost += front[level_in].take(pairs.larger[rows.pairs])
+            # The cheapest choice does: what a stage chooses changes nothing for the others.
+            best.settle(cost, rows.pairs, level_out, level_in, time_limit)
+            known[level_out, level_in] = cost
+        least: Array = numpy.minimum.reduceat(known[level_out, level_in] + after.take(smaller), rows.starts)
+        return least
 
-    def _windowed(self, best: Fastest, band: Band, rows: Rows, time_limit: float) -> Lower:
-        """The same where stages lie in a band and boundaries only add to what they cost."""
-        first, last = int(rows.heads[0]), int(rows.heads[-1])
-
-        def lower(entries: Array, after: Array, level_out: int, levels_in: Sequence[int]) -> None:
-            rest = band.below(band.padded(after), first, last)
-            for level_in in levels_in:
-                cost = band.columns(self._between(best, band, level_out, level_in), first, last)
-                # The cheapest choice does: what a stage chooses changes nothing for the others.
-                least = numpy.where(cost > time_limit, numpy.inf, cost + rest).min(axis=0)
-                into = entries[level_in, first : last + 1]
-                numpy.minimum(into, least, out=into)
-                self.meter.count(len(rows))
-
-        return lower
-
-    def _levels_in_front(self, position: int, stage: int) -> list[int]:
-        """Levels that the boundary in front of `stage` can have; level 0 stands for none in front of the first."""
-        if stage == self.stages:
-            return [0]
-        # The block in front lies in one of these slots, and the largest step on the way is the level.
-        place, first = position + self.stages - stage, self.stages - stage - 1
-        levels: list[int] = distinct(numpy.maximum.accumulate(self.steps[first:place][::-1])).tolist()
-        return levels
-
-    def _recover(self, entries: list[Array], futures: list[Array], time_limit: float, sync_limit: float) -> Partition:
+    def _recover(self, rests: list[list[Array]], time_limit: float, sync_limit: float) -> Partition:
         """The stages behind the least entry; among equals the first slot, lowest level, smallest rest."""
-        position = int(entries[-1][:, 0, -1].argmin())
-        larger, level_in = self.tables.pairs.count - 1, 0
-        stages = []
+        placed, pairs, stages = self._placements, self.tables.pairs, list[PlacedStage]()
+        slots: Sequence[int] = sorted(slot for slot, _ in placed.numbers[-1])
+        larger, level = pairs.count - 1, 0
         for stage in range(self.stages, 0, -1):
-            place, best = position + self.stages - stage, self._fastest(stage, sync_limit)
-            future, front = futures[stage - 1][position], (larger, level_in)
-            pairs, around = self.tables.pairs, self._around
-            _, level_out, placed = cheapest_stage(pairs, best, *around, front, future, time_limit, place)
-            stages.append(placed)
-            smaller = placed.smaller
+            entries, numbers = rests[stage], placed.numbers[stage - 1]
+            slot = min(slots, key=lambda each: float(entries[numbers[each, level]][larger]))
+            future = numpy.full((len(self.times), pairs.count), numpy.inf)
+            for behind, some in placed.surroundings[stage - 1][numbers[slot, level]][1]:
+                future[behind] = least_of(rests[stage - 1], some)
+            best, front = self._fastest(stage, sync_limit), (larger, level)
+            _, level, chosen = cheapest_stage(pairs, best, *self._around, front, future, time_limit, slot)
+            stages.append(chosen)
+            larger = chosen.smaller
             if stage > 1:
-                followers = self._followers(place, level_out, stage)
-                following = entries[stage - 2][followers.start : followers.stop, level_out, smaller]
-                position = followers.start + int(following.argmin())
-            larger, level_in = smaller, level_out
+                slots = dict(placed.followers(slot, stage))[level]
         return Partition(tuple(stages))
 
     def placed_side_by_side(self, partition: Partition, boundaries: Boundaries) -> Partition:
