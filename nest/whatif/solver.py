@@ -25,7 +25,7 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import LIMIT_SLACK
 from nest.whatif.floors import FURTHER, Floors, KnownFloors
 from nest.whatif.parameters import Parameter, with_memory
-from nest.whatif.starts import Known, Starts, StepTimes, decided_on
+from nest.whatif.starts import Known, Starts, StepTimes, decided_on, decisions_of
 
 WIDER, FURTHEST = 1.5, 8.0
 """Times `FURTHER` up to which candidates are priced next where they have no plan, and before all are."""
@@ -69,6 +69,7 @@ class Solver:
         self.time_limit = time_limit
         self.progress = progress
         self._known: dict[str, PlanDocument | None] = {}
+        self._answers: dict[Hashable, PlanDocument | None] = {}
         self._within: dict[str, list[_Limits]] = {}
         self._starts, self._times = Starts(), StepTimes()
         self._priced = PricedModels()
@@ -77,7 +78,11 @@ class Solver:
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
 
     def afresh(self) -> "Solver":
-        """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices."""
+        """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices.
+
+        What another was asked alike is not searched for again, but counts: how many searches an answer takes does not
+        depend on what was asked before.
+        """
         other = copy(self)
         other.solves, other._known, other._within, other._times = 0, dict(self._known), {}, StepTimes()
         return other
@@ -106,7 +111,10 @@ class Solver:
         if key not in self._known or (diagnosed and known is not None and known.diagnosis == ""):
             if self.progress is not None:
                 self.progress(asking, self.solves)
-            self._known[key] = self.plugins.run(lambda: self._solved(problem, start, floors, diagnosed))
+            begun = self._key(problem), None if start is None else decisions_of(start), diagnosed
+            if begun not in self._answers:
+                self._answers[begun] = self.plugins.run(lambda: self._solved(problem, start, floors, diagnosed))
+            self._known[key] = self._answers[begun]
             self.solves += 1
         return self._known[key]
 

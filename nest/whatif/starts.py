@@ -35,11 +35,11 @@ class StepTimes:
 
     def know(self, problem: str, plan: PlanDocument) -> None:
         """Take what a plan of a problem takes from its document."""
-        self._known[problem, _decisions(plan)] = plan.batch_time
+        self._known[problem, decisions_of(plan)] = plan.batch_time
 
     def of(self, problem: str, plan: PlanDocument, instance: Callable[[], Instance]) -> float | None:
         """That of a plan's decisions on the instance of a problem; None: they do not fit, or are none of its plans."""
-        key = problem, _decisions(plan)
+        key = problem, decisions_of(plan)
         if key not in self._known:
             decided = decided_on(instance(), plan)
             self._known[key] = None if decided is None else decided[1].batch_time
@@ -108,7 +108,7 @@ class Starts:
 
     def keep(self, plan: PlanDocument) -> None:
         """Keep a plan with decisions; those met longest ago make room."""
-        key = _decisions(plan)
+        key = decisions_of(plan)
         self._plans.pop(key, None)
         self._plans[key] = plan
         if len(self._plans) > MOST_STARTS:
@@ -159,7 +159,9 @@ def decided_on(instance: Instance, plan: PlanDocument, *, permitted: bool = True
     return (solution, priced) if priced.fits else None
 
 
-def _decisions(plan: PlanDocument) -> Hashable:
+def decisions_of(plan: PlanDocument) -> Hashable:
     """What a plan decides; alike for the same plan of problems that differ."""
-    stages = tuple((each.layers, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages)
-    return plan.data_parallel, plan.rank_order, plan.schedule, plan.zero_degree, stages
+    stages = tuple(
+        (each.layers, each.chunks, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages
+    )
+    return plan.data_parallel, plan.rank_order, plan.schedule, plan.chunks, plan.zero_degree, plan.placement, stages
