@@ -88,9 +88,8 @@ class AlphaBeta:
         """
         costs = _costs(kind, tuple(shape), tuple(levels), members)
         taken = numpy.array([cost.latency + bytes * cost.per_byte for cost in costs]).argmin(axis=0)
-        ports = numpy.array([cost.ports for cost in costs])  # of costs, levels, latency and seconds per byte
-        shares = numpy.moveaxis(ports[taken], (-2, -1), (0, 1))
-        return numpy.where(bytes == 0, 0.0, shares[:, 0] + bytes * shares[:, 1])
+        latency, per_byte = _ports(costs)[..., taken]
+        return numpy.where(bytes == 0, 0.0, latency + bytes * per_byte)
 
 
 @frozen(order=False, repr=False)
@@ -170,6 +169,12 @@ class LevelRing:
     def sharded(self, kind: str) -> list[Cost]:
         """`kind` where each member has the share that the levels inside left it."""
         return self.costs(kind, 1 / self.below)
+
+
+@lru_cache(maxsize=4096)
+def _ports(costs: tuple[Cost, ...]) -> Array:
+    """Seconds, and seconds per byte, for which each occupies a member's port; shape `(2, levels, costs)`."""
+    return numpy.array([cost.ports for cost in costs]).T
 
 
 # A solver asks for a few sets of devices very often.

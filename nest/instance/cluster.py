@@ -190,20 +190,21 @@ def shape_of(members: Iterable[int] | NDArray[numpy.int64], capacities: Sequence
     """As `Cluster.shape`, with so many devices per group of each level."""
     # Arrays are taken as they are: `fromiter` makes an object of every number.
     groups = numpy.sort(members if isinstance(members, numpy.ndarray) else numpy.fromiter(members, dtype=numpy.int64))
-    groups = groups[_first_of_each(groups)]
+    groups = groups[_runs(groups)[:-1]]
     found = []
     below = 1
     for capacity in capacities:
         parents = groups * below // capacity
-        starts = numpy.flatnonzero(_first_of_each(parents))
-        found.append(int(numpy.diff(starts, append=len(parents)).max()))
-        groups, below = parents[starts], capacity
+        runs = _runs(parents)
+        found.append(int((runs[1:] - runs[:-1]).max()))
+        groups, below = parents[runs[:-1]], capacity
     return tuple(found)
 
 
-def _first_of_each(ascending: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
-    """Which of the numbers, in ascending order, differ from the one before."""
-    return numpy.append(True, ascending[1:] != ascending[:-1])
+def _runs(ascending: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+    """Where each run of equal numbers, in ascending order, begins, and where the last one ends."""
+    ends = numpy.flatnonzero(ascending[1:] != ascending[:-1]) + 1
+    return numpy.concatenate(((0,), ends, (len(ascending),)))
 
 
 def _begins(rows: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import numpy
 from attrs import evolve, frozen
 
 from nest.instance import (
@@ -277,7 +278,7 @@ def _price_stage(
     instance = instance.at(stage.candidate)
     candidate = instance.candidates[stage.candidate]
     mode = candidate.mode(stage.recompute)
-    layers = list(stage.layers)
+    layers = numpy.array(stage.layers)
     entering = [cut_bytes(candidate, chunk.cuts[0]) for chunk in chunks]
     leaving = [cut_bytes(candidate, chunk.cuts[1]) for chunk in chunks]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
@@ -363,8 +364,8 @@ def stage_memory(
         moments: micro-batches in flight of each chunk, at the moments that may be the fullest.
         entering: bytes of each chunk's inputs per micro-batch.
     """
-    candidate, layers, reserve = instance.candidates[stage.candidate], list(stage.layers), instance.cluster.reserve
-    mode = candidate.mode(stage.recompute)
+    candidate, layers = instance.candidates[stage.candidate], numpy.array(stage.layers)
+    mode, reserve = candidate.mode(stage.recompute), instance.cluster.reserve
     more = [float(mode.more[list(chunk)].sum()) for chunk in chunks]
     # With as many micro-batches of every chunk this is what PROBLEM.md has for a stage of one run of layers.
     further, stashed = max(
@@ -393,4 +394,4 @@ def _beyond_first(moment: Moment, sizes: Sequence[float]) -> float:
     """Bytes of the micro-batches in flight beyond one of each chunk, whose micro-batches take so many each."""
     if len(set(moment)) == 1:
         return (moment[0] - 1) * sum(sizes)
-    return sum((count - 1) * size for count, size in zip(moment, sizes, strict=True))
+    return sum([(count - 1) * size for count, size in zip(moment, sizes, strict=True)])

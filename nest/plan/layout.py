@@ -303,7 +303,7 @@ def message(instance: Instance, level: int, size: float) -> float:
 def often_by_level(
     candidate: Candidate,
     mode: RecomputeMode,
-    layers: list[int],
+    layers: NDArray[numpy.int64],
     sharding: Array,
     messages: Iterable[tuple[int, float]],
 ) -> tuple[float, ...]:

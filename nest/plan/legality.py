@@ -95,12 +95,12 @@ def _units(instance: Instance, runs: Sequence[tuple[int, ...]]) -> list[str]:
     units, taken = chunk_units(instance), 0
     violations: list[str] = []
     for index, run in enumerate(runs):
-        first, held = taken, set[int]()
-        while taken < len(units) and held < set(run):
+        first, held, wanted = taken, set[int](), set(run)
+        while taken < len(units) and held < wanted:
             held.update(units[taken])
             taken += 1
         place = f"chunk {index + 1} of {len(runs)}"
-        if held != set(run):
+        if held != wanted:
             return [*violations, f"{place} is no run of whole transformer blocks behind those of the chunk before"]
         # What holds a unit holds a block, or an embedding or head alone, which are at the ends, as no chunk is empty.
         if taken == first:

@@ -144,7 +144,7 @@ class ZeroCosts(Record):
 
 def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParallelGroup, ...]) -> ZeroCosts:
     """The table of ZeRO stages: what a stage's parameters cost; `groups` are those of its candidate."""
-    candidate, layers = instance.candidates[stage.candidate], list(stage.layers)
+    candidate, layers = instance.candidates[stage.candidate], numpy.array(stage.layers)
     zero = instance.space.effective_zero(stage.zero)
     updating = gathering = 0.0
     often, once = numpy.zeros((2, 1 + len(instance.cluster.levels)))

@@ -17,7 +17,7 @@ from nest.formulate.instance import build_instance
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Source, carried_problem, kept_model, naming
 from nest.hooks.registry import Registry, registry
-from nest.instance import Instance, Result, Solution
+from nest.instance import Instance, Result
 from nest.plan.document import infeasible
 from nest.report.plan_summary import needed_memory
 from nest.solve.effort import Deadline
@@ -25,14 +25,7 @@ from nest.spec import PlanDocument, Problem
 from nest.tolerances import LIMIT_SLACK
 from nest.whatif.floors import FURTHER, Floors, KnownFloors
 from nest.whatif.parameters import Parameter, with_memory
-from nest.whatif.starts import Starts, decided_on
-
-
-def _time_of(instance: Instance, plan: PlanDocument) -> float | None:
-    """Step time, seconds, of a plan's decisions on an instance; None: they do not fit, or are none of its plans."""
-    decided = decided_on(instance, plan, permitted=plan.lower_bound is not None)
-    return None if decided is None else decided[1].batch_time
-
+from nest.whatif.starts import Known, Starts, StepTimes, decided_on, decisions_of
 
 WIDER, FURTHEST = 1.5, 8.0
 """Times `FURTHER` up to which candidates are priced next where they have no plan, and before all are."""
@@ -41,9 +34,6 @@ MOST_INSTANCES = 4
 """Instances kept, of all candidates and of few each: both ends of a stretch, and what lies between."""
 
 Key = TypeVar("Key", bound=Hashable)
-
-Known = tuple[Solution, float]
-"""A plan that fits, with its step time in seconds."""
 
 Progress = Callable[[str, int], None]
 """Called with what is being asked and how many solves were done before."""
@@ -79,17 +69,22 @@ class Solver:
         self.time_limit = time_limit
         self.progress = progress
         self._known: dict[str, PlanDocument | None] = {}
+        self._answers: dict[Hashable, PlanDocument | None] = {}
         self._within: dict[str, list[_Limits]] = {}
-        self._starts = Starts()
+        self._starts, self._times = Starts(), StepTimes()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
         self._floors = KnownFloors(self.plugins, self._priced, self._instance)
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
 
     def afresh(self) -> "Solver":
-        """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices."""
+        """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices.
+
+        What another was asked alike is not searched for again, but counts: how many searches an answer takes does not
+        depend on what was asked before.
+        """
         other = copy(self)
-        other.solves, other._known, other._within = 0, dict(self._known), {}
+        other.solves, other._known, other._within, other._times = 0, dict(self._known), {}, StepTimes()
         return other
 
     def plan(
@@ -116,7 +111,10 @@ class Solver:
         if key not in self._known or (diagnosed and known is not None and known.diagnosis == ""):
             if self.progress is not None:
                 self.progress(asking, self.solves)
-            self._known[key] = self.plugins.run(lambda: self._solved(problem, start, floors, diagnosed))
+            begun = self._key(problem), None if start is None else decisions_of(start), diagnosed
+            if begun not in self._answers:
+                self._answers[begun] = self.plugins.run(lambda: self._solved(problem, start, floors, diagnosed))
+            self._known[key] = self._answers[begun]
             self.solves += 1
         return self._known[key]
 
@@ -143,8 +141,9 @@ class Solver:
     def _time_on(self, problem: Problem, plan: PlanDocument, among: frozenset[str]) -> float | None:
         try:
             if plan.lower_bound is None:  # What nobody searched need not be among what is searched.
-                return _time_of(decided_instance(problem, plan, self.plugins), plan)
-            return _time_of(self._instance(problem, among), plan)
+                decided = decided_on(decided_instance(problem, plan, self.plugins), plan, permitted=False)
+                return None if decided is None else decided[1].batch_time
+            return self._times.of(self._key(problem), plan, partial(self._instance, problem, among))
         except InputError:
             return None
 
@@ -214,6 +213,7 @@ class Solver:
             return infeasible(problem.to_dict(), result.diagnosis or "", statistics=result.statistics)
         plan = solved_document(instance, None, result, problem, self.plugins)
         self._starts.keep(plan)
+        self._times.know(self._key(problem), plan)
         return plan
 
     def _searched_for(
@@ -229,7 +229,7 @@ class Solver:
         guess = up_to = self._guess(problem, start)
         while True:
             instance = self._instance(problem, up_to=up_to)
-            known, preferred = self._begun(instance, start)
+            known, preferred = self._begun(problem, instance, start)
             if known is None or known[1] <= instance.complete_to:
                 result = search(instance, known=known, preferred=preferred, cache=self._floors.cache)
                 seconds = result.batch_time
@@ -271,8 +271,7 @@ class Solver:
         Raises:
             InputError: as `build_instance`.
         """
-        # What is disabled meanwhile is in no instance made after that.
-        key = f"{len(self.plugins.warnings)} {canonical(problem)}"
+        key = self._key(problem)
         known = self._instances.get(key)
         if among is None:
             if known is not None and known.complete_to * (1 + LIMIT_SLACK) < up_to:
@@ -282,6 +281,10 @@ class Solver:
             return known
         more = next((names for of, names in reversed(self._of_few) if of == key and names >= among), among)
         return _latest(self._of_few, (key, more), lambda: self._built(problem, among, self._guess(problem)))
+
+    def _key(self, problem: Problem) -> str:
+        # What is disabled meanwhile is in no instance made after that.
+        return f"{len(self.plugins.warnings)} {canonical(problem)}"
 
     def _built(self, problem: Problem, among: Collection[str] | None, up_to: float) -> Instance:
         if not self._priced.begun:
@@ -298,25 +301,25 @@ class Solver:
         """An instance without candidates that are too slow, and as `_begun` what its search begins with."""
         used = self._starts.candidates | {stage.candidate for stage in (() if start is None else start.stages)}
         first = self._instance(problem, frozenset(used)) if used else None
-        known, preferred = (None, False) if first is None else self._begun(first, start)
+        known, preferred = (None, False) if first is None else self._begun(problem, first, start)
         worth = floors(inf if known is None else known[1] * (1 + LIMIT_SLACK))
         if first is None or known is None:
             instance = self._instance(problem, frozenset(worth) or None)
-            return instance, *self._begun(instance, start)
+            return instance, *self._begun(problem, instance, start)
         names = [first.candidates[stage.candidate].name for stage in known[0].stages]
         instance = self._instance(problem, frozenset({*worth, *names}))
         return instance, (known[0].among(first.candidates, instance.candidates), known[1]), preferred
 
-    def _begun(self, instance: Instance, start: PlanDocument | None) -> tuple[Known | None, bool]:
+    def _begun(self, problem: Problem, instance: Instance, start: PlanDocument | None) -> tuple[Known | None, bool]:
         """The fastest plan known of an instance, with its step time, and whether it is the answer among equals.
 
         That is `start` or one of the latest: a search of a neighbouring problem mostly finds it, or one nearly as
         fast, and what is slower than it is cut at once. Only `start` wins over equals: which plans were found before
         says nothing about which is the answer.
         """
-        begun = None if start is None else decided_on(instance, start)
-        own = None if begun is None else (begun[0], begun[1].batch_time)
-        known = self._starts.better(instance, own)
+        priced = partial(self._times.on, self._key(problem))
+        own = None if start is None else priced(instance, start)
+        known = self._starts.better(instance, own, priced)
         return known, known is own
 
 

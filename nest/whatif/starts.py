@@ -1,6 +1,6 @@
 """Plans that searches of neighbouring problems begin with, so that what is slower than them is cut at once."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from math import inf
 from operator import itemgetter
 
@@ -12,7 +12,6 @@ from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan
 from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
-from nest.report.plan_summary import needed_memory
 from nest.spec import PlanDocument
 from nest.tolerances import MEMORY_SLACK, TIE
 
@@ -22,6 +21,43 @@ MOST_STARTS = 16
 MOST_PRICED = 2
 """Plans that are priced to begin a search with: to price one takes a tenth of a search, and mostly the first is the
 best."""
+
+
+Known = tuple[Solution, float]
+"""A plan that fits, with its step time in seconds."""
+
+
+@define(eq=False)
+class StepTimes:
+    """Step times of plans on the problems of a question, seconds: each is priced once, whoever asks for it."""
+
+    _known: dict[tuple[str, Hashable], float | None] = field(factory=dict)
+
+    def know(self, problem: str, plan: PlanDocument) -> None:
+        """Take what a plan of a problem takes from its document."""
+        self._known[problem, decisions_of(plan)] = plan.batch_time
+
+    def of(self, problem: str, plan: PlanDocument, instance: Callable[[], Instance]) -> float | None:
+        """That of a plan's decisions on the instance of a problem; None: they do not fit, or are none of its plans."""
+        key = problem, decisions_of(plan)
+        if key not in self._known:
+            decided = decided_on(instance(), plan)
+            self._known[key] = None if decided is None else decided[1].batch_time
+        return self._known[key]
+
+    def on(self, problem: str, instance: Instance, plan: PlanDocument) -> Known | None:
+        """The same with the decisions."""
+        seconds = self.of(problem, plan, lambda: instance)
+        return None if seconds is None else (solution_of(instance, plan), seconds)
+
+
+def known_on(instance: Instance, plan: PlanDocument) -> Known | None:
+    """A plan's decisions on an instance, with its step time; None: they do not fit, or are none of its plans."""
+    return _known(decided_on(instance, plan))
+
+
+def _known(decided: tuple[Solution, PricedPlan] | None) -> Known | None:
+    return None if decided is None else (decided[0], decided[1].batch_time)
 
 
 @define(eq=False)
@@ -41,12 +77,17 @@ class Starts:
         """The latest; None: there is none."""
         return next(reversed(self._plans.values()), None)
 
-    def best(self, instance: Instance) -> tuple[Solution, float] | None:
+    def best(self, instance: Instance) -> Known | None:
         """The fastest of them on an instance, with its step time, seconds; None: none is one of its plans."""
-        return self.better(instance, None)
+        return self.better(instance, None, known_on)
 
-    def better(self, instance: Instance, known: tuple[Solution, float] | None) -> tuple[Solution, float] | None:
-        """The fastest of them on an instance that is faster than a plan known of it; else that plan."""
+    def better(
+        self, instance: Instance, known: Known | None, price: Callable[[Instance, PlanDocument], Known | None]
+    ) -> Known | None:
+        """The fastest of them on an instance that is faster than a plan known of it; else that plan.
+
+        `price` is as `known_on`.
+        """
         every = [
             (_least_seconds(instance, solution), key, solution)
             for key, plan in reversed(self._plans.items())
@@ -58,19 +99,21 @@ class Starts:
         for _, least, key, solution in guessed:
             if least >= (inf if known is None else known[1]):
                 continue
-            decided = _priced_on(instance, solution)
-            if decided is not None:
+            plan = self._plans[key]
+            as_found = solution.replicas == plan.data_parallel
+            its = price(instance, plan) if as_found else _known(_priced_on(instance, solution))
+            if its is not None:
                 priced += 1
-                self._longer[key] = decided[1].batch_time / least if least > 0 else 1.0
-                if known is None or decided[1].batch_time < known[1] * (1 - TIE):
-                    known = (decided[0], decided[1].batch_time)
+                self._longer[key] = its[1] / least if least > 0 else 1.0
+                if known is None or its[1] < known[1] * (1 - TIE):
+                    known = its
             if known is not None and priced >= MOST_PRICED:
                 break
         return known
 
     def keep(self, plan: PlanDocument) -> None:
         """Keep a plan with decisions; those met longest ago make room."""
-        key = _decisions(plan)
+        key = decisions_of(plan)
         self._plans.pop(key, None)
         self._plans[key] = plan
         if len(self._plans) > MOST_STARTS:
@@ -81,7 +124,8 @@ class Starts:
 
 def _had_room(instance: Instance, plan: PlanDocument) -> bool:
     """Whether a plan would have room if it needed as much memory as where it was found, which few questions change."""
-    return instance.pools is not None or needed_memory(plan) <= instance.cluster.device_memory * (1 + MEMORY_SLACK)
+    room = instance.cluster.memory * (1 + MEMORY_SLACK)
+    return instance.pools is not None or all(stage.memory <= room for stage in plan.stages)
 
 
 def _on_all_devices(instance: Instance, plan: PlanDocument) -> Solution | None:
@@ -147,7 +191,9 @@ def _priced_on(instance: Instance, solution: Solution, *, permitted: bool = True
     return (solution, priced) if priced.fits else None
 
 
-def _decisions(plan: PlanDocument) -> Hashable:
+def decisions_of(plan: PlanDocument) -> Hashable:
     """What a plan decides; alike for the same plan of problems that differ."""
-    stages = tuple((each.layers, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages)
-    return plan.data_parallel, plan.rank_order, plan.schedule, plan.zero_degree, stages
+    stages = tuple(
+        (each.layers, each.chunks, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages
+    )
+    return plan.data_parallel, plan.rank_order, plan.schedule, plan.chunks, plan.zero_degree, plan.placement, stages

@@ -122,6 +122,24 @@ def test_a_plan_kept_takes_what_the_oracle_says() -> None:
     assert refused
 
 
+def test_plans_of_the_same_stages_are_told_apart() -> None:
+    for plan, problem, solver in solved(range(4), "chunked"):
+        assert same(solver.time_on(problem, plan), plan.batch_time, 1e-12)
+        # No schedule has so many, whatever else is alike.
+        assert solver.time_on(problem, evolve(plan, chunks=(plan.chunks or 1) + 1)) is None
+
+
+def test_what_another_was_asked_alike_counts_but_is_not_searched_for_again() -> None:
+    for plan, problem, solver in solved(range(4)):
+        changed, met = evolve(problem, constraints=(*problem.constraints, f"pp != {len(plan.stages)}")), []
+        for start in (None, plan, None):
+            asked, alone = solver.afresh(), Solver().plan(changed, start=start)
+            met.append(asked.plan(changed, start=start))
+            assert (None if met[-1] is None else met[-1].stages) == (None if alone is None else alone.stages)
+            assert asked.solves == 1
+        assert met[0] is met[2]
+
+
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
 def test_plans_met_before_change_no_answer(kind: str) -> None:
     begun_with = 0
