@@ -1,6 +1,8 @@
 """Plans of several chunks a stage, of any sizes and wherever they lie: the search against every plan there is."""
 
+from collections import Counter
 from itertools import islice, product
+from math import inf
 from random import Random
 
 import numpy
@@ -17,6 +19,7 @@ from nest.solve.dp.chunk_stages import least_largest
 from nest.solve.dp.chunks import ChunkSearch
 from nest.solve.dp.lean_units import LeanUnits, UnitRows
 from nest.solve.dp.listing import configurations
+from nest.solve.dp.pareto import Floor
 from nest.solve.dp.units import Splits
 from nest.spec.constraints import parse
 from tests.seeds import seeds
@@ -139,6 +142,8 @@ def test_bounds_ahead_of_patterns_leave_the_fastest_plan(seed: int) -> None:
     for configuration in held:
         before = search.before_patterns(configuration, count)
         assert before.bound <= least * (1 + 1e-9)
+        closer = dict(zip(configuration.stage_counts, search.closer_bounds(configuration).tolist(), strict=True))
+        assert before.bound <= closer[count] <= least * (1 + 1e-9)
         assert search.holds_units(configuration, count, least * (1 + 1e-9), before)
         worthwhile = search.worthwhile(held, least * (1 + 1e-9))[configuration.order]
         assert count in worthwhile.room
@@ -232,6 +237,33 @@ def placed_problem(random: Random) -> Instance:
 @pytest.mark.parametrize("seed", seeds(16, of=200, long=[13]))
 def test_no_place_of_chunks_is_faster(seed: int) -> None:
     checked(placed_problem(Random(seed)))
+
+
+@pytest.mark.parametrize("seed", seeds(4, of=60))
+def test_plans_that_are_priced_alike_are_solved_once(seed: int) -> None:
+    """Those of a single replica, with either rank order and any ZeRO stage; a higher limit is a new question."""
+    problem = placed_problem(Random(seed))
+    constraints = (*problem.space.constraints, parse("replicas == 1"))
+    orders = ("pp-inner", "dp-inner")
+    problem = evolve(problem, space=evolve(problem.space, rank_orders=orders, zero=(0, 1), constraints=constraints))
+    least, best = fastest(problem)
+    if best is None:
+        return
+    splits = Splits(problem)
+    possible, _ = configurations(problem, len(problem.graph.layers), splits.counts)
+    apart = [evolve(each, members=((0, (choice,)),)) for each in possible for choice in each.choices]
+    apart = [evolve(each, order=order) for order, each in enumerate(apart)]
+    assert len(apart) == 4
+    for limits in ((0.999 * least, inf), (inf, 0.999 * least)):
+        search = ChunkSearch(problem, apart, splits)
+        for limit, each in product(limits, apart):
+            found = search.solve(each, 3, Floor(0.0, 0.0, 0.0), limit, Counter())
+            assert (found is not None) == (limit == inf)
+            if found is not None:
+                assert found.value == pytest.approx(least, rel=1e-9)
+                assert found.solution.rank_order == each.rank_order
+                assert {Choice(stage.recompute, stage.zero) for stage in found.solution.stages} == set(each.choices)
+        assert len(search._solved) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,7 +6,7 @@ each stage's share is at least what its layers add to these sums, so that the st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -94,12 +94,25 @@ class FirstBounds(ComputeBounds):
 
     def beside(self, configuration: Configuration) -> BesideCompute:
         """What plans of one candidate take beside compute."""
-        degrees = (configuration.replicas, configuration.zero_degree)
-        key = (configuration.candidate, self._stride(configuration), configuration.choices, *degrees)
+        key = self._decided(configuration)
         if key not in self._beside:
-            ((seconds,),), ((sync,),) = self.beside_each((configuration,), (configuration.choices,)).tolist()
-            self._beside[key] = BesideCompute(seconds, sync)
+            self.learn((configuration,))
         return self._beside[key]
+
+    def learn(self, every: Iterable[Configuration]) -> None:
+        """Work `beside` of several plans out together."""
+        unknown: dict[tuple[Choice, ...], dict[Hashable, Configuration]] = {}
+        for each in every:
+            if (key := self._decided(each)) not in self._beside:
+                unknown.setdefault(each.choices, {})[key] = each
+        for choices, plans in unknown.items():
+            (seconds,), (sync,) = self.beside_each(list(plans.values()), (choices,)).tolist()
+            self._beside.update(zip(plans, map(BesideCompute, seconds, sync), strict=True))
+
+    def _decided(self, configuration: Configuration) -> Hashable:
+        """What decides `beside`."""
+        degrees = (configuration.replicas, configuration.zero_degree)
+        return configuration.candidate, self._stride(configuration), configuration.choices, *degrees
 
     def beside_each(self, every: Sequence[Configuration], sets: Sequence[tuple[Choice, ...]]) -> Array:
         """As `beside`, of several plans with each of several sets of choices: seconds per micro-batch and per batch.

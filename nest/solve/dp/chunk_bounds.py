@@ -176,6 +176,7 @@ class ChunkBounds(PlanSearch):
                 copies[schedule] = each.copies
             decided = (each.members, each.replicas, each.rank_order, each.zero_degree, copies[schedule])
             alike.setdefault(decided, []).append(each)
+        self.first_bounds.learn(group[0] for group in alike.values())
         found: dict[int, Worthwhile] = {}
         for group in alike.values():
             self.meter.watch()

@@ -139,7 +139,9 @@ class ChunkRecurrence:
         if not self.back:
             return (None,)
         if self.places.slots > len(self.stages):
-            return range(self.places.levels)
+            # Over lower levels none reaches as many slots.
+            reach = [int((ends - self._ends[0]).max()) + 1 for ends in self._ends[1:]]
+            return [level for level, slots in enumerate(reach) if slots >= len(self.stages)]
         return (int(self.places.steps.max()),)
 
     def further(self, stage: int) -> NDArray[numpy.int64]:

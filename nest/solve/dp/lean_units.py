@@ -121,22 +121,21 @@ class UnitRows:
         shown = [*(each[0] for each in runs), units[0], units[-1]]
         places = [layer for unit in shown for layer in unit], [0, *accumulate(map(len, shown[:-1]))]
 
-        def of_units(row: Array) -> Array:
-            return _of_units(row, places)
-
-        alone = of_units(candidate.forward + candidate.backward)
-        modes = candidate.recompute
+        modes, state, kinds = candidate.recompute, candidate.state, ("extra", "first", "more")
+        rows = [candidate.forward + candidate.backward]
+        rows += [getattr(mode, kind) for kind in kinds for mode in modes]
+        rows += [row for each in state for row in (each.weights, each.gradients, each.optimizer)]
+        summed = iter(_of_units(numpy.array(rows), places))
+        alone = next(summed)
+        extra, first, more = ({mode.name: next(summed) for mode in modes} for _ in kinds)
         return cls(
             index,
             numpy.array([*map(len, runs), len(units) - 2]),
             places,
-            [
-                (len(each.ranks), of_units(each.weights), of_units(each.gradients), of_units(each.optimizer))
-                for each in candidate.state
-            ],
-            {mode.name: alone + of_units(mode.extra) for mode in modes},
-            {mode.name: of_units(mode.first) for mode in modes},
-            {mode.name: of_units(mode.more) for mode in modes},
+            [(len(each.ranks), next(summed), next(summed), next(summed)) for each in state],
+            {name: alone + row for name, row in extra.items()},
+            first,
+            more,
             {mode.name: min(float(mode.peak[list(each[0])].max()) for each in runs) for mode in modes},
         )
 
@@ -167,7 +166,7 @@ class UnitRows:
         return LeanUnits(self.count, with_any[0], with_any[1], with_any[2], ends, peak)
 
 
-def _of_units(row: Array, places: tuple[list[int], list[int]]) -> Array:
-    """The sums over units, whose layers and beginnings `places` has, of a number of each layer."""
-    found: Array = numpy.add.reduceat(row[places[0]], places[1])
+def _of_units(rows: Array, places: tuple[list[int], list[int]]) -> Array:
+    """The sums over units, whose layers and beginnings `places` has, of numbers of each layer: the last axis."""
+    found: Array = numpy.add.reduceat(rows[..., places[0]], places[1], axis=-1)
     return found

@@ -1,7 +1,7 @@
 """Plans of one candidate, one model chunk a stage: tables and bounds, made when needed, shared where they agree."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from math import inf, log
 
 import numpy
@@ -74,6 +74,10 @@ class PlainSearch(CutSearch, PlanSearch):
         pruned["memory in total"] += len(quick) - len(held)
         pruned["memory of a stage, or a stage too slow"] += len(held) - len(nodes)
         return nodes
+
+    def _nodes(self, limit: float) -> Iterator[Bounded]:
+        self.first_bounds.learn(each for each in self.configurations if self.first_bound(each) <= limit)
+        return super()._nodes(limit)
 
     def closer_bounds(self, configuration: Configuration) -> Array:
         """Lower bounds on the step time for each number of stages, with memory and the cheapest boundaries.

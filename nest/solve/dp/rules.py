@@ -156,7 +156,7 @@ class _CachedConstraint:
             InputError: as `Constraint.holds`.
         """
         further = added or {}
-        key = tuple(further[name] if name in further else values[name] for name in self._names)
+        key = tuple([further[name] if name in further else values[name] for name in self._names])
         if key not in self._known:
             self._known[key] = self._constraint.holds(dict(zip(self._names, key, strict=True)))
         return self._known[key]
