@@ -31,7 +31,7 @@ AllowedCounts = dict[tuple[Choice, ...], tuple[int, ...]]
 """Numbers of stages by the choices that stages may draw from."""
 
 
-@define(eq=False, repr=False)
+@define(repr=False)
 class Exclusions:
     """Why configurations fell away, for the diagnosis of an infeasible problem.
 
