@@ -7,9 +7,14 @@ import numpy
 import pytest
 from attrs import evolve
 
+from nest.formulate.instance import build_instance
+from nest.hooks.registry import registry
 from nest.instance import Instance
+from nest.io import structure
 from nest.solve.dp import SearchCache, candidate_floors, solve
+from nest.spec import Problem
 from nest.spec.constraints import parse
+from tests.agreement.problems import random_problem
 from tests.seeds import seeds
 from tests.solve.test_chunks import chunked_problem
 from tests.solve.test_sharding_terms import drawn
@@ -56,7 +61,20 @@ def test_what_was_searched_before_changes_no_answer(seed: int, chunked: bool) ->
         known = alone.solution, alone.batch_time * 1.3
         both = [solve(each, runner_up=False, known=known, preferred=False, cache=kept) for kept in (None, cache)]
         assert both[0] == both[1]
-        assert both[0].batch_time == alone.batch_time
+        assert (both[0].solution, both[0].batch_time) == (alone.solution, alone.batch_time)
+
+
+@pytest.mark.parametrize("kind", ["plain", "chunked"])
+@pytest.mark.parametrize("seed", [*seeds(6, of=44), 44])
+def test_a_known_plan_decides_nothing_between_equals(seed: int, kind: str) -> None:
+    """At 44 recomputation takes no time: it was the answer where searches listed few plans, as it needs less memory."""
+    instance = build_instance(structure(random_problem(Random(seed), kind), Problem), registry())
+    alone = solve(instance)
+    if alone.solution is None or alone.batch_time is None:
+        return
+    for factor in (1.0, 1.02, 4.0):
+        known = solve(instance, known=(alone.solution, factor * alone.batch_time), preferred=False)
+        assert (known.solution, known.batch_time) == (alone.solution, alone.batch_time)
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["one chunk", "chunks"])

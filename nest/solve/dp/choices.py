@@ -278,6 +278,14 @@ class ChoiceTable:
             and self._as_light(other)
         )
 
+    def is_faster(self, other: "ChoiceTable") -> bool:
+        """Whether every stage is faster than with `other`, by what it synchronises where it computes as long.
+
+        Ports may hold both up for as long.
+        """
+        faster = (self.time < other.time) | ((self.time == other.time) & (self.sync < other.sync))
+        return self.ports is None and bool(faster.all())
+
     def _as_light(self, other: "ChoiceTable") -> bool:
         """Whether no part weighs more than that of `other`, however a schedule weighs them and messages hide."""
         if self.parts is None or other.parts is None:
@@ -344,7 +352,11 @@ def ahead(figures: Array, others: Array) -> NDArray[numpy.bool_]:
 
 
 def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
-    """The choices, in order, that none of those kept dominates; of equals the first."""
+    """The choices, preferred first, that none of those kept dominates.
+
+    A preferred one stays unless every stage is faster with the other: of choices as fast it is the answer wherever it
+    has room, whichever stages are looked at (PROBLEM.md section 5).
+    """
     if not tables:
         return []
     look = ChoiceTable.stacked(tables, slice(FIRST_LOOK))
@@ -357,8 +369,8 @@ def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
         return bool(maybe[one, other]) and (seen or tables[one].dominates(tables[other]))
 
     rows_left: list[int] = []
-    for index in range(len(tables)):
+    for index, table in enumerate(tables):
         if not any(dominates(other, index) for other in rows_left):
-            rows_left = [other for other in rows_left if not dominates(index, other)]
+            rows_left = [each for each in rows_left if not (dominates(index, each) and table.is_faster(tables[each]))]
             rows_left.append(index)
     return rows_left
