@@ -1,10 +1,13 @@
 """`nest solve`: the best plan of one problem or several."""
 
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
 import typer.core
+from attrs import frozen
 
 from nest import api
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
@@ -12,11 +15,13 @@ from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, stoppable, to_json, unwritten
 from nest.cli.progress import progress_line
 from nest.errors import InputError, NoPlanYet
+from nest.io.source import STANDARD_INPUT
 from nest.report.text.layout import figures
 from nest.solve.effort import Deadline
 
 if TYPE_CHECKING:
-    from nest.formulate.problem import Changes
+    from nest.report.text.comparison import Entry
+    from nest.spec import PlanDocument
 
 
 def register(app: typer.Typer) -> None:
@@ -72,6 +77,9 @@ def solve(
     explain_search: bool = typer.Option(
         False, "--explain-search", help="Print what the search did, on standard error."
     ),
+    watch: bool = typer.Option(
+        False, "--watch", help="Answer anew whenever a file of the problem is saved, until Ctrl-C."
+    ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Find the fastest plan of a problem, proved optimal, or say what makes it infeasible.
@@ -82,89 +90,127 @@ def solve(
     from nest.io import check_writable, there_is
 
     deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
-    from nest.report.text.summary import summary, verdict_text
-
     if output is not None and len(problems) > 1:
         raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
     if free and not verify:
         raise InputError("--free says how to verify; give --verify too, or --verify=free.")
+    if watch and STANDARD_INPUT in problems:
+        raise InputError("--watch takes files: what is piped in is read once.")
     changes = changes_of(target=target, tokens=tokens)
+    several = len(problems) > 1
+    told = _Told(output, as_json or several, several or watch, explain_search)
     if best is not None:
         if len(problems) > 1 or verify or explain_search:
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
         if output is not None and there_is(output) == "file":
             raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
-        _shortlist(problems[0], changes, best, output, as_json, deadline)
-    if output is not None:
-        check_writable(output, *problems)
+        answer = partial(_shortlist, problems[0], partial(api.shortlist, changes=changes, count=best), told)
+    else:
+        if output is not None:
+            check_writable(output, *problems)
+        how: Any = {"verify": "free" if free else verify, "workers": workers, "jobs": jobs}
+        answer = partial(_plans, problems, partial(api.solve, changes=changes, **how), told, time_limit)
+    if watch:
+        from nest.cli.watch import answered_until_stopped
+
+        raise typer.Exit(answered_until_stopped(lambda: answer(Deadline.of(time_limit))))
+    raise typer.Exit(answer(deadline))
+
+
+@frozen
+class _Told:
+    """What is told of plans.
+
+    Attributes:
+        output: the file a plan is written to, or the folder of several; None: none is written.
+        as_json: whether they are printed as JSON.
+        one_line: whether a document has one line, as there are several.
+        explain_search: whether it is told what the search did.
+    """
+
+    output: Path | None
+    as_json: bool
+    one_line: bool
+    explain_search: bool
+
+
+def _plans(
+    problems: Sequence[Path],
+    search: "Callable[..., PlanDocument]",
+    told: _Told,
+    time_limit: float | None,
+    deadline: Deadline,
+) -> int:
+    """Print the best plan of each problem; the exit code. The deadline is that of the first.
+
+    Raises:
+        NoPlanYet: Ctrl-C was pressed before all have their plan.
+    """
     code = DONE
     for done, problem in enumerate(problems):
         deadline, implied = Deadline.of(time_limit) if done else deadline, list[str]()
         try:
             with progress_line("searching") as progress, stoppable(deadline):
-                plan = api.solve(
-                    problem,
-                    message=implied.append,
-                    changes=changes,
-                    time_limit=deadline,
-                    progress=progress,
-                    verify="free" if free else verify,
-                    workers=workers,
-                    jobs=jobs,
-                )
+                plan = search(problem, message=implied.append, time_limit=deadline, progress=progress)
         except NoPlanYet as error:
             if error.stopped:
                 raise
             fail(f"{problem}: {error}")
             code = NO_PLAN
             continue
-        note_plan(plan, problem)
-        failed = unwritten(output, to_json(plan.to_dict()) + "\n") if output is not None else None
-        if as_json or len(problems) > 1 or failed is not None:
-            typer.echo(to_json(plan.to_dict(), one_line=len(problems) > 1))
-        else:
-            note_once(implied)
-            typer.echo(summary(plan, screen()))
-            if plan.verification is not None:
-                typer.echo("\n" + verdict_text(plan.verification, screen()))
-        if explain_search:
-            typer.echo(_statistics(plan.statistics), err=True)
+        _tell(plan, problem, implied, told)
         if plan.status == "infeasible" or (plan.verification or {}).get("status", "proved") != "proved":
             code = NO_PLAN
-        if failed is not None:  # With --output there is one problem.
-            raise failed
         if deadline.stopped and done + 1 < len(problems):
             raise NoPlanYet(f"stopped before {', '.join(map(str, problems[done + 1 :]))}.", stopped=True)
-    raise typer.Exit(code)
+    return code
 
 
-def _shortlist(
-    problem: Path, changes: "Changes", count: int, output: Path | None, as_json: bool, deadline: "Deadline"
-) -> NoReturn:
-    """Print the best plans, and write a file of each."""
-    from nest.api import shortlist
+def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: _Told) -> None:
+    """Print a plan, and write it.
+
+    Raises:
+        InputError: it cannot be written, and was printed in its stead.
+    """
+    from nest.report.text.summary import summary, verdict_text
+
+    note_plan(plan, problem)
+    failed = unwritten(told.output, to_json(plan.to_dict()) + "\n") if told.output is not None else None
+    if told.as_json or failed is not None:
+        typer.echo(to_json(plan.to_dict(), one_line=told.one_line))
+    else:
+        note_once(implied)
+        typer.echo(summary(plan, screen()))
+        if plan.verification is not None:
+            typer.echo("\n" + verdict_text(plan.verification, screen()))
+    if told.explain_search:
+        typer.echo(_statistics(plan.statistics), err=True)
+    if failed is not None:
+        raise failed
+
+
+def _shortlist(problem: Path, search: "Callable[..., tuple[Entry, ...]]", told: _Told, deadline: Deadline) -> int:
+    """Print the best plans, and write a file of each; the exit code."""
     from nest.io import write_files
     from nest.report.text.comparison import shortlist_document, shortlist_text
     from nest.report.text.summary import summary
 
     implied = list[str]()
     with progress_line("searching") as progress, stoppable(deadline):
-        entries = shortlist(
-            problem, count, time_limit=deadline, progress=progress, message=implied.append, changes=changes
-        )
+        entries = search(problem, time_limit=deadline, progress=progress, message=implied.append)
     plan = entries[0].plan
     note_plan(plan, problem)
-    if output is not None and plan.status != "infeasible":
+    if told.output is not None and plan.status != "infeasible":
         files = {f"plan-{place}.json": to_json(each.plan.to_dict()) + "\n" for place, each in enumerate(entries, 1)}
-        write_files(output, files)
-    if as_json:
-        typer.echo(to_json(shortlist_document(entries)))
+        write_files(told.output, files)
+    if told.as_json:
+        typer.echo(to_json(shortlist_document(entries), one_line=told.one_line))
     else:
         note_once(implied)
         typer.echo(summary(plan, screen()))
         if plan.status != "infeasible":
             typer.echo("\n" + shortlist_text(entries, screen()))
-    raise typer.Exit(NO_PLAN if plan.status == "infeasible" else DONE)
+    return NO_PLAN if plan.status == "infeasible" else DONE
 
 
 def _statistics(statistics: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,33 @@ def display_path(path: Path) -> str:
     return "<stdin>" if path == STANDARD_INPUT else str(path)
 
 
+FileState = tuple[int, int] | None
+"""When a file was written last, nanoseconds since 1970, and its bytes; None: there is none."""
+
+_noting: list[dict[Path, FileState]] = []
+"""Those who note which files are read."""
+
+
+@contextmanager
+def files_read() -> Iterator[dict[Path, FileState]]:
+    """Note the files whose text is read meanwhile, with their states before that."""
+    files: dict[Path, FileState] = {}
+    _noting.append(files)
+    try:
+        yield files
+    finally:
+        _noting.pop()
+
+
+def file_state(path: Path) -> FileState:
+    """The state of the file at `path`, which tells whether it was written to."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    return state.st_mtime_ns, state.st_size
+
+
 def read_text_of(path: Path) -> str:
     """What the file at `path` says; `-` is standard input, which is read once and then remembered.
 
@@ -84,6 +112,8 @@ def read_text_of(path: Path) -> str:
     """
     if path == STANDARD_INPUT:
         return _standard_input()
+    for files in _noting:
+        files.setdefault(path, file_state(path))
     try:
         if path.is_dir():
             raise PlacedErrors([f"{path}: this is a folder; name a file in it."])
