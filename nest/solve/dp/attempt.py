@@ -288,9 +288,18 @@ class Attempt:
         return search.best
 
     def _search(self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False) -> BestFirst:
-        whole, others, until = whole and self._all, dict(self.others), (self.started, self.deadline, self.share)
-        more: dict[str, Any] = {"placed": self.placed, "most_states": SCOUT_STATES if self.scouts else inf}
-        return BestFirst(searchers, *until, self.progress, known, whole=whole, others=others, **more)
+        return BestFirst(
+            searchers,
+            self.started,
+            self.deadline,
+            self.share,
+            self.progress,
+            known,
+            whole=whole and self._all,
+            most_states=SCOUT_STATES if self.scouts else inf,
+            placed=self.placed,
+            others=dict(self.others),
+        )
 
     @property
     def _all(self) -> bool:
