@@ -122,7 +122,7 @@ def with_contenders(
         return instance, formulation, result
     second = inf if result.runner_up is None else result.runner_up[1]
     needed = max(seconds * (1 + max(simpler_within or 0.0, LOSS)), min(second, seconds * SLOWER))
-    if instance.complete_to >= needed or formulation.up_to is None:  # There was no time for the others.
+    if instance.complete_to >= needed or formulation.bounded is None:  # There was no time for the others.
         return instance, formulation, result
     more, made = wider(up_to=needed)
     if not more.complete_to:  # There was no time for it.

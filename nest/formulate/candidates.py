@@ -20,7 +20,7 @@ from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pool, Pools, SearchProgress
-from nest.solve.effort import FEW, Deadline
+from nest.solve.effort import FEW, Deadline, Waiting
 from nest.spec import DeviceSpec, Problem, Training
 
 MANY = 512
@@ -82,7 +82,7 @@ def from_model(
         layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
         host=host(device, training),
     )
-    samples = micro_batches(problem)
+    samples, waiting = micro_batches(problem), Waiting(deadline, progress)
     whole = load_model(problem.model, training, registry)
     stacks = registry.stacks().values()
     usual = {tuple(each.training.selective or ()) for each in stacks if hasattr(each, "training")}
@@ -90,7 +90,7 @@ def from_model(
     by_operator = problem.search.granularity == "operator"
     layers = layer_classes(whole, by_operator)
     context = StrategyContext(cluster, training)
-    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check, pricing.made)
+    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, waiting.check, pricing.made)
 
     known: dict[int, tuple[Block, Candidate]] = {}  # Those of the blocks that a wider formulation has in common.
 
@@ -117,7 +117,7 @@ def from_model(
     )
 
     def with_priced(some: Sequence[Block]) -> Formulation:
-        priced = _priced(some, price, progress, deadline)
+        priced = _priced(some, price, waiting.progress, waiting.deadline)
         sharded = tuple(some[index] for index in priced)
         complete_to = inf if len(priced) == len(some) else 0.0
         return evolve(made, candidates=tuple(priced.values()), sharded=sharded, complete_to=complete_to)
@@ -129,19 +129,10 @@ def from_model(
 
     if not can_be_worth(problem, registry):
         return with_priced(sharded.every())
-    begun = time.monotonic()
-
-    def watch() -> None:
-        deadline.check()
-        if progress is not None:
-            progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - begun, 0.0))
-
-    bounded = BoundedCandidates(made, sharded, with_priced, deadline, watch)
-    return (
-        bounded.up_to(up_to, 0.0)
-        if first_plan is None
-        else bounded.begun(first_plan, training.global_batch / cluster.size)
-    )
+    bounded = BoundedCandidates(made, sharded, with_priced, waiting)
+    if first_plan is None:
+        return bounded.up_to(up_to, 0.0)
+    return bounded.begun(first_plan, training.global_batch / cluster.size, cluster.memory)
 
 
 def repriced(
@@ -222,7 +213,7 @@ def repriced(
         sharded=tuple(blocks[index] for index in priced),
         pricing=pricing,
         complete_to=inf if len(priced) == len(blocks) else 0.0,
-        up_to=None,
+        bounded=None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from nest.spec import Problem, Training
 if TYPE_CHECKING:
     from nest.formulate.layer_classes import LayerClasses
     from nest.formulate.pricing import Pricing
+    from nest.formulate.worth import BoundedCandidates
     from nest.graph import Block
 
 FirstPlan = tuple[Solution, float]
@@ -41,8 +42,7 @@ class Formulation(Record):
             there are none, 0: there was no time to price the others.
         computed_to: the same of what they compute alone, at any speed of the network.
         first: a plan of these candidates that is known, with its step time in seconds; None: none is.
-        up_to: gives the formulation that is complete to so many device seconds for a sample, and to so many computed
-            alone, with few candidates more; None: it is not known what those take that are missing, or there are none.
+        bounded: prices more candidates; None: it is not known what those take that are missing, or there are none.
     """
 
     graph: LayerGraph
@@ -57,7 +57,7 @@ class Formulation(Record):
     complete_to: float = inf
     first: FirstPlan | None = None
     computed_to: float = inf
-    up_to: Callable[[float, float], Formulation] | None = None
+    bounded: BoundedCandidates | None = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
 
     def pricing_of(self, candidate: int) -> Pricing | None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nest.formulate.formulation import FirstPlan
     from nest.formulate.kept_model import KeptModel
     from nest.formulate.priced_models import PricedModels
+    from nest.formulate.worth import BoundedCandidates
 
 
 def build_instance(
@@ -144,14 +145,18 @@ def formulate(
         def begun(some: Formulation) -> FirstPlan | None:
             return None if first_plan is None else first_plan(of_candidates(some))
 
+        def begun_again(bounded: BoundedCandidates) -> Formulation:
+            bounded.waiting.follow(due, progress)
+            return bounded.begun(begun, share, cluster.memory)
+
         def price() -> Formulation:
             place = (registry, cluster, device, pricing_collectives, progress, due)
             if network is not None:
                 return from_model(problem, *place)
             return from_model(problem, *place, first_plan=None if first_plan is None else begun, up_to=most)
 
-        if known is not None and known.up_to is not None:
-            wide = known.up_to(most, 0.0)
+        if known is not None and known.bounded is not None:
+            wide = known.bounded.up_to(most, 0.0)
             formulation = wide if wide.complete_to else evolve(known, complete_to=0.0)
         elif network is not None or (priced is None and kept is None):
             formulation = price()
@@ -164,7 +169,7 @@ def formulate(
             key = pricing_key(problem, registry, cluster, device, collectives)
             if priced is None:
                 assert kept is not None
-                formulation = kept.priced(key, price, again)
+                formulation = kept.priced(key, price, again, None if first_plan is None else begun_again)
             else:
                 asked = partial(priced.of, key, price, again, up_to=most, computed=silent_to / share)
                 formulation = asked(keep=among is None)

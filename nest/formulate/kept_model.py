@@ -5,7 +5,7 @@ from collections.abc import Callable
 from json import dumps
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from attrs import define, field
@@ -19,6 +19,9 @@ from nest.io.kept import keep, kept_file, read_kept
 from nest.solve.dp import SearchCache
 from nest.solve.effort import Deadline
 from nest.spec import Problem
+
+if TYPE_CHECKING:
+    from nest.formulate.worth import BoundedCandidates
 
 KINDS = ("cost_models", "collective_models", "layer_times", "schedules", "strategies")
 """Kinds of registered objects that candidates and tables refer to."""
@@ -75,10 +78,16 @@ class KeptModel:
         key: PricingKey,
         price: Callable[[], Formulation],
         again: Callable[[Formulation, bool, Formulation | None], Formulation],
+        begun: "Callable[[BoundedCandidates], Formulation] | None",
     ) -> Formulation:
-        """The model as it was priced with this key, or else is priced now; arguments as of `PricedModels.of`."""
+        """The model as it was priced with this key, or else is priced now; arguments as of `PricedModels.of`.
+
+        `begun` prices as many of many candidates as matter now; None: all do.
+        """
         known, before = self._formulation, self._key
-        if known is None or before is None or not self._serves(key, before):
+        if known is not None and known.bounded is not None and begun is not None and key == before:
+            known = begun(known.bounded)
+        elif known is None or before is None or known.bounded is not None or not self._serves(key, before):
             known, self._anew = price(), True
         elif key != before:
             known = again(known, False, None)
@@ -88,6 +97,8 @@ class KeptModel:
     def lend(self, models: PricedModels) -> SearchCache:
         """Let others begin with the model as it was priced last, and with the tables, which are given."""
         if self._key is not None and self._formulation is not None:
+            if self._formulation.bounded is not None:
+                self._formulation.bounded.waiting.follow(Deadline(), None)
             models.know(self._key, self._formulation)
             _LATEST[self.registry] = self
         return self.tables.lasting()
@@ -102,15 +113,19 @@ class KeptModel:
 
         It stays where its prices served, be it with a changed network or batch, of which there may be many and each is
         asked about once; but where it lacks a kind of tables, as that of a problem without a plan does, it is written
-        anew. Of many candidates a search may price some only, of which the next one would need others.
+        anew. Of many candidates a search may price some only, of which the next one may need others: such a model stays
+        with the process, which can price them.
 
         Raises:
             InputError: the folder that the user names cannot be written to.
         """
         made = self._formulation
-        if self.name is None or made is None or len(made.candidates) >= MANY:
+        if self.name is None or made is None:
             return
-        if made.complete_to < inf or made.up_to is not None:
+        if made.bounded is not None:
+            _LATEST[self.registry] = self
+            return
+        if made.complete_to < inf or len(made.candidates) >= MANY:
             return
         lasting = self.tables.lasting()
         if self.path is not None and (self._anew or not lasting.kinds <= self._read):

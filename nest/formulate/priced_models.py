@@ -92,15 +92,15 @@ class PricedModels:
                 self._of_few = [*(each for each in self._of_few if each[1] is not few), (key, of_few)][-self.most :]
                 return of_few
             # Where few of many candidates were priced, as few are wanted now: `again` would price all.
-            found = key, price() if alike is None or alike[0].up_to is not None else again(*alike, None)
+            found = key, price() if alike is None or alike[0].bounded is not None else again(*alike, None)
         else:
             self._known.remove(found)
         its, wanted = found[1], found[1]
-        if its.up_to is not None and keep:
-            wanted = its.up_to(up_to, computed)
+        if its.bounded is not None and keep:
+            wanted = its.bounded.up_to(up_to, computed)
             reach = max(its.complete_to, up_to), max(its.computed_to, computed)
             if reach != (its.complete_to, its.computed_to):
-                found = key, its.up_to(*reach)
+                found = key, its.bounded.up_to(*reach)
         if found[1].complete_to:
             self._known.append(found)
             del self._known[: -self.most]

@@ -16,7 +16,7 @@ from nest.graph.sharded_graph import region
 from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Array
-from nest.solve.effort import Deadline, least_first
+from nest.solve.effort import Waiting, least_first
 from nest.spec import Problem
 from nest.tolerances import LIMIT_SLACK
 
@@ -52,17 +52,15 @@ class BoundedCandidates:
     Attributes:
         made: the formulation, without candidates.
         sharded: the blocks of all candidates.
-        with_priced: the formulation with some blocks priced.
-        deadline: when whoever waits has said that the time is up, no more are looked for.
-        watch: called after each block; may raise what ends it.
+        with_priced: the formulation with some blocks priced, each once.
+        waiting: who waits; when the time is up, no more are looked for.
         families: of the blocks.
     """
 
     made: Formulation
     sharded: ShardedGraphs
     with_priced: Callable[[Sequence[Block]], Formulation]
-    deadline: Deadline
-    watch: Callable[[], None]
+    waiting: Waiting
     families: tuple["BoundedFamily", ...] = field(init=False)
 
     @families.default
@@ -72,17 +70,18 @@ class BoundedCandidates:
         bounds = Bounds(self.made.pricing, numpy.bincount(self.made.classes.class_of).tolist())
         return tuple(BoundedFamily(family, bounds) for family in self.sharded.families)
 
-    def begun(self, first_plan: Callable[[Formulation], FirstPlan | None], share: float) -> Formulation:
+    def begun(self, first_plan: Callable[[Formulation], FirstPlan | None], share: float, memory: float) -> Formulation:
         """The formulation with those candidates that may be as fast as a first plan, or hardly slower; else with all.
 
         Args:
             first_plan: a plan of a formulation's candidates; None: there is none.
             share: `B / P`, samples of a step for each device.
+            memory: bytes of a device.
 
         Raises:
             NoPlanYet: the time is up before there is a first plan.
         """
-        few = _tried(self.families, self.watch)
+        few = _tried(self.families, memory, self.waiting.watch)
         if not few:
             return self.up_to(inf, inf)
         tried = evolve(self.with_priced(few), complete_to=0.0)
@@ -104,9 +103,9 @@ class BoundedCandidates:
         left, most = list[Block](), most or inf
         while not left and most < inf:
             for family in self.families:
-                if self.deadline.passed:
+                if self.waiting.deadline.passed:
                     return evolve(self.made, complete_to=0.0)
-                self.watch()
+                self.waiting.watch()
                 blocks = family.within(most * (1 + LIMIT_SLACK), computed * (1 + LIMIT_SLACK))
                 left += (each.family.block for each in blocks)
             most *= 1 if left else 2
@@ -114,10 +113,10 @@ class BoundedCandidates:
         result = self.with_priced(left or self.sharded.every())
         if not result.complete_to or most == inf:
             return result
-        return evolve(result, complete_to=max(most, computed), computed_to=computed, up_to=self.up_to)
+        return evolve(result, complete_to=max(most, computed), computed_to=computed, bounded=self)
 
 
-def _tried(families: Sequence["BoundedFamily"], watch: Callable[[], None]) -> list[Block]:
+def _tried(families: Sequence["BoundedFamily"], memory: float, watch: Callable[[], None]) -> list[Block]:
     """Blocks that a first plan is looked for of, the less they take the more of them; none: few are admitted."""
     order = []
     for index, family in enumerate(families):
@@ -126,7 +125,7 @@ def _tried(families: Sequence["BoundedFamily"], watch: Callable[[], None]) -> li
     groups: dict[tuple[bool, int], list[BoundedFamily]] = {}
     for _, index in sorted(order):
         family = families[index]
-        groups.setdefault((family.fits, family.family.block.micro_batch), []).append(family)
+        groups.setdefault((family.saved <= memory, family.family.block.micro_batch), []).append(family)
     tried = []
     for group in groups.values():
         blocks: list[BoundedFamily] = []
@@ -197,15 +196,15 @@ class BoundedFamily:
         return tuple(BoundedFamily(each, self.bounds, self) for each in self.family.parts)
 
     @cached_property
-    def fits(self) -> bool:
-        """Whether a device has room for what all layers save of a micro-batch, as the first stage of `1f1b` holds."""
+    def saved(self) -> float:
+        """Bytes that all layers save of a micro-batch, as the first stage of `1f1b` holds."""
         saved = 0.0
         for operators, count in zip(self.family.block.graph.by_layer, self.bounds.counts, strict=True):
             sizes = tensor_bytes(operators)
             saved += count * sum(
                 sizes[name] for name in dict.fromkeys(name for each in operators for name in each.saves)
             )
-        return saved <= self.bounds.pricing.cluster.memory
+        return saved
 
     @cached_property
     def sent(self) -> float:

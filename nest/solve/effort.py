@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
 from nest.errors import InputError, NoPlanYet
 
 if TYPE_CHECKING:
-    from nest.instance import Array
+    from nest.instance import Array, SearchProgress
 
 AFTERWARDS = 0.4
 """Seconds of a limit, or a tenth of it, left for what follows a search: the plan is priced anew and written."""
@@ -105,6 +105,35 @@ class Deadline:
             f"no plan was found within {self.seconds:g} s; give the search more time, or fewer choices: a target, or "
             "degrees under `strategies`."
         )
+
+
+class Waiting:
+    """Who waits for candidates to be priced: until when, and whom it tells. Of a model that is kept others wait next.
+
+    Attributes:
+        deadline: when the time is up.
+        progress: told now and then which share of the candidates is priced.
+    """
+
+    def __init__(self, deadline: Deadline, progress: Callable[[SearchProgress], None] | None) -> None:
+        """Begin now."""
+        self.follow(deadline, progress)
+
+    def follow(self, deadline: Deadline, progress: Callable[[SearchProgress], None] | None) -> None:
+        """From now on it is somebody else who waits."""
+        self.deadline, self.progress, self._begun = deadline, progress, time.monotonic()
+
+    def check(self) -> None:
+        """As that of the deadline."""
+        self.deadline.check()
+
+    def watch(self) -> None:
+        """The same, where nothing is priced yet, which is told."""
+        from nest.instance import SearchProgress
+
+        self.check()
+        if self.progress is not None:
+            self.progress(SearchProgress(None, 0.0, 0.0, time.monotonic() - self._begun, 0.0))
 
 
 def check_effort(time_limit: float | None, workers: int = 1) -> None:

@@ -89,9 +89,29 @@ def test_answers_are_those_without_it(
     ask = told_next if by else told
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEPT_IN, str(tmp_path_factory.mktemp("cache")) if on_disk else KEPT_NOWHERE)
+        if data.draw(draw.booleans(), label="many candidates"):
+            for module in (candidates, kept_model):
+                patch.setattr(module, "MANY", 2)
         for changes in ({}, *asked):
             changed = problem(**{**base, **changes})
             assert ask(changed) == alone(changed)
+
+
+@pytest.mark.parametrize("changed", UNPRICED, ids=str)
+def test_of_many_candidates_a_process_prices_each_once(
+    problem: Build, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    for module in (candidates, kept_model):
+        monkeypatch.setattr(module, "MANY", 2)
+    answer = told(problem(**changed))
+    kept_model._LATEST.clear()
+    names = priced_again(monkeypatch)
+    told_next(problem())
+    latest = kept_model._LATEST[registry()]._formulation
+    assert latest is not None
+    assert latest.bounded is not None
+    assert told_next(problem(**changed)) == answer
+    assert len(set(names)) == len(names) > 0
 
 
 def priced_again(monkeypatch: pytest.MonkeyPatch) -> list[str]:
