@@ -184,10 +184,13 @@ def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level,
     if formulation.pricing is not None and formulation.classes is not None:
         from nest.formulate.price import candidate
 
-        pricing = formulation.pricing.on(cluster, formulation.pricing.device)
+        before = formulation.pricing
+        pricing = before.on(cluster, before.device)
+        changed = pricing.first_changed(before)
         for index in {stage.candidate for stage in solution.stages}:
-            block = formulation.sharded[index]
-            candidates[index] = candidate(candidates[index].name, block, formulation.classes, pricing)
+            known, block = candidates[index], formulation.sharded[index]
+            if not pricing.knows(block, before, changed):
+                candidates[index] = candidate(known.name, block, formulation.classes, pricing, known)
     return evolve(instance, cluster=cluster, candidates=tuple(candidates))
 
 
