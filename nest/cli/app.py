@@ -33,10 +33,11 @@ MODULES = {name: name for name in (*COMMANDS, *GROUPS)} | dict.fromkeys(("device
 WIDEST_HELP = 80
 """Columns that help takes at most, margin included: what typer takes."""
 
-COLLECTED_AFTER = (250_000, 20, 50)
+COLLECTED_AFTER = (500_000, 20, 50)
 """Objects made before Python looks for garbage, and how often older ones are looked through. Candidates live as long as
 the process: of what `nest explain` takes for Llama 3 70B on 128 H100 looking takes 14 % with Python's own numbers, 6 %
-with 50,000 and 2 % with these, with 8 % more memory; 1,000 layers on 2**20 devices take no more (2026-11-27)."""
+with 50,000, 2 % with 250,000 and 1 % with these, with 9 % more memory; 1,000 layers on 2**20 devices take no more. A
+solve of it does not look: with 250,000 it did once, a tenth of what it takes with what is kept (2026-11-28)."""
 
 
 class _Commands(typer.core.TyperGroup):
