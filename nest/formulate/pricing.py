@@ -56,7 +56,7 @@ class Pricing:
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
         made: of the layers' graph, blocks as strategies left them.
-        copied: whether it was read from a file: it then knows no layer of the blocks that it priced.
+        copied: whether it was read from a file, or begun with what was: it then knows not all layers of its blocks.
     """
 
     cluster: Cluster
@@ -138,8 +138,7 @@ class Pricing:
         """
         if room(block, self.cluster) != room(block, before.cluster):
             return False
-        axes = {call.axis for operator in block.graph.operators for call in operator.calls}
-        shapes = [(self.shapes(axis, block), before.shapes(axis, block)) for axis in axes]
+        shapes = [(self.shapes(axis, block), before.shapes(axis, block)) for axis in block.called]
         return all(now == then and all(max(shape[changed:], default=1) == 1 for shape in now) for now, then in shapes)
 
     def once(self, block: Block, make: Callable[[], ExtraMemory]) -> ExtraMemory:
