@@ -132,15 +132,14 @@ def solve(
         from nest.documents import proved, result_document, verdict
         from nest.solve.dp import first_plan
 
-        # A proof is of all candidates.
-        begin = None if verify else partial(first_plan, deadline=deadline)
+        begin = None if verify else partial(first_plan, deadline=deadline)  # A proof is of all candidates.
         with naming(problem):
             instance, formulation, result = searched(whole, plugins, deadline, progress, begin)
         plan = result_document(instance, formulation, result, whole, plugins, deadline)
         if not verify:
             return plan
-        place, free = (instance, formulation, plan, whole, plugins), verify == "free"
-        return proved(plan, verdict(*place, free, deadline, workers, progress, beside))
+        asked = (instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress, beside)
+        return proved(plan, verdict(*asked))
 
     return solved() if verify else kept_plan(whole, plugins, deadline, solved)
 

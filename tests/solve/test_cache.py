@@ -28,6 +28,8 @@ def neighbours(problem: Instance, random: Random) -> list[Instance]:
         space = evolve(problem.space, constraints=(*problem.space.constraints, *constraints))
         if random.random() < 0.2:
             space = evolve(space, exposed=1.0)
+        if random.random() < 0.4:
+            space = evolve(space, global_batch=random.choice([2, 3]) * space.global_batch)
         if place == 3:
             space = evolve(space, global_batch=3 * space.global_batch, uneven_batch=True, zero=space.zero[-1:])
         cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
@@ -57,6 +59,22 @@ def test_what_was_searched_before_changes_no_answer(seed: int, chunked: bool) ->
         both = [solve(each, runner_up=False, known=known, preferred=False, cache=kept) for kept in (None, cache)]
         assert both[0] == both[1]
         assert both[0].batch_time == alone.batch_time
+
+
+@pytest.mark.parametrize("seed", [*seeds(6, of=300), 181])
+def test_ports_hold_up_as_many_micro_batches_as_there_are(seed: int) -> None:
+    """How long they do decides what stages take, of another batch for another time."""
+    random, cache = Random(seed), SearchCache()
+    problem = chunked_problem(random)
+    memory, slower = 2 * problem.cluster.memory, [1, 1.5, 2, 3]
+    busy = [None if each.busy is None else each.busy * random.choice(slower) for each in problem.candidates]
+    candidates = tuple(evolve(each, busy=own) for each, own in zip(problem.candidates, busy, strict=True))
+    cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
+    exposed = random.choice([0.0, 0.1, 0.3])
+    for times in (1, 3, 2):
+        space = evolve(problem.space, exposed=exposed, global_batch=times * problem.space.global_batch)
+        each = evolve(problem, candidates=candidates, cluster=cluster, space=space)
+        assert solve(each, runner_up=False, cache=cache) == solve(each, runner_up=False)
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["one chunk", "chunks"])
