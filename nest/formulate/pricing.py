@@ -82,7 +82,8 @@ class Pricing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has nothing priced: what is priced is told by identity, which copies of operators do not share."""
-        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init), {"copied": True}
+        state = {"copied": True, "_shapes": self._shapes}
+        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init), state
 
     def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
         """The same on another network of as many levels or another device; what is alike is not priced again."""
