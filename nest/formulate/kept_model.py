@@ -180,9 +180,10 @@ class _Writer(pickle.Pickler):
             _Writer(graph, self._registry).dump(what.graph)
             others = {name: value for name, value in vars(what).items() if name != "graph"}
             return _block, (graph.getvalue(), {**others, "called": what.called})
-        if type(what) is numpy.ndarray and what.ndim == 1 and what.dtype == numpy.float64:
-            # As pickle does, in one call in place of three: most of what is kept are such arrays.
-            return numpy.frombuffer, (bytearray(what) if what.flags.writeable else what.tobytes(),)
+        if type(what) is numpy.ndarray and what.flags.c_contiguous and not what.dtype.hasobject:
+            # As pickle does, in one call in place of three: most of what is kept are small arrays.
+            data = bytearray(what) if what.flags.writeable else what.tobytes()
+            return numpy.ndarray, (what.shape, what.dtype, data)
         named = self._names.get(id(what))
         return NotImplemented if named is None else (_registered, named)
 
