@@ -9,7 +9,9 @@ from attrs import evolve
 
 from nest.instance import Instance
 from nest.solve.dp import SearchCache, candidate_floors, solve
+from nest.solve.dp.attempt import SLOWER
 from nest.spec.constraints import parse
+from nest.tolerances import TIE
 from tests.seeds import seeds
 from tests.solve.test_chunks import chunked_problem
 from tests.solve.test_sharding_terms import drawn
@@ -59,6 +61,23 @@ def test_what_was_searched_before_changes_no_answer(seed: int, chunked: bool) ->
         both = [solve(each, runner_up=False, known=known, preferred=False, cache=kept) for kept in (None, cache)]
         assert both[0] == both[1]
         assert both[0].batch_time == alone.batch_time
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["one chunk", "chunks"])
+@pytest.mark.parametrize("seed", seeds(12, of=300))
+def test_a_runner_up_is_the_same_however_much_is_listed_first(seed: int, chunked: bool) -> None:
+    random = Random(seed)
+    problem = chunked_problem(random) if chunked else drawn(seed)
+    every = solve(problem)
+    best, least = every.solution, every.batch_time
+    if best is None or least is None:
+        return
+    for longer in (1, 1.01, 1.05, 1.2):
+        found = solve(problem, known=(best, least * longer), preferred=False)
+        assert (found.solution, found.batch_time) == (best, least)
+        if every.runner_up is not None and every.runner_up[1] <= SLOWER * least:
+            assert found.runner_up is not None
+            assert found.runner_up[1] == pytest.approx(every.runner_up[1], rel=2 * TIE)
 
 
 @pytest.mark.parametrize("seed", [*seeds(6, of=300), 181])
