@@ -112,11 +112,9 @@ def solve(
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
-    from nest.contenders import searched
-    from nest.documents import proved, result_document, verdict
     from nest.formulate.problem import complete_problem, naming
-    from nest.solve.dp import first_plan
     from nest.solve.effort import Deadline, check_effort
+    from nest.whatif.answer_cache import kept_plan
 
     check_effort(None, workers)
     deadline = Deadline.of(time_limit)
@@ -127,16 +125,23 @@ def solve(
         from nest.whatif.sweep.run import forked_processes
 
         beside = forked_processes(jobs, plugins)
-    # A proof is of all candidates.
-    begin = None if verify else partial(first_plan, deadline=deadline)
     whole = complete_problem(problem, plugins, message, changes)
-    with naming(problem):
-        instance, formulation, result = searched(whole, plugins, deadline, progress, begin)
-    plan = result_document(instance, formulation, result, whole, plugins, deadline)
-    if not verify:
-        return plan
-    free = verify == "free"
-    return proved(plan, verdict(instance, formulation, plan, whole, plugins, free, deadline, workers, progress, beside))
+
+    def solved() -> PlanDocument:
+        from nest.contenders import searched
+        from nest.documents import proved, result_document, verdict
+        from nest.solve.dp import first_plan
+
+        begin = None if verify else partial(first_plan, deadline=deadline)  # A proof is of all candidates.
+        with naming(problem):
+            instance, formulation, result = searched(whole, plugins, deadline, progress, begin)
+        plan = result_document(instance, formulation, result, whole, plugins, deadline)
+        if not verify:
+            return plan
+        asked = (instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress, beside)
+        return proved(plan, verdict(*asked))
+
+    return solved() if verify else kept_plan(whole, plugins, deadline, solved)
 
 
 @_restarted

@@ -146,6 +146,7 @@ def repriced(
     among: Collection[str] | None = None,
     other_blocks: bool = False,
     few: Formulation | None = None,
+    alone: bool = False,
 ) -> Formulation:
     """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
@@ -161,6 +162,7 @@ def repriced(
         among: names of the candidates that are priced; None: all are.
         other_blocks: whether micro-batches, strategies or decisions may differ: blocks in common stay as they are.
         few: what some candidates cost there; None: nobody knows.
+        alone: whether no other network or device need be asked about next.
 
     Raises:
         InputError: no combination of strategies is left, or none of `among` is there.
@@ -170,12 +172,13 @@ def repriced(
     assert before is not None
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
-    if before.copied:
+    if before.copied and not alone:
         # Every other network and device begins with these layers.
         for block, its in zip(known.sharded, known.candidates, strict=True):
             if among is None or its.name in among:
                 priced_layers(block, layers, before)
     pricing, same_device, same_network = before.on(cluster, device), device == before.device, cluster == before.cluster
+    vars(pricing)["copied"] = before.copied and alone
     changed = pricing.first_changed(before)
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
     there = {} if few is None else dict(zip(map(id, few.sharded), few.candidates, strict=True))

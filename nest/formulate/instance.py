@@ -164,7 +164,8 @@ def formulate(
             from nest.formulate.priced_models import pricing_key
 
             def again(known: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
-                return repriced(known, problem, registry, cluster, device, progress, due, among, other_blocks, few)
+                place = (registry, cluster, device, progress, due, among)
+                return repriced(known, problem, *place, other_blocks, few, alone=priced is None)
 
             key = pricing_key(problem, registry, cluster, device, collectives)
             if priced is None:

@@ -1,18 +1,21 @@
 """What a model costs, and tables of its searches, kept for the next question: by the process and on disk."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from io import BytesIO
 from json import dumps
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
+import numpy
 from attrs import define, field
 
 from nest.formulate.candidates import MANY
 from nest.formulate.formulation import Formulation
 from nest.formulate.priced_models import PricedModels, PricingKey
+from nest.graph import Block, OperatorGraph
 from nest.hooks.loader import only_own
 from nest.hooks.registry import Registry
 from nest.io.kept import keep, kept_file, read_kept
@@ -150,16 +153,52 @@ def _registered(kind: str, name: str) -> Any:
     raise pickle.UnpicklingError(f"no registry has {kind} {name}")
 
 
+class _KeptBlock(Block):
+    """A block whose graph is read when it is asked for, and which is one like others from then on.
+
+    A search asks for those of the plans that it tells of. All graphs of Llama 3 70B on 128 H100 take as long to read as
+    all else that is kept of it (2026-11-28).
+    """
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        """What `evolve` makes of one, which is a block like others."""
+        return Block(*arguments, **options)
+
+    def __getattr__(self, name: str) -> OperatorGraph:
+        read = vars(self).get("read")
+        if name != "graph" or read is None:
+            raise AttributeError(name)
+        vars(self)["graph"] = found = read()
+        object.__setattr__(self, "__class__", Block)
+        del vars(self)["read"]
+        return cast("OperatorGraph", found)
+
+
+def _block(graph: bytes, others: Mapping[str, Any]) -> Block:
+    """The block with such a graph and other attributes, where a registry reads what is kept (`_Reader.find_class`)."""
+    raise pickle.UnpicklingError("no registry has the graph")
+
+
 class _Writer(pickle.Pickler):
-    """Writes registered objects as their names."""
+    """Writes registered objects as their names, and graphs of blocks each apart."""
 
     def __init__(self, file: Any, registry: Registry) -> None:
         super().__init__(file, protocol=5)
+        self._registry = registry
         self._names = {id(each): (kind, name) for kind in KINDS for name, each in getattr(registry, kind)().items()}
 
     # `persistent_id` would be asked about each text and number, too, which takes half of the time.
     def reducer_override(self, what: Any) -> Any:
-        """How to make the object that a name has; of others, as pickle does."""
+        """How to make the object that a name has, a block or numbers; of others, as pickle does."""
+        if isinstance(what, Block):
+            graph = BytesIO()
+            _Writer(graph, self._registry).dump(what.graph)
+            others = {name: value for name, value in vars(what).items() if name != "graph"}
+            return _block, (graph.getvalue(), {**others, "called": what.called})
+        if type(what) is numpy.ndarray and what.flags.c_contiguous and not what.dtype.hasobject:
+            # As pickle does, in one call in place of three: most of what is kept are small arrays.
+            data = bytearray(what) if what.flags.writeable else what.tobytes()
+            return numpy.ndarray, (what.shape, what.dtype, data)
         named = self._names.get(id(what))
         return NotImplemented if named is None else (_registered, named)
 
@@ -172,12 +211,17 @@ class _Reader(pickle.Unpickler):
         self._registry = registry
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a file names; in place of `_registered`, what finds the object in the registry."""
+        """What a file names; in place of `_registered` and `_block`, what makes the object."""
         found = super().find_class(module, name)
-        return self._own if found is _registered else found
+        return {_registered: self._own, _block: self._block}.get(found, found)
 
     def _own(self, kind: str, name: str) -> Any:
         return getattr(self._registry, kind)()[name]
+
+    def _block(self, graph: bytes, others: Mapping[str, Any]) -> Block:
+        block = object.__new__(_KeptBlock)
+        vars(block).update(others, read=lambda: _Reader(BytesIO(graph), self._registry).load())
+        return block
 
 
 def _name(problem: Problem) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def room(block: Block, cluster: Cluster) -> tuple[bool, bool]:
 
 def _axes(block: Block) -> set[str]:
     """The axes of `block` over whose ranks its operators communicate."""
-    return {call.axis for each in block.graph.operators for call in each.calls if block.degree(call.axis) > 1}
+    return {axis for axis in block.called if block.degree(axis) > 1}
 
 
 WHOLE = "full"

@@ -56,7 +56,7 @@ class Pricing:
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
         made: of the layers' graph, blocks as strategies left them.
-        copied: whether it was read from a file: it then knows no layer of the blocks that it priced.
+        copied: whether it was read from a file, or begun with what was: it then knows not all layers of its blocks.
     """
 
     cluster: Cluster
@@ -82,7 +82,8 @@ class Pricing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has nothing priced: what is priced is told by identity, which copies of operators do not share."""
-        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init), {"copied": True}
+        state = {"copied": True, "_shapes": self._shapes}
+        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init), state
 
     def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
         """The same on another network of as many levels or another device; what is alike is not priced again."""
@@ -138,8 +139,7 @@ class Pricing:
         """
         if room(block, self.cluster) != room(block, before.cluster):
             return False
-        axes = {call.axis for operator in block.graph.operators for call in operator.calls}
-        shapes = [(self.shapes(axis, block), before.shapes(axis, block)) for axis in axes]
+        shapes = [(self.shapes(axis, block), before.shapes(axis, block)) for axis in block.called]
         return all(now == then and all(max(shape[changed:], default=1) == 1 for shape in now) for now, then in shapes)
 
     def once(self, block: Block, make: Callable[[], ExtraMemory]) -> ExtraMemory:

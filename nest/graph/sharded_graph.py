@@ -81,6 +81,11 @@ class Block:
         """Samples per micro-batch of each copy the block holds: what `graph` is for, before anything divides it."""
         return self.samples // prod(axis.degree for axis in self.axes if axis.name == COPIES)
 
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """The axes over whose ranks its operators communicate."""
+        return frozenset(call.axis for operator in self.graph.operators for call in operator.calls)
+
     def degree(self, name: str) -> int:
         """Degree of axis or strategy `name`; 1 when it took no part."""
         laid_out = {fold.name: fold.degree for fold in self.folds} | {axis.name: axis.degree for axis in self.axes}

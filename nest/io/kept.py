@@ -156,10 +156,8 @@ def code() -> str:
     """
     import numpy
 
-    digest = hashlib.sha256(f"{platform.python_version()} {numpy.__version__}".encode())
-    for name, size, changed in sorted(_files(Path(__file__).resolve().parents[1])):
-        digest.update(f"{name} {size} {changed}\n".encode())
-    return digest.hexdigest()
+    files = sorted(_files(Path(__file__).resolve().parents[1]))
+    return hashlib.sha256(f"{platform.python_version()} {numpy.__version__} {files}".encode()).hexdigest()
 
 
 def _files(folder: Path) -> list[tuple[str, int, int]]:

@@ -228,12 +228,12 @@ class BestFirst:
             self._prune(node)
         return min(self._least_left, *(searcher.left for searcher in self.searchers))
 
-    def find_second(self) -> None:
-        """Search a little for the best plan of another kind."""
+    def find_second(self, most_states: float, limit: float = inf) -> None:
+        """Search for the best plan of another kind, up to so many states of the meter and so many seconds of a step."""
         assert self.best is not None
-        most = self.meter.states + RUNNER_UP_STATES
-        known, kind = self.runner_up(), self.best.kind
+        known, kind, most = self.runner_up(), self.best.kind, most_states
         second = BestFirst(self.searchers, self.started, self.deadline, best=known, excluded=kind, most_states=most)
+        second.limit = min(second.limit, limit)
         second.find_best()
         if second.best is not None:
             self.others[second.best.kind] = second.best

@@ -22,6 +22,7 @@ from nest.io import KEPT_IN, KEPT_NOWHERE, write_text
 from nest.solve.dp import tables
 from nest.solve.effort import Deadline
 from nest.spec import LevelSpec, Problem
+from nest.whatif import answer_cache
 from nest.whatif.solver import Solver
 from tests.formulate.conftest import DENSE, EXPERTS, NODES
 
@@ -53,6 +54,8 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where models alone are kept: who is told a plan that is kept needs none."""
+    monkeypatch.setattr(answer_cache, "kept_plan", lambda problem, known, deadline, solve: solve())
     monkeypatch.setenv(KEPT_IN, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -269,6 +272,20 @@ def test_another_process_reads_it(
     assert done.returncode == 0, done.stderr
     monkeypatch.delenv(KEPT_IN)
     assert done.stdout.strip() == json.dumps(nest.solve(file).to_dict())
+
+
+def test_graphs_are_read_when_they_are_asked_for(problem: Build, folder: Path) -> None:
+    asked = complete_problem(problem(), registry())
+    told(asked)
+    new = kept_model._LATEST[registry()]._formulation
+    kept_model._LATEST.clear()
+    read = KeptModel.of_problem(asked, registry(), Deadline())._formulation
+    assert new is not None
+    assert read is not None
+    for block, its in zip(new.sharded, read.sharded, strict=True):
+        assert (its.width, its.degrees, its.called) == (block.width, block.degrees, block.called)
+        assert "graph" not in vars(its)
+        assert evolve(its) == its == block
 
 
 def test_what_is_damaged_is_made_again(problem: Build, folder: Path) -> None:

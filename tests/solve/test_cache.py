@@ -12,8 +12,10 @@ from nest.hooks.registry import registry
 from nest.instance import Instance
 from nest.io import structure
 from nest.solve.dp import SearchCache, candidate_floors, solve
+from nest.solve.dp.attempt import SLOWER
 from nest.spec import Problem
 from nest.spec.constraints import parse
+from nest.tolerances import TIE
 from tests.agreement.problems import random_problem
 from tests.seeds import seeds
 from tests.solve.test_chunks import chunked_problem
@@ -33,6 +35,8 @@ def neighbours(problem: Instance, random: Random) -> list[Instance]:
         space = evolve(problem.space, constraints=(*problem.space.constraints, *constraints))
         if random.random() < 0.2:
             space = evolve(space, exposed=1.0)
+        if random.random() < 0.4:
+            space = evolve(space, global_batch=random.choice([2, 3]) * space.global_batch)
         if place == 3:
             space = evolve(space, global_batch=3 * space.global_batch, uneven_batch=True, zero=space.zero[-1:])
         cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
@@ -75,6 +79,39 @@ def test_a_known_plan_decides_nothing_between_equals(seed: int, kind: str) -> No
     for factor in (1.0, 1.02, 4.0):
         known = solve(instance, known=(alone.solution, factor * alone.batch_time), preferred=False)
         assert (known.solution, known.batch_time) == (alone.solution, alone.batch_time)
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["one chunk", "chunks"])
+@pytest.mark.parametrize("seed", seeds(12, of=300))
+def test_a_runner_up_is_the_same_however_much_is_listed_first(seed: int, chunked: bool) -> None:
+    random = Random(seed)
+    problem = chunked_problem(random) if chunked else drawn(seed)
+    every = solve(problem)
+    best, least = every.solution, every.batch_time
+    if best is None or least is None:
+        return
+    for longer in (1, 1.01, 1.05, 1.2):
+        found = solve(problem, known=(best, least * longer), preferred=False)
+        assert (found.solution, found.batch_time) == (best, least)
+        if every.runner_up is not None and every.runner_up[1] <= SLOWER * least:
+            assert found.runner_up is not None
+            assert found.runner_up[1] == pytest.approx(every.runner_up[1], rel=2 * TIE)
+
+
+@pytest.mark.parametrize("seed", [*seeds(6, of=300), 181])
+def test_ports_hold_up_as_many_micro_batches_as_there_are(seed: int) -> None:
+    """How long they do decides what stages take, of another batch for another time."""
+    random, cache = Random(seed), SearchCache()
+    problem = chunked_problem(random)
+    memory, slower = 2 * problem.cluster.memory, [1, 1.5, 2, 3]
+    busy = [None if each.busy is None else each.busy * random.choice(slower) for each in problem.candidates]
+    candidates = tuple(evolve(each, busy=own) for each, own in zip(problem.candidates, busy, strict=True))
+    cluster = evolve(problem.cluster, memory=memory, device_memory=memory)
+    exposed = random.choice([0.0, 0.1, 0.3])
+    for times in (1, 3, 2):
+        space = evolve(problem.space, exposed=exposed, global_batch=times * problem.space.global_batch)
+        each = evolve(problem, candidates=candidates, cluster=cluster, space=space)
+        assert solve(each, runner_up=False, cache=cache) == solve(each, runner_up=False)
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["one chunk", "chunks"])

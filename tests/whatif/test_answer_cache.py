@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 import nest
+from nest import contenders
 from nest.errors import InputError
+from nest.formulate.problem import complete_problem
+from nest.hooks.registry import registry
 from nest.io import KEPT_IN
+from nest.solve.effort import Deadline
 from nest.spec import PlanDocument
 from nest.whatif import questions
+from nest.whatif.answer_cache import kept_plan
 from nest.whatif.solver import Solver
 from tests.whatif.test_explain import FEW
 
@@ -50,6 +55,30 @@ def test_a_second_explanation_is_the_first_without_a_search(
     assert told(plan, jobs=2) == new
 
 
+def test_a_second_solve_of_a_problem_is_the_first_without_a_search(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, none = nest.solve(FEW), nest.solve({**FEW, "constraints": ["devices < 1"]})
+    monkeypatch.setattr(contenders, "searched", None)
+    assert json.dumps(nest.solve(FEW).to_dict()) == json.dumps(new.to_dict())
+    assert nest.solve({**FEW, "constraints": ["devices < 1"]}) == none
+    for changed in ({"problem": {**FEW, "constraints": ["pp <= 1"]}}, {"problem": FEW, "verify": True}):
+        with pytest.raises(TypeError):
+            nest.solve(**changed)
+
+
+def test_a_plan_that_a_stop_cut_short_is_not_kept(folder: Path) -> None:
+    deadline = Deadline()
+
+    def stopped() -> PlanDocument:
+        deadline.stop()
+        return plan
+
+    problem, plan = complete_problem(FEW, registry()), nest.solve(FEW, time_limit=60)
+    assert kept_plan(problem, registry(), deadline, stopped) is plan
+    assert not folder.exists()
+
+
 def test_what_is_cut_short_is_made_again(plan: PlanDocument, folder: Path) -> None:
     new = told(plan)
     for path in folder.iterdir():
@@ -74,9 +103,11 @@ def test_nothing_is_kept_with_plug_ins_or_a_time_limit(
     plan: PlanDocument, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told(plan, time_limit=60)
+    nest.solve(FEW, time_limit=60)
     (tmp_path / "mine.py").write_text("")
     monkeypatch.setenv("NEST_PLUGINS", str(tmp_path / "mine.py"))
     told(plan)
+    nest.solve(FEW)
     assert not folder.exists()
 
 

@@ -33,6 +33,7 @@ from nest.solve.effort import Deadline
 from nest.solve.search import (
     FIRST,
     PRUNED_BY_BOUND,
+    RUNNER_UP_STATES,
     BestFirst,
     Incumbent,
     Meter,
@@ -352,11 +353,15 @@ class Attempt:
         assert search.best is not None
         second, most = search.runner_up(), search.best.value * SLOWER
         most = most if second is None else min(most, second.value * (1 + TIE))
-        if self.limit < most:
+        until = self.meter.states + RUNNER_UP_STATES
+        search.find_second(until, self.limit / (1 + TIE))
+        second = search.runner_up()
+        # What is not listed takes longer than `limit`: a runner-up that does not is the best.
+        if self.limit < (most if second is None else min(most, second.value * (1 + TIE))):
             with suppress(OutOfTime):
                 self._list(most)
                 search.searchers = self._searchers(self.instance, downsets)
-        search.find_second()
+            search.find_second(until)
 
     def _statistics(self, search: BestFirst, downsets: Downsets) -> dict[str, Any]:
         """What the search did, by name."""

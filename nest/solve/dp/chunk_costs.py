@@ -327,6 +327,7 @@ class ChunkCosts(ChunkBounds):
             configuration.placed,
             configuration.zero_degree,
             configuration.copies,
+            configuration.micro_batches,
             self.parted(configuration),
             hides,
         )

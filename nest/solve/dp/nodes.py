@@ -156,7 +156,7 @@ class InstanceSearch:
         return once(self._known, key, make)
 
     def once_shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """`make()`, kept for good, of what neither constraints nor memory decide."""
+        """`make()`, kept for good, of what neither constraints nor memory decide, nor the size of the batch."""
         return once(self.shared, key, make)
 
     def once_scheduled(self, key: Hashable, make: Callable[[], T]) -> T:

@@ -143,7 +143,7 @@ class _Bounded(NamedTuple):
 
 @define(eq=False, repr=False)
 class ScreenTables:
-    """What screens of problems share that differ in constraints or memory alone.
+    """What screens of problems share that differ in constraints, memory or the size of the batch alone.
 
     Attributes:
         instance: one of the problems.

@@ -19,9 +19,10 @@ MOST = 2
 
 @define(eq=False, repr=False)
 class SharedTables:
-    """Tables of problems that differ in constraints or memory alone.
+    """Tables of problems that differ in constraints, memory or the size of the batch alone.
 
-    They may outlive the process (`nest.formulate.kept_model`): no key of theirs has an `id`.
+    They may outlive the process (`nest.formulate.kept_model`): no key of theirs has an `id`. Of what micro-batches
+    decide the key has their number, which replicas say of one batch alone.
 
     Attributes:
         instance: the first of them.
@@ -112,12 +113,13 @@ class SearchCache:
 
 
 def is_alike(one: Instance, other: Instance) -> bool:
-    """Whether two problems differ in nothing but constraints on what is not a cut, and memory."""
+    """Whether two problems differ in nothing but constraints on what is not a cut, memory and the size of the batch."""
     if one.collectives is not other.collectives or len(one.candidates) != len(other.candidates):
         return False
     if any(mine is not its for mine, its in zip(one.candidates, other.candidates, strict=True)):
         return False
-    same = evolve(one.space, constraints=(), wishes=()) == evolve(other.space, constraints=(), wishes=())
+    free: dict[str, Any] = {"constraints": (), "wishes": (), "global_batch": 1}
+    same = evolve(one.space, **free) == evolve(other.space, **free)
     return same and _network(one.cluster) == _network(other.cluster) and _is_cut_alike(one, other)
 
 
