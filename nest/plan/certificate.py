@@ -198,7 +198,9 @@ def is_staggered(schedule: Schedule) -> bool:
     return bool(getattr(schedule, "staggered", False))
 
 
-def batch_length(orders: Orders, places: Places, lengths: Lengths, staggered: bool) -> float:
+def batch_length(
+    orders: Orders, places: Places, lengths: Lengths, staggered: bool, travel: Lengths | None = None
+) -> float:
     """What the passes of a batch take, each run as soon as its device is free and what it needs is there.
 
     Args:
@@ -206,6 +208,8 @@ def batch_length(orders: Orders, places: Places, lengths: Lengths, staggered: bo
         places: where they lie in the pipeline.
         lengths: of the passes of each stage, whichever device runs them.
         staggered: whether to count each device from its first pass to its last, rather than all from the first one.
+        travel: of each stage, by `FORWARD` or `INPUT_GRADIENTS` and chunk, for how long what its passes wait for is
+            under way beside what it does; None: no time.
 
     Raises:
         Stuck: stages wait for one another.
@@ -221,8 +225,14 @@ def batch_length(orders: Orders, places: Places, lengths: Lengths, staggered: bo
         """When what a pass waits for is there; None: it is not known yet."""
         place = places.chunks[stage][step.chunk]
         if step.kind == FORWARD:
-            return forward[place - 1][step.micro_batch] if place else 0.0
-        return gradients[place + 1][step.micro_batch] if step.kind != WEIGHT_GRADIENTS and place < last else 0.0
+            if not place:
+                return 0.0
+            sent, kind = forward[place - 1][step.micro_batch], FORWARD
+        elif step.kind == WEIGHT_GRADIENTS or place == last:
+            return 0.0
+        else:
+            sent, kind = gradients[place + 1][step.micro_batch], INPUT_GRADIENTS
+        return sent if sent is None or travel is None else sent + travel[stage].get((kind, step.chunk), 0.0)
 
     moved = True
     while moved:

@@ -109,6 +109,7 @@ class _Climbed:
         self._instance, self._context = instance, context
         self._bounds: dict[tuple[int, int], _Bound] = {}
         self._weighed: dict[tuple[int, int], tuple[Weights | None, ...]] = {}
+        self._splits: dict[tuple[int, int], Stages | None] = {}
         self._places = counter()
         self.best: Tried | None = None
         self._closest: Tried | None = None
@@ -127,13 +128,13 @@ class _Climbed:
         for bound, place, step, index in bounded:
             if self.best is not None and bound > self.best[0] * (1 + LIMIT_SLACK):
                 return
-            plan, seen = _on_step(self._instance, self._context, step, index, fitting=True)
+            plan, seen = self._on_step(step, index, fitting=True)
             if plan is not None and seen.fits and seen.priced is not None:
                 self.best = min(
                     self.best or (inf, 0, plan), (seen.priced.batch_time, place, plan), key=itemgetter(0, 1)
                 )
         for _, place, step, index in bounded if self.best is None else ():
-            plan, seen = _on_step(self._instance, self._context, step, index)
+            plan, seen = self._on_step(step, index)
             if plan is None or seen.priced is None:
                 self._fault = max(self._fault, (place, next(iter(seen.faults), self._fault[1])))
             else:
@@ -168,6 +169,38 @@ class _Climbed:
                 for each in self._instance.space.schedules
             )
         return self._weighed[batches, stages]
+
+    def _on_step(self, step: "_Step", index: int, *, fitting: bool = False) -> tuple[Solution | None, Assessment]:
+        """The plan of one candidate on a step, with the most replicas there may be and the first schedule that fits.
+
+        Where `fitting` ones alone are asked for, those that clearly do not fit are not priced.
+        """
+        instance, candidate, space = self._instance, self._instance.candidates[index], self._instance.space
+        allowed = modes(instance, candidate)
+        order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
+        last = Assessment((f"the batch cannot be divided among replicas of {step.stages} stages",), None)
+        first: tuple[Solution, Assessment] | None = None
+        if step.saving >= len(allowed):
+            return None, last
+        for place, schedule in enumerate(space.schedules):
+            if (place, step.stages) not in self._splits:
+                self._splits[place, step.stages] = _split(instance, step.stages, schedule)
+            split = self._splits[place, step.stages]
+            if split is None:
+                continue
+            for replicas in replica_counts(instance, candidate, step.stages):
+                decided = (index, replicas, order, schedule, allowed[step.saving], step.zero, space.zero_degrees[0])
+                chosen = Choices(*decided)
+                if (fitting or first is not None) and _is_short(instance, chosen, split):
+                    break
+                solution = chosen.solution(instance, split)
+                last = self._context.assess(solution)
+                if last.fits:
+                    return solution, last
+                if last.priced is not None:
+                    first = first or (solution, last)
+                    break
+        return first or (None, last)
 
     def nothing(self) -> Proposal:
         """What there is to say where nothing fits."""
@@ -243,13 +276,14 @@ def _zeros(instance: Instance) -> list[int]:
 def _sweep(instance: Instance) -> list[Shape]:
     """Every candidate inside a node with every number of stages that leaves no device idle."""
     node, devices = _node(instance), instance.cluster.size
-    found: list[Shape] = []
+    found, counts = list[Shape](), dict[int, list[int]]()
     for index in requested_counts(instance):
         candidate = instance.candidates[index]
         halfway = candidate.degrees.get("sp", candidate.degrees.get("tp", 1)) != candidate.degrees.get("tp", 1)
         if candidate.width <= node and not halfway:
-            counts = _stage_counts(instance, candidate.width)
-            found += [((index,), count) for count in counts if devices % (count * candidate.width) == 0]
+            width = candidate.width
+            counts[width] = counts.get(width) or _stage_counts(instance, width)
+            found += [((index,), count) for count in counts[width] if devices % (count * width) == 0]
     return found
 
 
@@ -299,53 +333,19 @@ def _stage_counts(instance: Instance, width: int) -> list[int]:
     )
 
 
-def _on_step(
-    instance: Instance, context: PlannerContext, step: _Step, index: int, *, fitting: bool = False
-) -> tuple[Solution | None, Assessment]:
-    """The plan of one candidate on a step, with the most replicas there may be and the first schedule that fits.
-
-    Where `fitting` ones alone are asked for, those that clearly do not fit are not priced.
-    """
-    candidate, space = instance.candidates[index], instance.space
-    allowed = modes(instance, candidate)
-    order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
-    last = Assessment((f"the batch cannot be divided among replicas of {step.stages} stages",), None)
-    first: tuple[Solution, Assessment] | None = None
-    if step.saving >= len(allowed):
-        return None, last
-    for schedule in space.schedules:
-        split = _split(instance, step.stages, schedule)
-        if split is None:
-            continue
-        for replicas in replica_counts(instance, candidate, step.stages):
-            chosen = Choices(
-                index, replicas, order, schedule, allowed[step.saving], step.zero, space.zero_degrees[0]
-            ).solution(instance, split)
-            if (fitting or first is not None) and _is_short(instance, chosen, schedule):
-                break
-            last = context.assess(chosen)
-            if last.fits:
-                return chosen, last
-            if last.priced is not None:
-                first = first or (chosen, last)
-                break
-    return first or (None, last)
-
-
-def _is_short(instance: Instance, solution: Solution, schedule: Schedule) -> bool:
+def _is_short(instance: Instance, chosen: Choices, stages: Stages) -> bool:
     """Whether the first stage of a plan of one candidate lacks memory, what is only transient left out.
 
     Where the batch cannot be shared it is left to others to say so.
     """
-    stage = solution.stages[0]
-    candidate, cluster = instance.candidates[stage.candidate], instance.cluster_of(stage.candidate)
-    batches = instance.micro_batches(candidate, solution.replicas)
+    candidate, cluster = instance.candidates[chosen.candidate], instance.cluster_of(chosen.candidate)
+    schedule, batches = chosen.schedule, instance.micro_batches(candidate, chosen.replicas)
     if batches is None:
         return False
-    mode, layers = candidate.mode(stage.recompute), list(stage.layers)
-    state = sharded_state(candidate, solution.replicas, stage.zero, solution.zero_degree)[layers].sum()
-    more = [float(mode.more[list(chunk)].sum()) for chunk in stage.chunks or (stage.layers,)]
-    moments = fullest_moments(schedule, 1, len(solution.stages), batches)
+    mode, layers = candidate.mode(chosen.recompute), sorted(layer for chunk in stages[0] for layer in chunk)
+    state = sharded_state(candidate, chosen.replicas, chosen.zero, chosen.zero_degree)[layers].sum()
+    more = [float(mode.more[list(chunk)].sum()) for chunk in stages[0]]
+    moments = fullest_moments(schedule, 1, len(stages), batches)
     further = max(sum((held - 1) * each for held, each in zip(moment, more, strict=True)) for moment in moments)
     needed = state * copies_of(schedule) + float(mode.first[layers].sum()) + further
     return bool(needed * (1 - LIMIT_SLACK) > cluster.memory - cluster.reserve)

@@ -237,11 +237,7 @@ def _uniform(work: StageWork, orders: Orders, places: Places, staggered: bool, *
             travel={each: travel[each[0]] / work.chunks for each in work.passes},
         )
     seconds = {each: work.seconds(*each) for each in work.passes}
-    same = [work] * len(orders)
-    spans = run(
-        orders, places, lambda _, step: seconds[step.kind, step.chunk], lambda message: under_way(same, message, places)
-    )
-    return batch_time(spans, [0.0] * len(orders), staggered)
+    return batch_length(orders, places, [seconds] * len(orders), staggered, [work.travel] * len(orders))
 
 
 def _clean(seconds: float, whole: float) -> float:

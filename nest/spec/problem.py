@@ -1,6 +1,8 @@
 """Problem files: their sections `profile`, `search` and `fixed`, and the whole (FORMATS.md)."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
+from json import dumps
 from typing import Any, ClassVar, get_args, get_type_hints
 
 import attrs
@@ -213,7 +215,7 @@ class Search(Record):
         return None if self.target == NO_TARGET else self.target
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class Problem(Record):
     """A model, a cluster and what may be chosen.
 
@@ -323,6 +325,11 @@ class Problem(Record):
             if name in self.decided and getattr(getattr(self, section), name) == getattr(usual, name):
                 del written[section][name]
         return written
+
+    @cached_property
+    def text(self) -> str:
+        """A text that problems have in common if they are written alike, whatever the order of their keys."""
+        return dumps(self.to_dict(), sort_keys=True)
 
 
 LEAST: Mapping[object, tuple[float, str, str]] = {

@@ -101,8 +101,8 @@ def _response(plan: PlanDocument, problem: Problem, parameter: Parameter, factor
         changed = parameter.changed(problem, value)
     except InputError:  # Such as a batch below the smallest micro-batch: no plan has it.
         return Response(parameter.name, parameter.unit, value, factor, None, None, None, changed=False)
-    same_plan_time = solver.time_on(changed, plan)
-    best = _best(plan, problem, changed, parameter, factor, same_plan_time, solver)
+    best = _best(plan, problem, changed, parameter, factor, solver)
+    same_plan_time = solver.time_on(changed, plan)  # Mostly the search began with it.
     time = None if best is None else best.batch_time
     stays = time is None or (same_plan_time is not None and same_plan_time <= time * (1 + AGREEMENT))
     scale = factor if parameter.unit == "samples" else 1.0
@@ -127,12 +127,10 @@ def _best(
     changed: Problem,
     parameter: Parameter,
     factor: float,
-    same_plan_time: float | None,
     solver: Solver,
 ) -> PlanDocument | None:
     """The best plan of the changed problem; the plan itself where that is implied."""
-    assert plan.batch_time is not None
-    if _is_implied(plan, changed, parameter, factor, same_plan_time):
+    if _is_implied(plan, changed, parameter, factor, solver):
         return plan
     label = f"{parameter.name} times {factor:g}"
     if parameter.name == "memory":
@@ -142,13 +140,12 @@ def _best(
     return solver.plan(changed, label, plan, solver.floors(problem, parameter, factor), diagnosed=False)
 
 
-def _is_implied(
-    plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, same_plan_time: float | None
-) -> bool:
+def _is_implied(plan: PlanDocument, changed: Problem, parameter: Parameter, factor: float, solver: Solver) -> bool:
     """Whether a proved plan stays the best because it takes no longer, where no plan takes less than before."""
-    if factor >= 1 or plan.status != "optimal" or same_plan_time is None or plan.batch_time is None:
+    if factor >= 1 or plan.status != "optimal" or plan.batch_time is None or not never_slower(changed, parameter):
         return False
-    return never_slower(changed, parameter) and same_plan_time <= plan.batch_time
+    same_plan_time = solver.time_on(changed, plan)
+    return same_plan_time is not None and same_plan_time <= plan.batch_time
 
 
 def _relative(time: float, plan: PlanDocument) -> float:

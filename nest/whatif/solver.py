@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Hashable, Sequence
 from copy import copy
 from functools import partial
-from json import dumps
 from math import inf
 from typing import Any, TypeVar
 
@@ -106,7 +105,7 @@ class Solver:
                 price. None: nothing is known of them.
             diagnosed: whether the document says why there is no plan.
         """
-        key = canonical(problem)
+        key = problem.text
         known = self._known.get(key)
         if key not in self._known or (diagnosed and known is not None and known.diagnosis == ""):
             if self.progress is not None:
@@ -120,7 +119,7 @@ class Solver:
 
     def know(self, problem: Problem, plan: PlanDocument) -> None:
         """Take `plan` for the best of `problem`, which is then not solved."""
-        self._known.setdefault(canonical(problem), plan)
+        self._known.setdefault(problem.text, plan)
         if plan.batch_time is not None:
             self._starts.keep(plan)
 
@@ -173,7 +172,7 @@ class Solver:
             start: as for `plan`.
             diagnosed: as for `plan`.
         """
-        answers = self._within.setdefault(canonical(with_memory(problem, 1.0)), [])
+        answers = self._within.setdefault(with_memory(problem, 1.0).text, [])
         wider = (each for each in answers if each.devices >= devices and each.memory >= memory)
         for each in wider:
             if _settles(each.plan, devices, memory):
@@ -198,7 +197,7 @@ class Solver:
         Raises:
             InputError: the problem cannot be used.
         """
-        key = canonical(problem)
+        key = problem.text
         best = self._known.get(key)
         return self._floors.of(key, problem, parameter, factor, None if best is None else best.batch_time)
 
@@ -284,7 +283,7 @@ class Solver:
 
     def _key(self, problem: Problem) -> str:
         # What is disabled meanwhile is in no instance made after that.
-        return f"{len(self.plugins.warnings)} {canonical(problem)}"
+        return f"{len(self.plugins.warnings)} {problem.text}"
 
     def _built(self, problem: Problem, among: Collection[str] | None, up_to: float) -> Instance:
         if not self._priced.begun:
@@ -351,11 +350,6 @@ def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
     if plan is None or plan.status == "infeasible":
         return True
     return plan.status == "optimal" and _is_within(plan, devices, memory)
-
-
-def canonical(problem: Problem) -> str:
-    """A text that problems have in common if they are written alike, whatever the order of their keys."""
-    return dumps(problem.to_dict(), sort_keys=True)
 
 
 def require_held(plan: Source | PlanDocument, read: PlanDocument, known: Registry, so: str) -> None:

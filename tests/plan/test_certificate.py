@@ -14,11 +14,11 @@ from nest import api
 from nest.cli.output import to_json
 from nest.hooks.registry import registry
 from nest.instance import Instance, OrderedSchedule, Pass, admits, chunks_of, fullest_moments, in_flight
-from nest.instance.schedule import PASSES, places_of
+from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, PASSES, Places, places_of
 from nest.plan.certificate import MOST, batch_length, certify, is_staggered
 from nest.schedules.interleaved import Interleaved
 from nest.schedules.one_forward_one_backward import NestBound, OneForwardOneBackward
-from nest.simulate.timeline import batch_time, run
+from nest.simulate.timeline import Message, batch_time, run
 from tests.command_line import call
 from tests.plan.four_layers import four_layers
 
@@ -47,21 +47,24 @@ def test_passes_take_as_long_as_the_replay_of_another_hand_says() -> None:
             continue
         places = places_of(schedule, stages, micro_batches)
         orders = [schedule.order(stage, stages, micro_batches) for stage in range(1, stages + 1)]
-        lengths = [
-            {
-                (kind, chunk): random.choice((0.0, random.random()))
-                for kind in PASSES
-                for chunk in range(chunks_of(schedule))
-            }
-            for _ in orders
-        ]
+        steps = list(product(PASSES, range(chunks_of(schedule))))
+        lengths, travel = (
+            [{step: random.choice((0.0, random.random())) for step in steps} for _ in orders] for _ in range(2)
+        )
 
         def length(stage: int, step: Pass, lengths: Any = lengths) -> float:
             return float(lengths[stage][step.kind, step.chunk])
 
+        def under_way(message: Message, travel: Any = travel, places: Places = places) -> float:
+            gradients, place, _ = message
+            stage = places.route[place]
+            kind = INPUT_GRADIENTS if gradients else FORWARD
+            return float(travel[stage][kind, places.chunks[stage].index(place)])
+
         staggered = is_staggered(schedule)
-        expected = batch_time(run(orders, places, length), [0.0] * stages, staggered)
-        assert batch_length(orders, places, lengths, staggered) == pytest.approx(expected, rel=1e-12)
+        for late, sent in ((None, lambda _: 0.0), (travel, under_way)):
+            expected = batch_time(run(orders, places, length, sent), [0.0] * stages, staggered)
+            assert batch_length(orders, places, lengths, staggered, late) == expected, schedule.name
 
 
 class Wrong(OneForwardOneBackward):

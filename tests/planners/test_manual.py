@@ -137,7 +137,7 @@ def test_the_sweep_leaves_no_device_idle():
 def test_what_is_not_priced_is_not_the_answer(schedules, keys, monkeypatch):
     """The sweep finds what it would find if it priced every plan in order; and of most memories it prices fewer."""
     offered = [candidate(width, samples) for width in (1, 2, 4) for samples in (1, 2)]
-    fewer, bounded, on_step, lacking = 0, manual._Climbed._least, manual._on_step, manual._is_short
+    fewer, bounded, on_step, lacking = 0, manual._Climbed._least, manual._Climbed._on_step, manual._is_short
     for memory in (1e6, STATE * LAYERS * 0.15, STATE * LAYERS):
         written = problem(memory, *offered, **keys)
         written["training"]["schedule"] = schedules
@@ -151,7 +151,7 @@ def test_what_is_not_priced_is_not_the_answer(schedules, keys, monkeypatch):
 
             monkeypatch.setattr(manual._Climbed, "_least", least)
             monkeypatch.setattr(manual, "_is_short", short)
-            monkeypatch.setattr(manual, "_on_step", counted)
+            monkeypatch.setattr(manual._Climbed, "_on_step", counted)
             answers.append(planned("manual", written)[1])
             priced.append(len(asked))
         assert answers[0] == answers[1]
