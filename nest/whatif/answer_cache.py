@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from json import dumps
 from math import inf
 from typing import Any
 
@@ -31,7 +30,7 @@ def kept_plan(problem: Problem, known: Registry, deadline: Deadline, solve: Call
     """
     if deadline.left < inf or not only_own(known.installed()):
         return solve()
-    asked = f"{os.environ.get(DISABLED)} {known.warnings} {dumps(problem.to_dict(), sort_keys=True)}"
+    asked = f"{os.environ.get(DISABLED)} {known.warnings} {problem.text}"
     plan: PlanDocument = kept(("solve", 0), asked, solve, lambda: deadline.left == inf)
     return plan
 
