@@ -72,6 +72,10 @@ def test_a_command_is_timed_in_both_trees(tmp_path: Path, monkeypatch: pytest.Mo
     assert timing.there is not None
     assert timing.scaled == timing.here.cpu / 2
     assert timing.failures == ()
+    (tmp_path / "yardstick").mkdir()
+    yardstick = timed(asked(), tmp_path / "yardstick", 1, 600, other, None)
+    assert yardstick.there is not None
+    assert yardstick.there.cpu * yardstick.factor == pytest.approx(2.0)
 
 
 def test_rows_have_the_figures_of_this_tree_over_those_of_the_other() -> None:
@@ -131,8 +135,8 @@ def test_a_command_is_timed_here_and_in_a_commit() -> None:
     without = Command("without", "its proof without room", proof, small, wanted='"status": "proved"', without="room")
     assert all_timed([solve, without], 1, 600, "HEAD", told.append) == told
     assert [each.wrong for each in told] == ["", ""]
-    assert told[0].scaled == pytest.approx(2.0)
     assert told[0].there is not None
+    assert told[0].there.cpu * told[0].factor == pytest.approx(2.0)
     assert told[1].there is None
 
 
