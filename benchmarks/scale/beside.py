@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
 
 from attrs import field, frozen
@@ -57,12 +58,25 @@ class Place:
         for name, problem in self.command.problems.items():
             if not isinstance(problem, Path):
                 (self.folder / f"{name}.json").write_text(json.dumps(problem()), encoding="utf-8")
-        return next(filter(None, (_wrong(self._run(each), "") for each in self.command.before)), "")
+        wrong = next(filter(None, (_wrong(self._run(each), "") for each in self.command.before)), "")
+        if self._kept.exists():
+            copytree(self._kept, self.folder / "first")
+        return wrong
 
     def again(self) -> str:
-        """Carry the command out once more; what is wrong, in words, else nothing."""
+        """Carry the command out once more; what is wrong, in words, else nothing.
+
+        Of what is kept it meets what was kept before the first run.
+        """
+        if self._kept.exists():
+            rmtree(self._kept)
+            copytree(self.folder / "first", self._kept)
         self.runs.append(self._run(self.command.asked, self.command.without))
         return _wrong(self.runs[-1], self.command.wanted)
+
+    @property
+    def _kept(self) -> Path:
+        return self.folder / "kept"
 
     def _run(self, arguments: Sequence[str], without: str = "") -> Run:
         files = {
@@ -72,7 +86,7 @@ class Place:
         environment = {**os.environ, **NOTHING_KEPT}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Modules lie compiled, as where nest is installed.
         if self.command.keeps:
-            environment["NEST_CACHE"] = str(self.folder / "kept")
+            environment["NEST_CACHE"] = str(self._kept)
         module = ["benchmarks.scale.switched_off", without] if without else ["nest"]
         told = [each.format(folder=self.folder, **files) for each in arguments]
         return run(["-m", *module, *told], self.timeout, self.tree, environment)

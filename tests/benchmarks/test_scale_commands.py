@@ -124,6 +124,19 @@ def test_answers_are_kept_where_a_command_says_so(tmp_path: Path, monkeypatch: p
     assert timed(asked(wanted="c-here/kept>", keeps=True), tmp_path / "2", 1, 600, None, 1.0).wrong == ""
 
 
+def test_each_run_meets_what_was_kept_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+import os, pathlib, sys
+kept = pathlib.Path(os.environ["NEST_CACHE"])
+kept.mkdir(exist_ok=True)
+print("fine" if len(list(kept.iterdir())) == ("again" in sys.argv) else "kept")
+(kept / str(os.getpid())).touch()
+"""
+    monkeypatch.setattr(beside, "REPOSITORY", tree(tmp_path / "tree", text))
+    again = Command("c", "something", ("again",), {}, (("before",),), wanted="fine", keeps=True)
+    assert timed(again, tmp_path, 3, 600, None, 1.0).wrong == ""
+
+
 @pytest.mark.slow
 def test_a_command_is_timed_here_and_in_a_commit() -> None:
     if not (REPOSITORY / ".git").exists():
