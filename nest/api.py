@@ -136,10 +136,8 @@ def solve(
         with naming(problem):
             instance, formulation, result = searched(whole, plugins, deadline, progress, begin)
         plan = result_document(instance, formulation, result, whole, plugins, deadline)
-        if not verify:
-            return plan
         asked = (instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress, beside)
-        return proved(plan, verdict(*asked))
+        return proved(plan, verdict(*asked)) if verify else plan
 
     return solved() if verify else kept_plan(whole, plugins, deadline, solved)
 

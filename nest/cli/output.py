@@ -142,13 +142,8 @@ def run(command: Callable[[], Any]) -> int:
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - silences the flush at exit
         return DONE
-    except InputError as error:
-        _warn_before_error()
-        fail(str(error))
-        return BAD_INPUT
-    except NoPlanYet as error:
-        fail(str(error))
-        return INTERRUPTED if error.stopped else NO_PLAN
+    except (InputError, NoPlanYet) as error:
+        return fail_with(error)
     except InternalError as error:
         fail(f"internal error: {error}")
         return NO_PLAN
@@ -161,6 +156,16 @@ def run(command: Callable[[], Any]) -> int:
     except RecursionError:
         fail("the input is nested too deeply to be read.")
         return BAD_INPUT
+
+
+def fail_with(error: InputError | NoPlanYet) -> int:
+    """Print an error that lies with the input or the time given; its exit code."""
+    if isinstance(error, NoPlanYet):
+        fail(str(error))
+        return INTERRUPTED if error.stopped else NO_PLAN
+    _warn_before_error()
+    fail(str(error))
+    return BAD_INPUT
 
 
 def _warn_before_error() -> None:

@@ -15,7 +15,6 @@ from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, stoppable, to_json, unwritten
 from nest.cli.progress import progress_line
 from nest.errors import InputError, NoPlanYet
-from nest.io.source import STANDARD_INPUT
 from nest.report.text.layout import figures
 from nest.solve.effort import Deadline
 
@@ -88,6 +87,7 @@ def solve(
     Ctrl-C before there was one. Several problems give one JSON document a line.
     """
     from nest.io import check_writable, there_is
+    from nest.io.source import STANDARD_INPUT
 
     deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
     if output is not None and len(problems) > 1:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from nest.cli.output import BAD_INPUT, NO_PLAN, fail, note_once
+from nest.cli.output import fail_with, note_once
 from nest.errors import InputError, NoPlanYet
 from nest.io.source import FileState, file_state, files_read
 
@@ -39,14 +39,10 @@ def answered_until_stopped(answer: Callable[[], int]) -> int:
 def _code_of(answer: Callable[[], int]) -> int:
     try:
         return answer()
-    except InputError as error:
-        fail(str(error))
-        return BAD_INPUT
-    except NoPlanYet as error:
-        if error.stopped:
+    except (InputError, NoPlanYet) as error:
+        if isinstance(error, NoPlanYet) and error.stopped:
             raise
-        fail(str(error))
-        return NO_PLAN
+        return fail_with(error)
 
 
 def _wait(files: Mapping[Path, FileState]) -> None:

@@ -177,8 +177,8 @@ def repriced(
         for block, its in zip(known.sharded, known.candidates, strict=True):
             if among is None or its.name in among:
                 priced_layers(block, layers, before)
-    pricing, same_device, same_network = before.on(cluster, device), device == before.device, cluster == before.cluster
-    vars(pricing)["copied"] = before.copied and alone
+    pricing = before.on(cluster, device, copied=before.copied and alone)
+    same_device, same_network = device == before.device, cluster == before.cluster
     changed = pricing.first_changed(before)
     every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
     there = {} if few is None else dict(zip(map(id, few.sharded), few.candidates, strict=True))

@@ -85,9 +85,13 @@ class Pricing:
         state = {"copied": True, "_shapes": self._shapes}
         return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init), state
 
-    def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
-        """The same on another network of as many levels or another device; what is alike is not priced again."""
+    def on(self, cluster: Cluster, device: DeviceSpec, *, copied: bool = False) -> "Pricing":
+        """The same on another network of as many levels or another device; what is alike is not priced again.
+
+        `copied` is that of the other.
+        """
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
+        other.__dict__["copied"] = copied
         other.made.update(self.made)
         widths = {width for _, width in self._shapes}
         alike = {width for width in widths if cluster.parts(width) == self.cluster.parts(width)}
