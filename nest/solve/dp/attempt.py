@@ -120,7 +120,10 @@ class Attempt:
         # What a search with a runner-up leaves out is counted.
         among = self.among if self.second or screen is None else admitted(instance, self.among)
         arguments = (len(instance.graph.layers), counts, among, watch, limit, screen)
-        every, exclusions = configurations(instance, *arguments)
+        # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
+        every, exclusions = configurations(instance, *arguments, one_chunk=self.scouts)
+        if self.scouts and not every:
+            every, exclusions = configurations(instance, *arguments)
         every = without(every, self.listed, instance) if self.listed else every
         if self.listed_so_far:
             every = [evolve(each, order=each.order + self.listed_so_far) for each in every]
@@ -130,9 +133,6 @@ class Attempt:
         self.plain, self.chunked = [], []
         for each in every:
             (self.plain if chunks_of(each.schedule) == 1 else self.chunked).append(each)
-        if self.scouts and self.plain:
-            # Stages of several chunks take longer to search: a good plan of one is enough to begin with.
-            self.chunked = []
 
     def least_with_room(self) -> dict[str, float]:
         """Step times, seconds, that no plan beats of the candidates that have any up to the limit, by name.

@@ -36,6 +36,8 @@ def configurations(
     watch: Callable[[], None] = lambda: None,
     limit: float = inf,
     tables: ScreenTables | None = None,
+    *,
+    one_chunk: bool = False,
 ) -> tuple[list[Configuration], Exclusions]:
     """Every configuration of one candidate that is allowed, in the documented order of ties, and what is refused.
 
@@ -48,6 +50,7 @@ def configurations(
         limit: step time, seconds; what cannot take less, by its compute alone, is left out, and what all its stages
             together have no memory for.
         tables: of a screen, where what cannot win is left out; None: all is listed, and why something is not.
+        one_chunk: whether a screen leaves out schedules of several chunks a stage.
     """
     exclusions = Exclusions()
     rules, admitted = PlainRules(instance, exclusions), Admitted(exclusions)
@@ -55,7 +58,7 @@ def configurations(
     def counts_of(schedule: Schedule, micro_batches: int, slots: int) -> Sequence[int]:
         return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
 
-    screen = None if tables is None else Screen(instance, tables, counts_of, rules.uniform, limit)
+    screen = None if tables is None else Screen(instance, tables, counts_of, rules.uniform, limit, one_chunk)
     some = range(len(instance.candidates)) if among is None else among
     every = (
         _worth_it(instance, some, rules, screen, watch) if screen else _open(instance, some, rules, counts_of, watch)
@@ -200,9 +203,9 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
 
     sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), plans.choices)
     for number, (chosen, allowed) in enumerate(sets.items()):
-        bounds = None if worth is None else worth.among(chosen, allowed)
+        bounds = None if worth is None else worth.of(chosen)
         if bounds is not None:
-            allowed = tuple(bounds)
+            allowed = tuple([count for count in allowed if count in bounds]) if bounds else ()
         for counts in _decided_apart(instance, allowed) if allowed else ():
             bound = None if bounds is None else min([bounds[count] for count in counts])
             shared = (*decided, every.schedule, plans.size, counts, plans.zero_degree, ANY_DEVICES, bound)

@@ -61,7 +61,9 @@ class PlainSearch(CutSearch, PlanSearch):
         cheap = self.closer_bounds(configuration)
         quick = tuple(count for count, bound in zip(counts, cheap, strict=True) if bound <= limit)
         sums = self.sums(configuration.candidate)
-        fewest = fewest_in_total(sums, configuration, self.room) if quick else 0
+        # A screen has looked at the memory of all stages together.
+        screened = configuration.bound is not None
+        fewest = 0 if screened or not quick else fewest_in_total(sums, configuration, self.room)
         held = tuple(count for count in quick if fewest <= count <= self.downsets.most_stages)
         left = self._packed(configuration, held, limit) if held else ()
         nodes = []

@@ -60,6 +60,9 @@ NOTHING = (0.0, 0.0)
 Bounds = dict[int, float]
 """Step times that no plan with so many stages beats, seconds, by number of stages."""
 
+NO_BOUNDS: Bounds = {}
+"""Where there is no plan that is worth it."""
+
 
 @frozen(eq=False, repr=False)
 class Worth:
@@ -78,10 +81,9 @@ class Worth:
         """With any choices of stages, ascending."""
         return tuple(sorted(set().union(*self.by_set.values())))
 
-    def among(self, choices: tuple[Choice, ...], counts: tuple[int, ...]) -> Bounds:
-        """Those of `counts` with which there may be a plan whose stages have such choices, all of one set."""
-        left = self.by_set.get(self.set_of[choices[0]])
-        return {} if left is None else {count: left[count] for count in counts if count in left}
+    def of(self, choices: tuple[Choice, ...]) -> Bounds:
+        """Those with which there may be a plan whose stages have such choices, all of one set."""
+        return self.by_set.get(self.set_of[choices[0]], NO_BOUNDS)
 
 
 class Replicas(NamedTuple):
@@ -225,6 +227,7 @@ class Screen:
         counts: numbers of stages a schedule may have.
         uniform: names of what all stages must choose alike.
         limit: step time, seconds, of a plan that is worth it.
+        one_chunk: whether schedules of several chunks a stage are left out.
         slow: how many compute for too long.
         large: how many of the others have no memory for the model.
     """
@@ -234,6 +237,7 @@ class Screen:
     counts: Counts
     uniform: Collection[str]
     limit: float
+    one_chunk: bool = False
     slow: int = 0
     large: int = 0
 
@@ -252,6 +256,8 @@ class Screen:
             screened = Screened(owner, _Options.together(options))
             fast = self._bounds(candidates, screened, NOTHING) <= self.limit
             self.slow += len(fast) - int(fast.sum())
+            if self.one_chunk:
+                fast &= self._of_one_chunk[screened.options.schedule]
             if fast.any():
                 yield screened.some(fast)
             options, size = [], 0
@@ -354,6 +360,11 @@ class Screen:
             held &= ~full
         self.large += int(held.size - held.sum())
         return held
+
+    @cached_property
+    def _of_one_chunk(self) -> NDArray[numpy.bool_]:
+        """Which schedules have one chunk a stage. Shape `(schedules,)`."""
+        return numpy.array([chunks_of(each) == 1 for each in self.instance.space.schedules])
 
     @cached_property
     def _unsure(self) -> NDArray[numpy.bool_]:
