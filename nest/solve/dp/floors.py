@@ -1,13 +1,16 @@
 """What no plan of so many devices beats, from compute alone, for all numbers of devices at once."""
 
 from collections.abc import Mapping
+from itertools import product
 
 import numpy
 from attrs import frozen
 
 from nest.instance import Array, Instance
 from nest.solve.dp.compute_bounds import ComputeBounds
-from nest.solve.dp.listing import computed
+from nest.solve.dp.configurations import replica_size
+from nest.solve.dp.listing import Admitted, batches_of, numbers_of_stages
+from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.units import Splits
 
 
@@ -35,12 +38,17 @@ def floors(instance: Instance) -> Mapping[int, Floor]:
     Candidates may have any widths: whether the cluster admits them is not asked.
     """
     bounds, parts = ComputeBounds(instance), dict[int, list[tuple[Array, Array]]]()
-    for index, schedule, replicas, batches, counts in computed(
-        instance, len(instance.graph.layers), Splits(instance).counts
-    ):
-        width = instance.candidates[index].width
-        devices = numpy.array(counts, dtype=numpy.float64) * (width * replicas)
-        parts.setdefault(width, []).append((devices, bounds.of(index, schedule, batches, counts)))
+    exclusions, most, chunked = Exclusions(), len(instance.graph.layers), Splits(instance).counts
+    admitted = Admitted(exclusions)
+    for index, candidate in enumerate(instance.candidates):
+        every = batches_of(instance, candidate, exclusions)
+        for schedule, (replicas, batches) in product(instance.space.schedules, every):
+            slots = replica_size(instance.cluster, candidate.width, replicas) // candidate.width
+            counts = numbers_of_stages(instance, schedule, batches, slots, most, admitted, chunked)
+            if counts:
+                devices = numpy.array(counts, dtype=numpy.float64) * (candidate.width * replicas)
+                seconds = bounds.of(index, schedule, batches, counts)
+                parts.setdefault(candidate.width, []).append((devices, seconds))
     return {width: _floor(of_width) for width, of_width in sorted(parts.items())}
 
 

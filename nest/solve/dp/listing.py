@@ -18,9 +18,6 @@ from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values,
 from nest.solve.dp.screen import Counts, Replicas, Screen, Screened, ScreenTables, Worth
 from nest.spec.constraints import Value
 
-Computed = tuple[int, Schedule, int, int, Sequence[int]]
-"""Plans that compute alike: candidate, schedule, replicas, micro-batches, and the numbers of stages."""
-
 ANY_DEVICES = Tally()
 """What plans of one candidate must add up to: anything."""
 
@@ -56,7 +53,7 @@ def configurations(
     rules, admitted = PlainRules(instance, exclusions), Admitted(exclusions)
 
     def counts_of(schedule: Schedule, micro_batches: int, slots: int) -> Sequence[int]:
-        return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
+        return numbers_of_stages(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
 
     screen = None if tables is None else Screen(instance, tables, counts_of, rules.uniform, limit, one_chunk)
     some = range(len(instance.candidates)) if among is None else among
@@ -181,7 +178,7 @@ def least_times(
     rules, admitted, schedule = PlainRules(instance, exclusions), Admitted(exclusions), instance.space.schedules[0]
 
     def counts_of(schedule: Schedule, micro_batches: int, slots: int) -> Sequence[int]:
-        return _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
+        return numbers_of_stages(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
 
     screen = Screen(instance, tables, counts_of, rules.uniform, inf)
     every = range(len(instance.candidates)) if among is None else among
@@ -212,26 +209,7 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
             yield (*every.place, number, counts[0]), (((index, chosen),), *shared)
 
 
-def computed(instance: Instance, most_stages: int, chunked_counts: ChunkedCounts) -> Iterator[Computed]:
-    """What all plans of one candidate are for whom only compute counts, whatever constraints say of them.
-
-    Args:
-        instance: the problem.
-        most_stages: stages the layer graph can be cut into.
-        chunked_counts: numbers of stages a schedule of several chunks may have.
-    """
-    exclusions = Exclusions()
-    admitted = Admitted(exclusions)
-    for index, candidate in enumerate(instance.candidates):
-        batches = batches_of(instance, candidate, exclusions)
-        for schedule, (replicas, micro_batches) in product(instance.space.schedules, batches):
-            slots = replica_size(instance.cluster, candidate.width, replicas) // candidate.width
-            counts = _counts(instance, schedule, micro_batches, slots, most_stages, admitted, chunked_counts)
-            if counts:
-                yield index, schedule, replicas, micro_batches, counts
-
-
-def _counts(
+def numbers_of_stages(
     instance: Instance,
     schedule: Schedule,
     micro_batches: int,

@@ -1,6 +1,6 @@
 """Plans of one candidate, one model chunk a stage: tables and bounds, made when needed, shared where they agree."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from math import inf, log
 
@@ -14,14 +14,12 @@ from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch, once
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
+from nest.solve.dp.recent_tables import RecentTables
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import Sums
 from nest.solve.search import Bounded, Incumbent
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
-
-TABLE_BYTES = 256 * 2**20
-"""Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
 
 MANY_CUTS = 500
 """Downsets from which on a plan is looked for ahead of bounds: 1,000 layers that all differ take 1.3 times as long on
@@ -49,8 +47,7 @@ class PlainSearch(CutSearch, PlanSearch):
     """
 
     solved: dict[Hashable, Solved] = field(factory=dict, kw_only=True)
-    _tables: OrderedDict[Hashable, tuple[float, StageTables]] = field(factory=OrderedDict, init=False)
-    _table_bytes: int = field(default=0, init=False)
+    _tables: RecentTables[StageTables] = field(factory=RecentTables, init=False)
     _floored: dict[int, dict[int, Floor]] = field(factory=dict, init=False)
     _joints: dict[tuple[int, int], tuple[float, tuple[float, ...]]] = field(factory=dict, init=False)
 
@@ -265,14 +262,13 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def tables(self, configuration: Configuration, time_limit: float) -> StageTables:
         """Tables of the stages that fit memory and take at most `time_limit` seconds per micro-batch."""
-        key = self._priced(configuration)
-        limit, known = self._tables.get(key, (-numpy.inf, None))
-        if known is None or limit < time_limit:
-            made = self._make_tables(configuration, time_limit, self.room).within(time_limit)
-            self._keep(key, time_limit, made)
-            return made
-        self._tables.move_to_end(key)
-        return known.within(time_limit)
+
+        def made() -> tuple[StageTables, int]:
+            tables = self._make_tables(configuration, time_limit, self.room).within(time_limit)
+            return tables, tables.bytes
+
+        tables, only = self._tables.of(self._priced(configuration), time_limit, made)
+        return tables if only else tables.within(time_limit)
 
     def _priced(self, configuration: Configuration) -> tuple[Hashable, ...]:
         """What decides the tables of stages, beside the time they may take."""
@@ -283,16 +279,6 @@ class PlainSearch(CutSearch, PlanSearch):
         """What of the schedule decides the tables of stages."""
         hides = self.instance.space.hides(configuration.schedule.name)
         return configuration.copies, self.parted(configuration), hides
-
-    def _keep(self, key: Hashable, time_limit: float, tables: StageTables) -> None:
-        """Keep `tables`, and drop those used longest ago while all together exceed `TABLE_BYTES`."""
-        if key in self._tables:
-            self._table_bytes -= self._tables.pop(key)[1].bytes
-        self._tables[key] = (time_limit, tables)
-        self._table_bytes += tables.bytes
-        while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
-            _, (_, oldest) = self._tables.popitem(last=False)
-            self._table_bytes -= oldest.bytes
 
     def all_tables(self, configuration: Configuration) -> StageTables:
         """Tables of every stage, whether memory allows it or not."""

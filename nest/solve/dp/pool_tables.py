@@ -1,12 +1,11 @@
 """The stages of pools: their tables, their boundaries and how much of the model they can have."""
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from math import inf
 
 import numpy
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from nest.instance import Array
 from nest.solve.dp.bounds import least_state
@@ -14,6 +13,7 @@ from nest.solve.dp.configurations import Configuration, Slots, replica_size, slo
 from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pool_recurrence import NONE, PoolMember
+from nest.solve.dp.recent_tables import RecentTables
 from nest.solve.dp.stages import StageTables, stage_tables
 from nest.solve.dp.sums import CandidateSums
 from nest.tolerances import LIMIT_SLACK
@@ -140,25 +140,11 @@ def most_covered(held: Sequence[Array], room: Sequence[int]) -> Array:
     return covered
 
 
-TABLE_BYTES = 256 * 2**20
-"""Most bytes of tables kept."""
-
-
-@frozen(eq=False, repr=False)
-class KnownTables:
-    """Stages of one pool that take at most `limit` seconds per micro-batch, and the bytes that their tables take."""
-
-    limit: float
-    curves: TableCurves
-    bytes: int
-
-
 @define(eq=False, repr=False)
 class PoolTables(CutSearch):
     """Plans on several pools, and the stages of each pool that are known."""
 
-    _tables: OrderedDict[Hashable, KnownTables] = field(factory=OrderedDict, init=False)
-    _table_bytes: int = field(default=0, init=False)
+    _tables: RecentTables[TableCurves] = field(factory=RecentTables, init=False)
 
     def _widths(self, configuration: Configuration) -> list[int]:
         return [self.instance.candidates[index].width for index, _ in configuration.members]
@@ -212,10 +198,10 @@ class PoolTables(CutSearch):
 
     def _fitting(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
         """Tables of the stages of one pool that fit memory and are fast enough."""
-        return self._known_tables(configuration, place, time_limit).curves.tables.within(time_limit)
+        return self._curves(configuration, place, time_limit).tables.within(time_limit)
 
-    def _known_tables(self, configuration: Configuration, place: int, time_limit: float) -> KnownTables:
-        """Tables of at least those stages; kept for other configurations."""
+    def _curves(self, configuration: Configuration, place: int, time_limit: float) -> TableCurves:
+        """Curves of at least those stages; kept for other configurations."""
         key = (
             *configuration.members[place],
             configuration.replicas,
@@ -226,17 +212,13 @@ class PoolTables(CutSearch):
             self.instance.space.hides(configuration.schedule.name),
             configuration.stage_counts[-1] if self.instance.space.even else 0,
         )
-        known = self._tables.pop(key, None)
-        if known is None or known.limit < time_limit:
-            self._table_bytes -= 0 if known is None else known.bytes
-            made = self._every_table(configuration, place, time_limit).within(time_limit)
+
+        def made() -> tuple[TableCurves, int]:
+            tables = self._every_table(configuration, place, time_limit).within(time_limit)
             sums, boundary = self.sums(configuration.members[place][0]), self._cheapest(configuration, place)
-            known = KnownTables(time_limit, TableCurves.of(made, sums, boundary), made.bytes)
-            self._table_bytes += known.bytes
-        self._tables[key] = known
-        while self._table_bytes > TABLE_BYTES and len(self._tables) > 1:
-            self._table_bytes -= self._tables.popitem(last=False)[1].bytes
-        return known
+            return TableCurves.of(tables, sums, boundary), tables.bytes
+
+        return self._tables.of(key, time_limit, made)[0]
 
     def _lean(self, configuration: Configuration, place: int) -> LeanCurves:
         """Of one pool's stages where nothing is sent."""

@@ -123,7 +123,7 @@ class PoolSearch(PoolTables):
         places, longest = range(len(room)), max(limits.values())
         looks: list[Callable[[int], Curves]] = [
             lambda place: self._lean(configuration, place),
-            lambda place: self._known_tables(configuration, place, longest).curves,
+            lambda place: self._curves(configuration, place, longest),
         ]
         for look in looks:
             asked = tuple(count for count in limits if least[count] < inf)
