@@ -10,7 +10,6 @@ from attrs import define, evolve
 from nest.catalogue import unknown_name
 from nest.documents import plan_summary
 from nest.errors import InputError
-from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.problem import Source, carried_problem, naming, read_record
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import Registry
@@ -115,8 +114,12 @@ def page_of(
         alternatives = [each.to_dict() for each in found["alternatives"]]
         why = (alternatives_section(plan, decided_values(plan, known), alternatives, usual),)
 
+    files: dict[str, Mapping[str, str]] = {}
+
     def export(to: tuple[str, ...]) -> tuple[Mapping[str, str], Sequence[str]]:
-        made = export_checked(read_subject.plan, to, known)
+        made = export_checked(read_subject.plan, to, known, before=files)
+        if len(to) == 1:
+            files[to[0]] = made.files
         return made.files, made.warnings
 
     return page(read_subject, export, why, tuple(_worth_sections(read_subject, wanted, found)))
@@ -132,9 +135,8 @@ def subject(read: PlanDocument, known: Registry) -> Subject:
     Raises:
         InputError: the plan's problem cannot be used, or its numbers do not hold.
     """
-    require_held(read, read, known, NOT_REPORTED_ON)
+    instance, formulation = require_held(read, read, known, NOT_REPORTED_ON)
     problem = carried_problem(read, known)
-    instance, formulation = decided_formulation(problem, read, known)
     solution = solution_of(instance, read)
     priced = evaluate(instance, solution)
     figures = plan_summary(instance, solution, priced, problem, known, formulation)
