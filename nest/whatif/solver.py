@@ -74,7 +74,7 @@ class Solver:
         self._starts, self._times = Starts(), StepTimes()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
-        self._floors = KnownFloors(self.plugins, self._priced, self._instance)
+        self._floors = KnownFloors(self.plugins, self._priced)
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
 
     def afresh(self) -> "Solver":
@@ -198,9 +198,8 @@ class Solver:
         Raises:
             InputError: the problem cannot be used.
         """
-        key = problem.text
-        best = self._known.get(key)
-        return self._floors.of(key, problem, parameter, factor, None if best is None else best.batch_time)
+        best = self._known.get(problem.text)
+        return self._floors.of(problem, parameter, factor, None if best is None else best.batch_time, self._instance)
 
     def _solved(
         self, problem: Problem, start: PlanDocument | None, floors: Floors | None, diagnosed: bool
