@@ -770,8 +770,7 @@ def sweep(
     from nest.whatif.sweep.run import run_sweep
 
     with _registered(plugins, strict_plugins) as known:
-        chosen = engine_called(engine, jobs, scheduler, known)
-        return run_sweep(Path(study), Path(output), chosen, known, progress)
+        return run_sweep(Path(study), Path(output), engine_called(engine, jobs, scheduler, known), known, progress)
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:
