@@ -122,7 +122,7 @@ def solve(
         raise InputError(f'verify is {verify!r}; it must be True, False or "free".')
     beside = None
     if verify:
-        from nest.whatif.sweep.run import forked_processes
+        from nest.whatif.engines import forked_processes
 
         beside = forked_processes(jobs, plugins)
     whole = complete_problem(problem, plugins, message, changes)
@@ -269,7 +269,7 @@ def verify(
     from nest.formulate.problem import naming, read_record
     from nest.solve.effort import Deadline, check_effort
     from nest.spec import PlanDocument
-    from nest.whatif.sweep.run import forked_processes
+    from nest.whatif.engines import forked_processes
 
     check_effort(None, workers)
     deadline, beside = Deadline.of(time_limit), forked_processes(jobs, plugins)
@@ -374,9 +374,9 @@ def explain(
             optimal, or there is no such part.
     """
     from nest.solve.effort import check_effort
+    from nest.whatif.engines import processes
     from nest.whatif.explain import explanation, parts_of
     from nest.whatif.solver import Solver, require_held
-    from nest.whatif.sweep.run import processes
 
     check_effort(time_limit)
     parts = parts_of(only)
@@ -687,7 +687,7 @@ def report_page(
     """
     from nest.html_page import page_of
     from nest.io import check_writable, write_text
-    from nest.whatif.sweep.run import processes
+    from nest.whatif.engines import processes
 
     if output is not None:
         check_writable(Path(output), plan)
@@ -722,8 +722,8 @@ def study_page(
     Raises:
         nest.errors.InputError: there is no such result, metric, key or value, or something cannot be written.
     """
-    from nest.html_page import page_of_study
     from nest.io import check_writable, write_text
+    from nest.whatif.sweep.page import page_of_study
 
     page_file = None if output is None else Path(output)
     if page_file is not None:
@@ -766,11 +766,11 @@ def sweep(
     Raises:
         nest.errors.InputError: the study cannot be used, there is no such engine, or the output cannot be written.
     """
-    from nest.whatif.sweep.run import engine_called, run_sweep
+    from nest.whatif.engines import engine_called
+    from nest.whatif.sweep.run import run_sweep
 
     with _registered(plugins, strict_plugins) as known:
-        chosen = engine_called(engine, jobs, scheduler, known)
-        return run_sweep(Path(study), Path(output), chosen, known, progress)
+        return run_sweep(Path(study), Path(output), engine_called(engine, jobs, scheduler, known), known, progress)
 
 
 def read_plan(plan: Source | PlanDocument) -> PlanDocument:

@@ -231,19 +231,26 @@ def check_document(plan: PlanDocument, known: Registry) -> CheckReport:
     Raises:
         InputError: the plan names things that its problem does not have.
     """
+    return checked_document(plan, known)[0]
+
+
+def checked_document(plan: PlanDocument, known: Registry) -> tuple[CheckReport, Instance, Formulation]:
+    """As `check_document`, with the instance that the plan's decisions belong to, and what that was made of."""
     others = differences(plan.plugins, known)
     try:
-        report = _check_numbers(plan, known)
+        report, instance, formulation = _check_numbers(plan, known)
     except InputErrors as errors:
         raise InputErrors([*others, *errors.problems], errors.others) from None
     except InputError as error:
         raise InputErrors([*others, str(error)]) from None
     if report.ok:
-        return evolve(report, notes=tuple(others))
-    return evolve(report, disagreements=(*others, *report.disagreements))
+        report = evolve(report, notes=tuple(others))
+    else:
+        report = evolve(report, disagreements=(*others, *report.disagreements))
+    return report, instance, formulation
 
 
-def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
+def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, Instance, Formulation]:
     from nest.formulate.decisions import wrong_outside
     from nest.formulate.fixed_plan import decided_formulation
     from nest.plan.check import CheckReport, certified, check
@@ -263,7 +270,7 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> CheckReport:
     if report.ok and plan.runs_on is not None:
         summed = evolve(plan, summary={**plan.summary, "devices": instance.size})
         report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))
-    return report
+    return report, instance, formulation
 
 
 def verdict_on(

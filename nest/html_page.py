@@ -1,20 +1,16 @@
-"""A plan, or a study, as one HTML page: what it says of other plans is found here, and drawn by `nest.report.html`."""
+"""A plan as one HTML page: what it says of other plans is found here, and drawn by `nest.report.html`."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from json import dumps
-from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve
 
 from nest.catalogue import unknown_name
 from nest.documents import plan_summary
-from nest.errors import InputError
-from nest.formulate.fixed_plan import decided_formulation
 from nest.formulate.problem import Source, carried_problem, naming, read_record
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import Registry
-from nest.io import structure, write_files
+from nest.io import structure
 from nest.launch_files import export_checked
 from nest.plan.document import solution_of
 from nest.plan.evaluate import evaluate
@@ -24,8 +20,6 @@ from nest.report.html.pareto_chart import OwnPlan, pareto_figure
 from nest.report.html.records import Cell, Section, Subject
 from nest.report.html.sections import alternatives_section, freeing_section, why_section
 from nest.report.html.sensitivity_chart import quantity, sensitivity_figure
-from nest.report.html.study import study_page
-from nest.report.html.study.points import METRICS, Study, study_of, usual_metric
 from nest.solve.effort import check_effort
 from nest.spec import PlanDocument, Problem
 from nest.whatif.outcome import decided_values
@@ -35,16 +29,12 @@ from nest.whatif.questions import Question, Questions, answers
 from nest.whatif.sensitivity import FACTORS
 from nest.whatif.shadow_prices import relaxations, shadow_price
 from nest.whatif.solver import Solver, require_held
-from nest.whatif.sweep.rows import is_result, result_of, result_rows, study_point, varied_columns
 
 PARTS = ("alternatives", "frontier", "sensitivity")
 """Parts of the page that take searches, and can be left out."""
 
 MORE = {"memory": (1.1, 1.25, 1.5, 2.0), "devices": (2.0, 4.0)}
 """Times a number of an infeasible problem that is asked whether a plan then fits, until one does."""
-
-PLANS_TOGETHER = 500
-"""Plans of a study that are in memory at a time, each of some 10 kB."""
 
 NOT_REPORTED_ON = "so it is not reported on"
 """What follows where a plan does not hold."""
@@ -115,8 +105,12 @@ def page_of(
         alternatives = [each.to_dict() for each in found["alternatives"]]
         why = (alternatives_section(plan, decided_values(plan, known), alternatives, usual),)
 
+    files: dict[str, Mapping[str, str]] = {}
+
     def export(to: tuple[str, ...]) -> tuple[Mapping[str, str], Sequence[str]]:
-        made = export_checked(read_subject.plan, to, known)
+        made = export_checked(read_subject.plan, to, known, before=files)
+        if len(to) == 1:
+            files[to[0]] = made.files
         return made.files, made.warnings
 
     return page(read_subject, export, why, tuple(_worth_sections(read_subject, wanted, found)))
@@ -132,9 +126,8 @@ def subject(read: PlanDocument, known: Registry) -> Subject:
     Raises:
         InputError: the plan's problem cannot be used, or its numbers do not hold.
     """
-    require_held(read, read, known, NOT_REPORTED_ON)
+    instance, formulation = require_held(read, read, known, NOT_REPORTED_ON)
     problem = carried_problem(read, known)
-    instance, formulation = decided_formulation(problem, read, known)
     solution = solution_of(instance, read)
     priced = evaluate(instance, solution)
     figures = plan_summary(instance, solution, priced, problem, known, formulation)
@@ -216,83 +209,3 @@ def _enough(parameter: Parameter, problem: Problem, solver: Solver) -> Iterator[
             now = f"{parameter.name} {quantity(parameter.value, parameter.unit)}"
             yield Cell(now), Cell(value), Cell(decided), Cell.seconds(best.batch_time)
             return
-
-
-def page_of_study(
-    path: Path, metric: str | None, held: Mapping[str, str], plans: Path | None, linked_from: Path | None
-) -> str:
-    """The HTML page of a study's rows (`nest.study_page`, which says what the arguments are).
-
-    Args:
-        path: a result, or a study whose result is beside it.
-        metric: of `nest.report.html.study.points.METRICS`; None: the usual one.
-        held: by the name of a key, the value that figures which do not draw it show.
-        plans: folder that the plans are written to, which the page refers to; None: they are not written.
-        linked_from: the folder of the page; None: the current one.
-
-    Raises:
-        InputError: there is no result, it cannot be read, there is no such metric or value, or plans cannot be written.
-    """
-    result = path if is_result(path) else result_of(path)
-    columns = varied_columns(result)
-    refers = "" if plans is None else _relative(plans, linked_from or Path())
-    points, texts = [], {}
-    for number, row in enumerate(result_rows(result), 1):
-        name = f"row-{number}.json"
-        try:
-            points.append(study_point(number, row, columns, f"{refers}{name}" if plans is not None else ""))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"{result}: row {number} is none that this version of `nest sweep` writes.") from None
-        if plans is not None and points[-1].link:
-            plan = row["plan"]
-            texts[name] = plan if isinstance(plan, str) else dumps(plan, ensure_ascii=False)
-            if len(texts) == PLANS_TOGETHER:
-                write_files(plans, texts)
-                texts.clear()
-    if plans is not None:
-        write_files(plans, texts)
-    if not points:
-        raise InputError(f"{result}: it has no rows.")
-    study = study_of(columns, points)
-    if metric is not None and metric not in METRICS:
-        raise unknown_name("--metric", "figure of a plan", metric, METRICS)
-    chosen = usual_metric(study) if metric is None else METRICS[metric]
-    how = (
-        f"The number of a row leads to its plan's document in `{plans}`."
-        if plans is not None
-        else f"`nest report {result} --row N` reports on the plan of row N; with `--plans FOLDER`, the page of a study "
-        "leads to the documents of all plans."
-    )
-    return study_page(_study_title(path), study, chosen, _held(study, held), how)
-
-
-def _study_title(path: Path) -> str:
-    """What a study is called: its file, or where that says nothing its folder."""
-    usual = path.stem in ("study", "rows", "results", "result")
-    return (path.absolute().parent.name if usual else path.stem) or path.stem
-
-
-def _relative(folder: Path, start: Path) -> str:
-    """A reference to files in a folder from a page in `start`."""
-    from os.path import relpath
-    from urllib.parse import quote
-
-    return quote(Path(relpath(folder, start)).as_posix()) + "/"
-
-
-def _held(study: Study, wanted: Mapping[str, str]) -> dict[int, int]:
-    """Values of axes by index.
-
-    Raises:
-        InputError: no such key varies, or it has no such value.
-    """
-    held = {}
-    names = [study.axes[index].name for index in study.varying]
-    for name, value in wanted.items():
-        if name not in names:
-            raise unknown_name("--at", "key that varies", name, names)
-        index = next(i for i, axis in enumerate(study.axes) if axis.name == name)
-        if value not in study.axes[index].values:
-            raise unknown_name(f"--at {name}", "value", value, study.axes[index].values)
-        held[index] = study.axes[index].values.index(value)
-    return held

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -52,7 +53,13 @@ class NothingNear(InputError):  # noqa: N818 - no mistake, but an answer
     """A framework can run no feasible plan near the one given."""
 
 
-def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, search: Search | None = None) -> Exported:
+def export_checked(
+    read: PlanDocument,
+    to: Sequence[str],
+    known: Registry,
+    search: Search | None = None,
+    before: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> Exported:
     """The files of the exporters called `to` for a feasible plan whose numbers are known to hold.
 
     Args:
@@ -61,6 +68,7 @@ def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, searc
         known: offers them.
         search: solves problems, so that the nearest plan is exported in place of one that an exporter's framework
             cannot run; None: such a plan is refused.
+        before: by framework, the files that its exporter made of this plan before.
 
     Raises:
         NothingNear: an exporter's framework can run no feasible plan.
@@ -69,14 +77,17 @@ def export_checked(read: PlanDocument, to: Sequence[str], known: Registry, searc
     read = on_only_pool(read)
     files: dict[str, str] = {}
     replaced: dict[str, Nearest] = {}
-    for name in dict.fromkeys(to):
+    for name in (each for each in dict.fromkeys(to) if each not in before):
         nearest = _expressible(read, name, search, known)
         if nearest is not None:
             replaced[name] = nearest
     for name in dict.fromkeys(to):
         exported = replaced[name].plan if name in replaced else _run_by(read, to, replaced, known)
-        # One that fails is disabled, which ends here: no other would give what was asked for. Each has its own copy.
-        made = known.run(lambda name=name, plan=exported: exporter_called(name, known).export(deepcopy(plan)))  # type: ignore[misc]
+        made = before.get(name)
+        if made is None:
+            # One that fails is disabled, which ends here: no other would give what was asked for. Each has its own
+            # copy.
+            made = known.run(lambda name=name, plan=exported: exporter_called(name, known).export(deepcopy(plan)))  # type: ignore[misc]
         clash = next((file for file in made if files.get(file, made[file]) != made[file]), None)
         if clash is not None:
             raise InputError(f"{name!r} gives a file {clash!r}, as another exporter does; export to one at a time.")

@@ -1,6 +1,7 @@
 """`nest report`: a plan, or the rows of a study, as one HTML page."""
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -80,12 +81,16 @@ def _plan_page(
     source: Path, output: Path, row: int | None, without: list[str], time_limit: float | None, jobs: int | None
 ) -> None:
     from nest.io import write_text
-    from nest.whatif.sweep.rows import plan_of
 
+    read: Path | dict[str, Any] = source
+    if row is not None:
+        from nest.whatif.sweep.rows import plan_of
+
+        read = plan_of(source, row)
     line = StepLine()
     try:
         text = api.report_page(
-            source if row is None else plan_of(source, row),
+            read,
             without=without,
             time_limit=time_limit,
             jobs=jobs,
@@ -100,7 +105,7 @@ def _plan_page(
 def _is_study(source: Path) -> bool:
     """Whether a file has rows of a sweep, or is a study; a pipe, which can be read once, has a plan."""
     from nest.io import read_mapping
-    from nest.whatif.sweep.rows import is_result
+    from nest.whatif.sweep.output import is_result
 
     return is_result(source) or (source.is_file() and "base" in read_mapping(source).mapping)
 

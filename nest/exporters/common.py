@@ -1,7 +1,9 @@
 """What exporters of frameworks share: checks of a plan before anything is written, and its cluster in numbers."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -143,7 +145,13 @@ def check_trained(plan: PlanDocument) -> list[str]:
 
 def problem_of(plan: PlanDocument) -> Problem:
     """The problem that a plan carries, as a record."""
-    return structure(plan.problem, Problem)
+    return _problem(json.dumps(plan.problem))
+
+
+@lru_cache(maxsize=2)
+def _problem(text: str) -> Problem:
+    # An exporter asks for it up to four times.
+    return structure(json.loads(text), Problem)
 
 
 def even_machines(plan: PlanDocument, framework: str) -> int:

@@ -73,8 +73,11 @@ def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
     return [] if limits is None else violations(plan, limits, str(problem.search.target))
 
 
-def reasons(plan: PlanDocument, registry: Registry) -> dict[str, tuple[str, ...]]:
-    """Why each framework that states limits cannot run a feasible plan, a sentence each; none where it can."""
+def reasons(plan: PlanDocument, registry: Registry, among: Collection[str] | None = None) -> dict[str, tuple[str, ...]]:
+    """Why each framework that states limits cannot run a feasible plan, a sentence each; none where it can.
+
+    `among`: names of the exporters that are asked about; None: all are.
+    """
     if plan.problem["cluster"].get("pools"):
         from nest.formulate.pools import on_only_pool
 
@@ -88,7 +91,8 @@ def reasons(plan: PlanDocument, registry: Registry) -> dict[str, tuple[str, ...]
             return (str(error).rstrip("."),)
 
     exporters = sorted(registry.exporters().items())
-    return {name: against(name) for name, exporter in exporters if hasattr(exporter, "limits")}
+    asked = (name for name, exporter in exporters if hasattr(exporter, "limits") and (among is None or name in among))
+    return {name: against(name) for name in asked}
 
 
 def simpler_within(problem: Problem) -> float | None:
@@ -111,11 +115,10 @@ def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
 
     One that it does not name may have been installed, or learned more, since.
     """
-    stated = set(plan.runs_on or ())
     return tuple(
         f"runs_on says that {name} can run the plan, which is not so: {why[0]}."
-        for name, why in reasons(plan, registry).items()
-        if name in stated and why
+        for name, why in reasons(plan, registry, plan.runs_on or ()).items()
+        if why
     )
 
 

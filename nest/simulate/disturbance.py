@@ -1,5 +1,7 @@
 """Replays in which tasks take longer or shorter than planned, on every replica."""
 
+from __future__ import annotations  # NumPy loads its random numbers when they are named.
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -44,12 +44,10 @@ class KnownFloors:
     Attributes:
         plugins: registered strategies and the like.
         priced: models priced before.
-        instance: that of a problem, complete to `up_to` seconds of a step.
     """
 
     plugins: Registry
     priced: PricedModels
-    instance: Callable[..., Instance]
     _known: dict[tuple[str, bool], tuple[float, dict[str, float]]] = field(factory=dict, init=False)
     _with_room: dict[str, dict[str, float]] = field(factory=dict, init=False)
     _cache: "list[SearchCache]" = field(factory=list, init=False)
@@ -67,27 +65,43 @@ class KnownFloors:
         """Take tables of other searches for a start."""
         self._cache[:] = [cache]
 
-    def of(self, key: str, problem: Problem, parameter: Parameter, factor: float, known: float | None) -> Floors | None:
-        """As `nest.whatif.solver.Solver.floors`; `key` tells the problem, whose best plan takes `known` seconds."""
+    def of(
+        self,
+        problem: Problem,
+        parameter: Parameter,
+        factor: float,
+        known: float | None,
+        instance: Callable[..., Instance],
+    ) -> Floors | None:
+        """As `nest.whatif.solver.Solver.floors`; the problem's best plan takes `known` seconds.
+
+        `instance` gives that of a problem, complete to `up_to` seconds of a step.
+        """
         if parameter.unit == "bytes" or not never_slower(problem, parameter):
             return None
         if problem.profile is not None or problem.cluster.pools is not None or not can_be_worth(problem, self.plugins):
             return None
         gain, silent = max(factor, 1.0), factor > 1 and parameter.unit == "bytes/s"
+        key = problem.text
 
         def within(seconds: float) -> Collection[str]:
             if not silent:
-                return self._within((key, False), problem, seconds * gain, known)
-            names = self._within((key, True), problem, seconds)
+                return self._within((key, False), problem, instance, seconds * gain, known)
+            names = self._within((key, True), problem, instance, seconds)
             if gain > NEAR:
                 return names
             # No level so many times as fast makes a plan faster by more.
-            return {*names}.intersection(self._within((key, False), problem, seconds * gain, known))
+            return {*names}.intersection(self._within((key, False), problem, instance, seconds * gain, known))
 
         return within
 
     def _within(
-        self, key: tuple[str, bool], problem: Problem, seconds: float, known: float | None = None
+        self,
+        key: tuple[str, bool],
+        problem: Problem,
+        instance: Callable[..., Instance],
+        seconds: float,
+        known: float | None = None,
     ) -> Collection[str]:
         """Those that may have plans of a problem itself or, as the key may say, if nothing that is sent took time."""
         from nest.solve.dp import SearchCache, candidate_floors
@@ -95,7 +109,7 @@ class KnownFloors:
         if known is not None and seconds <= known * FURTHER:
             # Most questions are about plans hardly slower than the best: it pays to look more closely, once.
             if key[0] not in self._with_room:
-                near = self.instance(problem, up_to=known * FURTHER)
+                near = instance(problem, up_to=known * FURTHER)
                 self._with_room[key[0]] = candidate_floors(near, self.cache, known * FURTHER)
             return [name for name, least in self._with_room[key[0]].items() if least <= seconds]
         if self._known.get(key, (0.0, {}))[0] < seconds:
@@ -103,7 +117,7 @@ class KnownFloors:
             if key[1]:
                 found = candidate_floors(self._silent(problem, reach), SearchCache())
             else:
-                found = candidate_floors(self.instance(problem, up_to=reach), self.cache)
+                found = candidate_floors(instance(problem, up_to=reach), self.cache)
             self._known[key] = reach, found
         return [name for name, least in self._known[key][1].items() if least <= seconds and least < inf]
 

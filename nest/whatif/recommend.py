@@ -25,10 +25,10 @@ from nest.hooks.registry import Registry, registry
 from nest.io import check_writable, is_file_name, write_text
 from nest.spec import ClusterSpec, Problem
 from nest.whatif.curve import curve_lines
+from nest.whatif.engines import processes
 from nest.whatif.node_search import NodeSearch
 from nest.whatif.nodes import Nodes
 from nest.whatif.parameters import with_levels
-from nest.whatif.sweep.run import processes
 
 Told = Callable[[str, int, int], None]
 """Called with which cluster is answered, how many are, and how many there are."""

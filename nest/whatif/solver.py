@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
-from nest.documents import check_document, solved_document
+from nest.documents import checked_document, solved_document
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
+from nest.formulate.formulation import Formulation
 from nest.formulate.instance import build_instance
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Source, carried_problem, kept_model, naming
@@ -73,7 +74,7 @@ class Solver:
         self._starts, self._times = Starts(), StepTimes()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
-        self._floors = KnownFloors(self.plugins, self._priced, self._instance)
+        self._floors = KnownFloors(self.plugins, self._priced)
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
 
     def afresh(self) -> "Solver":
@@ -197,9 +198,8 @@ class Solver:
         Raises:
             InputError: the problem cannot be used.
         """
-        key = problem.text
-        best = self._known.get(key)
-        return self._floors.of(key, problem, parameter, factor, None if best is None else best.batch_time)
+        best = self._known.get(problem.text)
+        return self._floors.of(problem, parameter, factor, None if best is None else best.batch_time, self._instance)
 
     def _solved(
         self, problem: Problem, start: PlanDocument | None, floors: Floors | None, diagnosed: bool
@@ -352,8 +352,10 @@ def _settles(plan: PlanDocument | None, devices: int, memory: float) -> bool:
     return plan.status == "optimal" and _is_within(plan, devices, memory)
 
 
-def require_held(plan: Source | PlanDocument, read: PlanDocument, known: Registry, so: str) -> None:
-    """Refuse a plan whose numbers do not hold.
+def require_held(
+    plan: Source | PlanDocument, read: PlanDocument, known: Registry, so: str
+) -> tuple[Instance, Formulation]:
+    """The instance of a plan, and what it was made of; a plan whose numbers do not hold is refused.
 
     Args:
         plan: where it was read from, which errors name; it is not read again, as it may be a pipe.
@@ -365,9 +367,10 @@ def require_held(plan: Source | PlanDocument, read: PlanDocument, known: Registr
         InputError: they do not, or the plan's problem cannot be used.
     """
     with naming(plan, "problem"):
-        report = check_document(read, known)
+        report, instance, formulation = checked_document(read, known)
     if not report.ok:
         raise InputError(f"the plan does not hold, {so}: {report.disagreements[0]}")
+    return instance, formulation
 
 
 def problem_of(plan: PlanDocument, solver: Solver) -> Problem:

@@ -124,7 +124,7 @@ class TaskTable:
 
     def used_styles(self) -> tuple[int, ...]:
         """Numbers of the styles that some task has, in the order of `STYLES`."""
-        return tuple(int(number) for number in numpy.unique(self.style))
+        return tuple(sorted(set(self.style.tolist())))
 
 
 @frozen(eq=False)
@@ -157,7 +157,7 @@ def busy(table: TaskTable, parts: int) -> Busy:
     bounds = numpy.searchsorted(table.stage, numpy.arange(table.stages + 1)).tolist()
     for stage, (first, last) in enumerate(pairwise(bounds)):
         styles, starts, ends = (column[first:last] for column in (table.style, table.start, table.end))
-        for style in numpy.unique(styles).tolist():
+        for style in sorted(set(styles.tolist())):
             chosen = styles == style
             seconds[stage, style] = numpy.diff(_until(edges, starts[chosen], ends[chosen]))
     return Busy(edges, seconds)

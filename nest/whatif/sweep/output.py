@@ -16,6 +16,11 @@ ROWS_TOGETHER = 500
 """Rows of Parquet that are in memory at a time, each with its plan of some 10 kB."""
 
 
+def is_result(path: Path) -> bool:
+    """Whether a file's name says that it has rows of a sweep."""
+    return path.suffix in (".parquet", ".csv", ".jsonl")
+
+
 def check_output(path: Path, *read: Path) -> None:
     """Make sure, before hours are spent, that rows can be written to `path`.
 

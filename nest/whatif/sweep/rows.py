@@ -10,20 +10,13 @@ from typing import Any
 from nest.errors import InputError
 from nest.io import steps_of
 from nest.report.html.study.points import StudyPoint
+from nest.whatif.sweep.output import is_result
 from nest.whatif.sweep.points import read_points, value_at
-
-SUFFIXES = (".parquet", ".csv", ".jsonl")
-"""Of results, those preferred first."""
 
 USUALLY_TP = ("sp", "etp")
 """Degrees that are told where they are not that of tensor parallelism."""
 
 NO_RESULT = "this is no result of `nest sweep`"
-
-
-def is_result(path: Path) -> bool:
-    """Whether a file's name says that it has rows of a sweep."""
-    return path.suffix in SUFFIXES
 
 
 def result_of(study: Path) -> Path:

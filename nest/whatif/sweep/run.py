@@ -4,23 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
 
-from nest.catalogue import unknown_name
 from nest.errors import InputError
-from nest.hooks.loader import only_own
 from nest.hooks.protocols import Engine
-from nest.hooks.registry import Registry, registry
+from nest.hooks.registry import Registry
 from nest.whatif.sweep.journal import Journal, journal_of
 from nest.whatif.sweep.monotone import contradictions
 from nest.whatif.sweep.output import check_output, type_of, write_rows
 from nest.whatif.sweep.point import FAILED, INVALID, Asked, Item, PointSolver, versions
 from nest.whatif.sweep.points import read_points
-
-if TYPE_CHECKING:
-    from nest.solve.cpsat.open_cases import Beside
 
 LEADING = {
     "key": "text",
@@ -158,51 +153,3 @@ def _columns(varied: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> tuple[
     others = {*varied, *LEADING, *TRAILING, *OUTER}
     degrees = dict.fromkeys(name for row in rows for name in row if name not in others)
     return (*varied, *LEADING, *degrees, *OUTER, *TRAILING)
-
-
-def processes(jobs: int | None, known: Registry) -> Engine | None:
-    """Processes of this machine that answer as `known` does; None: one alone, or it has more than what is installed.
-
-    Raises:
-        InputError: that is no number of processes.
-    """
-    if jobs == 1 or known is not registry(strict=known.strict):
-        return None
-    return engine_called("local", jobs, None, known)
-
-
-def forked_processes(jobs: int | None, known: Registry) -> "Beside | None":
-    """`processes` that are forked from this one, for what cannot be sent; None where plug-ins of others take part.
-
-    Where this process cannot be forked when they are called, it answers alone.
-
-    Raises:
-        InputError: that is no number of processes.
-    """
-    engine: Any = processes(jobs, known)
-    if engine is None or not only_own(known.installed()) or not hasattr(engine, "forks"):
-        return None
-
-    def beside(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        return iter(engine.beside(function, items, function) if engine.forks else map(function, items))
-
-    return beside
-
-
-def engine_called(name: str, jobs: int | None, scheduler: str | None, known: Registry) -> Engine:
-    """The engine of this name, with so many workers or those of a scheduler.
-
-    Raises:
-        InputError: there is none, or it takes no such thing.
-    """
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs is {jobs}; it must be at least 1.")
-    if name not in known.engines():
-        raise unknown_name("--engine", "engine", name, known.engines())
-    engine: Engine = known.unguarded("engines", name)  # It runs for hours, which no guard would let it.
-    if jobs is None and scheduler is None:
-        return engine
-    if not hasattr(engine, "configured"):
-        raise InputError(f"--engine {name}: it takes neither --jobs nor --scheduler.")
-    configured: Engine = engine.configured(jobs, scheduler)
-    return configured
