@@ -1,5 +1,6 @@
 """The dynamic program as a whole: certificates, ties, limits, diagnoses (brute force: tests/agreement)."""
 
+import gc
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, Param
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.dp import solve
+from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.pareto import Floor, Objective, Partition, PlacedStage, least_batch_time
 from tests.small_instances import candidate, cluster, downsets_of, instance
 
@@ -27,6 +29,19 @@ def test_the_plan_keeps_every_rule_and_costs_what_was_promised() -> None:
     assert priced.fits
     assert priced.batch_time == pytest.approx(result.batch_time, rel=1e-9)
     assert result.lower_bound == result.batch_time
+
+
+def test_a_search_that_is_done_holds_no_memory_until_garbage_is_looked_for() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        solve(
+            instance([candidate(6), candidate(6, name="d", width=2, seed=1)], schedules=("1f1b", "interleaved")),
+            runner_up=True,
+        )
+        assert not [each for each in gc.get_objects() if isinstance(each, PlanSearch)]
+    finally:
+        gc.enable()
 
 
 def test_ties_go_to_fewer_devices_then_fewer_stages() -> None:

@@ -41,7 +41,7 @@ class ChunkSearch(ChunkCosts):
     # By what decides the plans of a leaf, the step time to beat, and the best that does.
     _solved: dict[Hashable, tuple[float, Found | None]] = field(factory=dict, init=False)
 
-    def _nodes(self, limit: float) -> Iterator[Bounded]:
+    def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
         """But for those that there is no memory for, as far as it is worth a look."""
         worth = self.worthwhile((each for each in self.configurations if self.first_bound(each) <= limit), limit)
         for place, configuration in enumerate(self.configurations):
@@ -56,7 +56,7 @@ class ChunkSearch(ChunkCosts):
                     configuration = evolve(configuration, stage_counts=found.room)
                 # All its plans take longer than the limit.
                 least = 0.0 if found.time else nextafter(limit, inf)
-            yield self.first_node(configuration, least)
+            yield configuration, least
 
     def branch(
         self, configuration: Configuration, counts: tuple[int, ...], limit: float, pruned: Counter[str]

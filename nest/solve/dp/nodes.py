@@ -258,12 +258,14 @@ class PlanSearch(InstanceSearch, ABC):
 
         Those that may beat `limit` are looked at more closely.
         """
-        return self.once("nodes", lambda: list(self._nodes(limit)))
+        # Nodes hold their search: one that kept them would only be freed when Python looks for garbage.
+        return [self.first_node(*each) for each in self.once("nodes", lambda: list(self._nodes(limit)))]
 
-    def _nodes(self, limit: float) -> Iterator[Bounded]:
+    def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
+        """What `first_node` makes nodes of."""
         for configuration in self.configurations:
             self.meter.watch()
-            yield self.first_node(configuration)
+            yield configuration, 0.0
 
     def first_bound(self, configuration: Configuration) -> float:
         """Seconds that no plan of a configuration beats, as far as its listing says, else from compute alone."""
@@ -271,7 +273,7 @@ class PlanSearch(InstanceSearch, ABC):
             return configuration.bound
         return float(self.compute_bounds(configuration).min())
 
-    def first_node(self, configuration: Configuration, least: float = 0.0) -> Bounded:
+    def first_node(self, configuration: Configuration, least: float) -> Bounded:
         """A configuration with its first bound; it is looked at again when its turn comes.
 
         `least` is another bound of it.

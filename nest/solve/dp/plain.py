@@ -74,7 +74,7 @@ class PlainSearch(CutSearch, PlanSearch):
         pruned["memory of a stage, or a stage too slow"] += len(held) - len(nodes)
         return nodes
 
-    def _nodes(self, limit: float) -> Iterator[Bounded]:
+    def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
         self.first_bounds.learn(each for each in self.configurations if self.first_bound(each) <= limit)
         return super()._nodes(limit)
 
