@@ -357,20 +357,16 @@ def model_facts(
     Tokens are None where samples have none. Peaks are by the name of the pool, "" where the cluster has none.
 
     The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
-    is not all: in words (`what`), its `parameters`, and `of` how many.
-
-    `flops` are those of a sample's forward pass, where they are known; None: the model is read for them.
+    is not all: in words (`what`), its `parameters`, and `of` how many. Without `flops` the model is read for them.
     """
     from nest.formulate.cluster import build_cluster
     from nest.formulate.pools import build_pools
 
     if problem.model is None:
         return None
-    training = problem.training
-    passes, trained = 3.0, None
+    training, passes, trained = problem.training, 3.0, None
     if flops is None or training.trained is not None:
-        graph = load_model(problem.model, training, known)
-        flops = graph.model_flops
+        flops = (graph := load_model(problem.model, training, known)).model_flops
     if training.trained is not None:
         from nest.formulate.trainable import backward_share, trained_count
 
