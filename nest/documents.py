@@ -45,7 +45,7 @@ def plan_summary(
     formulation: Formulation | None,
 ) -> dict[str, Any]:
     """The `summary` of a plan; without `formulation`, collectives and the whole training are left out."""
-    known_facts = model_facts(problem, known)
+    known_facts = model_facts(problem, known, None if formulation is None else formulation.flops)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
     names = [level.name for level in instance.cluster.levels]
     levels = {"levels": names} if instance.pools is None else {}

@@ -137,7 +137,9 @@ def _counted(stage: StageRecord) -> int:
 
 
 def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Iterator[str]:
-    values = [_values(plan, shape, stage) for stage in plan.stages] if limits.constraints else []
+    # Stages that are split and choose alike have the same values.
+    apart = {(each.candidate, each.pool, each.devices[1], each.zero, each.recompute): each for each in plan.stages}
+    values = [_values(plan, shape, stage) for stage in apart.values()] if limits.constraints else []
     for text, reason in limits.constraints.items():
         constraint = parse(text)
         if not _holds(constraint, plan, values):

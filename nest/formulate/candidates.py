@@ -114,6 +114,7 @@ def from_model(
         together=together,
         classes=layers,
         pricing=pricing,
+        flops=whole.model_flops,
     )
 
     def with_priced(some: Sequence[Block]) -> Formulation:

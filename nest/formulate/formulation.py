@@ -38,6 +38,7 @@ class Formulation(Record):
         classes: of a model, its layers by class.
         pricing: of a model, what priced it; on several pools, on the devices of the first that has candidates.
         of_pools: of a model on several pools, what priced it on the devices of each, by name.
+        flops: of a model, model FLOP of a sample's forward pass.
         complete_to: device seconds for a sample that layers of candidates which are missing take at least; infinite:
             there are none, 0: there was no time to price the others.
         computed_to: the same of what they compute alone, at any speed of the network.
@@ -59,6 +60,7 @@ class Formulation(Record):
     computed_to: float = inf
     bounded: BoundedCandidates | None = None
     of_pools: Mapping[str, Pricing] = field(factory=dict)
+    flops: float | None = None
 
     def pricing_of(self, candidate: int) -> Pricing | None:
         """What priced a candidate, by index; None: a profile says what it costs."""

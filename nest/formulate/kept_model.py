@@ -1,10 +1,11 @@
 """What a model costs, and tables of its searches, kept for the next question: by the process and on disk."""
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from io import BytesIO
 from json import dumps
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -179,12 +180,16 @@ def _block(graph: bytes, others: Mapping[str, Any]) -> Block:
     raise pickle.UnpicklingError("no registry has the graph")
 
 
+_FIRST = itemgetter(0)
+
+
 class _Writer(pickle.Pickler):
-    """Writes registered objects as their names, and graphs of blocks each apart."""
+    """Writes registered objects as their names, numbers that nobody changes once, and graphs of blocks each apart."""
 
     def __init__(self, file: Any, registry: Registry) -> None:
         super().__init__(file, protocol=5)
         self._registry = registry
+        self._same: dict[Hashable, Any] = {}
         self._names = {id(each): (kind, name) for kind in KINDS for name, each in getattr(registry, kind)().items()}
 
     # `persistent_id` would be asked about each text and number, too, which takes half of the time.
@@ -198,7 +203,9 @@ class _Writer(pickle.Pickler):
         if type(what) is numpy.ndarray and what.flags.c_contiguous and not what.dtype.hasobject:
             # As pickle does, in one call in place of three: most of what is kept are small arrays.
             data = bytearray(what) if what.flags.writeable else what.tobytes()
-            return numpy.ndarray, (what.shape, what.dtype, data)
+            # Half of what a candidate has is like another's, such as what modes that recompute nothing take.
+            same = what if what.flags.writeable else self._same.setdefault((what.shape, what.dtype, data), what)
+            return (numpy.ndarray, (what.shape, what.dtype, data)) if same is what else (_FIRST, ((same,),))
         named = self._names.get(id(what))
         return NotImplemented if named is None else (_registered, named)
 

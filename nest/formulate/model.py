@@ -350,23 +350,23 @@ def _runs(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[dict[str
 
 
 def model_facts(
-    problem: Problem, known: Registry
+    problem: Problem, known: Registry, flops: float | None = None
 ) -> tuple[int | None, float, dict[str, float], dict[str, Any] | None] | None:
     """Tokens per sample, model FLOP per sample, matrix peaks of devices (FLOP/s), what is trained; None for a profile.
 
     Tokens are None where samples have none. Peaks are by the name of the pool, "" where the cluster has none.
 
     The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
-    is not all: in words (`what`), its `parameters`, and `of` how many.
+    is not all: in words (`what`), its `parameters`, and `of` how many. Without `flops` the model is read for them.
     """
     from nest.formulate.cluster import build_cluster
     from nest.formulate.pools import build_pools
 
     if problem.model is None:
         return None
-    training = problem.training
-    graph = load_model(problem.model, training, known)
-    passes, trained = 3.0, None
+    training, passes, trained = problem.training, 3.0, None
+    if flops is None or training.trained is not None:
+        flops = (graph := load_model(problem.model, training, known)).model_flops
     if training.trained is not None:
         from nest.formulate.trainable import backward_share, trained_count
 
@@ -384,7 +384,7 @@ def model_facts(
     peaks = {name: matrix_peak(device, training.precision) for name, device in devices.items() if device is not None}
     if len(peaks) < len(devices):
         return None
-    return training.sequence_length, passes * graph.model_flops, peaks, trained
+    return training.sequence_length, passes * flops, peaks, trained
 
 
 def matrix_peak(device: DeviceSpec, precision_name: str) -> float:

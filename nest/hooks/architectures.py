@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nest.errors import InputError
@@ -32,10 +33,14 @@ def architecture_of(model: Any) -> Architecture | None:
     source = model
     if isinstance(model, Mapping) and set(model) == {TransformerSpec.WRITTEN_UNDER}:
         source = structure(dict(model[TransformerSpec.WRITTEN_UNDER]), TransformerSpec)
-    for importer in registry().model_importers().values():
+    known = registry()
+    for importer in known.model_importers().values():
         if hasattr(importer, "architecture") and importer.accepts(source):
-            result: Architecture = importer.architecture(source)
-            return result
+            # Each framework is asked what it can run of one model.
+            made: Architecture = known.latest(
+                "architecture", (importer.name, source), partial(importer.architecture, source)
+            )
+            return made
     return None
 
 

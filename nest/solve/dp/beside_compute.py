@@ -13,7 +13,7 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Array, ParameterGroup, Weights
-from nest.solve.dp.compute_bounds import ComputeBounds
+from nest.solve.dp.compute_bounds import ComputeBounds, apart
 from nest.solve.dp.zero import Shape, sharding
 from nest.tolerances import SUM_ERROR
 
@@ -120,11 +120,10 @@ class FirstBounds(ComputeBounds):
         Of what hides under the compute of each stage, at least what all of it is longer than all compute shows. Shape
         `(2, sets, plans)`.
         """
-        space, candidates = self.instance.space, [each.candidate for each in every]
+        space, (used, place) = self.instance.space, apart([each.candidate for each in every])
         modes = [tuple(dict.fromkeys(each.recompute for each in choices)) for choices in sets]
         zeros = [tuple(sorted({each.zero for each in choices})) for choices in sets]
-        recomputed = {index: [self._recomputing(index, names) for names in modes] for index in set(candidates)}
-        extra, work = numpy.array([recomputed[index] for index in candidates]).T
+        extra, work = numpy.array([[self._recomputing(index, names) for names in modes] for index in used])[place].T
         sent = self._sent(every, set(zeros))
         once, often, update = numpy.array([sent[each] for each in zeros]).swapaxes(0, 1)
         shown, often_shown = space.exposed * once, space.often_exposed * often
@@ -160,12 +159,13 @@ class FirstBounds(ComputeBounds):
 
         Shape `(groups, 6, plans)`.
         """
-        for index in {each.candidate for each in every} - self._groups.keys():
+        used, place = apart([each.candidate for each in every])
+        for index in used.keys() - self._groups.keys():
             self._groups[index] = [_summed(group) for group in self.instance.candidates[index].state]
-        state = [self._groups[each.candidate] for each in every]
+        state = [self._groups[index] for index in used]
         most = max(map(len, state))
         rows = numpy.array([[*each, *[NO_GROUP] * (most - len(each))] for each in state], dtype=numpy.float64)
-        return rows.reshape(len(every), most, len(NO_GROUP)).transpose(1, 2, 0)
+        return rows.reshape(len(used), most, len(NO_GROUP))[place].transpose(1, 2, 0)
 
     def _of_group(self, summed: Array, per_byte: Array, zero: int, *, alone: bool) -> Array:
         """As `_sent`, of one parameter group each, with one ZeRO stage (the table of PROBLEM.md section 4).

@@ -57,6 +57,12 @@ class ShareOut:
         return found
 
 
+def apart(candidates: Sequence[int]) -> tuple[dict[int, int], NDArray[numpy.int64]]:
+    """Candidates of plans, each once with its place, and for each plan the place of its own. Shape `(plans,)`."""
+    used = {index: place for place, index in enumerate(dict.fromkeys(candidates))}
+    return used, numpy.array([used[index] for index in candidates])
+
+
 @define(eq=False, repr=False)
 class ComputeBounds:
     """Lower bounds on the batch time from compute and ports alone, each worked out once for all that shares it.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Schedule, always_fills, chunks_of, copies_of, fills
 from nest.solve.dp.choices import Choice
+from nest.solve.dp.compute_bounds import apart
 from nest.solve.dp.rules import uniform_sets
 from nest.solve.dp.zero import sharded
 from nest.tolerances import LIMIT_SLACK
@@ -169,9 +170,9 @@ class ScreenTables:
         state = [(ranks, weights, gradients, optimizer) for weights, gradients, optimizer, *_, ranks in groups]
         known = {zero: sharded(state, len(every), replicas=replicas, zero=zero, zero_degree=degrees) for zero in zeros}
         modes = [tuple(dict.fromkeys(each.recompute for each in choices)) for choices in sets]
-        candidates = [each.candidate for each in every]
-        first = {index: [self._micro_batch(index, names) for names in modes] for index in set(candidates)}
-        return numpy.array([known[zero] for zero in zeros]), numpy.array([first[index] for index in candidates]).T
+        used, place = apart([each.candidate for each in every])
+        first = numpy.array([[self._micro_batch(index, names) for names in modes] for index in used])
+        return numpy.array([known[zero] for zero in zeros]), first[place].T
 
     def _micro_batch(self, index: int, modes: tuple[str, ...]) -> float:
         """Bytes of one micro-batch of all layers at least, with some recompute modes."""
@@ -202,16 +203,11 @@ class ScreenTables:
         """The options of each schedule."""
         for place, schedule in enumerate(self.instance.space.schedules):
             counts = tuple(counts_of(schedule, micro_batches, slots))
-            key = ("options of one", place, micro_batches, counts)
+            key, size = ("rows", place, micro_batches, counts), len(counts)
             if key not in self.scheduled:
-                size = len(counts)
-                self.scheduled[key] = _Options(
-                    numpy.full(size, place),
-                    numpy.array(counts, dtype=numpy.int64),
-                    self.bounds.rows(schedule, micro_batches, counts),
-                    numpy.full(size, copies_of(schedule)),
-                )
-            yield self.scheduled[key]
+                self.scheduled[key] = self.bounds.rows(schedule, micro_batches, counts)
+            places, stages = numpy.full(size, place), numpy.array(counts, dtype=numpy.int64)
+            yield _Options(places, stages, self.scheduled[key], numpy.full(size, copies_of(schedule)))
 
 
 @define(eq=False, repr=False)
@@ -328,10 +324,9 @@ class Screen:
         self, candidates: Sequence[int], screened: Screened, beside: tuple[Array | float, Array | float]
     ) -> Array:
         """Seconds that no plan beats, by option; `candidates` are those of the plans that own them."""
-        place = {index: number for number, index in enumerate(dict.fromkeys(candidates))}
-        used = numpy.array([place[index] for index in candidates])[screened.owner]
+        used, place = apart(candidates)
         rows, counts = screened.options.rows, screened.options.count
-        return self.tables.bounds.least_each(list(place), used, rows, counts, beside)
+        return self.tables.bounds.least_each(list(used), place[screened.owner], rows, counts, beside)
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
         """The choices of a stage, parted by what all stages must choose alike."""
