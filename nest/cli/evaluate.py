@@ -1,6 +1,5 @@
 """`nest evaluate`: the price of a plan that is already decided, or that flags of a framework run today."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,7 +160,7 @@ def _evaluate_flags(
     plan = api.evaluate(started.problem, fix=decisions or None)
     opened = started.opened(framework) if against_best or write_problem is not None else None
     if opened is not None and write_problem is not None:
-        write_text(write_problem, json.dumps(opened.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        write_text(write_problem, to_json(opened.to_dict()) + "\n")
     best = None
     if against_best and opened is not None:
         with progress_line("searching") as progress:

@@ -142,7 +142,7 @@ complete_models = _completing(_in_catalogue("library_models"))
 ARGUMENTS, FILES = "nest.arguments", "nest.files"
 """Where the arguments of a script, and the files of `--from`, are kept between the parser and the command."""
 
-_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_VARIABLE = r"(?s)[A-Za-z_]\w*=.*"
 
 
 class ScriptCommand(typer.core.TyperCommand):
@@ -169,6 +169,6 @@ def launch_options(
     from nest.deployment import LaunchOptions
 
     behind = context.meta.get(ARGUMENTS, [])
-    variables = dict(each.split("=", 1) for each in behind if _VARIABLE.fullmatch(each))
-    arguments = tuple(each for each in behind if not _VARIABLE.fullmatch(each))
+    variables = dict(each.split("=", 1) for each in behind if re.fullmatch(_VARIABLE, each))
+    arguments = tuple(each for each in behind if not re.fullmatch(_VARIABLE, each))
     return LaunchOptions(nodes, devices_per_node, part, arguments, variables)

@@ -1,6 +1,5 @@
 """What commands share: results to standard output, the rest to standard error; exit codes, Ctrl-C, widths, colours."""
 
-import json
 import os
 import signal
 import sys
@@ -286,7 +285,9 @@ def note_assumed(sentences: Iterable[str]) -> None:
 
 def to_json(document: dict[str, Any], *, one_line: bool = False) -> str:
     """`document` as JSON text; numbers that are not finite are refused."""
-    return json.dumps(document, indent=None if one_line else 2, allow_nan=False, ensure_ascii=False)
+    from json import dumps
+
+    return dumps(document, indent=None if one_line else 2, allow_nan=False, ensure_ascii=False)
 
 
 def unwritten(path: Path, text: str) -> InputError | None:

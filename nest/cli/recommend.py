@@ -10,7 +10,6 @@ from nest.cli.output import NO_PLAN, show, to_json, unwritten, warn_of_plugins
 from nest.cli.progress import StepLine
 from nest.errors import InputError
 from nest.units import Count
-from nest.whatif.curve import SUFFIX, rows_of
 
 
 def recommend(
@@ -50,6 +49,8 @@ def recommend(
     if nodes is not None:
         _from_curve(problem, nodes, cluster, output, as_json)
         return
+    from nest.whatif.curve import SUFFIX
+
     if problem.suffix == SUFFIX or output is not None:
         raise InputError("a file of --curve and --output go with --nodes: how many nodes are left.")
     if within is None:
@@ -79,6 +80,7 @@ def recommend(
 def _from_curve(path: Path, nodes: int, clusters: list[str], output: Path | None, as_json: bool) -> None:
     """Print the plans of so many nodes that a file has, and write the one there is."""
     from nest.report.text.recommendation import curve_text
+    from nest.whatif.curve import rows_of
 
     rows = rows_of(path, nodes, clusters)
     if output is not None and len(rows) > 1:

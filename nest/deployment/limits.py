@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
@@ -12,6 +12,9 @@ from nest.records import Record
 from nest.spec import PlanDocument, StageRecord
 from nest.spec.constraints import Constraint, Value, parse
 from nest.spec.problem import OFFLOAD
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 @frozen(eq=False, repr=False)
@@ -189,8 +192,10 @@ def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
     return {name: int(degree) for name, degree in DEGREE.findall(unpooled_name(stage)) if name != "mb"}
 
 
-def _copies(plan: PlanDocument, stage: StageRecord, inside: Fraction) -> Fraction:
+def _copies(plan: PlanDocument, stage: StageRecord, inside: "Fraction") -> "Fraction":
     """Ranks of a stage's block that see different samples; where a profile does not say, all `inside` it."""
+    from fractions import Fraction
+
     assert plan.candidate is not None
     samples, measured = plan.candidate.samples, measured_candidate(plan, stage)
     if measured is not None:
@@ -204,6 +209,8 @@ def _copies(plan: PlanDocument, stage: StageRecord, inside: Fraction) -> Fractio
 
 def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[str, Value]:
     """The value of every name that constraints know, for one stage (docs/reference/constraints.md)."""
+    from fractions import Fraction
+
     degrees, width = degrees_of(plan, stage), stage.devices[1]
     inside = Fraction(width, degrees.get("tp", 1) * degrees.get("cp", 1))
     data_parallel, ranks = (

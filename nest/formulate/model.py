@@ -38,7 +38,7 @@ Model = TransformerSpec | dict[str, Any]
 """A model that needs no further file: a description by widths, or the content of a configuration."""
 
 
-@frozen(repr=False)
+@frozen(eq=False, repr=False)
 class DescribedModel:
     """A model described by its widths, as files and problems write it (FORMATS.md).
 
@@ -185,7 +185,7 @@ def _no_model(source: str, path: Path) -> InputError:
     named = plain(source)
     if any(plain(each) in named for each in close):
         return InputError(f"model: there is no file or model called {source!r:.80}. Did you mean {close[0]!r}?")
-    if _ON_THE_HUB.fullmatch(source) and path.suffix not in SUFFIXES:
+    if re.fullmatch(_ON_THE_HUB, source) and path.suffix not in SUFFIXES:
         other = f" The nearest that nest knows by name is {close[0]!r}, another model." if close else ""
         return InputError(
             f"model: nest does not know {source!r:.80} by name and downloads nothing; save "
@@ -196,7 +196,7 @@ def _no_model(source: str, path: Path) -> InputError:
     return unknown_name("model", "file or model", source, library_models())
 
 
-_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_ON_THE_HUB = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 """An organisation and a model, as Hugging Face writes them."""
 
 

@@ -9,7 +9,6 @@ Objects of plug-ins have stand-ins (`Guarded`) that call so and check results, s
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from contextlib import contextmanager, suppress
@@ -136,6 +135,8 @@ class Worker:
     def _end(self) -> None:
         """Ask the thread to end: one that computes does at once, one that waits does once it returns."""
         if self._thread.ident is not None:
+            import ctypes
+
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit))
 
 

@@ -225,8 +225,8 @@ def _skip(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-_HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(#.*)?")
-_ASSIGNMENT = re.compile(r"\s*([\w\"'.\- ]+?)\s*=")
+_HEADER = r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(#.*)?"
+_ASSIGNMENT = r"\s*([\w\"'.\- ]+?)\s*="
 
 
 def _toml_lines(text: str, trie: Trie) -> Iterator[tuple[Steps, int]]:
@@ -235,7 +235,7 @@ def _toml_lines(text: str, trie: Trie) -> Iterator[tuple[Steps, int]]:
     counts: dict[Steps, int] = {}
     seen: set[Steps] = set()
     for number, line in enumerate(text.splitlines(), 1):
-        header, assignment = _HEADER.fullmatch(line), _ASSIGNMENT.match(line)
+        header, assignment = re.fullmatch(_HEADER, line), re.match(_ASSIGNMENT, line)
         if header:
             table = _within(_names(header[2]), counts)
             if header[1] == "[[":

@@ -8,7 +8,6 @@ it belongs to whoever runs nest.
 """
 
 import gc
-import hashlib
 import os
 import pickle
 import platform
@@ -53,8 +52,13 @@ def kept_file(asked: str) -> Path | None:
     folder = _folder()
     if folder is None:
         return None
-    digest = hashlib.sha256(f"{code()} {asked}".encode())
-    return folder / f"{digest.hexdigest()}{SUFFIX}"
+    return folder / f"{_digest(f'{code()} {asked}')}{SUFFIX}"
+
+
+def _digest(text: str) -> str:
+    from hashlib import sha256  # OpenSSL, which takes a hundredth of a short solve to load.
+
+    return sha256(text.encode()).hexdigest()
 
 
 def _folder() -> Path | None:
@@ -157,7 +161,7 @@ def code() -> str:
     import numpy
 
     files = sorted(_files(Path(__file__).resolve().parents[1]))
-    return hashlib.sha256(f"{platform.python_version()} {numpy.__version__} {files}".encode()).hexdigest()
+    return _digest(f"{platform.python_version()} {numpy.__version__} {files}")
 
 
 def _files(folder: Path) -> list[tuple[str, int, int]]:

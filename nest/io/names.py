@@ -7,8 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
-
-from attrs import frozen
+from typing import NamedTuple
 
 _TENSOR = "tensor_parallel tensor_parallelism tensor_model_parallel model_parallel mp"
 _PIPELINE = "pipeline_parallel pipeline_parallelism pipeline_model_parallel pipeline pipeline_stages num_stages stages"
@@ -103,8 +102,7 @@ WORDS: tuple[tuple[str, str, str], ...] = (
 """A word nest knows, what to say in its place, what others say."""
 
 
-@frozen(repr=False)
-class Meant:
+class Meant(NamedTuple):
     """What somebody means by a name that nest does not know.
 
     Attributes:
@@ -121,7 +119,7 @@ class Meant:
         """What to write in code marks, with `value` where it may be one, and the section it belongs in."""
         if " " in self.written and ":" not in self.written.split()[0]:
             return self.written
-        text = _EXAMPLE.sub(lambda match: _scalar(value) or match[1], self.written)
+        text = re.sub(_EXAMPLE, lambda match: _scalar(value) or match[1], self.written)
         return f"write `{text}`" + (f" under `{self.section}`" if self.section else "")
 
 
@@ -138,8 +136,8 @@ def _scalar(value: object) -> str:
 LONGEST = 20
 """Characters of a value that is repeated."""
 
-_EXAMPLE = re.compile("<([^<>]+)>")
-_FILLER = re.compile(r"(size|degree|world)+$")
+_EXAMPLE = "<([^<>]+)>"
+_FILLER = r"(size|degree|world)+$"
 
 
 def plain(name: str) -> str:
@@ -153,7 +151,7 @@ def meant(name: str, known: Collection[str]) -> Meant | None:
     What is known where the name was written goes before what belongs in another section.
     """
     written = plain(name[:100])
-    meanings = _table().get(written) or _table().get(_FILLER.sub("", written)) or ()
+    meanings = _table().get(written) or _table().get(re.sub(_FILLER, "", written)) or ()
     if written in map(plain, known):  # Written with other capitals or separators only.
         meanings = tuple(each for each in meanings if plain(each.name) == written)
     here = next((each for each in meanings if each.name in known), None)

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
-from attrs import frozen
 
 from nest.errors import FieldError, InputErrors, PlacedErrors, Steps
 from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
@@ -31,8 +30,7 @@ SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
 
 
-@frozen(repr=False)
-class Source:
+class Source(NamedTuple):
     """A text in the `format` yaml, json or toml, read as a mapping; `name` is the file's, empty where it is no file."""
 
     name: str
@@ -186,14 +184,14 @@ def parse(text: str, name: str, listed: str = "") -> Source:
     return source
 
 
-_TOML_BEGINS = re.compile(r"(?:\s|#[^\n]*\n)*+(?:[\w.-]+[ \t]*=|\[+[ \t]*[\w.-]+[ \t]*\]+[ \t]*(?:#|\n))")
+_TOML_BEGINS = r"(?:\s|#[^\n]*\n)*+(?:[\w.-]+[ \t]*=|\[+[ \t]*[\w.-]+[ \t]*\]+[ \t]*(?:#|\n))"
 """Blank lines and comments, then an assignment or the header of a table."""
 
 
 def _likely_format(text: str) -> str:
     if text.lstrip()[:1] == "{":
         return "json"
-    return "toml" if _TOML_BEGINS.match(text) else "yaml"
+    return "toml" if re.match(_TOML_BEGINS, text) else "yaml"
 
 
 def read_value(text: str) -> Any:

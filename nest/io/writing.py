@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -88,7 +87,7 @@ def write_folder(path: Path, texts: Mapping[str, str]) -> None:
     if there_is(path.parent) != "folder":
         raise InputError(f"{path}: cannot write here, there is no folder {str(path.parent)!r}.")
     try:
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=".nest-", suffix=".tmp"))
+        temporary = _temporary_folder(path.parent)
         try:
             for name, text in texts.items():
                 file = temporary / name
@@ -119,7 +118,7 @@ def write_files(path: Path, texts: Mapping[str, str]) -> None:
     made: list[Path] = []
     try:
         made = _made_folders([path, *((path / name).parent for name in texts)])
-        temporary = Path(tempfile.mkdtemp(dir=path, prefix=".nest-", suffix=".tmp"))
+        temporary = _temporary_folder(path)
         try:
             _move_in(temporary, path, texts)
         finally:
@@ -130,6 +129,12 @@ def write_files(path: Path, texts: Mapping[str, str]) -> None:
                 folder.rmdir()
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot write here: {reason}.") from None
+
+
+def _temporary_folder(within: Path) -> Path:
+    from tempfile import mkdtemp
+
+    return Path(mkdtemp(dir=within, prefix=".nest-", suffix=".tmp"))
 
 
 def _made_folders(folders: Iterable[Path]) -> list[Path]:
@@ -184,7 +189,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".nest-", suffix=".tmp")
+    from tempfile import mkstemp
+
+    handle, name = mkstemp(dir=path.parent, prefix=".nest-", suffix=".tmp")
     os.close(handle)
     temporary = Path(name)
     try:
@@ -207,7 +214,7 @@ def _umask() -> int:
     return mask
 
 
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+BARE_KEY = r"[A-Za-z0-9_-]+"
 """Keys that need no quotes (TOML 1.0, "Keys")."""
 
 DELETE = "\x7f"
@@ -228,7 +235,7 @@ def _table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _key(name: str) -> str:
-    return name if BARE_KEY.fullmatch(name) else _string(name)
+    return name if re.fullmatch(BARE_KEY, name) else _string(name)
 
 
 def toml_value(value: Any) -> str:
@@ -253,7 +260,7 @@ def _string(text: str) -> str:
 WIDTH = 4096
 """Columns before a line is broken: never, in files that people look for keys in."""
 
-PLAIN = re.compile(r"(?!(?:null|true|false|yes|no|on|off|y|n)$)[a-z_][a-z0-9_./-]*", re.IGNORECASE)
+PLAIN = r"(?i)(?!(?:null|true|false|yes|no|on|off|y|n)$)[a-z_][a-z0-9_./-]*"
 """Text that neither YAML 1.1 (https://yaml.org/type/bool.html) nor 1.2 reads as something else; all other is quoted."""
 
 
@@ -264,7 +271,7 @@ def _representer() -> Any:
 
     class Representer(SafeRepresenter):
         def represent_str(self, text: str) -> Any:
-            style = None if PLAIN.fullmatch(text) else "|" if "\n" in text else '"'
+            style = None if re.fullmatch(PLAIN, text) else "|" if "\n" in text else '"'
             return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
         def represent_float(self, number: float) -> Any:

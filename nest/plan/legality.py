@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from itertools import pairwise
 
 import numpy
@@ -354,6 +353,8 @@ def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bo
 
 def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dict[str, Value]:
     """The value of every name for one stage; what follows from a candidate is that of the stage's own."""
+    from fractions import Fraction
+
     candidate = instance.candidates[stage.candidate]
     widths = [instance.candidates[each.candidate].width for each in solution.stages]
     inside = Fraction(candidate.width, candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1))

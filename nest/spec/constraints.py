@@ -66,10 +66,10 @@ LONGEST = 1000
 DEEPEST = 50
 """Levels of nesting of one constraint."""
 
-_ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
+_ASSIGNMENT = r"(?<![<>=!])=(?!=)"
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class Constraint(Record):
     """One compiled constraint.
 
@@ -153,7 +153,7 @@ def _tree(text: str) -> ast.expr:
             warnings.simplefilter("ignore")
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        equality = "; equality is written `==`" if _ASSIGNMENT.search(text) else ""
+        equality = "; equality is written `==`" if re.search(_ASSIGNMENT, text) else ""
         raise InputError(
             f"constraint `{_short(text)}` is not an expression such as `tp * cp <= 8`{equality}."
         ) from None
