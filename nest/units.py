@@ -3,9 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, NewType
-
-from attrs import frozen
+from typing import Annotated, NamedTuple, NewType
 
 Seconds = NewType("Seconds", float)
 Bytes = NewType("Bytes", float)
@@ -48,8 +46,7 @@ SMALLEST, LARGEST = 1e-30, 1e30
 """Sizes of quantities other than 0, in SI units: products and quotients of a few of them stay far from overflow."""
 
 
-@frozen
-class Quantity:
+class Quantity(NamedTuple):
     """A kind of quantity.
 
     Attributes:

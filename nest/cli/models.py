@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from attrs import evolve
 
 from nest.cli.options import JSON, STRICT_PLUGINS, complete_models, positions
 from nest.cli.output import show, warn_of_plugins
@@ -96,7 +95,7 @@ def _text(content: dict[str, Any], shown_on: Screen) -> str:
         ),
     ]
     header = ("layer", "parameters", f"FLOP per {unit}", "kept per sample")
-    inner = evolve(shown_on, width=max(shown_on.width - 2, 1)) if shown_on.width else shown_on
+    inner = shown_on._replace(width=max(shown_on.width - 2, 1)) if shown_on.width else shown_on
     layers = table(
         header,
         [_run(run, unit) for run in content["layer_runs"]],

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 import typer.core
-from attrs import frozen
 
 from nest import api
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
@@ -117,8 +116,7 @@ def solve(
     raise typer.Exit(answer(deadline))
 
 
-@frozen
-class _Told:
+class _Told(NamedTuple):
     """What is told of plans.
 
     Attributes:

@@ -17,6 +17,7 @@ from attrs import frozen
 
 from nest.instance import Array, CollectiveLine, Level
 from nest.instance.cluster import PHASES
+from nest.records import Record
 
 Affine = tuple[float, float]
 """`(seconds, seconds per byte)`."""
@@ -138,8 +139,8 @@ def ring_cost(protocol: CollectiveLine, kind: str, members: int) -> Affine:
     return latency, phases * ((members - 1 + protocol.own) / members) / protocol.bandwidth
 
 
-@frozen(repr=False)
-class LevelRing:
+@frozen(eq=False, repr=False)
+class LevelRing(Record):
     """A level on which several of the members meet.
 
     Attributes:

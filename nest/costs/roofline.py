@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil, prod
+from typing import NamedTuple
 
 from attrs import frozen
 
@@ -19,6 +20,7 @@ from nest.errors import InputError
 from nest.graph import Operator, Shape, has_axis
 from nest.graph.operator import axis_size
 from nest.hooks.protocols import OperatorCost
+from nest.records import Record
 from nest.spec import DeviceSpec, Training
 
 BACKWARD_TRAFFIC = 2.0
@@ -29,8 +31,7 @@ USUAL_HEAD = 128
 """Channels per head at which a device's `efficiency.attention` is stated: those of the kernels' published figures."""
 
 
-@frozen(repr=False)
-class Peak:
+class Peak(NamedTuple):
     """The arithmetic roof of an operator on a device.
 
     Attributes:
@@ -213,8 +214,8 @@ FED = 1.0 / 3.0
 NARROWEST = min(1 / a + 1 / b for a, b in TILES)
 
 
-@frozen(repr=False)
-class Product:
+@frozen(eq=False, repr=False)
+class Product(Record):
     """A batch of equal matrix products `(rows, contracted) @ (contracted, columns)`.
 
     Attributes:

@@ -42,7 +42,7 @@ class Tool(Record):
         return files
 
 
-@frozen(repr=False)
+@frozen(eq=False, repr=False)
 class Framework(Tool):
     """A framework that runs some plans.
 
@@ -59,7 +59,7 @@ class Framework(Tool):
         return limits
 
 
-@frozen(repr=False)
+@frozen(eq=False, repr=False)
 class MegatronCore(Framework):
     """A framework that counts ranks as Megatron Core does."""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from nest.deployment import Limits, deployment
 from nest.deployment.limits import degrees_of
@@ -25,8 +25,7 @@ FIRST_DEGREES = ("tp", "cp", "ep", "etp", "sp")
 """Strategies in the order in which degrees are kept that are equal; others come after them, by name."""
 
 
-@frozen(repr=False)
-class Decision:
+class Decision(NamedTuple):
     """One thing a plan decides.
 
     Attributes:

@@ -1,16 +1,16 @@
 """Equivalence classes of layers: layers that differ in names only are sharded and priced once."""
 
 from itertools import accumulate
+from typing import NamedTuple
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from nest.graph import Operator, OperatorGraph, Tensor
 
 Content = tuple[object, ...]
 
 
-@frozen(repr=False)
-class CrossingTensors:
+class CrossingTensors(NamedTuple):
     """The tensors that one planned layer makes and the same others read; they cross the same cuts.
 
     Attributes:
@@ -24,8 +24,7 @@ class CrossingTensors:
     names: tuple[str, ...]
 
 
-@frozen(repr=False)
-class LayerClasses:
+class LayerClasses(NamedTuple):
     """A graph with one layer of each class, and how the whole one follows from it.
 
     Attributes:

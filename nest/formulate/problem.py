@@ -62,7 +62,7 @@ def read_record(
     if isinstance(source, (str, Path)):
         content = read_mapping(Path(source))
         _check_kind(content.mapping, cls)
-        content = evolve(content, mapping=_changed(content.mapping, changes))
+        content = content._replace(mapping=_changed(content.mapping, changes))
         return structure_source(content, cls), content.mapping
     if isinstance(source, Mapping):
         _check_kind(source, cls)

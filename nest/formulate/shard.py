@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from attrs import field, frozen
 
@@ -26,8 +26,7 @@ USUAL_MICRO_BATCHES = (1, 2, 4, 8)
 (arXiv 2104.04473, table 1, and arXiv 2205.05198, table 3)."""
 
 
-@frozen(repr=False)
-class Allowed:
+class Allowed(NamedTuple):
     """Degrees a problem allows one strategy.
 
     Attributes:

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import evolve, fields, fields_dict, frozen
+from attrs import evolve, fields, fields_dict
 
 from nest.catalogue import devices, known_cluster, unknown_name
 from nest.errors import InputError
@@ -27,8 +27,7 @@ from nest.units import listed
 PLACE = "training.stack"
 
 
-@frozen(repr=False)
-class Implied:
+class Implied(NamedTuple):
     """The stack of a problem that does not name one.
 
     Attributes:

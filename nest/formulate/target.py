@@ -1,9 +1,9 @@
 """`search.target`: a problem narrowed to what the framework of an exporter can run."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
@@ -189,8 +189,7 @@ def _strategies(
     return strategies
 
 
-@frozen(repr=False)
-class Target:
+class Target(NamedTuple):
     """What became of a target that nobody named.
 
     Attributes:

@@ -31,8 +31,8 @@ class LayerTensor(Record):
     tensor: Tensor
 
 
-@frozen(slots=False)
-class OperatorGraph:
+@frozen(eq=False, repr=False, slots=False)
+class OperatorGraph(Record):
     """A DAG of operators, grouped in layers.
 
     An operator precedes another when it writes a tensor the other reads.

@@ -49,8 +49,8 @@ class Fold(Record):
         return tuple(range(0, self.stride * self.degree, self.stride))
 
 
-@frozen(slots=False)
-class Block:
+@frozen(eq=False, repr=False, slots=False)
+class Block(Record):
     """A sharded graph, what strategies transform: a graph on the device group of one stage (PROBLEM.md section 2).
 
     Attributes:

@@ -7,9 +7,11 @@ from typing import Any
 
 from attrs import field, frozen
 
+from nest.records import Record
 
-@frozen(repr=False)
-class Kind:
+
+@frozen(eq=False, repr=False)
+class Kind(Record):
     """A kind of object that a plug-in can bring.
 
     Attributes:

@@ -10,15 +10,14 @@ import re
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pluggy
-from attrs import frozen
 
 from nest.errors import InputError, InternalError
 from nest.hooks import spec
@@ -67,8 +66,7 @@ HOOKS = tuple(name for name in vars(spec) if name.startswith("nest_"))
 Answer = TypeVar("Answer")
 
 
-@frozen(repr=False)
-class Plugin:
+class Plugin(NamedTuple):
     """A module (or object) with hook functions, and where it comes from.
 
     Attributes:
@@ -250,8 +248,7 @@ def normal_name(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution.strip()).lower()
 
 
-@frozen(repr=False)
-class PluginState:
+class PluginState(NamedTuple):
     """A distribution that has plug-ins.
 
     Attributes:
@@ -309,7 +306,7 @@ class Loader:
         registered = []
         for plugin in plugins:
             try:
-                self._managers[plugin.name] = self.watch(plugin, partial(_registered, plugin))
+                self._managers[plugin.name] = self.watch(plugin, partial(_registered, plugin, self))
             except CallError as error:
                 self.disable(plugin, f"loading it {error}")
                 continue
@@ -371,6 +368,9 @@ class Loader:
             plugin, text = self.errors[0]
             raise InputError(f"plug-in error in {plugin.origin}, which --strict-plugins does not allow: {text}.")
 
+    _of_built_ins = cached_property(lambda _: _manager())
+    """The manager that built-ins share: each hook is that of one of them alone."""
+
     def _warn_of_unknown_hooks(self, plugin: Plugin) -> None:
         manager = self._managers[plugin.name]
         for caller in manager.get_hookcallers(manager.get_plugin(plugin.name)) or ():
@@ -382,10 +382,15 @@ class Loader:
                 self.check_strict()
 
 
-def _registered(plugin: Plugin) -> pluggy.PluginManager:
-    """A manager of the plug-in alone: one that loads too late can join no other."""
+def _manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(spec.PROJECT)
     manager.add_hookspecs(spec)
+    return manager
+
+
+def _registered(plugin: Plugin, loader: Loader) -> pluggy.PluginManager:
+    """The manager of a plug-in, of no other unless built in: one that loads too late can join none."""
+    manager = loader._of_built_ins if plugin.built_in else _manager()
     loaded = plugin.load()
     needed = getattr(loaded, "hook_version", spec.VERSION)
     if type(needed) is not int or needed > spec.VERSION:

@@ -95,8 +95,8 @@ class Level(Record):
     lines: tuple[CollectiveLine, ...] = ()
 
 
-@frozen(slots=False)
-class Cluster:
+@frozen(eq=False, repr=False, slots=False)
+class Cluster(Record):
     """Identical devices under a hierarchical network.
 
     Attributes:
@@ -261,8 +261,8 @@ class Pool(Record):
     exposure: Exposure | None = None
 
 
-@frozen(slots=False, repr=False)
-class Pools:
+@frozen(eq=False, repr=False, slots=False)
+class Pools(Record):
     """The pools of a cluster, and the links between them.
 
     Attributes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nest.instance.network import PlacedNetwork
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class LayerGraph(Record):
     """The layers and the tensors between them.
 

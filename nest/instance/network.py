@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nest.instance.candidate import Array, Candidate
 from nest.instance.cluster import Level
+from nest.records import Record
 
 if TYPE_CHECKING:
     from nest.instance.instance import Instance, Solution
@@ -139,8 +140,8 @@ class NetworkModel(Protocol):
         """Latencies and bandwidths such that no ring over any `count` devices beats all of them for any buffer."""
 
 
-@frozen(repr=False)
-class OnRings:
+@frozen(eq=False, repr=False)
+class OnRings(Record):
     """Collectives on rings over so many devices, whatever the levels: the best of them counts.
 
     Attributes:

@@ -7,11 +7,13 @@ one backward. Nothing but the functions below reads the optional members.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy
 from attrs import field, frozen
 from numpy.typing import NDArray
+
+from nest.records import Record
 
 FORWARD, BACKWARD = "forward", "backward"
 INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
@@ -28,8 +30,7 @@ ROUND, V = "round", "v"
 the first. V: chunks go down the stages and up again, down, ..., so that a turn stays on its stage."""
 
 
-@frozen
-class Pass:
+class Pass(NamedTuple):
     """One run of a chunk of layers over a micro-batch.
 
     Attributes:
@@ -125,8 +126,8 @@ class OrderedSchedule(Schedule, Protocol):
         """
 
 
-@frozen
-class Weights:
+@frozen(eq=False, repr=False)
+class Weights(Record):
     """What a batch's time is made of (PROBLEM.md section 4).
 
     Attributes:
@@ -235,8 +236,8 @@ def route(schedule: Schedule, stages: int) -> tuple[int, ...]:
     return tuple(stage for turn in turns for stage in turn)
 
 
-@frozen
-class Places:
+@frozen(eq=False, repr=False)
+class Places(Record):
     """Where the passes of a schedule's orders lie in the pipeline. Stages, devices and chunks are counted from 0.
 
     Attributes:
@@ -287,8 +288,7 @@ def numbered(steps: Iterable[Step | tuple[Step, Step]]) -> tuple[Pass, ...]:
 
     Two steps in place of one are overlapped.
     """
-    following: Counter[Step] = Counter()
-    order = []
+    following, order = Counter[Step](), list[Pass]()
     for each in steps:
         pair: Any = each if isinstance(each[0], tuple) else (each,)
         for left, (kind, chunk) in zip(range(len(pair))[::-1], pair, strict=True):

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from nest.hooks.protocols import ModelImporter
 from nest.hooks.spec import hook
+from nest.records import Record
 from nest.spec import TransformerSpec
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from nest.spec import Architecture, Training
 
 
-@frozen(repr=False)
-class InFile:
+@frozen(eq=False, repr=False)
+class InFile(Record):
     """An importer whose module is loaded once a model is one that it reads.
 
     Attributes:
@@ -41,7 +42,7 @@ class InFile:
         return graph
 
 
-@frozen(repr=False)
+@frozen(eq=False, repr=False)
 class Described(InFile):
     """What reads `TransformerSpec`: a transformer described by its widths."""
 
@@ -55,7 +56,7 @@ class Described(InFile):
         return made
 
 
-@frozen(repr=False)
+@frozen(eq=False, repr=False)
 class Operators(InFile):
     """What reads operator graphs that are written out."""
 
@@ -82,7 +83,7 @@ def is_graph(source: Any) -> bool:
     return isinstance(source, Mapping) and {"operators", "layers"} <= source.keys()
 
 
-@frozen(repr=False)
+@frozen(eq=False, repr=False)
 class Family(InFile):
     """A family of models by the names of its configurations; its name is their `model_type`.
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy
-from attrs import frozen
 from numpy.typing import NDArray
 
 from nest.instance import (
@@ -96,8 +96,7 @@ Path = tuple[float, float]
 """Latency, seconds, and smallest bandwidth, bytes per second, of what a message takes."""
 
 
-@frozen(repr=False)
-class Boundary:
+class Boundary(NamedTuple):
     """Between two neighbouring stages: the paths of what they send each other, of which the slowest counts.
 
     Attributes:

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from itertools import pairwise
 from math import ceil
-from typing import Any
-
-from attrs import frozen
+from typing import Any, NamedTuple
 
 from nest.instance import Instance, Pool, Solution, copies_of
 from nest.plan.document import time_range
@@ -88,8 +86,7 @@ def _exposed(each: Mapping[str, Any]) -> str:
     return "none" if share < NOTICEABLE else "all" if share > 1 - NOTICEABLE else f"{share:.0%}"
 
 
-@frozen(repr=False)
-class ModelFacts:
+class ModelFacts(NamedTuple):
     """What is known of the model beside its layers' costs.
 
     Attributes:

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from nest.hooks.protocols import Pass
 from nest.instance.schedule import Moment, fullest
+from nest.records import Record
 from nest.schedules.one_forward_one_backward import in_turn
 
 
-@frozen(repr=False)
-class Interleaved:
+@frozen(eq=False, repr=False)
+class Interleaved(Record):
     """Each stage runs `v` chunks of layers in turn, so that the pipeline fills in a `v`-th of the time.
 
     Attributes:

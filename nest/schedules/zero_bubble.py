@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen, validators
 
 from nest.hooks.protocols import Pass, numbered
 from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, moments_of_rounds
+from nest.records import Record
 from nest.schedules.interleaved import in_rounds
 from nest.schedules.one_forward_one_backward import in_turn
 
@@ -95,8 +96,8 @@ class ZeroBubbleH2:
         return with_late_weights(places, 1, 2 * (stages - stage) + 1, 2 * (stage - 1))
 
 
-@frozen(repr=False)
-class InterleavedZeroBubble:
+@frozen(eq=False, repr=False)
+class InterleavedZeroBubble(Record):
     """Interleaved ZB-H1 (PyTorch's `ScheduleInterleavedZeroBubble`): each stage runs `v` chunks of layers in turn.
 
     The bubble of ZB-H1, `(s - 1) (f + b - w)`, is `v` times smaller, as chunks are. Exact where `w <= f` and `w <= b`.

@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from nest.instance import SearchProgress, Solution
 from nest.solve.effort import Deadline
@@ -71,8 +71,7 @@ class Meter:
         self.watch()
 
 
-@frozen(repr=False)
-class Incumbent:
+class Incumbent(NamedTuple):
     """A plan the search priced.
 
     Attributes:
@@ -119,8 +118,7 @@ class Node(Protocol):
         """Of a leaf, the best plan when it beats `limit`; counts in `pruned` what decided it."""
 
 
-@frozen(repr=False)
-class Bounded:
+class Bounded(NamedTuple):
     """A node, the step time none of its plans beats (seconds), and the key its best could have among equals."""
 
     bound: float

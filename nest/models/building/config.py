@@ -1,13 +1,14 @@
 """Hugging Face configurations: their keys, read with every mistake reported, and the importer of a family."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from attrs import define, evolve, field, frozen
 
 from nest.errors import InputErrors
 from nest.graph import OperatorGraph
 from nest.models.building.graph import build_graph
+from nest.records import Record
 from nest.spec import Training
 from nest.spec.architecture import (
     Architecture,
@@ -34,7 +35,7 @@ FULL = "full_attention"
 """How `layer_types` names a layer without a window."""
 
 
-@define
+@define(eq=False, repr=False)
 class ConfigReader:
     """A configuration whose mistakes are collected until `finish` reports them together.
 
@@ -155,8 +156,7 @@ class ConfigReader:
             raise InputErrors(self.problems)
 
 
-@frozen
-class DecoderWidths:
+class DecoderWidths(NamedTuple):
     """The common keys of a decoder's configuration.
 
     Attributes:
@@ -317,8 +317,8 @@ def experts_behind_dense_layers(config: ConfigReader, widths: DecoderWidths) -> 
     return dense_and_sparse(config, sparse, mixture)
 
 
-@frozen
-class ConfigImporter:
+@frozen(eq=False, repr=False)
+class ConfigImporter(Record):
     """What reads the configurations of one family; `nest.models` says which those are.
 
     Attributes:

@@ -21,7 +21,7 @@ def activation_itemsize(training: Training) -> float:
     return FP32 if training.precision == "fp32" else 2.0
 
 
-@define
+@define(eq=False, repr=False)
 class LayerBuilder:
     """Collects the operators of one layer.
 

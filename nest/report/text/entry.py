@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from attrs import evolve, fields, has
+from attrs import fields, has
 
 from nest.report.text.layout import WIDE, Screen, figures, paragraph, table
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_decimal, format_seconds
@@ -51,7 +51,7 @@ def _has_parts(value: Any) -> bool:
 
 def _indented(value: Any, kind: Any, screen: Screen) -> str:
     """What has parts, two spaces further right."""
-    narrower = screen if screen.width is None else evolve(screen, width=max(screen.width - INDENT, 1))
+    narrower = screen if screen.width is None else screen._replace(width=max(screen.width - INDENT, 1))
     if has(type(value)):
         text = "\n".join(_lines(_members(value), narrower))
     elif isinstance(value, Mapping):

@@ -6,8 +6,7 @@ Words are never parted, and nothing is left out.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
-
-from attrs import evolve, frozen
+from typing import NamedTuple
 
 
 class Tone(Enum):
@@ -23,8 +22,7 @@ def _as_it_is(text: str, tone: Tone) -> str:
     return text
 
 
-@frozen(repr=False)
-class Screen:
+class Screen(NamedTuple):
     """Where a text is shown.
 
     Attributes:
@@ -194,8 +192,7 @@ def table(
     return "\n".join(fewest)
 
 
-@frozen(repr=False)
-class _Table:
+class _Table(NamedTuple):
     """A table as `table` takes it, and the ways to lay it out."""
 
     header: tuple[str, ...]
@@ -289,8 +286,7 @@ class _Table:
     def _of(self, chosen: Sequence[int]) -> "_Table":
         """The table of some of the columns."""
         places = {column: place for place, column in enumerate(chosen)}
-        return evolve(
-            self,
+        return self._replace(
             header=tuple(self.header[column] for column in chosen),
             rows=[[row[column] for column in chosen] for row in self.rows],
             right=frozenset(places[column] for column in self.right if column in places),

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import asdict, frozen
+from attrs import asdict
 
 from nest.deployment.deployment import chunks_of_stages
 from nest.report.decisions import chunk_ranges, decisions_text, is_mixed, is_simplest
@@ -307,8 +307,7 @@ def _shares(shares: dict[str, Any], batch_time: float) -> str:
 _TONES = {"proved": Tone.GOOD, "refuted": Tone.BAD, "open": Tone.FAIR}
 
 
-@frozen(repr=False)
-class Verdict:
+class Verdict(NamedTuple):
     """The answer of `nest verify`.
 
     Attributes:

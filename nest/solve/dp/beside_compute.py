@@ -7,10 +7,10 @@ each stage's share is at least what its layers add to these sums, so that the st
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, field
 
 from nest.instance import Array, ParameterGroup, Weights
 from nest.solve.dp.compute_bounds import ComputeBounds, apart
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
 
 
-@frozen(repr=False)
-class BesideCompute:
+class BesideCompute(NamedTuple):
     """Of all stages of a plan together, at least.
 
     Attributes:

@@ -63,7 +63,7 @@ def apart(candidates: Sequence[int]) -> tuple[dict[int, int], NDArray[numpy.int6
     return used, numpy.array([used[index] for index in candidates])
 
 
-@define(eq=False, repr=False)
+@define(eq=False, repr=False, slots=False)
 class ComputeBounds:
     """Lower bounds on the batch time from compute and ports alone, each worked out once for all that shares it.
 

@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 import numpy
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Cluster, Instance, Schedule, Solution, chunks_of, copies_of
+from nest.records import Record
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.rules import Members
@@ -21,8 +23,8 @@ State = tuple[int, bool]
 """Devices used so far (0 where nobody counts them), and whether a block of the width demanded was among them."""
 
 
-@frozen(repr=False)
-class Tally:
+@frozen(eq=False, repr=False)
+class Tally(Record):
     """What a plan must add up to over its stages: a count kept along them, from the last to the first.
 
     Attributes:
@@ -72,8 +74,8 @@ class Tally:
         return sorted(state for state in stepped if state is not None)
 
 
-@frozen(repr=False)
-class Configuration:
+@frozen(eq=False, repr=False)
+class Configuration(Record):
     """Plans that differ in their stages only.
 
     Attributes:
@@ -149,8 +151,7 @@ class Configuration:
         return one if self.copies == 1 else self.copies * one
 
 
-@frozen(repr=False)
-class LeastMemory:
+class LeastMemory(NamedTuple):
     """The plan that needs the least memory on its fullest device.
 
     Attributes:
@@ -177,7 +178,7 @@ def replica_size(cluster: Cluster, widest: int, replicas: int) -> int:
     return widest * (cluster.size // (replicas * widest))
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class Slots:
     """The aligned places of one replica whose blocks are all as wide, in order along the offsets.
 
@@ -268,8 +269,7 @@ Used = tuple[str, int | str]
 """What a stage uses, with its kind: a candidate, a ZeRO stage or a recompute mode."""
 
 
-@frozen(repr=False)
-class PlanSignature:
+class PlanSignature(NamedTuple):
     """What tells a listed plan from others.
 
     It covers the plans with its replicas, number of stages and schedule whose stages use all that its stages use, and

@@ -78,7 +78,7 @@ class MixedSearch(CutSearch, PlanSearch):
         if least:
             time_limit = max(self.objective(configuration, each).time_limit(limit, rest[each]) for each in least)
             for count, floor in self._floors(configuration, least, time_limit).items():
-                better = evolve(floor, largest_time=max(floor.largest_time, least[count]))
+                better = floor._replace(largest_time=max(floor.largest_time, least[count]))
                 bound = self.objective(configuration, count).of(better)
                 if numpy.isfinite(bound):
                     nodes.append(self.bounded(bound, configuration, (count,), better))

@@ -36,7 +36,7 @@ Decided = tuple[tuple[int, ...], int, Choice, int, tuple[tuple[int, ...], ...]]
 """Layers, candidate, choice, offset and chunks of a stage; no chunks where it has one."""
 
 
-@frozen(order=False, repr=False)
+@frozen(eq=False, repr=False)
 class _Node:
     """A configuration with some of its numbers of stages: a `nest.solve.search.Node`.
 

@@ -22,7 +22,7 @@ def distinct(numbers: NDArray[T]) -> NDArray[T]:
     return ordered[first]
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class Stages:
     """Stages, each the layers of a larger downset outside a smaller one.
 
@@ -38,7 +38,7 @@ class Stages:
         return len(self.larger)
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class Pairs(Stages):
     """Every stage of some lattice of downsets, the larger downsets ascending.
 
@@ -152,7 +152,7 @@ class Pairs(Stages):
         return int(row.start) + int(self.smaller[row].searchsorted(smaller))
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class Band:
     """Pairs as a rectangle: a column for each larger downset, a row for how far below it the smaller one lies.
 

@@ -10,9 +10,11 @@ import heapq
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 from attrs import define, field, frozen
 
+from nest.records import Record
 from nest.tolerances import LIMIT_SLACK, TIE
 
 WORTH_ANOTHER = 0.7
@@ -22,8 +24,7 @@ NARROW = 0.01
 """Share of the step time to beat up to which the range that is left to the slowest stage is looked at at once."""
 
 
-@frozen(repr=False)
-class PlacedStage:
+class PlacedStage(NamedTuple):
     """One stage of a partition found.
 
     Attributes:
@@ -47,8 +48,8 @@ class PlacedStage:
     member: int = 0
 
 
-@frozen(repr=False)
-class Partition:
+@frozen(eq=False, repr=False, slots=False)
+class Partition(Record):
     """Stages in pipeline order, with the sums the objective needs (seconds)."""
 
     stages: tuple[PlacedStage, ...]
@@ -69,8 +70,7 @@ class Partition:
         return max(stage.sync for stage in self.stages)
 
 
-@frozen(repr=False)
-class Floor:
+class Floor(NamedTuple):
     """Lower bounds of the three terms, seconds."""
 
     largest_time: float
@@ -78,8 +78,7 @@ class Floor:
     largest_sync: float
 
 
-@frozen(repr=False)
-class Objective:
+class Objective(NamedTuple):
     """Weights of a schedule.
 
     Attributes:
@@ -129,8 +128,7 @@ def least_batch_time(
     return boxes.value, boxes.best
 
 
-@frozen(repr=False)
-class _Box:
+class _Box(NamedTuple):
     """Partitions whose largest time and gradient reduction lie within limits, in seconds, the limits included.
 
     Attributes:

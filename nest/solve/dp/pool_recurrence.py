@@ -326,7 +326,7 @@ def side_by_side(members: Sequence[PoolMember], partition: Partition, weights: W
         following[stage.member] += 1
         if behind is not None:
             rows.append(int(used.steps[slot]) if behind.member == stage.member else used.links[behind.member])
-        placed.append(evolve(stage, slot=slot))
+        placed.append(stage._replace(slot=slot))
     return Partition(tuple(_between(members, placed, rows, index, weights) for index in range(len(placed))))
 
 
@@ -357,7 +357,7 @@ def _between(
         cost = time
     else:
         time, cost, sync = table.weighed(classes, weights, front, behind)
-    return evolve(stage, cost=float(cost[0]), time=float(time[0]), sync=float(sync[0]))
+    return stage._replace(cost=float(cost[0]), time=float(time[0]), sync=float(sync[0]))
 
 
 def _from_here_on(values: Array, axis: int) -> Array:

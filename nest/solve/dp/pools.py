@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 import numpy
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from nest.instance import Array
 from nest.solve.dp.bounds import LeastTimes
@@ -323,7 +323,7 @@ class PoolSearch(PoolTables):
             decided.append((layers, used.candidate, used.tables.choices[stage.choice], stage.slot * used.width, ()))
         plan = self.incumbent(configuration, value, decided)
         devices, stages, order = plan.tie_break
-        return evolve(plan, tie_break=(devices, stages, len(members), order, *split))
+        return plan._replace(tie_break=(devices, stages, len(members), order, *split))
 
     def excess(self, configuration: Configuration) -> dict[Counts, float]:
         """By how many bytes the fullest stage exceeds its device at least, for each number of stages in each pool."""

@@ -210,7 +210,7 @@ class ScreenTables:
             yield _Options(places, stages, self.scheduled[key], numpy.full(size, copies_of(schedule)))
 
 
-@define(eq=False, repr=False)
+@define(eq=False, repr=False, slots=False)
 class Screen:
     """Which schedules and numbers of stages are worth a listing.
 

@@ -33,7 +33,7 @@ SMALL_COUNTS = 2**16
 """Micro-batches in flight from which on numbers are told apart by sorting them."""
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False, repr=False, slots=False)
 class StageTables:
     """Every choice of every class of stages, for one candidate, number of replicas and rank order.
 

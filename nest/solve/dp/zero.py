@@ -10,6 +10,7 @@ import numpy
 from attrs import frozen
 
 from nest.instance import Array, Cluster, CollectiveModel, Instance, port_seconds, shape_of
+from nest.records import Record
 
 if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-@frozen(repr=False)
-class Sharding:
+@frozen(eq=False, repr=False)
+class Sharding(Record):
     """How ZeRO shards over devices that hold the same parameters (the `zero_degree` of a plan).
 
     Attributes:

@@ -47,7 +47,7 @@ def solve(
 
     def placed(plan: Incumbent) -> Incumbent:
         solution, seconds = arranger.place(plan.solution)
-        return evolve(plan, solution=solution, value=seconds)
+        return plan._replace(solution=solution, value=seconds)
 
     options: Any = {"known": known, "runner_up": False, "besides": besides, "placed": placed}
     try:
