@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attrs import field, frozen
 
@@ -22,8 +22,7 @@ KNOWN = ("tp", "sp", "cp", "ep", "etp", "batch")
 """Strategies that frameworks know; the ranks of `batch` are data-parallel ranks."""
 
 
-@frozen(eq=False, repr=False)
-class Run(Record):
+class Run(NamedTuple):
     """Consecutive layers that one stage runs: all of them, or one model chunk of an interleaved schedule.
 
     Attributes:
@@ -44,8 +43,7 @@ class Run(Record):
         return tuple(name for name in self.layers if not BLOCK.fullmatch(name))
 
 
-@frozen(eq=False, repr=False)
-class Deployment(Record):
+class Deployment(NamedTuple):
     """What a plan asks of a framework.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from attrs import evolve, field, frozen
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 Shaped = TypeVar("Shaped", Tensor, Parameter)
 
 
-@frozen(eq=False, repr=False)
-class LayerTensor(Record):
+class LayerTensor(NamedTuple):
     """A tensor that leaves its layer.
 
     Attributes:

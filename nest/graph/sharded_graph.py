@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 from attrs import evolve, frozen
 
@@ -14,8 +15,7 @@ COPIES = "copies"
 """The axis of ranks that repeat a whole block on samples of their own (`Block.folded`)."""
 
 
-@frozen(eq=False, repr=False)
-class Axis(Record):
+class Axis(NamedTuple):
     """A group of ranks inside a device group.
 
     Attributes:
@@ -27,8 +27,7 @@ class Axis(Record):
     degree: int
 
 
-@frozen(eq=False, repr=False)
-class Fold(Record):
+class Fold(NamedTuple):
     """A group of ranks laid over the devices of a block in another order than its axes'.
 
     Attributes:
@@ -179,8 +178,7 @@ class Block(Record):
         return evolve(self, samples=self.samples * count).with_axis(COPIES, count).replicating(COPIES)
 
 
-@frozen(eq=False, repr=False)
-class Crossing(Record):
+class Crossing(NamedTuple):
     """What happens to tensors where they cross the border of a region.
 
     Attributes:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import asdict, evolve, field, frozen
 
@@ -347,8 +347,7 @@ class Solution(Record):
         return evolve(self, stages=stages)
 
 
-@frozen(eq=False, repr=False)
-class SearchProgress(Record):
+class SearchProgress(NamedTuple):
     """How far a search is.
 
     Attributes:

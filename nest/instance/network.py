@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy
 from attrs import frozen
@@ -87,8 +87,7 @@ def port_seconds(
 Numbers = NDArray[numpy.int64]
 
 
-@frozen(eq=False, repr=False)
-class Ring:
+class Ring(NamedTuple):
     """A way to run collectives over some devices, as costly as a flat ring of these figures.
 
     Attributes:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy
-from attrs import evolve, frozen
 
 from nest.instance import (
     EstimateError,
@@ -33,13 +33,11 @@ from nest.plan.layout import (
     stages_of_chunks,
 )
 from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, zero_costs
-from nest.records import Record
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
 
 
-@frozen(eq=False, repr=False)
-class PricedStage(Record):
+class PricedStage(NamedTuple):
     """One stage with every number that PROBLEM.md section 4 gives it.
 
     Attributes:
@@ -127,8 +125,7 @@ class PricedStage(Record):
         return self.state + self.activations + self.peak + self.reserve
 
 
-@frozen(eq=False, repr=False)
-class PricedPlan(Record):
+class PricedPlan(NamedTuple):
     """A plan with every number.
 
     Attributes:
@@ -233,7 +230,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     if solution.placement is not None:
         loads = link_loads(instance, solution, groups)
         waits = [max(0.0, loads.least_time(index) - stage.time) for index, stage in enumerate(stages)]
-        stages = tuple(evolve(stage, port_wait=wait) for stage, wait in zip(stages, waits, strict=True))
+        stages = tuple(stage._replace(port_wait=wait) for stage, wait in zip(stages, waits, strict=True))
     fullest = max(stages, key=lambda stage: stage.memory / stage.capacity)
     clusters = [instance.cluster_of(stage.candidate) for stage in solution.stages]
     errors = [cluster.time_error for cluster in clusters if cluster.time_error is not None]
@@ -248,8 +245,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     )
 
 
-@frozen(eq=False, repr=False)
-class Chunk(Record):
+class Chunk(NamedTuple):
     """A chunk of a stage.
 
     Attributes:

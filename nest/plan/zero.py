@@ -1,18 +1,17 @@
 """What data parallelism costs a stage: the table of ZeRO stages in PROBLEM.md section 4."""
 
+from typing import NamedTuple
+
 import numpy
-from attrs import frozen
 
 from nest.instance import Array, Cluster, Instance, Level, NetworkModel, Ring, Solution, StageDecision, port_seconds
 from nest.plan.layout import first_devices, replica_size, widest
-from nest.records import Record
 
 Members = tuple[int, ...] | tuple[Ring, ...]
 """Devices as collectives see them: their shape on levels, or the rings that a network has for them."""
 
 
-@frozen(eq=False, repr=False)
-class DataParallelGroup(Record):
+class DataParallelGroup(NamedTuple):
     """The devices over which a parameter group's gradients are reduced (PROBLEM.md section 4).
 
     With `zero_degree`, runs of neighbours among them shard (shard groups), and those with the same place in their runs
@@ -119,8 +118,7 @@ def translates(ranks: tuple[int, ...], width: int) -> list[tuple[int, ...]]:
     return found
 
 
-@frozen(eq=False, repr=False)
-class ZeroCosts(Record):
+class ZeroCosts(NamedTuple):
     """What the parameter groups of a stage cost at its ZeRO stage, with all communication exposed.
 
     Attributes:

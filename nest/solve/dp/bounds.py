@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, field
 
 from nest.instance import Array
 from nest.solve.dp.choices import UNKNOWN
@@ -205,8 +205,7 @@ MOST_LIMITS = 1e6
 so many limits at most, which is less than half of `LIMIT_SLACK` of one limit. Of a longer chain nothing is said."""
 
 
-@frozen(eq=False, repr=False)
-class LeanMode:
+class LeanMode(NamedTuple):
     """A recompute mode at its leanest; sums over the downsets of a chain, arrays of shape `(downsets,)`.
 
     Attributes:

@@ -13,8 +13,7 @@ UNKNOWN = -1
 """Stands for the level of a boundary that may be any: it is on no port, and the figures are lower bounds."""
 
 
-@frozen(eq=False, repr=False)
-class Boundary:
+class Boundary(NamedTuple):
     """A boundary of some stages.
 
     Attributes:
@@ -145,8 +144,7 @@ class Choice(NamedTuple):
     zero: int
 
 
-@frozen(eq=False, repr=False)
-class Parts:
+class Parts(NamedTuple):
     """The seconds per micro-batch of one choice, without boundaries, by what a schedule weighs apart.
 
     Arrays of shape `(classes,)`, in tables of several choices with a dimension more in front.
@@ -192,8 +190,7 @@ def part_rows(candidate: Candidate) -> tuple[Array, Array, Array]:
     return candidate.forward, numpy.maximum(candidate.backward - weights, 0.0), weights
 
 
-@frozen(eq=False, repr=False)
-class ChoiceTable:
+class ChoiceTable(NamedTuple):
     """One choice, for every class of stages; arrays of shape `(classes,)`.
 
     Attributes:

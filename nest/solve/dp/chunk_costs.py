@@ -6,7 +6,7 @@ from itertools import accumulate, product
 from math import inf, prod
 
 import numpy
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
@@ -359,8 +359,8 @@ class ChunkCosts(ChunkBounds):
         # What is kept of inputs depends on the chunks that a stage has.
         sums = self.once_shared(
             ("sums", *shared),
-            lambda: evolve(
-                candidate_sums(self.instance, candidate, contents.sets), cut=numpy.zeros(contents.sets.count)
+            lambda: candidate_sums(self.instance, candidate, contents.sets)._replace(
+                cut=numpy.zeros(contents.sets.count)
             ),
         )
         if not self.parted(configuration):

@@ -4,6 +4,7 @@ And the stages between two of them, in equivalence classes of those that cost th
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy
 from attrs import field, frozen
@@ -27,8 +28,7 @@ LARGEST_CODE = 2**62
 """Codes of stages are 64-bit numbers; a model with so many classes of layers that they overflow is taken as it is."""
 
 
-@frozen(eq=False, repr=False)
-class Chain:
+class Chain(NamedTuple):
     """Downsets from the empty one on that each lie in the next, and hold at least one layer more.
 
     Attributes:
@@ -176,8 +176,7 @@ def membership(masks: Sequence[int], layers: int) -> NDArray[numpy.bool_]:
     return numpy.unpackbits(packed, axis=1, count=layers, bitorder="little").astype(bool)
 
 
-@frozen(eq=False, repr=False)
-class StageRange:
+class StageRange(NamedTuple):
     """How long a stage may compute.
 
     Attributes:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, field
 
 from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
 from nest.solve.dp.choices import Choice
@@ -76,8 +76,7 @@ def admitted(instance: Instance, among: Sequence[int] | None) -> list[int]:
     return [index for index in every if rules.admit(instance.candidates[index], schedule)]
 
 
-@frozen(eq=False, repr=False)
-class _Open:
+class _Open(NamedTuple):
     """Plans whose choices are open.
 
     Attributes:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, field
 from numpy.typing import NDArray
 
 from nest.instance import Array, Level, Weights
@@ -39,8 +39,7 @@ def weighed_boundaries(times: Array, weights: Weights | None) -> tuple[Array, Ar
     return (times, times) if weights is None else (weights.returning * times, weights.arriving * times)
 
 
-@frozen(eq=False, repr=False)
-class Boundaries:
+class Boundaries(NamedTuple):
     """Seconds that a boundary at each level adds to the stages beside it.
 
     Attributes:

@@ -65,8 +65,7 @@ NO_BOUNDS: Bounds = {}
 """Where there is no plan that is worth it."""
 
 
-@frozen(eq=False, repr=False)
-class Worth:
+class Worth(NamedTuple):
     """Numbers of stages of a schedule with which there may be a plan that is worth it.
 
     Attributes:

@@ -281,7 +281,7 @@ def stage_tables(
         parts = None if part_sums is None else _parts(part_sums, stages, zero, time, extra, work, hides=hides)
         tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports, parts))
     if not any(table.ports is not None and table.ports.tight.any() for table in tables):
-        tables = [evolve(table, ports=None) for table in tables]
+        tables = [table._replace(ports=None) for table in tables]
     rows_left = list(range(len(tables))) if every_choice else not_dominated(tables)
     return StageTables(
         tuple(choices[index] for index in rows_left),

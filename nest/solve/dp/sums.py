@@ -8,6 +8,7 @@ over a stage is right to `parts` times 2**-53 of itself, whatever else stands in
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy
 from attrs import field, frozen
@@ -150,8 +151,7 @@ def largest(downsets: Downsets, values: Array) -> ByValue | AlongRuns:
     return ByValue.of(downsets.members, values)
 
 
-@frozen(eq=False, repr=False)
-class ModeSums:
+class ModeSums(NamedTuple):
     """A recompute mode summed over downsets.
 
     Attributes:
@@ -171,8 +171,7 @@ class ModeSums:
     busy: tuple[Sums, ...] = ()
 
 
-@frozen(eq=False, repr=False)
-class CandidateSums:
+class CandidateSums(NamedTuple):
     """A candidate summed over downsets, whatever the replicas and their order.
 
     Attributes:
@@ -223,8 +222,7 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
     return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, tuple(state), busy)
 
 
-@frozen(eq=False, repr=False)
-class PartSums:
+class PartSums(NamedTuple):
     """A candidate's times summed over downsets, by what schedules weigh apart.
 
     Attributes:

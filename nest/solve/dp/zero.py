@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 from attrs import frozen
@@ -71,8 +71,7 @@ def sharding(
     )
 
 
-@frozen(eq=False, repr=False)
-class ZeroTable:
+class ZeroTable(NamedTuple):
     """What one ZeRO stage adds.
 
     Communication has a row of seconds and, where the candidate has ports, a row for each level of the seconds for which
