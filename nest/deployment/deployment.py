@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from attrs import field, frozen
 
@@ -22,7 +22,8 @@ KNOWN = ("tp", "sp", "cp", "ep", "etp", "batch")
 """Strategies that frameworks know; the ranks of `batch` are data-parallel ranks."""
 
 
-class Run(NamedTuple):
+@frozen(eq=False, repr=False)
+class Run(Record):
     """Consecutive layers that one stage runs: all of them, or one model chunk of an interleaved schedule.
 
     Attributes:
@@ -43,7 +44,8 @@ class Run(NamedTuple):
         return tuple(name for name in self.layers if not BLOCK.fullmatch(name))
 
 
-class Deployment(NamedTuple):
+@frozen(eq=False, repr=False)
+class Deployment(Record):
     """What a plan asks of a framework.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import evolve, field, frozen
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Shaped = TypeVar("Shaped", Tensor, Parameter)
 
 
-class LayerTensor(NamedTuple):
+@frozen(eq=False, repr=False)
+class LayerTensor(Record):
     """A tensor that leaves its layer.
 
     Attributes:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import prod
-from typing import NamedTuple
 
 from attrs import evolve, frozen
 
@@ -15,7 +14,8 @@ COPIES = "copies"
 """The axis of ranks that repeat a whole block on samples of their own (`Block.folded`)."""
 
 
-class Axis(NamedTuple):
+@frozen(eq=False, repr=False)
+class Axis(Record):
     """A group of ranks inside a device group.
 
     Attributes:
@@ -27,7 +27,8 @@ class Axis(NamedTuple):
     degree: int
 
 
-class Fold(NamedTuple):
+@frozen(eq=False, repr=False)
+class Fold(Record):
     """A group of ranks laid over the devices of a block in another order than its axes'.
 
     Attributes:
@@ -178,7 +179,8 @@ class Block(Record):
         return evolve(self, samples=self.samples * count).with_axis(COPIES, count).replicating(COPIES)
 
 
-class Crossing(NamedTuple):
+@frozen(eq=False, repr=False)
+class Crossing(Record):
     """What happens to tensors where they cross the border of a region.
 
     Attributes:

@@ -313,7 +313,7 @@ def test_what_nest_brings_passes_the_guards(monkeypatch: pytest.MonkeyPatch) -> 
     asked: list[Any] = [*problems, PROBLEM, {**PROBLEM, "model": {"transformer": mixture}, "search": {"mixed": True}}]
     plain = [api.solve(problem, plugins=Registry()).to_dict() for problem in asked]
     built_in = loader.built_in_plugin
-    monkeypatch.setattr("nest.hooks.registry.built_in_plugin", lambda hook: evolve(built_in(hook), built_in=False))
+    monkeypatch.setattr("nest.hooks.registry.built_in_plugin", lambda hook: built_in(hook)._replace(built_in=False))
     guarded = Registry()
     assert [api.solve(problem, plugins=guarded).to_dict() for problem in asked] == plain
     assert guarded.warnings == ()
