@@ -84,7 +84,7 @@ def test_a_choice_left_out_is_nowhere_better_between_any_boundaries() -> None:
     levels, left = 2, 0
     for _ in range(300):
         tables = random_choices(random, 1, levels)
-        tables.append(evolve(tables[0], time=tables[0].time))
+        tables.append(tables[0]._replace(time=tables[0].time))
         kept = choices.not_dominated(tables)
         left += len(tables) - len(kept)
         for _ in range(20):
@@ -108,7 +108,7 @@ def test_what_is_not_tight_is_the_sum_and_what_is_relaxed_is_below() -> None:
             kinds = numpy.arange(3)
             around = [Boundary(random.randrange(2), float(random.randint(0, 4))) for _ in range(2)]
             time, sync = table.with_boundaries(kinds, *around)
-            bound, least = table.with_boundaries(kinds, *(evolve(each, level=UNKNOWN) for each in around))
+            bound, least = table.with_boundaries(kinds, *(each._replace(level=UNKNOWN) for each in around))
             added = table.time + sum(each.seconds for each in around)
             assert (bound <= time).all()
             assert (least <= sync).all()
