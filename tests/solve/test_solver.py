@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy
 import pytest
+from attrs import evolve
 
 from nest.instance import Candidate, Cluster, Instance, LayerGraph, Level, ParameterGroup, RecomputeMode
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
+from nest.schedules.interleaved import Interleaved
 from nest.solve.dp import solve
 from nest.solve.dp.nodes import PlanSearch
 from nest.solve.dp.pareto import Floor, Objective, Partition, PlacedStage, least_batch_time
@@ -32,13 +34,14 @@ def test_the_plan_keeps_every_rule_and_costs_what_was_promised() -> None:
 
 
 def test_a_search_that_is_done_holds_no_memory_until_garbage_is_looked_for() -> None:
+    used, blocks = [candidate(6), candidate(6, name="d", width=2, seed=1)], tuple((layer,) for layer in range(6))
+    problem = instance(used, blocks=blocks, global_batch=4)
+    schedules = (*problem.space.schedules, Interleaved(2))
+    problem = evolve(problem, space=evolve(problem.space, schedules=schedules))
     gc.collect()
     gc.disable()
     try:
-        solve(
-            instance([candidate(6), candidate(6, name="d", width=2, seed=1)], schedules=("1f1b", "interleaved")),
-            runner_up=True,
-        )
+        solve(problem, runner_up=True)
         assert not [each for each in gc.get_objects() if isinstance(each, PlanSearch)]
     finally:
         gc.enable()
