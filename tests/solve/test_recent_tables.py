@@ -2,12 +2,12 @@
 
 import pytest
 
-from nest.solve.dp import recent_tables
-from nest.solve.dp.recent_tables import RecentTables
+from nest.solve.dp import stages
+from nest.solve.dp.stages import RecentTables
 
 
 def test_tables_serve_what_is_as_fast_and_those_used_longest_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_tables, "MOST_BYTES", 20)
+    monkeypatch.setattr(stages, "MOST_BYTES", 20)
     tables, made = RecentTables[str](), list[str]()
 
     def asked(key: str, limit: float) -> tuple[str, bool]:
@@ -32,7 +32,7 @@ def test_tables_serve_what_is_as_fast_and_those_used_longest_ago_are_dropped(mon
 def test_tables_that_are_too_large_for_the_room_are_kept_until_others_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recent_tables, "MOST_BYTES", 20)
+    monkeypatch.setattr(stages, "MOST_BYTES", 20)
     tables = RecentTables[int]()
     assert tables.of("large", 1.0, lambda: (6, 50)) == (6, True)
     assert tables.of("large", 1.0, lambda: (9, 50)) == (6, True)

@@ -14,9 +14,8 @@ from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch, once
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
-from nest.solve.dp.recent_tables import RecentTables
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
-from nest.solve.dp.stages import StageTables, stage_tables
+from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
 from nest.solve.dp.sums import Sums
 from nest.solve.search import Bounded, Incumbent
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR

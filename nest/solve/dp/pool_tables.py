@@ -13,8 +13,7 @@ from nest.solve.dp.configurations import Configuration, Slots, replica_size, slo
 from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pool_recurrence import NONE, PoolMember
-from nest.solve.dp.recent_tables import RecentTables
-from nest.solve.dp.stages import StageTables, stage_tables
+from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
 from nest.solve.dp.sums import CandidateSums
 from nest.tolerances import LIMIT_SLACK
 

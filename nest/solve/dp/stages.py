@@ -5,12 +5,14 @@ Each pair stands for the stage that runs the layers of the larger downset outsid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
@@ -23,11 +25,15 @@ from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 if TYPE_CHECKING:
     from nest.solve.dp.configurations import Configuration
 
+T = TypeVar("T")
+
 FEW_NUMBERS = 2**16
 """Choices times classes of stages up to which all choices are computed at once: with so few numbers calls take the
 time (Llama 3.1 405B on 1,024 H100 takes 1.1 times as long with one at a time; 2026-11-23). Of more, one choice at a
 time spares memory."""
 
+MOST_BYTES = 256 * 2**20
+"""Most bytes of tables kept: without any, Mixtral 8x7B on 64 H100 takes 1.4 times as long (2026-11-23)."""
 
 SMALL_COUNTS = 2**16
 """Micro-batches in flight from which on numbers are told apart by sorting them."""
@@ -225,6 +231,29 @@ def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: fl
     possible = (compute <= (after + 1) * slack) & (compute[-1] - compute <= before * slack)
     indices = numpy.flatnonzero(possible)
     return pairs.rows(int(indices[0]), int(indices[-1])) if len(indices) else pairs.rows(0, -1)
+
+
+@define(eq=False, repr=False)
+class RecentTables(Generic[T]):
+    """Tables of the stages that are fast enough, those used last: `MOST_BYTES` in all."""
+
+    _known: OrderedDict[Hashable, tuple[float, T | None, int]] = field(factory=OrderedDict, init=False)
+    _bytes: int = field(default=0, init=False)
+
+    def of(self, key: Hashable, time_limit: float, make: Callable[[], tuple[T, int]]) -> tuple[T, bool]:
+        """Tables of at least the stages of at most `time_limit` seconds, and whether they are of no others.
+
+        `make` makes those, and says how many bytes they take.
+        """
+        limit, tables, size = self._known.pop(key, (-inf, None, 0))
+        if tables is None or limit < time_limit:
+            self._bytes -= size
+            limit, (tables, size) = time_limit, make()
+            self._bytes += size
+        self._known[key] = limit, tables, size
+        while self._bytes > MOST_BYTES and len(self._known) > 1:
+            self._bytes -= self._known.popitem(last=False)[1][2]
+        return tables, limit == time_limit
 
 
 def stage_tables(
