@@ -7,7 +7,7 @@ one backward. Nothing but the functions below reads the optional members.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy
 from attrs import field, frozen
@@ -30,7 +30,8 @@ ROUND, V = "round", "v"
 the first. V: chunks go down the stages and up again, down, ..., so that a turn stays on its stage."""
 
 
-class Pass(NamedTuple):
+@frozen
+class Pass:
     """One run of a chunk of layers over a micro-batch.
 
     Attributes:

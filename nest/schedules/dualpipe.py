@@ -10,6 +10,8 @@ passes of different chunks overlap, and gradients of weights fill both ends. Wit
 `(s - 1) (f + 2 b - w) / 2` (the README's formula, whose `PP` are the `2 s` chunks). Both are exact where `f = b >= w`.
 """
 
+from attrs import evolve
+
 from nest.hooks.protocols import Pass, numbered
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Moment, Step, moments_of_rounds
 
@@ -38,7 +40,7 @@ class DualPipe:
         half, near = micro_batches // 2, min(stage, stages + 1 - stage)
         second = stage != near
         return tuple(
-            each._replace(micro_batch=each.micro_batch + half * (each.chunk != second), chunk=0)
+            evolve(each, micro_batch=each.micro_batch + half * (each.chunk != second), chunk=0)
             for each in in_a_v(near, stages // 2, half)
         )
 

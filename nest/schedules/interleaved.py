@@ -53,16 +53,10 @@ class Interleaved(Record):
 
         Chunks run backward in the reverse order. A stage begins with as many forward passes as `in_flight` counts.
         """
-        return _order(stage, stages, micro_batches, self.chunks)
-
-
-@lru_cache(maxsize=2**4)
-def _order(stage: int, stages: int, micro_batches: int, chunks: int) -> tuple[Pass, ...]:
-    """The order of a stage; that of a plan is asked for by its check, its replay and each framework's files."""
-    places = in_rounds(stages, micro_batches, chunks)
-    forward = [Pass("forward", index, chunk) for chunk, index in places]
-    backward = [Pass("backward", index, chunks - 1 - chunk) for chunk, index in places]
-    return in_turn(forward, [[each] for each in backward], _ahead(stage, stages, chunks))
+        places = in_rounds(stages, micro_batches, self.chunks)
+        forward = [Pass("forward", index, chunk) for chunk, index in places]
+        backward = [Pass("backward", index, self.chunks - 1 - chunk) for chunk, index in places]
+        return in_turn(forward, [[each] for each in backward], _ahead(stage, stages, self.chunks))
 
 
 def _ahead(stage: int, stages: int, chunks: int) -> int:
