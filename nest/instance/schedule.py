@@ -13,8 +13,6 @@ import numpy
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from nest.records import Record
-
 FORWARD, BACKWARD = "forward", "backward"
 INPUT_GRADIENTS, WEIGHT_GRADIENTS = "input-gradients", "weight-gradients"
 
@@ -127,8 +125,8 @@ class OrderedSchedule(Schedule, Protocol):
         """
 
 
-@frozen(eq=False, repr=False)
-class Weights(Record):
+@frozen
+class Weights:
     """What a batch's time is made of (PROBLEM.md section 4).
 
     Attributes:
@@ -237,8 +235,8 @@ def route(schedule: Schedule, stages: int) -> tuple[int, ...]:
     return tuple(stage for turn in turns for stage in turn)
 
 
-@frozen(eq=False, repr=False)
-class Places(Record):
+@frozen
+class Places:
     """Where the passes of a schedule's orders lie in the pipeline. Stages, devices and chunks are counted from 0.
 
     Attributes:
@@ -289,7 +287,8 @@ def numbered(steps: Iterable[Step | tuple[Step, Step]]) -> tuple[Pass, ...]:
 
     Two steps in place of one are overlapped.
     """
-    following, order = Counter[Step](), list[Pass]()
+    following: Counter[Step] = Counter()
+    order = []
     for each in steps:
         pair: Any = each if isinstance(each[0], tuple) else (each,)
         for left, (kind, chunk) in zip(range(len(pair))[::-1], pair, strict=True):
