@@ -21,7 +21,7 @@ def read_only(values: Sequence[float] | Sequence[Sequence[float]] | Array) -> Ar
     return array
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False)
 class ParameterGroup:
     """Parameters whose gradients are reduced over the same ranks; arrays of shape `(layers,)`.
 
@@ -46,7 +46,7 @@ class ParameterGroup:
     pieces: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False)
 class Overheads:
     """What of a recompute mode's bytes is no tensor of an operator; for reports only: they contain it.
 
@@ -61,7 +61,7 @@ class Overheads:
     buffers: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False)
 class RecomputeMode:
     """What one recompute mode costs and saves; arrays of shape `(layers,)`.
 
@@ -87,7 +87,7 @@ class RecomputeMode:
     busy: Array | None = field(default=None, converter=optional(read_only), repr=False)
 
 
-@frozen(eq=False, repr=False)
+@frozen(eq=False)
 class Candidate:
     """One combination of strategies, degrees and micro-batch size, in numbers.
 

@@ -228,7 +228,7 @@ def test_the_group_of_ranks_that_lies_worst_counts() -> None:
 
 def test_a_strategy_that_loses_a_tensor_is_told() -> None:
     layers = layer_classes(graph())
-    lost = evolve(layers, crossing=(CrossingTensors(0, (1,), ("gone",)),))
+    lost = layers._replace(crossing=(CrossingTensors(0, (1,), ("gone",)),))
     block = Block(layers.graph, 1).with_axis("tp", 2)
     pricing = Pricing(
         Cluster((NODE,), memory=1e3),
