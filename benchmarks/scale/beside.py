@@ -8,8 +8,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from benchmarks.scale.command import YARDSTICK_SECONDS, Command, Least, Timing
 from benchmarks.scale.processes import NOTHING_KEPT, PATIENCE, REPOSITORY, Run, run
@@ -100,6 +101,12 @@ def _wrong(one: Run, wanted: str) -> str:
     return "" if wanted in one.output else f"it does not say {wanted}"
 
 
+def _of_tree(tree: Path, problem: Any) -> Any:
+    """A problem's file as another tree has it; this tree's where it has none."""
+    there = tree / problem.relative_to(REPOSITORY) if isinstance(problem, Path) else None
+    return there if there is not None and there.exists() else problem
+
+
 def timed(
     command: Command, folder: Path, times: int, timeout: float, other: Path | None, factor: float | None
 ) -> Timing:
@@ -111,27 +118,34 @@ def timed(
         times: how often.
         timeout: seconds a process may take.
         other: another tree; None: this one alone. Where the command fails there, it is not compared.
-        factor: scaled seconds for each second here; None: the command, in the other tree if there is one, tells it.
+        factor: scaled seconds for each second here; None: the command tells it, in the other tree, if there is one, of
+            that tree's own problem.
     """
     here = Place(REPOSITORY, folder / f"{command.name}-here", command, timeout)
-    there = None
+    there, yardstick = None, here
     if other is not None and not command.without:
         there = Place(other, folder / f"{command.name}-there", command, timeout)
     wrong = here.start()
     if there is not None and there.start():
         there = None
+    if there is not None and other is not None and factor is None:
+        # Limits were set at some commit: beside it they do not tighten as solving gets faster, or the problem easier.
+        own = {name: _of_tree(other, each) for name, each in command.problems.items()}
+        yardstick = Place(other, folder / f"{command.name}-own", evolve(command, problems=own), timeout)
+        wrong = wrong or yardstick.start()
     for _ in range(times):
         # The other tree goes first, so that what the machine has cached of a problem is no gain of this one.
         if there is not None and there.again():
             there = None
+        if yardstick is not here:
+            wrong = wrong or yardstick.again()
         wrong = wrong or here.again()
         if wrong or sum(each.seconds for each in here.runs) > PATIENCE:
             break
     least = Least.of(here.runs) if here.runs else Least(0.0, 0.0, 0.0)
     of_other = None if there is None else Least.of(there.runs)
     if factor is None:
-        # Limits were set at some commit: beside that, they do not tighten as solving gets faster.
-        cpu = (of_other or least).cpu
+        cpu = Least.of(yardstick.runs).cpu if yardstick.runs else 0.0
         factor = YARDSTICK_SECONDS / cpu if cpu else 1.0
     return Timing(command, least, of_other, factor, wrong)
 
