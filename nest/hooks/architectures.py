@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,9 @@ def architecture_of(model: Any) -> Architecture | None:
     known = registry()
     for importer in known.model_importers().values():
         if hasattr(importer, "architecture") and importer.accepts(source):
-            # Each framework is asked what it can run of one model.
-            made: Architecture = known.latest(
-                "architecture", (importer.name, source), partial(importer.architecture, source)
-            )
+            # Each framework is asked what it can run of one model. The copy stays as it is when a caller's changes.
+            key = (importer.name, deepcopy(source))
+            made: Architecture = known.latest("architecture", key, partial(importer.architecture, source))
             return made
     return None
 
