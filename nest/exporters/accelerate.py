@@ -189,7 +189,7 @@ def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | 
     tp, cp = _size(keys, "tp"), _size(keys, "cp")
     fixed: dict[str, Any] = {"tp": tp, "sp": False, "cp": cp, "pp": 1}
     training: dict[str, Any] = {
-        "precision": keys.choice("mixed_precision", READ_PRECISIONS, None),
+        "precision": _precision(keys),
         "stack": "deepspeed" if kind == DEEPSPEED else "transformers",
     }
     training |= _exchange(keys, cp)
@@ -202,6 +202,15 @@ def sharding(keys: Keys, options: LaunchOptions) -> tuple[dict[str, Any], int | 
     fixed["dp"] = None if shards is None else replicas * shards
     keys.unpriced(UNPRICED)
     return {"training": said(training), "fixed": said(fixed)}, devices
+
+
+def _precision(keys: Keys) -> str | None:
+    """Left out, single precision (commands/launch.py); None: DeepSpeed's file says it."""
+    if keys.value("deepspeed_config.deepspeed_config_file"):
+        return None
+    if keys.value("mixed_precision") is None:
+        keys.note("mixed_precision is left out, which `accelerate launch` takes for no: single precision.")
+    return keys.choice("mixed_precision", READ_PRECISIONS, "fp32")
 
 
 def _launch(keys: Keys, options: LaunchOptions) -> tuple[int, int | None]:
@@ -261,6 +270,7 @@ def _deepspeed(keys: Keys, training: dict[str, Any]) -> dict[str, Any]:
     if offloaded == 2:
         keys.note("deepspeed_config.offload_optimizer_device nvme is priced as cpu.")
     training["offload"] = ["optimizer"] if offloaded else []
+    training["gradients"] = {"fp8": "bf16"}.get(training["precision"], training["precision"])  # As DeepSpeed does.
     steps = keys.value("deepspeed_config.gradient_accumulation_steps")
     counted = None if steps == "auto" else keys.integer("deepspeed_config.gradient_accumulation_steps")
     stage = 2 if stage is None else stage  # The plugin's default.

@@ -13,7 +13,7 @@ from typing import Any
 from nest.deployment import Deployment, LaunchOptions, Reading
 from nest.exporters.common import check_trained, checked, data_ranks, problem_of, samples
 from nest.exporters.keys import Keys, launched, opened, said
-from nest.exporters.limits import ULYSSES, sharded
+from nest.exporters.limits import ULYSSES, gradient_format, sharded
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 
@@ -22,6 +22,10 @@ PIPELINE_FILE = "deepspeed_pipeline.py"
 TRAINED_FILE = "deepspeed_trained.py"
 
 FORMATS = ("bf16", "fp16", "fp32")
+
+BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+
+SEQUENCE, REDUCED = "sequence_parallel_size", "communication_data_type"
 
 PRESETS = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
 """Families whose experts DeepSpeed finds by itself (module_inject/auto_ep_presets); nest writes dashes in them."""
@@ -43,22 +47,29 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
 
 
 def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str, Any]:
-    """The batch is `train_micro_batch_size_per_gpu * gradient_accumulation_steps *` data-parallel ranks."""
-    training = problem.training
+    """The keys of `deepspeed.json`.
+
+    DeepSpeed checks that `train_batch_size` is micro-batch, steps and ranks multiplied, and counts tensor-parallel
+    ranks too (runtime/config.py, `DeepSpeedConfig`), so it is left out beside them. Gradients are added up and reduced
+    in the model's format unless both keys say otherwise (engine.py, `get_data_types`, `communication_data_type`).
+    """
+    training, gradients = problem.training, gradient_format(problem.training)
     configuration: dict[str, Any] = {
-        "train_batch_size": shape.global_batch,
-        "train_micro_batch_size_per_gpu": samples(shape),
-        "gradient_accumulation_steps": shape.micro_batches,
+        BATCH: shape.global_batch,
+        MICRO: samples(shape),
+        STEPS: shape.micro_batches,
         "zero_optimization": _zero(shape, problem),
     }
     if training.precision in ("bf16", "fp16"):
         configuration[training.precision] = {"enabled": True}
-    if training.gradients is not None:
-        configuration["data_types"] = {"grad_accum_dtype": training.gradients}
+    if gradients != "fp32" or training.precision != "fp32":
+        configuration |= {"data_types": {"grad_accum_dtype": gradients}, REDUCED: gradients}
     if shape.tp > 1 and shape.stages == 1:
         configuration["tensor_parallel"] = {"autotp_size": shape.tp}
-    if shape.degree(ULYSSES) > 1:
-        configuration["sequence_parallel_size"] = shape.degree(ULYSSES)
+        del configuration[BATCH]
+    if shape.degree(ULYSSES) > 1:  # Without `data_parallel_size` DeepSpeed makes no groups for it (`initialize`).
+        configuration |= {SEQUENCE: shape.degree(ULYSSES), "data_parallel_size": data_ranks(shape)}
+        configuration[f"seq_parallel_{REDUCED}"] = gradients
     if shape.ep > 1:
         preset = {"preset_model": family} if family in PRESETS else {}
         configuration["expert_parallel"] = {"enabled": True, "autoep_size": shape.ep, **preset}
@@ -78,7 +89,9 @@ def _configuration(shape: Deployment, problem: Problem, family: str) -> dict[str
 
 
 def _zero(shape: Deployment, problem: Problem) -> dict[str, Any]:
-    section: dict[str, Any] = {"stage": shape.zero[0]}
+    mixed = gradient_format(problem.training) != problem.training.precision
+    # DeepSpeed does not start ZeRO 0 with wider gradients; on one data-parallel rank ZeRO 1 is the same.
+    section: dict[str, Any] = {"stage": max(shape.zero[0], int(mixed))}
     if shape.zero[0] > 0:
         section["overlap_comm"] = bool(problem.training.overlap.data)
         section["contiguous_gradients"] = True
@@ -146,8 +159,6 @@ def _listed(names: list[str]) -> str:
 
 STACK = "deepspeed"
 
-BATCH, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
-
 SECTIONS = (BATCH, MICRO, STEPS, "zero_optimization", "bf16", "fp16")
 
 UNPRICED = {
@@ -156,7 +167,6 @@ UNPRICED = {
     "zero_optimization.zero_quantized_weights": "weights are taken to be gathered in 16 bits",
     "zero_optimization.zero_quantized_gradients": "gradients are taken to be reduced in their own format",
     "zero_optimization.zero_quantized_nontrainable_weights": "",
-    "communication_data_type": "gradients are taken to be reduced in the format they are added up in",
     "activation_checkpointing.partition_activations": "every rank is taken to keep the inputs of its layers",
     "activation_checkpointing.cpu_checkpointing": "inputs of layers are taken to stay on the device",
     "compression_training": "",
@@ -204,11 +214,12 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     batch, devices = _batch(
         keys, fixed, launched(keys, options or LaunchOptions()), any(path in filled for path in (BATCH, MICRO, STEPS))
     )
+    precision = _precision(keys, filled)
     training = {
         "global_batch": batch,
-        "precision": _precision(keys, filled),
+        "precision": precision,
         "optimizer": _optimizer(keys),
-        "gradients": keys.choice("data_types.grad_accum_dtype", dict(zip(FORMATS, FORMATS, strict=True)), None),
+        "gradients": _gradients(keys, precision, fixed),
         "offload": _offload(keys),
         "stack": STACK,
         **_overlap(keys, stage),
@@ -246,7 +257,8 @@ def _degrees(keys: Keys) -> dict[str, Any]:
             "the script's PipelineModule says which layers a stage holds and how they are split: stages are taken to "
             "be even; --fix stages=[...] and --fix tp=N say others."
         )
-    ulysses = keys.integer("sequence_parallel_size") or 1
+    ulysses = keys.integer(SEQUENCE) or 1
+    keys.integer("data_parallel_size")  # Which follows from the number of ranks.
     if ulysses > 1:
         degrees[ULYSSES] = ulysses
     experts = keys.integer("expert_parallel.autoep_size") or 1
@@ -270,34 +282,58 @@ def _recompute(keys: Keys, stages: int, every: int) -> str | None:
 
 
 def _batch(keys: Keys, fixed: dict[str, Any], ranks: int | None, automatic: bool) -> tuple[int | None, int | None]:
-    """The global batch and the number of ranks, as far as the file and the launch say them; the rest into `fixed`."""
+    """The global batch and the number of ranks, as far as the file and the launch say them; the rest into `fixed`.
+
+    `train_batch_size` counts the samples of tensor-parallel ranks apart, which read the same ones.
+    """
     batch, micro, steps = (keys.integer(path) for path in (BATCH, MICRO, STEPS))
-    inner = fixed.get("tp", 1) * fixed["pp"] * fixed.get(ULYSSES, 1)
-    data = None if ranks is None else ranks // inner
+    tp = fixed.get("tp", 1)
+    inner = tp * fixed["pp"] * fixed.get(ULYSSES, 1)
+    counted = None if ranks is None else ranks * tp // inner
     if ranks is not None and ranks % inner:
         keys.problem(f"{ranks} ranks are no multiple of {inner}, the product of the degrees; give other --nodes.")
         return batch, None
-    if data is None and batch and micro and steps:
-        data, left = divmod(batch, micro * steps)
-        data = 0 if left else data
-    if data and batch and not (micro and steps):
+    if counted is None and batch and micro and steps:
+        counted, left = divmod(batch, micro * steps)
+        counted = 0 if left or counted % tp else counted
+    if counted and batch and not (micro and steps):
         # As `_set_batch_related_parameters` does.
-        micro = micro or batch // (data * (steps or 1)) or None
-        steps = steps or batch // (data * (micro or 1)) or None
-    if data and micro and batch is None and not automatic:
-        batch = micro * (steps or 1) * data
-    if data is not None and batch and micro and steps and batch != micro * steps * data:
-        keys.problem(
-            f"{BATCH} {batch} is not {MICRO} {micro} times {STEPS} {steps} times "
-            f"{data or 'a whole number of'} data-parallel ranks."
-        )
+        micro = micro or batch // (counted * (steps or 1)) or None
+        steps = steps or batch // (counted * (micro or 1)) or None
+    if counted and micro and batch is None and not automatic:
+        batch = micro * (steps or 1) * counted
+    if counted is not None and batch and micro and steps and batch != micro * steps * counted:
+        kind = "data-parallel ranks" if tp == 1 else f"data-parallel and {tp} tensor-parallel ranks, all of which count"
+        number = counted or "a whole number of"
+        keys.problem(f"{BATCH} {batch} is not {MICRO} {micro} times {STEPS} {steps} times {number} {kind}.")
     if batch is None and micro and not automatic:
         keys.problem(f"{BATCH} is not given, and the number of ranks it follows from is not known: give --nodes.")
     fixed["micro_batch"] = micro
+    data = counted // tp if counted else None
     if data and ULYSSES not in fixed:
         fixed["dp"] = data
     known = data and ("tp" in fixed or ranks is not None)
-    return batch, data * inner if data and known else None
+    return None if batch is None else batch // tp, data * inner if data and known else None
+
+
+def _gradients(keys: Keys, precision: str | None, fixed: Mapping[str, Any]) -> str | None:
+    """The format gradients are added up in, left out the model's; None: the problem says that."""
+    formats = dict(zip(FORMATS, FORMATS, strict=True))
+    added = keys.choice("data_types.grad_accum_dtype", formats, precision)
+    split = ULYSSES in fixed
+    reduced = keys.choice(f"seq_parallel_{REDUCED}" if split else REDUCED, formats, "fp32" if split else precision)
+    if reduced != added:
+        keys.note(
+            f"gradients are priced as reduced in {added}, in which they are added up; DeepSpeed does in {reduced}."
+        )
+    if precision is None:
+        keys.note("DeepSpeed adds gradients up in the model's format unless data_types.grad_accum_dtype says another.")
+    elif added != precision and not fixed["zero"]:
+        keys.problem(
+            f"data_types.grad_accum_dtype is {added} beside {precision}, which DeepSpeed takes from ZeRO 1 on; "
+            "give zero_optimization.stage."
+        )
+    return added
 
 
 def _precision(keys: Keys, filled: list[str]) -> str | None:

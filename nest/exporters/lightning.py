@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from nest.deployment import Deployment
 from nest.exporters.common import checked, data_ranks, even_machines, problem_of, samples
-from nest.exporters.limits import sharded
+from nest.exporters.limits import gradient_format, sharded
 from nest.spec import PlanDocument, Problem
 
 PYTHON_FILE = "lightning_plan.py"
@@ -59,7 +59,7 @@ RECOMPUTE = {shape.recompute[0] == "full"!r}
 RESHARD = {shape.zero[0] == 3!r}  # whether weights are gathered again for the backward pass
 
 POLICY = MixedPrecisionPolicy(
-    param_dtype={FORMATS[training.precision]}, reduce_dtype={FORMATS[training.gradients or training.precision]}
+    param_dtype={FORMATS[training.precision]}, reduce_dtype={FORMATS[gradient_format(training)]}
 )
 
 

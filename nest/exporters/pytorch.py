@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from nest.deployment import Deployment
 from nest.deployment.pytorch_schedules import CLASSES
 from nest.exporters.common import checked, problem_of, samples, shard_ranks
-from nest.exporters.limits import sharded
+from nest.exporters.limits import gradient_format, sharded
 from nest.exporters.pipeline_actions import SCHEDULE_FILE, schedule_file
 from nest.spec import PlanDocument, Training
 
@@ -64,7 +64,7 @@ MESH = {sizes!r}
 EXPERT_MESH = {experts!r}
 """The same ranks as routed experts see them."""
 
-PRECISION, GRADIENTS = {training.precision!r}, {(training.gradients or training.precision)!r}
+PRECISION, GRADIENTS = {training.precision!r}, {gradient_format(training)!r}
 """What the plan has products run in and gradients reduced in: for the model's own policy, `wrap` sets none."""
 
 SEQUENCE_PARALLEL = {shape.sequence_parallel!r}

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import nest
 from tests.conformance.consumer import consume, needs, refusal
 from tests.conformance.framework_plans import KINDS, files_for, plan_for
+from tests.conformance.plans import DENSE_MODEL, problem
 
 READ = """
 import torch
@@ -17,10 +19,12 @@ torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_si
 import deepspeed.comm as comm
 comm.init_distributed(dist_backend="fake", dist_init_required=False)
 from deepspeed.runtime.config import DeepSpeedConfig
-class Ranks:
-    def get_data_parallel_world_size(self):
-        return given["data_parallel"]
-config = DeepSpeedConfig(given["config"], mpu=Ranks())
+if given["stages"] > 1:
+    from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology, PipelineParallelGrid
+    topology = PipeModelDataParallelTopology(num_pp=given["stages"], num_mp=1, num_dp=16 // given["stages"])
+    config = DeepSpeedConfig(given["config"], mpu=PipelineParallelGrid(topology=topology))
+else:
+    config = DeepSpeedConfig(given["config"])
 answer({"batch": config.train_batch_size, "micro": config.train_micro_batch_size_per_gpu,
         "steps": config.gradient_accumulation_steps, "zero": int(config.zero_optimization_stage),
         "tp": config.tensor_parallel_config.autotp_size, "pipeline": config.pipeline,
@@ -49,6 +53,73 @@ answer({"parts": found.parts, "mine": [found._local_start, found._local_stop],
         "interval": found.activation_checkpoint_interval})
 """
 
+INITIALIZE = """
+import torch
+import torch.multiprocessing as processes
+
+class LlamaAttention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            setattr(self, name, torch.nn.Linear(8, 8, bias=False))
+
+    def forward(self, x):
+        return self.o_proj(self.q_proj(x) * self.k_proj(x) + self.v_proj(x))
+
+class LlamaDecoderLayer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.self_attn = LlamaAttention()
+
+    def forward(self, x):
+        return x + self.self_attn(x)
+
+class LlamaModel(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([LlamaDecoderLayer(), LlamaDecoderLayer()])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+def told(config):
+    import deepspeed
+    model = LlamaModel()
+    optimizer = torch.optim.AdamW(model.parameters())
+    try:
+        engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=optimizer)
+        engine.backward(engine(torch.ones(1, 2, 8, dtype=torch.bfloat16)).sum())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return {
+        "tp": engine.autotp_size(),
+        "weight": list(model.layers[0].self_attn.q_proj.weight.shape),
+        "micro": engine.train_micro_batch_size_per_gpu(),
+        "steps": engine.gradient_accumulation_steps(),
+        "accumulated": str(engine.get_data_types()[1]),
+        "reduced": str(engine.communication_data_type),
+        "sequence": engine.sequence_parallel_size,
+    }
+
+def rank(number, store, configs, answers):
+    import os
+    os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE="2")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=2)
+    for config in configs:
+        answers.put((number, told(config)))
+    torch.distributed.destroy_process_group()
+
+import tempfile
+answers = processes.get_context("fork").SimpleQueue()
+with tempfile.TemporaryDirectory() as folder:
+    arguments = (f"{folder}/store", given["configs"], answers)
+    processes.start_processes(rank, arguments, 2, start_method="fork")
+    found = [answers.get() for _ in range(2 * len(given["configs"]))]
+answer([[each for number, each in found if number == rank] for rank in (0, 1)])
+"""
+
 EXTENSIONS = str(Path(tempfile.gettempdir()) / "nest-torch-extensions")
 CPU = {"DS_ACCELERATOR": "cpu", "DS_BUILD_OPS": "0", "TORCH_EXTENSIONS_DIR": EXTENSIONS}
 RANKS = {"dense": 8, "moe": 16, "uneven": 4, "zero3": 16}
@@ -62,14 +133,16 @@ def _files(kind: str) -> dict[str, str]:
 
 
 def _given(kind: str) -> dict[str, Any]:
-    return {"config": json.loads(_files(kind)["deepspeed.json"]), "data_parallel": RANKS[kind]}
+    return {"config": json.loads(_files(kind)["deepspeed.json"]), "stages": len(plan_for("deepspeed", kind).stages)}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "interleaved"])
 def test_its_configuration_accepts_the_json(kind: str) -> None:
     found = consume(READ, _given(kind), **CPU)
     plan = plan_for("deepspeed", kind)
-    assert found["batch"] == 32 == found["micro"] * found["steps"] * RANKS[kind]
+    assert found["micro"] * found["steps"] * RANKS[kind] == 32
+    if found["tp"] == 0:  # Beside AutoTP it counts tensor-parallel ranks too.
+        assert found["batch"] == 32
     assert found["zero"] == plan.stages[0].zero
     assert found["tp"] == (2 if kind == "dense" else 0)
     assert found["ep"] == (4 if kind == "moe" else 1)
@@ -77,12 +150,46 @@ def test_its_configuration_accepts_the_json(kind: str) -> None:
     assert found["checkpoints"] == (8 if kind in ("dense", "uneven") else None)
 
 
+def _on_two(fixed: dict[str, Any], **training: Any) -> dict[str, Any]:
+    """What is written for a plan on two devices."""
+    levels = [{"name": "node", "fanout": 2, "bandwidth": "450 GB/s", "latency": "3 us"}]
+    given = {**problem(DENSE_MODEL, training, fixed), "cluster": {"device": "h100-sxm", "levels": levels}}
+    written: dict[str, Any] = json.loads(nest.export(nest.evaluate(given), "deepspeed")["deepspeed.json"])
+    return written
+
+
+@pytest.mark.slow
+def test_it_starts_on_two_ranks_with_what_we_write() -> None:
+    """`deepspeed.initialize` and a backward pass over gloo, without an `mpu`."""
+    needs("deepspeed", "torch", "transformers")
+    narrow = _on_two({"dp": 2, "zero": 0}, gradients="bf16")
+    split = _on_two({"tp": 2, "dp": 1, "zero": 1})
+    mixed = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
+    configs = [
+        narrow,
+        _on_two({"dp": 2, "zero": 2}),
+        _on_two({"dp": 2, "zero": 3}),
+        narrow | mixed,
+        split | {"train_batch_size": 32},
+        split,  # AutoTP comes last: DeepSpeed keeps it switched on.
+        _on_two({"tp": 2, "dp": 1, "zero": 0}),
+    ]
+    wide = {"micro": 1, "sequence": 1, "accumulated": "torch.float32", "reduced": "torch.float32"}
+    whole = {**wide, "tp": 0, "weight": [8, 8], "steps": 16}
+    for told in consume(INITIALIZE, {"configs": configs}, **CPU):
+        assert told[0] == {**whole, "accumulated": "torch.bfloat16", "reduced": "torch.bfloat16"}
+        assert told[1] == told[2] == whole
+        assert "unsupported mix" in told[3]
+        assert "train_batch_size is not equal" in told[4]
+        assert told[5] == told[6] == {**wide, "tp": 2, "weight": [4, 8], "steps": 32}
+
+
 def test_interleaved_plans_are_refused_by_us() -> None:
     assert files_for("deepspeed", "interleaved") is None
 
 
 def test_a_batch_that_is_no_product_would_be_refused() -> None:
-    given = _given("dense")
+    given = _given("zero3")
     given["config"]["train_batch_size"] = 33
     assert "batch" in (refusal(READ, given, **CPU) or "")
 

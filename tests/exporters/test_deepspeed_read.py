@@ -17,7 +17,7 @@ from nest.exporters.deepspeed import read as read_deepspeed
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed
 from nest.spec import PlanDocument
-from tests.exporters.plans import DENSE, SPARSE, assert_same_run, on_stack, plan
+from tests.exporters.plans import DENSE, SPARSE, assert_same_run, on_stack, plan, problem
 from tests.exporters.random_plans import plans
 
 FILES = {"deepspeed": (deepspeed, deepspeed.JSON_FILE), "accelerate": (accelerate, accelerate.YAML_FILE)}
@@ -32,17 +32,19 @@ def same(document: PlanDocument, name: str, folder: Path) -> bool:
     except InputError:
         return False
     shape = deployed(document)
-    written, problem = folder / file, folder / "problem.json"
+    written, said = folder / file, folder / "problem.json"
     written.write_text(text)
     kept = {key: document.problem[key] for key in ("nest", "model", "cluster")}
     kept["training"] = {"global_batch": shape.global_batch, "sequence_length": shape.sequence_length}
-    problem.write_text(json.dumps({**kept, "fixed": {"micro_batch": shape.micro_batch}}))
+    said.write_text(json.dumps({**kept, "fixed": {"micro_batch": shape.micro_batch}}))
     script: dict[str, Any] = {"rank_order": shape.rank_order}
     if shape.stages > 1:
         script |= {"tp": shape.tp, "stages": [list(stage.layers) for stage in document.stages]}
     if name == "accelerate" and "recompute" in document.problem["fixed"]:
         script["recompute"] = shape.recompute[0]  # Of plain data parallelism the script says it.
-    found = start(written, name, problem)
+    # With AutoTP the file does not say how many ranks there are.
+    nodes = LaunchOptions(4, 4) if name == "deepspeed" and shape.tp > 1 and shape.stages == 1 else None
+    found = start(written, name, said, options=nodes)
     assert not [note for note in found.notes if "not read" in note or "not priced" in note], found.notes
     again = nest.evaluate(found.problem, fix=script)
     assert_same_run(document, again)
@@ -163,6 +165,86 @@ def test_mistakes_are_told(content: dict[str, Any], nodes: int | None, told: str
         read_deepspeed(json.dumps(content), LaunchOptions(nodes))
 
 
+AUTO_TP = {MICRO: 1, STEPS: 4, "zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}}
+
+
+def test_deepspeed_counts_tensor_parallel_ranks_in_the_batch() -> None:
+    """`DeepSpeedConfig` without an `mpu`: 16 ranks, which read the samples of 8."""
+    expected = {"global_batch": 32, "micro_batch": 1, "dp": 8, "tp": 2}
+    for batch in ({}, {BATCH: 64}):
+        found = read_deepspeed(json.dumps({**AUTO_TP, **batch}), LaunchOptions(2))
+        assert found.devices == 16
+        assert expected.items() <= {**found.settings["training"], **found.settings["fixed"]}.items()
+    assert read_deepspeed(json.dumps({**AUTO_TP, BATCH: 64})).devices == 16
+    with pytest.raises(InputError, match="2 tensor-parallel ranks, all of which count"):
+        read_deepspeed(json.dumps({**AUTO_TP, BATCH: 32}), LaunchOptions(2))
+
+
+def test_a_file_beside_auto_tp_leaves_the_batch_to_deepspeed() -> None:
+    told = json.loads(deepspeed.export(plan({"dp": 8, "tp": 2, "zero": 1}))[deepspeed.JSON_FILE])
+    assert BATCH not in told
+    assert told[MICRO] * told[STEPS] * 8 == 32
+
+
+FP32 = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "gradients", "told"),
+    [
+        ({}, "bf16", ()),
+        (FP32, "fp32", ()),
+        ({"data_types": FP32["data_types"]}, "fp32", ("reduced in fp32", "DeepSpeed does in bf16")),
+        ({"communication_data_type": "fp32"}, "bf16", ("reduced in bf16", "DeepSpeed does in fp32")),
+        ({"sequence_parallel_size": 2}, "bf16", ("DeepSpeed does in fp32",)),
+    ],
+)
+def test_gradients_are_in_the_format_deepspeed_keeps_them_in(
+    keys: dict[str, Any], gradients: str, told: tuple[str, ...]
+) -> None:
+    content = {BATCH: 32, "bf16": {"enabled": True}, "zero_optimization": {"stage": 1}, **keys}
+    found = read_deepspeed(json.dumps(content), LaunchOptions(2))
+    assert found.settings["training"]["gradients"] == gradients
+    notes = " ".join(found.notes)
+    assert all(part in notes for part in told)
+    assert bool(told) == ("gradients are priced" in notes)
+
+
+def test_zero_0_with_wider_gradients_does_not_start() -> None:
+    with pytest.raises(InputError, match="from ZeRO 1 on"):
+        read_deepspeed(json.dumps({BATCH: 32, "bf16": {"enabled": True}, **FP32}), LaunchOptions(2))
+    with pytest.raises(InputError, match="adds up gradients of bf16 in fp32 from ZeRO 1 on"):
+        deepspeed.export(plan({"dp": 16, "zero": 0}))
+    assert json.loads(deepspeed.export(plan({"dp": 16}, gradients="bf16"))["deepspeed.json"])["zero_optimization"] == {
+        "stage": 0
+    }
+
+
+@pytest.mark.parametrize("training", [{}, {"gradients": "bf16"}, {"precision": "fp16"}])
+def test_deepspeed_is_told_the_format_that_was_priced(training: dict[str, Any]) -> None:
+    told = json.loads(deepspeed.export(plan({"dp": 16, "zero": 2}, **training))[deepspeed.JSON_FILE])
+    gradients = training.get("gradients", "fp16" if training else "fp32")
+    assert (told["data_types"]["grad_accum_dtype"], told["communication_data_type"]) == (gradients, gradients)
+
+
+def test_the_deepspeed_stack_keeps_16_bytes_a_parameter_with_narrow_gradients() -> None:
+    narrow, wide = (
+        nest.evaluate(problem({"dp": 16, "zero": 0}, stack="deepspeed", gradients=gradients))
+        for gradients in ("bf16", "fp32")
+    )
+    parameters = 8 * (2 * 512 * 512 + 2 * 512 * 256 + 3 * 512 * 1536 + 2 * 512) + 2 * 4096 * 512 + 512
+    saved = wide.stages[0].memory - narrow.stages[0].memory
+    assert saved == pytest.approx(2 * parameters, rel=0.01)
+
+
+@pytest.mark.parametrize(("kind", "gradients"), [("FSDP", None), ("DEEPSPEED", "fp32"), ("MULTI_GPU", None)])
+def test_accelerate_trains_in_single_precision_unless_told(kind: str, gradients: str | None) -> None:
+    found = read_accelerate(LAUNCH.format(kind=kind).replace("mixed_precision: bf16\n", ""))
+    assert found.settings["training"]["precision"] == "fp32"
+    assert found.settings["training"].get("gradients") == gradients
+    assert "mixed_precision is left out" in " ".join(found.notes)
+
+
 def test_what_is_not_understood_is_told() -> None:
     content = {
         "train_batch_size": 8,
@@ -221,7 +303,8 @@ def test_deepspeed_of_accelerate_as_people_write_it() -> None:
     )
     found = read_accelerate(text, LaunchOptions(4))
     assert found.devices == 32
-    assert found.settings["training"] == {"precision": "bf16", "stack": "deepspeed", "offload": ["optimizer"]}
+    expected = {"precision": "bf16", "gradients": "bf16", "stack": "deepspeed", "offload": ["optimizer"]}
+    assert found.settings["training"] == expected
     assert {"zero": 3, "micro_batches": 2, "dp": 32}.items() <= found.settings["fixed"].items()
     assert len(found.notes) == 1
 

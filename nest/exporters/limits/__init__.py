@@ -87,6 +87,11 @@ def refuse_training(
         )
 
 
+def gradient_format(training: Training) -> str:
+    """The format that gradients are priced in where `training.gradients` is left out (`nest/library/precisions`)."""
+    return training.gradients or ("fp16" if training.precision == "fp16" else "fp32")
+
+
 def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
     """Constraints of frameworks that shard over the innermost data-parallel ranks and all of context parallelism.
 

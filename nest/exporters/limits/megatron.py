@@ -14,7 +14,7 @@ from attrs import evolve
 
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.exporters.limits import model_of, whole_batches
+from nest.exporters.limits import gradient_format, model_of, whole_batches
 from nest.spec import Architecture, Problem, Training
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
 
@@ -242,8 +242,7 @@ def training_obstacles(training: Training) -> Iterator[str]:
     """What no plan can have Megatron-LM do: clauses that follow "because"."""
     if training.optimizer not in OPTIMIZERS:
         yield f"it has no optimizer {training.optimizer!r}; those it has are {', '.join(OPTIMIZERS)}"
-    usual = usual_gradients(training.precision)
-    if training.precision == "fp32" and training.gradients not in (None, usual):
+    if training.precision == "fp32" and gradient_format(training) != "fp32":
         yield "it accumulates and reduces gradients in fp32 where parameters are fp32"
     if training.precision != "fp16" and training.gradients == "fp16":
         yield "it accumulates and reduces gradients in fp16 only where parameters are fp16"
@@ -264,13 +263,8 @@ def training_obstacles(training: Training) -> Iterator[str]:
         yield "it keeps the optimizer's state in the host's memory only where weights are no mxfp8"
 
 
-def usual_gradients(precision: str) -> str:
-    """What Megatron-LM accumulates and reduces gradients in, unless it is told otherwise."""
-    return "fp16" if precision == "fp16" else "fp32"
-
-
 def _has_master_gradients(training: Training) -> bool:
-    narrow = (training.gradients or usual_gradients(training.precision)) != "fp32"
+    narrow = gradient_format(training) != "fp32"
     if training.master_gradients:
         return narrow
     return not narrow or (training.gradients == "bf16" and training.optimizer.startswith("adam"))

@@ -10,6 +10,7 @@ from nest.deployment.pytorch_schedules import RUNS
 from nest.exporters.limits import (
     ULYSSES,
     even_launch,
+    gradient_format,
     mixture,
     model_of,
     refuse_layers,
@@ -262,6 +263,10 @@ def deepspeed(problem: Problem) -> Limits:
         gradients=("fp32", "bf16", "fp16"),
     )
     constraints = DEEPSPEED | whole_batches(problem, "DeepSpeed")
+    if (wide := gradient_format(problem.training)) != problem.training.precision:
+        # runtime/engine.py, `_do_optimizer_sanity_check`.
+        reason = f"DeepSpeed adds up gradients of {problem.training.precision} in {wide} from ZeRO 1 on"
+        constraints |= dict.fromkeys(("zero >= 1 or dp * batch == 1", f"zero >= 1 or {ULYSSES} == 1"), reason)
     if mixture(model_of(problem)) is not None:
         constraints |= DEEPSPEED_EXPERTS
     if problem.training.trained is not None:
