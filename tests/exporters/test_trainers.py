@@ -131,6 +131,7 @@ def test_llama_factory_with_deepspeed_as_people_write_it(tmp_path: Path) -> None
             "global_batch": 16,
             "sequence_length": 2048,
             "precision": "bf16",
+            "gradients": "bf16",
             "optimizer": "adamw",
             "attention": "flash",
             "offload": [],
@@ -398,3 +399,48 @@ def test_what_fsdp_keeps_between_micro_batches_is_told() -> None:
 )
 def test_models_are_known_by_the_names_they_are_published_under(name: str, known: str | None) -> None:
     assert catalogued(name) == known
+
+
+ARGUMENTS = {"per_device_train_batch_size": 1, "learning_rate": 1e-5}
+
+
+@pytest.mark.parametrize("key", [{"packing": True}, {"max_length": 4096}, {"use_peft": False}])
+def test_what_trls_files_leave_out_is_as_in_its_configuration(key: dict[str, Any]) -> None:
+    """`SFTConfig` of trl 1.16: bf16, gradient checkpointing, 1,024 tokens."""
+    found = read_transformers(json.dumps({**ARGUMENTS, **key}), LaunchOptions(1, 8))
+    assert found.settings["training"]["precision"] == "bf16"
+    assert found.settings["training"]["sequence_length"] == key.get("max_length", 1024)
+    assert found.settings["fixed"]["recompute"] == "full"
+    assert "SFTConfig" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "precision", "recompute"),
+    [
+        ({}, "fp32", "none"),
+        ({"packing": True, "bf16": False}, "fp32", "full"),
+        ({"packing": True, "fp16": True}, "fp16", "full"),
+        ({"packing": True, "gradient_checkpointing": False}, "bf16", "none"),
+        ({"packing": True, "max_seq_length": 2048}, "fp32", "none"),
+    ],
+)
+def test_what_files_for_trl_say_wins(said: dict[str, Any], precision: str, recompute: str) -> None:
+    """Releases that say `max_seq_length` have the defaults of `TrainingArguments`, as the Trainer has."""
+    found = read_transformers(json.dumps({**ARGUMENTS, **said}), LaunchOptions(1, 8))
+    assert found.settings["training"]["precision"] == precision
+    assert found.settings["fixed"]["recompute"] == recompute
+
+
+def test_axolotl_without_bf16_trains_in_single_precision() -> None:
+    """Left out, bf16 is auto; false and no other, weights are float32 (utils/config/__init__.py)."""
+    base = "base_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: 1\n"
+    found = [read_axolotl(base + more, LaunchOptions(1, 8)).settings["training"] for more in ("", "bf16: false\n")]
+    assert [each["precision"] for each in found] == ["bf16", "fp32"]
+
+
+def test_trl_beside_accelerates_file_trains_in_bf16(tmp_path: Path) -> None:
+    launch = "distributed_type: FSDP\nnum_processes: 8\nnum_machines: 1\nfsdp_config: {fsdp_version: 2}\n"
+    (tmp_path / "accelerate.yaml").write_text(launch)
+    options = LaunchOptions(folder=tmp_path)
+    found = [read_transformers(json.dumps({**ARGUMENTS, **key}), options) for key in ({"packing": True}, {})]
+    assert [each.settings["training"]["precision"] for each in found] == ["bf16", "fp32"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from nest.catalogue import library_models
 from nest.exporters.configurations import RENAMED, configuration
@@ -121,6 +121,7 @@ class Names:
         usual: precision where none is.
         pure: keys that keep weights in 16 bits alone.
         kept: what says that nothing is recomputed, where it otherwise is; empty: the framework recomputes if told.
+        recomputes: whether everything is recomputed where no key says.
         filled: keys that say that samples are as long as they may be.
         refused: by key, what it is where it is not given, what nest prices, and why nothing else.
         unpriced: what is assumed where a key is set; empty: it is only named.
@@ -142,6 +143,7 @@ class Names:
     usual: str = "fp32"
     pure: tuple[str, ...] = ()
     kept: str = ""
+    recomputes: bool = False
     filled: tuple[str, ...] = ("packing",)
     refused: Mapping[str, tuple[Any, tuple[Any, ...], str]] = field(factory=dict)
     unpriced: Mapping[str, str] = field(factory=dict)
@@ -190,6 +192,15 @@ TRANSFORMERS = Names(
     ),
 )
 """Keys beside those of `TrainingArguments`: trl's `SFTConfig` and `ModelConfig`, run_clm.py, FastChat's train.py."""
+
+TRL = evolve(TRANSFORMERS, framework="trl", length=1024, usual="bf16", recomputes=True)
+"""trl 1.16: trainer/base_config.py (`bf16`, `gradient_checkpointing`), trainer/sft_config.py (`max_length`)."""
+
+TRL_KEYS = (
+    *("packing", "max_length", "use_peft", "packing_strategy", "padding_free", "eval_packing", "truncation_mode"),
+    *("completion_only_loss", "assistant_only_loss", "dataset_text_field", "model_init_kwargs", "shuffle_dataset"),
+)
+"""Keys of which only files for trl have some; those of releases until 0.19 say `max_seq_length` for `max_length`."""
 
 LLAMA_FACTORY = Names(
     framework="LLaMA-Factory",

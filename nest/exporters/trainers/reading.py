@@ -26,6 +26,8 @@ from nest.exporters.trainers.names import (
     SAVED,
     STEPS,
     TRANSFORMERS,
+    TRL,
+    TRL_KEYS,
     UNKNOWN,
     Names,
     catalogued,
@@ -70,6 +72,9 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
         InputError: it is no such file, or one that it names is missing or is none.
     """
     keys = Keys(opened(text, "trainer.yaml", f"the keys of {names.framework}", names.typical))
+    if names is TRANSFORMERS and not keys.content.keys().isdisjoint(TRL_KEYS) and "max_seq_length" not in keys.content:
+        names = TRL
+        keys.note("trl's keys are in the file: what it leaves out is as in SFTConfig of trl 1.16.")
     for key, (usual, priced, reason) in names.refused.items():
         value = keys.value(key)
         if (usual if value is None else value) not in priced:
@@ -89,7 +94,7 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
         keys, names, options, {**training, **fixed, "steps": steps, "ranks": ranks, "launch": launch}
     )
     ours = {key: value for key, value in training.items() if inner.settings["training"].get(key) is None}
-    if launch is not None and not [key for key in names.formats if keys.value(key) in ON]:
+    if launch is not None and names is not TRL and not [key for key in names.formats if keys.value(key) in ON]:
         training["precision"] = inner.settings["training"].get("precision", training["precision"])
     training = {**inner.settings["training"], **ours, "precision": training["precision"]}
     fixed = {**fixed, **inner.settings["fixed"]}
@@ -109,7 +114,8 @@ def _read(names: Names, text: str, options: LaunchOptions) -> Reading:
 
 def _training(keys: Keys, names: Names) -> dict[str, Any]:
     on = [key for key in names.formats if keys.value(key) in ON]
-    precision = names.formats[on[0]] if on else names.usual
+    # What is usual is bf16, unless it is switched off.
+    precision = names.formats[on[0]] if on else "fp32" if keys.value(names.usual) is False else names.usual
     if {"bf16", "fp16"} <= {names.formats[key] for key in on}:
         keys.problem(f"{' and '.join(on)} are all given; {names.framework} takes one of them.")
     pure = [key for key in names.pure if key in on]
@@ -163,6 +169,8 @@ def _listed(value: Any) -> list[str]:
 
 def _recompute(keys: Keys, names: Names) -> str:
     told = [keys.value(key) for key in ("gradient_checkpointing", "activation_checkpointing")]
+    if names.recomputes and told == [None, None]:
+        return "full"
     if names.kept:
         return "none" if keys.truth(names.kept) else "full"
     if [value for value in told if str(value).startswith("offload")]:
