@@ -87,8 +87,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     """
     options = options or LaunchOptions()
     keys = Keys(_content(text, options.folder))
-    sizes, devices = _mesh(keys, options)
-    fixed = _degrees(keys, sizes)
+    sizes, inside, devices = _mesh(keys, options)
+    fixed = _degrees(keys, sizes) | _order(keys, sizes, inside)
     model, experts = _model(keys)
     if fixed.get("ep", 1) > 1 or experts:
         fixed["etp"] = fixed["tp"]
@@ -132,8 +132,8 @@ def _value(word: str) -> Any:
         return word
 
 
-def _mesh(keys: Keys, options: LaunchOptions) -> tuple[dict[str, int], int | None]:
-    """Ranks along each axis, and devices; None: nobody says how many."""
+def _mesh(keys: Keys, options: LaunchOptions) -> tuple[dict[str, int], dict[str, int], int | None]:
+    """Ranks along each axis, those of a slice, and devices; None: nobody says how many."""
     names = [*AXES, *UNREAD]
     inside, outside = ({name: _size(keys, f"{net}_{name}_parallelism") for name in names} for net in ("ici", "dcn"))
     devices = launched(keys, options)
@@ -161,7 +161,23 @@ def _mesh(keys: Keys, options: LaunchOptions) -> tuple[dict[str, int], int | Non
     strange = [name for name in UNREAD if sizes[name] > 1]
     if strange:
         keys.problem(f"nest does not read what MaxText does along {', '.join(strange)}.")
-    return sizes, prod(sizes.values())
+    return sizes, inside, prod(sizes.values())
+
+
+def _order(keys: Keys, sizes: Mapping[str, int], inside: Mapping[str, int]) -> dict[str, Any]:
+    """The rank order: stages are outside of replicas, within slices and between them (types.py, `mesh_axes`)."""
+    stages, data = sizes["pipeline"], sizes["data"] * sizes["fsdp"]
+    if stages == 1 or data == 1:
+        return {}
+    near, replicas = inside["pipeline"], inside["data"] * inside["fsdp"]
+    if near == 1 or replicas == data:
+        return {"rank_order": "dp-inner"}
+    if near < stages or replicas > 1:
+        keys.problem(
+            f"slices hold {near} of {stages} stages and {replicas} of {data} data-parallel ranks, an order of ranks "
+            "that nest does not price; put all of one into a slice."
+        )
+    return {"rank_order": "pp-inner"}
 
 
 def _size(keys: Keys, key: str) -> int:
@@ -235,13 +251,12 @@ def _training(keys: Keys, fixed: dict[str, Any], devices: int | None) -> dict[st
     exchanges = {"all_gather": "all_gather", "ring": "ring"}
     exchange = keys.choice("context_parallel_strategy", exchanges, "all_gather") if fixed["cp"] > 1 else None
     keys.value("context_parallel_strategy")
-    names = {"adamw": "adamw", "adam_pax": "adam", "sgd": "sgd"}
     return {
         "global_batch": batch,
         "sequence_length": length,
         "tokens": batch * length * trained if trained > 0 else None,
         "precision": _precision(keys),
-        "optimizer": keys.choice("opt_type", names, "adamw"),
+        "optimizer": _optimizer(keys),
         "gradients": keys.choice("grad_dtype", FORMATS, None),
         "master_weights": keys.choice("weight_dtype", {"float32": None, "bfloat16": False}, None),
         "offload": ["optimizer"] if keys.truth("optimizer_memory_host_offload") else None,
@@ -249,6 +264,13 @@ def _training(keys: Keys, fixed: dict[str, Any], devices: int | None) -> dict[st
         "context_exchange": exchange,
         "stack": STACK,
     }
+
+
+def _optimizer(keys: Keys) -> str:
+    """Moments are in `weight_dtype` where `mu_dtype` is left out (base.yml)."""
+    name = keys.choice("opt_type", {"adamw": "adamw", "adam_pax": "adam", "sgd": "sgd"}, "adamw")
+    narrow = keys.value("weight_dtype") == "bfloat16" and not keys.value("mu_dtype")
+    return "adam-bf16" if narrow and name != "sgd" else name
 
 
 def _precision(keys: Keys) -> str:

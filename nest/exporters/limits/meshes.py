@@ -32,6 +32,9 @@ MAXTEXT = {
 }
 
 
+STAGES_OUTSIDE = "MaxText puts pipeline stages outside of data parallelism, but for replicas of one slice each"
+
+
 MAXTEXT_EXPERTS = {
     "etp == tp": "MaxText splits experts over the tensor-parallel ranks, as all else",
     "ep == 1 or zero == 3": "MaxText always shards parameters over the ranks of expert parallelism",
@@ -72,10 +75,15 @@ def maxtext(problem: Problem) -> Limits:
 
 
 def _slices(problem: Problem) -> dict[str, str]:
-    """That every mesh axis lies within slices or over whole ones, the innermost axis first."""
+    """That every mesh axis lies within slices or over whole ones, the innermost axis first.
+
+    With a pipeline MaxText puts axis `stage` outside of `data` and `fsdp` (configs/types.py, `mesh_axes`), within
+    slices and between them, so stages lie inside of replicas only where a slice is a replica.
+    """
     sizes = fanouts(problem)
+    order = "rank_order == 'dp-inner' or pp == 1 or replicas == 1"
     if not sizes:
-        return {}
+        return {order: STAGES_OUTSIDE}
     within = ["tp", "tp * cp", "tp * cp * ep"]
     slices = [_whole(sizes[0], inner) for inner in within]
     slices.append(f"rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * cp * ep * pp')}")
@@ -84,7 +92,7 @@ def _slices(problem: Problem) -> dict[str, str]:
     slices.append(f"not ({shard}) or rank_order == 'dp-inner' or {_whole(sizes[0], 'tp * zero_degree * pp')}")
     slices.append(f"rank_order == 'pp-inner' or {_whole(sizes[0], 'tp * cp * dp')}")
     reason = f"MaxText splits its mesh axes evenly between slices, here of {sizes[0]} devices"
-    return dict.fromkeys(slices, reason)
+    return dict.fromkeys(slices, reason) | {f"{order} or width * pp == {sizes[0]}": STAGES_OUTSIDE}
 
 
 def _whole(size: int, inner: str) -> str:
