@@ -82,6 +82,8 @@ ROWS: Mapping[str, Row] = {
     **under("model", DEGREES, {"cp_comm_type": "--cp-comm-type"}, STAGES),
     "model.mtp_num_layers": "--mtp-num-layers",
     **under("model", RECOMPUTE, EXPERTS),
+    "model.cross_entropy_loss_fusion": "?--cross-entropy-loss-fusion",
+    "model.cross_entropy_fusion_impl": "--cross-entropy-fusion-impl",
     "train.micro_batch_size": "--micro-batch-size",
     "train.global_batch_size": "--global-batch-size",
     "dataset.seq_length": "--seq-length",
@@ -132,8 +134,6 @@ ALSO: Mapping[str, Row] = {
     "model.share_embeddings_and_output_weights": "!--untie-embeddings-and-output-weights",
     "model.vocab_size": "--vocab-size",
     "model.attention_backend": "--attention-backend",
-    "model.cross_entropy_loss_fusion": "?--cross-entropy-loss-fusion",
-    "model.cross_entropy_fusion_impl": "--cross-entropy-fusion-impl",
     "dataset.sequence_length": "--seq-length",
     "dist.use_torch_fsdp2": "?--use-torch-fsdp2",
     "optimizer.main_grads_dtype": MAIN_GRADIENTS,
@@ -148,8 +148,8 @@ DIALECT = Dialect(
     usual={},
     left=(
         *("--bf16", "--fp16", "--fp8-format", "--fp8-recipe", "--fp8-param-gather", "--fp4-format", "--fp4-recipe"),
-        *("--attention-backend", "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl"),
-        *("--no-gradient-accumulation-fusion", "--init-model-with-meta-device", "--reuse-grad-buf-for-mxfp8-param-ag"),
+        *("--attention-backend", "--no-gradient-accumulation-fusion", "--init-model-with-meta-device"),
+        "--reuse-grad-buf-for-mxfp8-param-ag",
     ),
     refused={
         "model.is_hybrid_model": "nest prices decoders like GPT's, and this has Mamba layers",

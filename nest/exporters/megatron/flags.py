@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from attrs import evolve
 
-from nest.deployment import Deployment, deployment, rank_table, violations
-from nest.errors import InputErrors
-from nest.exporters.common import domain_of, problem_of
+from nest.deployment import Deployment, Limits, deployment, rank_table, violations
+from nest.errors import InputError, InputErrors
+from nest.exporters.common import domain_of, problem_of, samples
 from nest.exporters.limits.megatron import megatron, transformer_of
 from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags
 from nest.exporters.megatron.notation import Flags, shell_file, yaml_file
@@ -28,6 +28,7 @@ from nest.exporters.megatron.parallel_flags import (
 from nest.exporters.megatron.training_flags import optimizer_flags, precision_flags, recompute_flags
 from nest.hooks.pipelines import deployed
 from nest.spec import Architecture, PlanDocument
+from nest.units import format_bytes
 
 MOST_RUNS = 8
 """Runs of ranks in one pool that a comment names."""
@@ -60,18 +61,22 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     }
 
 
-def flag_groups(plan: PlanDocument, *, trainable: bool = False) -> Mapping[str, Flags]:
-    """The flags of a plan, by the array they stand in; `trainable`: the caller says what is frozen.
+def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str, Flags]:
+    """The flags of a plan, by the array they stand in.
+
+    `limits`: what the framework that is told them can run; None: Megatron-LM's own.
 
     Raises:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
     """
     problem = problem_of(plan)
     shape = deployed(plan)
-    beyond = violations(plan, evolve(megatron(problem), trainable=trainable), "Megatron-LM")
+    beyond = violations(plan, limits or megatron(problem), "Megatron-LM")
     if beyond:
         raise InputErrors(f"{reason}." for reason in beyond)
     model, training = transformer_of(problem), problem.training
+    if limits is None:
+        training = evolve(training, loss="unfused")  # Its `validate_args` refuses Transformer Engine's.
     return {
         "MODEL_ARGS": model_flags(model, training.sequence_length or 1) | detail_flags(problem.model, model),
         "PARALLEL_ARGS": parallel_flags(shape, model),
@@ -101,6 +106,7 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
         f"Rank order {words}. {placed}",
         *_pools_of_ranks(plan, order),
         *_beyond_domain(plan, shape),
+        *_own_cross_entropy(plan, shape, model),
         *(f"{sentence}." for sentence in left_out(plan.problem.get("model"), model)),
     ]
 
@@ -115,6 +121,30 @@ def _pools_of_ranks(plan: PlanDocument, order: Sequence[str]) -> list[str]:
         return ["Ranks of several pools alternate; `nest export --to ranks` says which rank runs where."]
     runs = [f"{first} to {last - 1} in pool {pools[first]}" for first, last in pairwise(ends)]
     return [f"Ranks {', '.join(runs)}."]
+
+
+def _own_cross_entropy(plan: PlanDocument, shape: Deployment, model: Architecture) -> list[str]:
+    """What the flags' cross-entropy keeps beyond the fused one that the plan prices.
+
+    `native` has softmax in fp32 and, backward, the gradient in 16 bits; Transformer Engine's writes one over the other.
+
+    Raises:
+        InputError: the last stage has no room for it.
+    """
+    training, last = problem_of(plan).training, plan.stages[-1]
+    if training.loss != "fused" or training.precision == "fp32":
+        return []
+    tokens = samples(shape) * (shape.sequence_length or 1) / shape.cp
+    more = 4 * (1 + model.predicting) * tokens * model.vocab / shape.tp
+    priced = "The plan prices a fused cross-entropy (training.loss), which Megatron-LM refuses since Megatron-Core 0.19"
+    capacity = (plan.summary or {}).get("memory_capacity")
+    if isinstance(capacity, (int, float)) and last.memory <= capacity < last.memory + more:
+        free = format_bytes(capacity - last.memory)
+        raise InputError(
+            f"{priced}. Its own keeps up to {format_bytes(more)} more, and the last stage has {free} left: solve again "
+            "with training.loss: unfused."
+        )
+    return [f"{priced}. Its own, of these flags, keeps up to {format_bytes(more)} more on the last stage."]
 
 
 def _beyond_domain(plan: PlanDocument, shape: Deployment) -> list[str]:

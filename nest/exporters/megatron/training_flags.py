@@ -49,11 +49,20 @@ def precision_flags(training: Training) -> Flags:
         flags["--accumulate-allreduce-grads-in-fp32"] = True
     # What is left to the framework is a fused kernel.
     flags["--attention-backend"] = "unfused" if training.stores_scores else "auto"
-    # The implementation of its own (`native`) makes a copy of the logits in single precision all the same.
+    return flags | loss_flags(training)
+
+
+def loss_flags(training: Training) -> Flags:
+    """The kernels of the cross-entropy.
+
+    Megatron Core's own (`native`) copies logits to single precision, as unfused operators do, and rounds gradients to
+    bf16 whatever they are (megatron/core/fusions/fused_cross_entropy.py of 0.19.2). Megatron-LM refuses `te`, which
+    Megatron-Bridge and others still run.
+    """
     fused = training.loss == "fused"
-    flags["--cross-entropy-loss-fusion"] = fused
-    flags["--cross-entropy-fusion-impl"] = "te" if fused else None
-    return flags
+    if not fused and training.precision in ("fp32", "fp16"):
+        return {}
+    return {"--cross-entropy-loss-fusion": True, "--cross-entropy-fusion-impl": "te" if fused else "native"}
 
 
 def optimizer_flags(training: Training) -> Flags:

@@ -19,6 +19,12 @@ STAND_IN = 1024
 """A vocabulary for models whose own nobody says: words are looked for that describe the rest."""
 
 
+REFUSED = (
+    "--cross-entropy-fusion-impl te is priced as Megatron-Core runs it up to 0.18. From 0.19 on Megatron-LM refuses "
+    "it: exports have --cross-entropy-fusion-impl native."
+)
+
+
 def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
     """What a bash script, a map of flags, or a log with its arguments has Megatron-LM do.
 
@@ -29,7 +35,10 @@ def read_megatron(text: str, options: LaunchOptions | None = None) -> Reading:
         InputError: there are no flags, or they train what is no decoder like GPT's.
     """
     asked = options or LaunchOptions()
-    return read_launch(find_launch(text, asked), asked.part)
+    found = read_launch(find_launch(text, asked), asked.part)
+    if found.settings["training"].get("loss") != "fused":
+        return found
+    return evolve(found, notes=(*found.notes, REFUSED))
 
 
 def read_launch(launch: Launch, part: str | None = None, known: Architecture | None = None) -> Reading:

@@ -134,7 +134,7 @@ class Dialect:
         beyond = violations(plan, limits, self.name)
         if beyond:
             raise InputErrors(f"{reason}." for reason in beyond)
-        groups = flag_groups(plan, trainable=limits.trainable)
+        groups = flag_groups(plan, limits)
         flags: Flags = {
             flag: value
             for name, group in groups.items()

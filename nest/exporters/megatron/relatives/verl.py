@@ -98,7 +98,6 @@ DIALECT = Dialect(
         **under(f"{ACTOR}.megatron.override_ddp_config", DDP),
         f"{ACTOR}.optim.optimizer": "--optimizer",
         **under(f"{ACTOR}.optim.override_optimizer_config", OPTIMIZER),
-        f"{MODEL}.use_fused_kernels": {False: {}, True: FUSED},
     },
     also={
         f"{ACTOR}.megatron.use_megatron_fsdp": {
@@ -113,7 +112,10 @@ DIALECT = Dialect(
         "--attention-backend": "flash",
         "--optimizer": "adam",
     },
-    left=("--global-batch-size", "--use-tp-pp-dp-mapping", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
+    left=(
+        *("--global-batch-size", "--use-tp-pp-dp-mapping", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
+        *FUSED,
+    ),
     refused={
         f"{FSDP}.offload_policy": "nest keeps weights on the device during a step",
         f"{ACTOR}.megatron.dynamic_context_parallel": "nest splits all sequences alike",
@@ -168,6 +170,8 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     kind = _strategy(keys)
     flags = _fsdp(keys) if kind != "megatron" else {}
     flags |= _batch(keys, devices, kind)
+    if keys.truth(f"{MODEL}.use_fused_kernels"):
+        flags |= FUSED
     engine = "megatron" if kind == "megatron" else "fsdp_config"
     moved = [what for what in ("param", "grad", "optimizer") if keys.truth(f"{ACTOR}.{engine}.{what}_offload")]
     if moved:
@@ -273,15 +277,16 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.hooks.pipelines import deployed
     from nest.io import yaml_text
 
-    sections = DIALECT.written(plan, relatives.verl(problem_of(plan)))
+    problem = problem_of(plan)
+    sections = DIALECT.written(plan, relatives.verl(problem))
     shape, nodes = deployed(plan), even_machines(plan, "verl")
     actor = sections["actor_rollout_ref"]["actor"]
     sections["actor_rollout_ref"]["rollout"] = {"n": 1}
     batch = {"ppo_mini_batch_size": shape.global_batch, "use_dynamic_bsz": False}
     sections["actor_rollout_ref"]["actor"] = batch | actor
     name = hugging_face_name(plan.problem.get("model"))
-    if name != UNKNOWN:
-        sections["actor_rollout_ref"]["model"]["path"] = name
+    path = {} if name == UNKNOWN else {"path": name}
+    sections["actor_rollout_ref"]["model"] = {"use_fused_kernels": problem.training.loss == "fused", **path}
     length = shape.sequence_length or 1
     head = {
         "hydra": {"searchpath": ["pkg://verl.trainer.config"]},

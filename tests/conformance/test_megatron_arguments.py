@@ -1,0 +1,151 @@
+"""The newest Megatron-Core's own `parse_args` and `validate_args` take the flags of nest's exporter."""
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, seed, settings
+
+import nest
+from nest.catalogue import library_models
+from nest.errors import InputError
+from nest.exporters.megatron.flags import export
+from nest.hooks.pipelines import deployed
+from nest.spec import PlanDocument
+from tests.conformance.consumer import consume, needs
+from tests.conformance.megatron_core import PRELUDE, wheel
+from tests.conformance.plans import DENSE_MODEL, EXPERT_MODEL, PROBLEMS, problem
+from tests.exporters.megatron_plans import problems
+
+README = Path(__file__).parents[2] / "examples/llama-3-70b-on-128-h100/problem.yaml"
+
+VALIDATE = (
+    PRELUDE
+    + """
+import contextlib, io
+
+REST = "--mock-data --tokenizer-type NullTokenizer --lr 1e-4 --train-iters 10".split()  # A user's own.
+
+def refused(plan):
+    for name in plan["unset"]:
+        os.environ.pop(name, None)
+    os.environ.update(plan["environment"], WORLD_SIZE=str(plan["world"]), RANK="0")
+    sys.argv = ["pretrain_gpt.py", *plan["words"], *REST]
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            args = arguments.validate_args(arguments.parse_args())
+            args.apply_rope_fusion = False  # Which is a kernel of Transformer Engine.
+            core_transformer_config_from_args(args)
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error} {told.getvalue()[-300:] if isinstance(error, SystemExit) else ''}"
+
+answer({name: refused(plan) for name, plan in given["plans"].items()})
+"""
+)
+
+TRAININGS: dict[str, dict[str, Any]] = {
+    "fp16": {"precision": "fp16"},
+    "fp32": {"precision": "fp32"},
+    "fp8": {"precision": "fp8"},
+    "fp8 beside bf16": {"precision": "fp8", "primary_weights": "bf16"},
+    "mxfp8": {"precision": "mxfp8"},
+    "mxfp8 of Megatron Core": {"precision": "mxfp8", "stack": "megatron-core"},
+    "nvfp4": {"precision": "nvfp4"},
+    "narrow gradients": {"gradients": "bf16"},
+    "bare gradients": {"gradients": "bf16", "master_gradients": False},
+    "adam-bf16": {"optimizer": "adam-bf16"},
+    "sgd": {"optimizer": "sgd-momentum"},
+    "offload": {"offload": ["optimizer"]},
+    "no overlap": {"overlap": {"data": False, "tensor": False}},
+    "norms again": {"selective": ["attention_norm", "mlp_norm"]},
+    "unfused attention": {"attention": "unfused"},
+    "long": {"sequence_length": 32768},
+}
+LAYOUT: dict[str, Any] = {"tp": 2, "sp": True, "cp": 2, "pp": 2, "dp": 2, "zero": 1, "recompute": "selective"}
+EXPERTS: dict[str, Any] = {"tp": 2, "sp": True, "ep": 4, "etp": 1, "pp": 2, "dp": 4, "zero": 1}
+DECISIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "ZeRO 2": (DENSE_MODEL, {}, {"dp": 16, "zero": 2}),
+    "ZeRO 3": (DENSE_MODEL, {}, {"tp": 2, "sp": True, "dp": 8, "zero": 3, "recompute": "full"}),
+    "ZeRO 3 in bf16": (DENSE_MODEL, {"gradients": "bf16", "stack": "megatron-core"}, {"dp": 16, "zero": 3}),
+    "ZeRO 3 in fp8": (DENSE_MODEL, {"precision": "fp8"}, {"dp": 16, "zero": 3}),
+    "shard groups": (DENSE_MODEL, {}, {"dp": 16, "zero": 1, "zero_degree": 8}),
+    "exchange hidden": (EXPERT_MODEL, {"overlap": {"experts": True}}, {**EXPERTS, "pp": 1, "dp": 8}),
+    "capacity": (EXPERT_MODEL, {"expert_capacity": 1.25}, EXPERTS),
+    "further tokens": ({**DENSE_MODEL, "layers": 9, "mtp_layers": 1}, {}, {"pp": 2, "dp": 8, "zero": 1}),
+}
+
+
+def case(plan: PlanDocument) -> dict[str, Any]:
+    """What bash makes of the exported file, and how many ranks it is for."""
+    text = export(plan)["megatron_flags.sh"]
+    script = f"set -eu; eval {shlex.quote(text)}; env -0; printf '\\n'; printf '%s\\0' \"${{MEGATRON_ARGS[@]}}\""
+    done = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, check=True)
+    variables, _, words = done.stdout.partition("\0\n")
+    return {
+        "words": words.split("\0")[:-1],
+        "environment": dict(each.split("=", 1) for each in variables.split("\0") if "=" in each and each[0] != "_"),
+        "unset": [line.split()[1] for line in text.splitlines() if line.startswith("unset ")],
+        "world": deployed(plan).world_size,
+    }
+
+
+@pytest.fixture(scope="module")
+def newest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of the wheel's modules."""
+    needs("torch", "pyyaml", "omegaconf", "packaging", "numpy")
+    return str(wheel(tmp_path_factory.mktemp("megatron-core")))
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    """By name, the plan of README and others of every kind that the exporter writes."""
+    tensor = {"overlap": {"data": True, "tensor": True}}
+    found = {"README": case(nest.solve(README))}
+    found |= {kind: case(nest.evaluate(each)) for kind, each in PROBLEMS.items()}
+    for name, training in TRAININGS.items():
+        zero = 0 if "sgd" in name else 1
+        asked = problem(DENSE_MODEL, {**tensor, **training}, {**LAYOUT, "zero": zero})
+        found[name] = case(nest.evaluate(asked))
+    for name, (model, training, fixed) in DECISIONS.items():
+        found[name] = case(nest.evaluate(problem(model, training, fixed)))
+    for name in library_models():
+        asked = {**problem({}, {}, {"tp": 2, "sp": True, "dp": 8, "zero": 1, "recompute": "full"}), "model": name}
+        try:
+            found[name] = case(nest.evaluate(asked))
+        except InputError:  # The library has encoders and the like, too.
+            continue
+    return found
+
+
+def test_the_newest_megatron_core_takes_what_is_exported(newest: str) -> None:
+    asked = cases()
+    assert len(asked) >= 50
+    answers = consume(VALIDATE, {"wheel": newest, "plans": asked})
+    assert {name: why for name, why in answers.items() if why is not None} == {}
+
+
+def test_the_newest_megatron_core_takes_random_plans(newest: str) -> None:
+    asked: dict[str, dict[str, Any]] = {}
+
+    @seed(56)
+    @settings(max_examples=60, database=None, deadline=None)
+    @given(problems())
+    def draw(drawn: dict[str, Any]) -> None:
+        asked[str(len(asked))] = case(nest.evaluate(drawn))
+
+    draw()
+    answers = consume(VALIDATE, {"wheel": newest, "plans": asked})
+    assert {asked[name]["words"][0]: why for name, why in answers.items() if why is not None} == {}
+
+
+def test_the_newest_megatron_core_refuses_what_is_not_written(newest: str) -> None:
+    """Else the two tests above would ask nobody."""
+    right = case(nest.evaluate(PROBLEMS["zero3"]))
+    te = ["te" if word == "native" else word for word in right["words"]]
+    unknown = [*right["words"], "--no-such-flag"]
+    wrong = {"te": {**right, "words": te}, "unknown": {**right, "words": unknown}}
+    wrong["connections"] = {**right, "environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}
+    answers = consume(VALIDATE, {"wheel": newest, "plans": wrong})
+    assert all(answers.values()), answers
