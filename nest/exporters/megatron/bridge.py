@@ -17,6 +17,7 @@ from nest.exporters.limits import relatives
 from nest.exporters.limits.megatron import transformer_of
 from nest.exporters.limits.relatives import FUSED_MODULES, MODULES, targets_of
 from nest.exporters.megatron.notation import Flags
+from nest.exporters.megatron.parallel_flags import FSDP_GRADIENTS
 from nest.exporters.megatron.relatives.core import (
     COSTS,
     DEGREES,
@@ -69,8 +70,10 @@ OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 
 ADAPTERS, FUSED_ADAPTERS = "megatron.bridge.peft.canonical_lora.CanonicalLoRA", "megatron.bridge.peft.lora.LoRA"
 
+STRATEGY = "--data-parallel-sharding-strategy"
+
 SHARDING: Row = {
-    word: {"--data-parallel-sharding-strategy": None if word == "no_shard" else word}
+    word: {STRATEGY: None if word == "no_shard" else word}
     for word in ("no_shard", "optim", "optim_grads", "optim_grads_params")
 }
 
@@ -101,6 +104,7 @@ ROWS: Mapping[str, Row] = {
     "ddp.overlap_param_gather": "?--overlap-param-gather",
     "ddp.use_megatron_fsdp": "?--use-megatron-fsdp",
     "ddp.data_parallel_sharding_strategy": SHARDING,
+    **{f"ddp.{flag[2:].replace('-', '_')}": typed(flag, "fp32") for flag in FSDP_GRADIENTS},
     "comm_overlap.tp_comm_overlap": "?--tp-comm-overlap",
     "comm_overlap.overlap_grad_reduce": "?--overlap-grad-reduce",
     "comm_overlap.overlap_param_gather": "?--overlap-param-gather",
@@ -191,6 +195,9 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
         for name in ("overlap_grad_reduce", "overlap_param_gather")
         if isinstance(value := keys.value(f"comm_overlap.{name}"), bool)
     }
+    # DistributedDataParallelConfig shards nothing unless told, where Megatron-LM's flag shards everything.
+    if keys.value("ddp.data_parallel_sharding_strategy") in (None, "no_shard"):
+        extra[STRATEGY] = "no_shard"
     if keys.value("model.multi_latent_attention"):  # Which has no groups of queries.
         extra |= {"--group-query-attention": None, "--num-query-groups": None}
     gathers = [keys.value(f"{section}.overlap_param_gather") for section in ("comm_overlap", "ddp")]

@@ -8,6 +8,7 @@ from nest.deployment import MEGATRON_ORDER, Deployment, Run
 from nest.deployment.deployment import ENDS
 from nest.errors import InputError
 from nest.exporters.common import samples
+from nest.exporters.limits import gradient_format
 from nest.exporters.limits.megatron import eight_bit_weights, feed_forwards
 from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDICTION, Flags, check_layout, write_layout
 from nest.spec import Architecture, Training
@@ -17,6 +18,9 @@ PIPELINE_INNER_ORDER = ("tp", "cp", "pp", "dp")
 
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 """`--data-parallel-sharding-strategy` of Megatron FSDP, by ZeRO stage."""
+
+FSDP_GRADIENTS = ("--megatron-fsdp-main-grads-dtype", "--megatron-fsdp-grad-comm-dtype")
+"""The types in which Megatron FSDP adds up and reduces gradients."""
 
 
 def parallel_flags(shape: Deployment, model: Architecture) -> Flags:
@@ -72,6 +76,9 @@ def sharding_flags(shape: Deployment, training: Training) -> Flags:
             "--ckpt-format": "fsdp_dtensor",
             "--no-gradient-accumulation-fusion": True,
             "--init-model-with-meta-device": True,
+            # Left out, Megatron-Core 0.19 adds up gradients in the type of weights, and 0.18 in fp32
+            # (megatron/core/distributed/fsdp/mcore_fsdp_adapter.py).
+            **dict.fromkeys(FSDP_GRADIENTS, gradient_format(training)),
         }
     elif training.precision == "mxfp8" and eight_bit_weights(training):
         flags["--reuse-grad-buf-for-mxfp8-param-ag"] = bool(training.overlap.data)

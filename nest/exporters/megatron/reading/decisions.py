@@ -90,10 +90,15 @@ def _check_batch(flags: FlagReader, decisions: dict[str, Any]) -> None:
 
 def _sharding(flags: FlagReader, decisions: dict[str, Any]) -> dict[str, Any]:
     distributed, fully = flags.has("--use-distributed-optimizer"), flags.has("--use-megatron-fsdp")
-    strategy = flags.choice("--data-parallel-sharding-strategy", STRATEGIES, 0)
+    strategy = flags.choice("--data-parallel-sharding-strategy", STRATEGIES, STRATEGIES["optim_grads_params"])
     stage = 1 if distributed else 0
     if fully:
         stage = strategy
+        if "--data-parallel-sharding-strategy" not in flags.words:
+            flags.note(
+                "--use-megatron-fsdp without --data-parallel-sharding-strategy is read as Megatron-Core 0.18 does: it "
+                "shards everything (up to 0.17: nothing)."
+            )
     if flags.has("--use-torch-fsdp2"):
         stage = 2 if flags.has("--torch-fsdp2-no-reshard-after-forward") else 3
         if distributed:

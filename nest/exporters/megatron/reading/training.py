@@ -9,6 +9,7 @@ from typing import Any
 from nest.exporters.limits import mixture
 from nest.exporters.limits.megatron import MODULES, OPTIONAL
 from nest.exporters.megatron.notation import OLD_STACK, SPEAKERS, STACK
+from nest.exporters.megatron.parallel_flags import FSDP_GRADIENTS
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, LatentAttention
@@ -90,6 +91,9 @@ def _weights(flags: FlagReader) -> dict[str, Any]:
     eight = flags.word("--fp8-format") is not None
     reduced, full = flags.has("--grad-reduce-in-bf16"), flags.has("--accumulate-allreduce-grads-in-fp32")
     narrow = flags.choice("--main-grads-dtype", {"fp32": False, "bf16": True}, False)
+    flags.asked |= {*FSDP_GRADIENTS}
+    if flags.has("--use-megatron-fsdp") and flags.has("--bf16"):
+        reduced = _sharded_gradients(flags, reduced)
     aware = flags.has("--use-precision-aware-optimizer")
     if flags.choice("--main-params-dtype", {"fp32": False, "fp16": True}, False):
         flags.note("--main-params-dtype fp16 is not priced: the optimizer's weights are taken to be fp32.")
@@ -102,6 +106,19 @@ def _weights(flags: FlagReader) -> dict[str, Any]:
         "master_gradients": False if gradients and narrow and aware else None,
         "master_weights": None,
     }
+
+
+def _sharded_gradients(flags: FlagReader, reduced: bool) -> bool:
+    """Whether Megatron FSDP adds up gradients in bf16; `reduced`: whether --grad-reduce-in-bf16 says so."""
+    sums, sent = (flags.word(flag, "auto") for flag in FSDP_GRADIENTS)
+    if sent not in ("auto", sums):
+        flags.note(f"{FSDP_GRADIENTS[1]} {sent} is not priced: gradients are taken to be sent as they are added up.")
+    if sums == "auto" and not reduced:
+        flags.note(
+            f"--use-megatron-fsdp without {FSDP_GRADIENTS[0]} is read as Megatron-Core 0.18 does: it adds up gradients "
+            "in fp32 (from 0.19 on: in bf16)."
+        )
+    return reduced if sums == "auto" else sums == "bf16"
 
 
 def _optimizer(flags: FlagReader) -> str:

@@ -33,6 +33,7 @@ RENAMED = {
     "--qk-rope-head-dim": "--qk-pos-emb-head-dim",
     "--fp8-hybrid": "--fp8-format hybrid",
     "--fp8-e4m3": "--fp8-format e4m3",
+    "--use-custom-fsdp": "--use-megatron-fsdp",
 }
 """What older versions call flags of today; a value behind the new name is what the old one stands for."""
 
@@ -68,6 +69,10 @@ def translate(flags: FlagReader, files: Files, *, printed: bool = False) -> None
     said = [
         flag for flag in (*RENAMED, "--checkpoint-activations") if flag in words and flag != "--checkpoint-num-layers"
     ]
+    if "--use-custom-fsdp" in words and "--use-megatron-fsdp" not in words:
+        # Of 0.11 and 0.12, which shard nothing unless told, and add up gradients in fp32.
+        words.setdefault("--data-parallel-sharding-strategy", ("no_shard",))
+        words.setdefault("--megatron-fsdp-main-grads-dtype", ("bf16" if "--grad-reduce-in-bf16" in words else "fp32",))
     for flag in RENAMED:
         if flag in words:
             new, _, value = RENAMED[flag].partition(" ")

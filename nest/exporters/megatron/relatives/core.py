@@ -93,10 +93,10 @@ def under(section: str, *tables: Mapping[str, Value]) -> dict[str, Value]:
     return {f"{section}.{key}": value for table in tables for key, value in table.items()}
 
 
-def typed(flag: str) -> Row:
-    """Types of PyTorch by what `flag` calls them."""
+def typed(flag: str, single: str | None = None) -> Row:
+    """Types of PyTorch by what `flag` calls them; `single`: single precision, None where that goes without saying."""
     return {
-        "torch.float32": {flag: None},
+        "torch.float32": {flag: single},
         "torch.bfloat16": {flag: "bf16"},
         "torch.float16": {flag: "fp16"},
         "torch.uint8": {flag: "fp8"},

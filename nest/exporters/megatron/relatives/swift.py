@@ -17,6 +17,7 @@ from nest.errors import InputError
 from nest.exporters.limits import relatives
 from nest.exporters.limits.relatives import FUSED_MODULES
 from nest.exporters.megatron.notation import COSTLY, Flags
+from nest.exporters.megatron.parallel_flags import FSDP_GRADIENTS
 from nest.exporters.megatron.relatives.core import FREE
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
 from nest.spec import PlanDocument
@@ -97,7 +98,7 @@ DIALECT = Dialect(
     left=(
         *("--use-tp-pp-dp-mapping", "--seq-length", "--moe-flex-dispatcher-backend", "--ckpt-format", "--fp4-recipe"),
         *("--init-model-with-meta-device", "--reuse-grad-buf-for-mxfp8-param-ag", "--data-parallel-sharding-strategy"),
-        *("--expert-tensor-parallel-size", "--moe-token-dispatcher-type"),
+        *("--expert-tensor-parallel-size", "--moe-token-dispatcher-type", *FSDP_GRADIENTS),
     ),
     refused={
         "adapters": ONLY_ALL,
