@@ -278,28 +278,3 @@ def _words(flag: str, value: Any) -> list[str]:
     if value is True:
         return [flag]
     return [flag, *(value if isinstance(value, tuple) else (str(value),))]
-
-
-def test_fields_of_the_bridge_s_overlay_are_those_of_megatron_core() -> None:
-    needs(CORE, "torch")
-    from nest.exporters.megatron import bridge
-    from nest.io import read_mapping_text
-
-    overlays = [
-        read_mapping_text(bridge.export(plan(kind))["megatron_bridge.yaml"], "overlay.yaml") for kind in PROBLEMS
-    ]
-    keys = {name: sorted({key for each in overlays for key in each[name]}) for name in ("model", "optimizer", "ddp")}
-    unknown = consume(
-        """
-import dataclasses
-from megatron.core.distributed import DistributedDataParallelConfig
-from megatron.core.optimizer import OptimizerConfig
-from megatron.core.transformer.transformer_config import TransformerConfig
-kinds = {"model": TransformerConfig, "optimizer": OptimizerConfig, "ddp": DistributedDataParallelConfig}
-known = {name: {field.name for field in dataclasses.fields(kind)} for name, kind in kinds.items()}
-answer({name: [key for key in keys if key not in known[name]] for name, keys in given.items()})
-""",
-        keys,
-    )
-    # The provider of models adds the length of sequences.
-    assert unknown == {"model": ["seq_length"], "optimizer": [], "ddp": []}

@@ -99,7 +99,7 @@ def _comments(plan: PlanDocument, shape: Deployment, model: Architecture) -> lis
         "`nest export` writes for placement (ranks, slurm, torchrun, mpi)."
     )
     return [
-        "Written by nest for Megatron-LM, checked against core_v0.16.1.",
+        "Written by nest for Megatron-LM, checked against megatron-core 0.19.2.",
         "Data, tokenizer, learning rate and checkpoints are yours to add.",
         f"{shape.world_size} ranks: {shape.stages} pipeline stages of {shape.width} devices, "
         f"{shape.replicas} replicas; {shape.micro_batches} micro-batches a step.",
