@@ -4,7 +4,7 @@ import pytest
 
 import nest
 from nest.errors import InputError
-from nest.exporters.megatron.bridge import export
+from nest.exporters.megatron.bridge import export, read
 from nest.io import read_mapping_text
 from tests.conformance.plans import DENSE_MODEL, PROBLEMS, plan, problem
 
@@ -44,8 +44,41 @@ def test_what_a_recipe_may_have_set_is_set_back(kind: str) -> None:
         assert key in found
 
 
-@pytest.mark.parametrize("training", [{"gradients": "bf16"}, {"precision": "fp8", "primary_weights": "bf16"}])
-def test_what_named_precisions_do_not_say_is_refused(training: dict[str, str]) -> None:
-    found = nest.evaluate(problem(DENSE_MODEL, training, {"tp": 2, "zero": 1}))
+@pytest.mark.parametrize(
+    ("training", "fields"),
+    [
+        ({"gradients": "bf16"}, {"bf16": True}),
+        ({"precision": "fp8", "primary_weights": "bf16"}, {"fp8": "hybrid", "fp8_recipe": "delayed"}),
+        ({"precision": "mxfp8", "gradients": "bf16", "master_gradients": False}, {"fp8_recipe": "mxfp8"}),
+        ({"precision": "nvfp4", "gradients": "bf16"}, {"fp4": "e2m1", "fp4_param_gather": True}),
+    ],
+)
+def test_what_named_precisions_do_not_say_is_written_in_full(training: dict[str, Any], fields: dict[str, Any]) -> None:
+    text = export(nest.evaluate(problem(DENSE_MODEL, training, {"tp": 2, "sp": True, "zero": 1})))[
+        "megatron_bridge.yaml"
+    ]
+    told = read_mapping_text(text, "overlay.yaml")["mixed_precision"]
+    assert told["_target_"].endswith("MixedPrecisionConfig")
+    assert fields.items() <= told.items()
+    assert told["grad_reduce_in_fp32"] == ("gradients" not in training)
+    assert told.get("fp8_param_gather", True) == ("primary_weights" not in training)
+    found = read(text).settings["training"]
+    assert training.items() <= {"precision": "bf16", **found}.items()
+
+
+def test_wide_gradients_of_fp16_are_refused() -> None:
+    found = nest.evaluate(
+        problem(DENSE_MODEL, {"precision": "fp16", "gradients": "fp32"}, {"tp": 2, "sp": True, "zero": 1})
+    )
     with pytest.raises(InputError, match="Megatron-Bridge cannot train this"):
         export(found)
+
+
+@pytest.mark.parametrize("precision", ["mxfp8", "nvfp4"])
+def test_the_defaults_of_its_own_stack_can_be_exported(precision: str) -> None:
+    """On Blackwell the stack says what the user left out: gradients in bf16, without copies."""
+    given = problem(DENSE_MODEL, {"precision": precision, "stack": "megatron-bridge"}, {"tp": 2, "sp": True, "zero": 1})
+    text = export(nest.evaluate({**given, "cluster": {**given["cluster"], "device": "b200-sxm"}}))
+    told = read_mapping_text(text["megatron_bridge.yaml"], "overlay.yaml")
+    assert told["mixed_precision"]["grad_reduce_in_fp32"] is False
+    assert told["optimizer"]["main_grads_dtype"] == "torch.bfloat16"

@@ -53,7 +53,7 @@ def chosen(problem: dict[str, Any], known: Registry | None = None) -> Target | N
                 "cluster": {**PROBLEM["cluster"], "device": "b200-sxm"},
                 "training": {**PROBLEM["training"], "precision": "mxfp8"},
             },
-            "megatron",
+            "megatron-bridge",
         ),
     ],
 )

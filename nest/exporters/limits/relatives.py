@@ -47,12 +47,12 @@ FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 
 
 def bridge(problem: Problem) -> Limits:
-    """What Megatron-Bridge can run of `problem`: what Megatron-LM can, with its named precisions.
+    """What Megatron-Bridge can run of `problem`: what Megatron-LM can.
 
     Raises:
         InputError: the model or the training is beyond it.
     """
-    _refuse("Megatron-Bridge", (*_precision_obstacles(problem.training), *_adapter_obstacles(problem)))
+    _refuse("Megatron-Bridge", (*_wide_gradients(problem.training), *_adapter_obstacles(problem)))
     return evolve(megatron(problem), trainable=True)
 
 
@@ -107,13 +107,6 @@ def _refuse(name: str, obstacles: Iterable[str]) -> None:
     """Refuse a problem for the first of these clauses, which follow "because"."""
     for obstacle in obstacles:
         raise InputError(f"{name} cannot train this, because {obstacle}.")
-
-
-def _precision_obstacles(training: Training) -> Iterator[str]:
-    if training.gradients is not None and training.precision != "fp32":
-        yield "its named precisions say what gradients are reduced in; leave training.gradients out"
-    if training.precision in ("fp8", "mxfp8") and not eight_bit_weights(training):
-        yield f"its named precision for {training.precision} keeps weights in 8 bits; leave primary_weights out"
 
 
 def _adapter_obstacles(problem: Problem) -> Iterator[str]:

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Reading
 from nest.exporters.limits import relatives
-from nest.exporters.limits.megatron import transformer_of
+from nest.exporters.limits.megatron import EIGHT_BITS, eight_bit_weights, transformer_of
 from nest.exporters.limits.relatives import FUSED_MODULES, MODULES, targets_of
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.parallel_flags import FSDP_GRADIENTS
@@ -51,7 +51,11 @@ _CURRENT: Flags = {
     "--first-last-layers-bf16": True,
 }
 
-NAMED: Row = {
+CONFIGURATION = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
+
+FIELD = "mixed_precision."
+
+NAMED: Mapping[Any, Flags] = {
     "fp16_mixed": {"--fp16": True},
     "bf16_mixed": _BF16,
     "bf16_with_fp8_delayed_scaling_mixed": {**_HYBRID, "--fp8-recipe": "delayed", "--fp8-param-gather": True},
@@ -64,7 +68,15 @@ NAMED: Row = {
         "--fp8-param-gather": True,
     },
     "bf16_with_nvfp4_mixed": {**_BF16, "--fp4-format": "e2m1"},
+    CONFIGURATION.lower(): {},
 }
+
+FIELDS: Mapping[str, dict[str, Any]] = {
+    "bf16_with_fp8_delayed_scaling_mixed": {"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"},
+    "bf16_with_mxfp8_mixed": {"reuse_grad_buf_for_mxfp8_param_ag": True},
+    "bf16_with_nvfp4_mixed": {"fp4_param_gather": True},
+}
+"""What named precisions set beside what nest prices."""
 
 OVERLAP = "megatron.bridge.training.comm_overlap.CommOverlapConfig"
 
@@ -95,6 +107,7 @@ ROWS: Mapping[str, Row] = {
     "optimizer.use_precision_aware_optimizer": "?--use-precision-aware-optimizer",
     "optimizer.exp_avg_dtype": typed("--exp-avg-dtype"),
     "optimizer.exp_avg_sq_dtype": typed("--exp-avg-sq-dtype"),
+    "optimizer.main_grads_dtype": typed("--main-grads-dtype"),
     "optimizer.optimizer_cpu_offload": "?--optimizer-cpu-offload",
     "optimizer.optimizer_offload_fraction": "--optimizer-offload-fraction",
     "optimizer.sgd_momentum": "--sgd-momentum",
@@ -113,8 +126,6 @@ ROWS: Mapping[str, Row] = {
     "dist.use_tp_pp_dp_mapping": "?--use-tp-pp-dp-mapping",
     "checkpoint.ckpt_format": "--ckpt-format",
 }
-
-MAIN_GRADIENTS = typed("--main-grads-dtype")
 
 ALSO: Mapping[str, Row] = {
     "mixed_precision": NAMED,
@@ -140,7 +151,6 @@ ALSO: Mapping[str, Row] = {
     "model.attention_backend": "--attention-backend",
     "dataset.sequence_length": "--seq-length",
     "dist.use_torch_fsdp2": "?--use-torch-fsdp2",
-    "optimizer.main_grads_dtype": MAIN_GRADIENTS,
     "train.train_iters": "--train-iters",
     "train.rampup_batch_size": "--rampup-batch-size",
 }
@@ -153,7 +163,7 @@ DIALECT = Dialect(
     left=(
         *("--bf16", "--fp16", "--fp8-format", "--fp8-recipe", "--fp8-param-gather", "--fp4-format", "--fp4-recipe"),
         *("--attention-backend", "--no-gradient-accumulation-fusion", "--init-model-with-meta-device"),
-        "--reuse-grad-buf-for-mxfp8-param-ag",
+        *("--grad-reduce-in-bf16", "--reuse-grad-buf-for-mxfp8-param-ag"),
     ),
     refused={
         "model.is_hybrid_model": "nest prices decoders like GPT's, and this has Mamba layers",
@@ -223,10 +233,25 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
 
     problem = problem_of(plan)
     sections = DIALECT.written(plan, relatives.bridge(problem))
-    sections["mixed_precision"] = PRECISIONS[problem.training.precision]
+    sections["mixed_precision"] = _precision(problem.training)
     sections["comm_overlap"] = {"_target_": OVERLAP, **sections["comm_overlap"]}
     sections["peft"] = _adapters(problem.training)
     return {"megatron_bridge.yaml": _text(sections, plan)}
+
+
+def _precision(training: Training) -> str | dict[str, Any] | None:
+    """The named precision, or its fields where gradients or weights are in other formats than it says."""
+    name = PRECISIONS[training.precision]
+    wide = training.precision in EIGHT_BITS and not eight_bit_weights(training)
+    if name is None or not (wide or (training.gradients == "bf16" and training.precision != "fp16")):
+        return name
+    words = {word: str(row).lstrip("?") for path, row in ALSO.items() if (word := path.removeprefix(FIELD)) != path}
+    fields = {word: NAMED[name][flag] for word, flag in words.items() if flag in NAMED[name]}
+    kind = {"_call_": False, "_target_": "torch.bfloat16"}
+    told = {"_target_": CONFIGURATION, "params_dtype": kind, "pipeline_dtype": kind, **fields, **FIELDS.get(name, {})}
+    if wide:
+        told["fp8_param_gather"] = told["reuse_grad_buf_for_mxfp8_param_ag"] = False
+    return told | {"grad_reduce_in_fp32": training.gradients != "bf16"}
 
 
 def _adapters(training: Training) -> dict[str, Any] | None:
