@@ -1,7 +1,8 @@
 """The network of a plan's cluster for ASTRA-sim's analytical backend: levels are switches, a torus is rings.
 
 astra-sim/astra-network-analytical@599a047 common/network-parser/NetworkParser.cpp: one item a dimension, the fastest
-first, bandwidths of one link and direction in GB/s, latencies of one link in ns.
+first, bandwidths of one link and direction in GiB/s (common/NetworkFunction takes a GB for 2^30 bytes), latencies of
+one link in ns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,10 +68,10 @@ def _text(dimensions: Sequence[Dimension]) -> str:
     rows = {
         "topology": [each.kind for each in dimensions],
         "npus_count": [str(each.size) for each in dimensions],
-        "bandwidth": [_plain(each.bandwidth / 1e9) for each in dimensions],
+        "bandwidth": [_plain(each.bandwidth / 2**30) for each in dimensions],
         "latency": [_plain(each.latency * 1e9) for each in dimensions],
     }
-    units = {"bandwidth": "  # GB/s of one link and direction", "latency": "  # ns of one link"}
+    units = {"bandwidth": "  # GiB/s of one link and direction", "latency": "  # ns of one link"}
     text = [
         "# The network a plan of nest was priced on: the fastest dimension first, at bandwidths that messages reach.",
         *(f"{key}: [ {', '.join(values)} ]{units.get(key, '')}" for key, values in rows.items()),

@@ -33,6 +33,9 @@ LARGEST = 1_000_000
 
 PREFERRED = {"kueue.x-k8s.io/podset-preferred-topology": "kubernetes.io/hostname"}
 HOSTNAME = "kubernetes.io/hostname"
+OWN = {"nest/job": NAME}
+"""Label of the pods of a job on named hosts: no two of them run on one machine."""
+
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 Yaml = dict[str, Any]
@@ -56,8 +59,8 @@ class Pods:
     environment: list[Yaml]
     resource: str
 
-    def template(self, hosts: Iterable[str] = (), annotations: Mapping[str, str] | None = None, **more: Any) -> Yaml:
-        """The template of a pod, on one of `hosts` where they are named."""
+    def template(self, hosts: Iterable[str], annotations: Mapping[str, str] = PREFERRED, **more: Any) -> Yaml:
+        """The template of a pod: alone on one of `hosts` where they are named, else with `annotations`."""
         container: Yaml = {
             "name": CONTAINER,
             "image": IMAGE,
@@ -76,8 +79,11 @@ class Pods:
         if named:
             there = [{"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": named}]}]
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": there}}
-            spec["affinity"] = {"nodeAffinity": required}
-        return {**({"metadata": {"annotations": dict(annotations)}} if annotations else {}), "spec": spec}
+            apart = [{"labelSelector": {"matchLabels": dict(OWN)}, "topologyKey": HOSTNAME}]
+            alone = {"requiredDuringSchedulingIgnoredDuringExecution": apart}
+            spec["affinity"] = {"nodeAffinity": required, "podAntiAffinity": alone}
+            return {"metadata": {"labels": dict(OWN)}, "spec": spec}
+        return {"metadata": {"annotations": dict(annotations)}, "spec": spec}
 
 
 def jobset(plan: PlanDocument) -> Mapping[str, str]:
@@ -98,7 +104,7 @@ def jobset(plan: PlanDocument) -> Mapping[str, str]:
 
 def _replicated(name: str, nodes: tuple[Node, ...], pods: Pods) -> Yaml:
     hosts = [node.name for node in nodes if node.named]
-    template = pods.template(hosts, None if hosts else PREFERRED, restartPolicy="Never")
+    template = pods.template(hosts, restartPolicy="Never")
     size = {"parallelism": len(nodes), "completions": len(nodes), "completionMode": "Indexed", "backoffLimit": 0}
     return {"name": name, "replicas": 1, "template": {"spec": {**size, "template": template}}}
 
@@ -116,9 +122,7 @@ def pytorchjob(plan: PlanDocument) -> Mapping[str, str]:
         kind: {
             "replicas": len(held),
             "restartPolicy": "Never",
-            "template": pods.template(
-                [node.name for node in held if node.named], None if held[0].named else group
-            ),
+            "template": pods.template([node.name for node in held if node.named], group),
         }
         for kind, held in (("Master", nodes[:1]), ("Worker", nodes[1:]))
         if held

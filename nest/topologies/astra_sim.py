@@ -1,9 +1,11 @@
 """Networks of ASTRA-sim's analytical backend, of both generations of its files, and its logical dimensions.
 
-`topology`, `npus_count`, `bandwidth` and `latency` (GB/s and ns, one item a dimension, the fastest first):
-astra-sim/astra-network-analytical@599a047 common/network-parser/NetworkParser.cpp. The JSON of its first version calls
-the same `topologies-per-dim`, `units-count`, `links-count`, `link-bandwidth` and `link-latency` (ASTRA-sim's
-documentation, getting-started/argument-network-config). A device has links of its own in each dimension, to those that
+`topology`, `npus_count`, `bandwidth` and `latency` (GiB/s and ns, one item a dimension, the fastest first):
+astra-sim/astra-network-analytical@599a047 common/network-parser/NetworkParser.cpp. Its documentation says GB/s, and
+common/NetworkFunction (`bw_GBps_to_Bpns`) takes a GB for 2^30 bytes. The JSON of its first version calls the same
+`topologies-per-dim`, `units-count`, `links-count`, `link-bandwidth` and `link-latency` (ASTRA-sim's documentation,
+getting-started/argument-network-config) and counts 10^9 bytes: analytical/src/topology/Topology.cc divides bytes by
+GB/s for ns. A device has links of its own in each dimension, to those that
 share its other coordinates.
 """
 
@@ -105,6 +107,9 @@ OLD_LINKS = "links-count"
 LARGEST = 1e12
 """Of any figure: a device count, GB/s or ns far beyond what is built."""
 
+GIGABYTE, OLD_GIGABYTE = 2.0**30, 1e9
+"""Bytes of a GB in bandwidths of today's files, and of the first version's."""
+
 LOGICAL = "logical-dims"
 """The only key of the files that ASTRA-sim takes beside an ns-3 topology."""
 
@@ -138,16 +143,16 @@ class AstraSimImporter:
             )
         dimensions = _dimensions(source)
         if not all(each.uniform for each in dimensions):
-            return Imported(product_graph(dimensions), assumptions=_assumptions(dimensions))
+            return Imported(product_graph(dimensions), assumptions=_assumptions(dimensions, OLD_KEYS[0] in source))
         levels = tuple(
             LevelSpec(each.size, BytesPerSecond(each.bandwidth), Seconds(each.end_to_end), f"dimension {index}")
             for index, each in enumerate(dimensions)
         )
-        return Imported(levels, assumptions=_assumptions(dimensions))
+        return Imported(levels, assumptions=_assumptions(dimensions, OLD_KEYS[0] in source))
 
 
-def _assumptions(dimensions: Sequence[Dimension]) -> tuple[str, ...]:
-    assumptions = []
+def _assumptions(dimensions: Sequence[Dimension], old: bool) -> tuple[str, ...]:
+    assumptions = [] if old else ["ASTRA-sim runs with GiB/s (2^30 bytes): bandwidths are read so."]
     if any(each.kind == ALL_TO_ALL and each.size > 2 for each in dimensions):
         assumptions.append(
             "FullyConnected: a device sends over one of its links at a time, so its bandwidth is that of one link."
@@ -169,11 +174,13 @@ def _dimensions(source: Mapping[str, Any]) -> list[Dimension]:
 
     Of these a ring takes two, to each other device goes an equal part, to a switch all.
     """
-    kinds_key, sizes_key, bandwidth_key, latency_key = OLD_KEYS if OLD_KEYS[0] in source else KEYS
+    old = OLD_KEYS[0] in source
+    kinds_key, sizes_key, bandwidth_key, latency_key = OLD_KEYS if old else KEYS
+    gigabyte = OLD_GIGABYTE if old else GIGABYTE
     kinds = _kinds(source, kinds_key)
     sizes = _sizes(source, sizes_key, len(kinds))
     links: Sequence[float | None] = [None] * len(kinds)
-    if OLD_KEYS[0] in source:
+    if old:
         links = _numbers(source, OLD_LINKS, len(kinds), positive=True)
     bandwidths = _numbers(source, bandwidth_key, len(kinds), positive=True)
     latencies = _numbers(source, latency_key, len(kinds), positive=False)
@@ -181,7 +188,7 @@ def _dimensions(source: Mapping[str, Any]) -> list[Dimension]:
     for kind, size, count, bandwidth, latency in zip(kinds, sizes, links, bandwidths, latencies, strict=True):
         ways = {SWITCH: 1, RING: min(2, size - 1), ALL_TO_ALL: size - 1}[kind]
         share = 1.0 if count is None else count / ways
-        dimensions.append(Dimension(kind, size, share * bandwidth * 1e9, latency / 1e9))
+        dimensions.append(Dimension(kind, size, share * bandwidth * gigabyte, latency / 1e9))
     return dimensions
 
 

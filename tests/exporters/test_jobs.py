@@ -68,13 +68,21 @@ AFFINITY = fields(
             "nodeSelectorTerms",
             nodeSelectorTerms={"items": fields(matchExpressions={"type": "array", "items": TERM})},
         )
-    )
+    ),
+    podAntiAffinity=fields(
+        requiredDuringSchedulingIgnoredDuringExecution={
+            "type": "array",
+            "items": fields(
+                "topologyKey", topologyKey={"const": "kubernetes.io/hostname"}, labelSelector=fields(matchLabels=TEXTS)
+            ),
+        }
+    ),
 )
 VOLUME = fields(
     "name", name={}, emptyDir=fields(medium={"enum": ["Memory"]}), configMap=fields(name={"type": "string"})
 )
 POD = fields(
-    metadata=fields(annotations=TEXTS),
+    metadata=fields(annotations=TEXTS, labels=TEXTS),
     spec=fields(
         "containers",
         restartPolicy={"enum": ["Never"]},
@@ -125,6 +133,7 @@ PYTORCHJOB = fields(
 SCHEMAS = {"JobSet": JOBSET, "PyTorchJob": PYTORCHJOB}
 
 Pod = tuple[Mapping[str, Any], dict[str, str]]
+"""The template of a pod, and what it is told."""
 
 
 def job_of(files: Mapping[str, str]) -> dict[str, Any]:
@@ -136,18 +145,18 @@ def job_of(files: Mapping[str, str]) -> dict[str, Any]:
 
 
 def pods(job: Mapping[str, Any]) -> Iterator[Pod]:
-    """The container of each pod, and the variables that its controller gives it (JobSet; kubeflow's envvar.go)."""
+    """The template of each pod, and the variables that its controller gives it (JobSet; kubeflow's envvar.go)."""
     if job["kind"] == "JobSet":
         for each in job["spec"]["replicatedJobs"]:
             spec = each["template"]["spec"]
             for index in range(spec["completions"]):
-                yield spec["template"]["spec"], {"NODE_RANK": str(index)}
+                yield spec["template"], {"NODE_RANK": str(index)}
         return
     at = 0
     for each in job["spec"]["pytorchReplicaSpecs"].values():
         for _ in range(each["replicas"]):
             told = {"PET_NODE_RANK": str(at), "MASTER_ADDR": "nest-master-0", "MASTER_PORT": "29500"}
-            yield each["template"]["spec"], told
+            yield each["template"], told
             at += 1
 
 
@@ -159,14 +168,22 @@ def nodes_of(pod: Mapping[str, Any]) -> list[str]:
     return list(term["matchExpressions"][0]["values"])
 
 
+def shunned(pod: Mapping[str, Any], placed: Mapping[str, list[Mapping[str, str]]]) -> set[str]:
+    """Nodes whose pods, by their labels, keep a pod away: the scheduler itself puts several on one node."""
+    terms = pod["affinity"].get("podAntiAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    wanted = [each["labelSelector"]["matchLabels"].items() for each in terms]
+    return {name for name, held in placed.items() for own in held if any(each <= own.items() for each in wanted)}
+
+
 def started(job: Mapping[str, Any], folder: Path, programs: Path) -> list[tuple[str, list[str]]]:
-    """What each pod starts, on the first node it may run on that is free."""
-    taken: set[str] = set()
+    """What each pod starts, on the first node it may run on."""
+    placed: dict[str, list[Mapping[str, str]]] = {}
     found = []
-    for number, (pod, told) in enumerate(pods(job)):
+    for number, (template, told) in enumerate(pods(job)):
+        pod = template["spec"]
         (container,) = pod["containers"]
-        node = next((name for name in nodes_of(pod) if name not in taken), f"node{number}")
-        taken.add(node)
+        node = next((name for name in nodes_of(pod) if name not in shunned(pod, placed)), f"node{number}")
+        placed.setdefault(node, []).append(template["metadata"].get("labels", {}))
         own = {each["name"]: each["value"] for each in container["env"] if "value" in each}
         known = {**own, **told, "NODE_NAME": node}
 
@@ -291,7 +308,7 @@ def test_the_command_is_that_of_the_framework_and_is_read_back(write: Any, megat
         assert text.endswith(f'\' rank {shlex.join(words)} "$@"\n')
     else:
         for pod, _ in pods(job_of(write(megatron))):
-            assert tuple(pod["containers"][0]["args"]) == words
+            assert tuple(pod["spec"]["containers"][0]["args"]) == words
     reading = read_megatron(text)
     assert reading.devices == len(placement(megatron))
     assert (reading.settings["fixed"]["tp"], reading.settings["fixed"]["pp"]) == (2, 2)

@@ -163,7 +163,7 @@ def test_levels_are_switches_the_fastest_first(one: Decisions) -> None:
     sizes = [fanout for fanout in one.fanouts if fanout > 1]
     assert found["npus_count"] == sizes
     assert found["topology"] == ["Switch"] * len(sizes)
-    assert found["bandwidth"] == [1.0] * len(sizes)
+    assert found["bandwidth"] == [1e9 / 2**30] * len(sizes)
 
 
 def test_bandwidths_and_latencies_are_in_its_units() -> None:
@@ -172,14 +172,17 @@ def test_bandwidths_and_latencies_are_in_its_units() -> None:
     assert found == {
         "topology": ["Switch", "Switch"],
         "npus_count": [4, 2],
-        "bandwidth": [400.0, 50.0],
+        "bandwidth": [400e9 / 2**30, 50e9 / 2**30],
         "latency": [1500.0, 3000.0],
     }
 
 
 def test_small_numbers_are_written_without_exponents() -> None:
     plan = made_up(ONE)
-    levels = [{"fanout": 2, "bandwidth": 1e5, "latency": 1e-14}, {"fanout": 4, "bandwidth": 1e21, "latency": 1}]
+    levels = [
+        {"fanout": 2, "bandwidth": 2**30 / 1e4, "latency": 1e-14},
+        {"fanout": 4, "bandwidth": 2**30 * 1e12, "latency": 1},
+    ]
     text = astra_sim.export(evolve(plan, problem={**plan.problem, "cluster": {"levels": levels}}))
     assert "bandwidth: [ 0.0001, 1000000000000" in text["astra_sim_network.yml"]
     assert not re.search(r"\de[-+]?\d", text["astra_sim_network.yml"])
@@ -192,7 +195,7 @@ def test_a_torus_has_rings() -> None:
     assert found == {
         "topology": ["Ring", "Ring"],
         "npus_count": [4, 2],
-        "bandwidth": [45.0, 45.0],
+        "bandwidth": [45e9 / 2**30] * 2,
         "latency": [500.0, 500.0],
     }
 

@@ -13,6 +13,9 @@ from nest.network import pairs
 from nest.network.graph import LinkGraph, grid
 from tests.topologies.field import imported, levels, reduced, told
 
+GIB = 2.0**30
+"""Bytes of what ASTRA-sim calls a GB."""
+
 
 def network(kinds: list[str], sizes: list[int], bandwidth: list[Any], latency: list[Any]) -> dict[str, Any]:
     return {"topology": kinds, "npus_count": sizes, "bandwidth": bandwidth, "latency": latency}
@@ -20,14 +23,14 @@ def network(kinds: list[str], sizes: list[int], bandwidth: list[Any], latency: l
 
 def test_switches_are_levels_and_take_two_links() -> None:
     found = imported(network(["Switch", "Switch"], [8, 4], [400, 50.0], [936.25, 1000]))
-    assert levels(found) == [(8, 400e9), (4, 50e9)]
+    assert levels(found) == [(8, 400 * GIB), (4, 50 * GIB)]
     assert [level.latency for level in reduced(found)] == pytest.approx([1872.5e-9, 2e-6])
     assert "do not add up" in told(found)
 
 
 def test_fully_connected_and_short_rings_take_one_link() -> None:
     found = imported(network(["FullyConnected", "Ring"], [4, 3], [100, 50], [700, 1000]))
-    assert levels(found) == [(4, 100e9), (3, 50e9)]
+    assert levels(found) == [(4, 100 * GIB), (3, 50 * GIB)]
     assert [level.latency for level in reduced(found)] == pytest.approx([700e-9, 1e-6])
     assert "one of its links at a time" in told(found)
 
@@ -37,7 +40,7 @@ def test_rings_are_a_torus(sizes: list[int]) -> None:
     count = len(sizes)
     found = imported(network(["Ring"] * count, sizes, [80.0] * count, [1000.0] * count)).network
     assert isinstance(found, LinkGraph)
-    torus = pairs(grid(sizes[::-1], [True] * count, 80e9, 1e-6))
+    torus = pairs(grid(sizes[::-1], [True] * count, 80 * GIB, 1e-6))
     assert (pairs(found).hops == torus.hops).all()
     numpy.testing.assert_allclose(pairs(found).latency, torus.latency)
 
@@ -69,7 +72,7 @@ def _steps(kind: str, size: int, place: int) -> int:
     return {"Ring": min(place, size - place), "Switch": 2, "FullyConnected": 1}[kind]
 
 
-def test_the_first_version_counts_links() -> None:
+def test_the_first_version_counts_links_and_gigabytes_of_ten_to_the_nine() -> None:
     old = {
         "topology-name": "Hierarchical",
         "topologies-per-dim": ["FullyConnected", "Ring", "Switch"],
@@ -105,7 +108,7 @@ def test_what_cannot_be_is_named(source: dict[str, Any], sentence: str) -> None:
 
 def test_shared_samples(shared: Path) -> None:
     folder = shared / "topologies" / "astra_sim"
-    assert levels(imported(folder / "hgx_h100_16gpu.yml")) == [(8, 400e9), (2, 50e9)]
+    assert levels(imported(folder / "hgx_h100_16gpu.yml")) == [(8, 400 * GIB), (2, 50 * GIB)]
     ring = imported(folder / "tpu_v3_32_ring.yml").network
     assert isinstance(ring, LinkGraph)
     assert len(ring.devices) == len(ring.ends) == 32
