@@ -1,5 +1,6 @@
 """What readers of configurations share: keys of nested maps, mistakes that are reported together, and notes."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -11,6 +12,17 @@ from nest.errors import InputError, InputErrors
 from nest.io import read_mapping_text
 
 LARGEST = 10**12
+
+DECIDING = re.compile(
+    r"parallel|pipeline|shard|offload|recomput|remat|activation_checkpoint|gradient_checkpoint|zero|fsdp|schedule(?!r)"
+    r"|(^|[._])(tp|pp|vpp|cp|ep|etp|sp|dp|hsdp|mesh|stages?|layers?|hidden|heads?|experts?|vocab|quant\w*|lora|adapters?"
+    r"|freeze|frozen|micro_?batch|dtype|fp8|fp4|[48]bit|bits|mtp)([._]|$)",
+    re.IGNORECASE,
+)
+"""Words of keys that may change layout, memory or model."""
+
+IDLE: tuple[Any, ...] = (None, False, 0, 1, "", "none", "no", "null", "false", "off", "disabled", "auto", [], {})
+"""Values that ask for nothing, or for one device."""
 
 Chosen = TypeVar("Chosen")
 
@@ -90,16 +102,22 @@ class Keys:
         """The notes, with one on the keys that nobody has asked for and no pattern of `harmless` fits.
 
         Raises:
-            InputErrors: there are mistakes.
+            InputErrors: there are mistakes, or a key among these may change layout, memory or model.
         """
-        if self.problems:
-            raise InputErrors(dict.fromkeys(self.problems))
-        unread = [
-            path
-            for path in _paths(self.content)
+        unread = {
+            path: value
+            for path, value in _paths(self.content)
             if not any(path == each or path.startswith(f"{each}.") for each in self.asked)
             and not any(fnmatchcase(path, pattern) for pattern in harmless)
-        ]
+        }
+        for path, value in unread.items():
+            if DECIDING.search(path) and (value.lower() if isinstance(value, str) else value) not in IDLE:
+                self.problem(
+                    f"{path} is {value!r:.60}, which nest does not read, and it may change layout, memory or model; "
+                    "delete it to price the run without it."
+                )
+        if self.problems:
+            raise InputErrors(dict.fromkeys(self.problems))
         if unread:
             self.note(f"these keys were not read: {', '.join(sorted(unread))}.")
         return tuple(self.notes)
@@ -123,13 +141,13 @@ def opened(text: str, file: str, what: str, sections: Sequence[str]) -> dict[str
     return content
 
 
-def _paths(content: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def _paths(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in content.items():
         path = f"{above}{key}"
         if isinstance(value, Mapping):
             yield from _paths(value, f"{path}.")
         elif value is not None:
-            yield path
+            yield path, value
 
 
 def said(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.exporters.keys import Keys, launched, said
 from nest.exporters.maxtext import AXES, REMAT
+from nest.exporters.megatron.reading.tokens import check_seen, unseen
 from nest.io import read_mapping_text
 from nest.io.source import read_text_of
 
@@ -107,6 +108,13 @@ def _content(text: str, folder: Path | None) -> dict[str, Any]:
             words = shlex.split(text, comments=True)
         except ValueError as error:
             raise InputError(f"the script cannot be split into words: {error}.") from None
+        begun = False
+        for word in words:
+            begun = begun or word.endswith(".yml") or _SETTING.fullmatch(word) is not None
+            if begun and word.startswith(("$(", "`")):
+                raise InputError(unseen(word, "stands among the settings"))
+            if begun and "\n" not in word.strip():
+                check_seen(word.partition("=")[0].strip())
         files = [word.rpartition("/")[2] for word in words if word.endswith(".yml")]
         content = {}
         for name in files:

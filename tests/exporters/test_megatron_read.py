@@ -177,7 +177,7 @@ def test_training(changed: dict[str, str | None], training: dict[str, Any]) -> N
         ({"num_layers_per_virtual_pipeline_stage": "3"}, "does not divide the 8 layers of a stage"),
         ({"num_virtual_stages_per_pipeline_rank": "3"}, "cannot be split evenly"),
         ({"decoder_first_pipeline_num_layers": "6"}, "26 are left for 3"),
-        ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "99"},
+        ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": "99"},
          "no pipeline stage, or chunk of one, has more than 8 layers"),
         ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": "9"}, "more than 8"),
         ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": "3"}, "or none"),

@@ -3,7 +3,7 @@
 Sources: `validate_args` (megatron/training/arguments.py), TransformerConfig and parallel_state of core_v0.16.1.
 """
 
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any
 
 from nest.errors import InputError
@@ -22,7 +22,8 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
     pp, ep = flags.integer("--pipeline-model-parallel-size") or 1, flags.integer("--expert-model-parallel-size") or 1
     etp = flags.integer("--expert-tensor-parallel-size") or tp
     sequence_parallel = flags.has("--sequence-parallel") and tp > 1
-    decisions: dict[str, Any] = {"tp": tp, "sp": sequence_parallel, "cp": cp, "pp": pp, **_stages(flags, model, pp)}
+    stages, blocks = _stages(flags, model, pp)
+    decisions: dict[str, Any] = {"tp": tp, "sp": sequence_parallel, "cp": cp, "pp": pp, **stages}
     if ep > 1 or (model is not None and _experts(model)) or flags.has("--expert-tensor-parallel-size"):
         decisions |= {"ep": ep, "etp": etp}
     _check_degrees(flags, model, tp, ep)
@@ -41,7 +42,7 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
         )
     elif devices is not None:
         decisions["dp"] = devices // inner
-    decisions |= {"micro_batch": flags.integer("--micro-batch-size"), "recompute": _recompute(flags, decisions, model)}
+    decisions |= {"micro_batch": flags.integer("--micro-batch-size"), "recompute": _recompute(flags, blocks)}
     decisions |= _sharding(flags, decisions)
     decisions["rank_order"] = "pp-inner" if flags.has("--use-tp-pp-dp-mapping") else "dp-inner"
     _check_batch(flags, decisions)
@@ -121,7 +122,7 @@ def _sharding(flags: FlagReader, decisions: dict[str, Any]) -> dict[str, Any]:
     return {"zero": stage, "zero_degree": max(ranks // instances, 1)}
 
 
-def _recompute(flags: FlagReader, decisions: dict[str, Any], model: Architecture | None) -> str:
+def _recompute(flags: FlagReader, blocks: Sequence[int]) -> str:
     granularity = flags.word("--recompute-granularity")
     if flags.has("--recompute-activations"):
         granularity = "selective"
@@ -139,54 +140,40 @@ def _recompute(flags: FlagReader, decisions: dict[str, Any], model: Architecture
             "--recompute-num-layers."
         )
         return "none"
-    return _full(flags, method, count, decisions, model)
+    return _full(flags, method, count, blocks)
 
 
-def _full(flags: FlagReader, method: str, count: int, decisions: dict[str, Any], model: Architecture | None) -> str:
-    """Full recomputation of all layers, or of some of each (virtual) stage, where that comes to all or none."""
-    said = f"--recompute-method {method} --recompute-num-layers {count}"
-    counts = _chunk_sizes(decisions, model)
-    if counts and count > max(counts):
-        flags.problem(f"{said}: no pipeline stage, or chunk of one, has more than {max(counts)} layers.")
+def _full(flags: FlagReader, method: str, count: int, blocks: Sequence[int]) -> str:
+    """Full recomputation of all layers, or of some of each (virtual) stage, where that comes to all or none.
+
+    `blocks`: layers of each chunk of the pipeline, by which `TransformerBlock._checkpointed_forward` counts, and not by
+    the stage; those that predict further tokens are not among them. Empty: not known.
+    """
+    said, most = f"--recompute-method {method} --recompute-num-layers {count}", max(blocks, default=0)
     if method == "uniform":
         if count == 0:
             flags.problem(f"{said}: it must be at least 1.")
+        elif blocks and count > most:
+            flags.problem(f"{said}: no pipeline stage, or chunk of one, has more than {most} layers.")
         elif count > 1:
             flags.note(f"{said} is priced as {method} 1: inputs of every layer are kept.")
         return "full"
     if count == 0:
         return "none"
-    if counts and count < max(counts):
+    if count < most:
         flags.problem(
-            f"{said} runs {count} of up to {max(counts)} layers of a stage again; nest prices all layers of a stage or "
-            "none: give the number of layers of the largest, or 0."
+            f"{said} runs {count} of up to {most} layers of each chunk of the pipeline again; nest prices all "
+            "or none: give the number of layers of the largest chunk, or 0."
         )
     return "full"
-
-
-def _chunk_sizes(decisions: dict[str, Any], model: Architecture | None) -> list[int]:
-    """Blocks of each chunk of the pipeline; empty: not known."""
-    stages = decisions.get("stages")
-    if stages is None:
-        return [] if model is None else [len(model.blocks) // (decisions["pp"] * decisions.get("chunks", 1))]
-    sizes: list[int] = []
-    for stage in stages:
-        if isinstance(stage, int):
-            sizes.append(stage)
-        else:
-            numbers = [int(name.removeprefix(BLOCKS)) for name in stage if name.startswith(BLOCKS)]
-            # Between two chunks of a stage there is one of another stage, so that numbers leap.
-            runs = groupby(enumerate(numbers), key=lambda each: each[1] - each[0])
-            sizes += [len(list(run)) for _, run in runs]
-    return sizes
 
 
 BLOCKS = "layers."
 """How names of transformer blocks begin (docs/reference/models.md)."""
 
 
-def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> dict[str, Any]:
-    """Schedule and stages; mistakes are left with `flags`."""
+def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> tuple[dict[str, Any], list[int]]:
+    """Schedule and stages, and the layers of each chunk of the pipeline; mistakes are left with `flags`."""
     text, virtual = flags.word(FLAG), flags.integer("--num-virtual-stages-per-pipeline-rank")
     per_chunk = flags.integer("--num-layers-per-virtual-pipeline-stage")
     ends = {place: flags.integer(f"--decoder-{place}-pipeline-num-layers") for place in ("first", "last")}
@@ -198,25 +185,26 @@ def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> dict[str,
             f"of {FLAG}, --num-virtual-stages-per-pipeline-rank and --num-layers-per-virtual-pipeline-stage one may be "
             "given."
         )
-        return {}
+        return {}, []
     if (text is not None or any(ends.values())) and any(counted):
         flags.problem("--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split go alone.")
-        return {}
+        return {}, []
     if text is not None and any(ends.values()):
         flags.problem(
             f"{FLAG} says what every stage holds; leave --decoder-first-pipeline-num-layers and its like out."
         )
-        return {}
+        return {}, []
     if text is not None:
         return _from_layout(flags, text, model, pp)
     if model is None:
         if per_chunk or any(ends.values()) or any(counted):
             flags.problem("the stages are given, but not the model: --num-layers and the other widths are missing.")
-        return {"schedule": "interleaved", "chunks": virtual} if (virtual or 1) > 1 else {"schedule": "1f1b"}
+        chunked = {"schedule": "interleaved", "chunks": virtual}
+        return chunked if (virtual or 1) > 1 else {"schedule": "1f1b"}, []
     return _from_counts(flags, model, pp, virtual, per_chunk, ends, counted)
 
 
-def _from_layout(flags: FlagReader, text: str, model: Architecture | None, pp: int) -> dict[str, Any]:
+def _from_layout(flags: FlagReader, text: str, model: Architecture | None, pp: int) -> tuple[dict[str, Any], list[int]]:
     try:
         chunks = read_layout(text)
         letters = "".join(chunks)
@@ -226,9 +214,10 @@ def _from_layout(flags: FlagReader, text: str, model: Architecture | None, pp: i
         check_layout(chunks, layers, pp, further)
     except InputError as error:
         flags.problem(str(error))
-        return {}
+        return {}, []
     # Blocks that predict further tokens are the last of the model's.
-    return _from_chunks(flags, [chunk.replace(PREDICTION, BLOCK) for chunk in chunks], pp)
+    blocks = [chunk.count(BLOCK) for chunk in chunks]
+    return _from_chunks(flags, [chunk.replace(PREDICTION, BLOCK) for chunk in chunks], pp), blocks
 
 
 def _from_chunks(flags: FlagReader, chunks: list[str], pp: int) -> dict[str, Any]:
@@ -279,7 +268,7 @@ def _from_counts(
     per_chunk: int | None,
     ends: dict[str, int | None],
     counted: list[bool],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[int]]:
     """Megatron-LM's own split: even, but for ends that are given or counted as a layer.
 
     Blocks that predict further tokens come with the last stage.
@@ -287,7 +276,7 @@ def _from_counts(
     layers = len(model.blocks) - model.predicting
     shares = _shares(flags, layers, pp, ends, counted)
     if shares is None:
-        return {}
+        return {}, []
     chunks = virtual or 1
     if per_chunk is not None:
         if (layers + sum(counted)) % (pp * per_chunk):
@@ -295,11 +284,12 @@ def _from_counts(
                 f"--num-layers-per-virtual-pipeline-stage {per_chunk} does not divide the "
                 f"{(layers + sum(counted)) // pp} layers of a stage."
             )
-            return {}
+            return {}, []
         chunks = (layers + sum(counted)) // (pp * per_chunk)
     if chunks == 1:
+        blocks = [*shares]
         shares[-1] += model.predicting
-        return {"schedule": "1f1b", **({"stages": shares} if len({*shares}) > 1 else {})}
+        return {"schedule": "1f1b", **({"stages": shares} if len({*shares}) > 1 else {})}, blocks
     whole = [shares[0] + counted[0], *shares[1:-1], shares[-1] + counted[1]]
     uneven = next((index for index, share in enumerate(whole) if share % chunks), None)
     if uneven is not None:
@@ -307,13 +297,14 @@ def _from_counts(
             f"the {whole[uneven]} layers of pipeline stage {uneven + 1} cannot be split evenly over {chunks} virtual "
             "stages."
         )
-        return {}
+        return {}, []
     sizes = [share // chunks for _ in range(chunks) for share in whole]
     sizes[0] -= counted[0]
     sizes[-1] -= counted[1]
+    blocks = [*sizes]
     sizes[-1] += model.predicting
     letters = [BLOCK * size for size in sizes]
-    return _from_chunks(flags, [EMBEDDING + letters[0], *letters[1:-1], letters[-1] + LOSS], pp)
+    return _from_chunks(flags, [EMBEDDING + letters[0], *letters[1:-1], letters[-1] + LOSS], pp), blocks
 
 
 def _shares(
@@ -322,6 +313,12 @@ def _shares(
     """Layers of each stage; None: they do not come out even."""
     first, last = ends["first"], ends["last"]
     given = [share for share in (first, last) if share is not None]
+    if given and pp == 1 and given[-1] != layers:
+        flags.problem(
+            f"--decoder-{'first' if last is None else 'last'}-pipeline-num-layers {given[-1]} with one pipeline stage "
+            f"builds a model of {given[-1]} layers in place of --num-layers {layers}; leave it out, or give both alike."
+        )
+        return None
     if given and pp > 1:
         rest, middle = layers - sum(given), pp - len(given)
         if rest < 0 or bool(rest) != bool(middle) or (middle and rest % middle):

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from fnmatch import fnmatchcase
 
 from nest.exporters.megatron.reading.schedulers import node_count
-from nest.exporters.megatron.reading.tokens import UNKNOWN, Piece, Token, Tokenizer, settled, wanted
+from nest.exporters.megatron.reading.tokens import (
+    IFS,
+    UNKNOWN,
+    WORDS,
+    Piece,
+    Token,
+    Tokenizer,
+    settled,
+    wanted,
+)
 
 Variables = MutableMapping[str, tuple[str, ...]]
 """Values by name: one word, or those of an array."""
@@ -42,8 +51,8 @@ class Expander:
             parts = self._parts(piece)
             if not piece.quoted and piece.kind != "text":
                 text = " ".join(parts)
-                joined = joined and not text[:1].isspace()
-                words = text.split()
+                joined = joined and text[:1] not in IFS
+                words = WORDS.findall(text)
             else:
                 text, words = "".join(parts[-1:]), parts
             for index, word in enumerate(words):
@@ -52,7 +61,7 @@ class Expander:
                 else:
                     result.append(word)
             if words:
-                joined = piece.quoted or piece.kind == "text" or not text[-1:].isspace()
+                joined = piece.quoted or piece.kind == "text" or text[-1:] not in IFS
             elif text:
                 joined = False
         return result

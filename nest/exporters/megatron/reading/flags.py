@@ -8,8 +8,10 @@ from typing import TypeVar
 from attrs import define, field
 
 from nest.errors import InputError, InputErrors
+from nest.exporters.keys import DECIDING, IDLE
 from nest.exporters.megatron.notation import COSTLY, HARMLESS
-from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy
+from nest.exporters.megatron.reading.kinds import FLAGS
+from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, check_seen, is_printed, remedy, unseen
 
 LARGEST = 10**12
 _VALUE = re.compile(r"-\d.*|[^-].*|-|", re.DOTALL)
@@ -24,12 +26,14 @@ class FlagReader:
     Attributes:
         words: what follows each flag; the last one counts.
         asked: flags somebody has asked for.
+        valued: those whose values somebody has asked for.
         problems: mistakes found so far.
         notes: what the reader of the result should know, a sentence each.
     """
 
     words: dict[str, tuple[str, ...]]
     asked: set[str] = field(factory=set)
+    valued: set[str] = field(factory=set)
     problems: list[str] = field(factory=list)
     notes: list[str] = field(factory=list)
 
@@ -40,6 +44,7 @@ class FlagReader:
 
     def word(self, flag: str, default: str | None = None) -> str | None:
         """What follows `flag`; `default` where it is not given."""
+        self.valued.add(flag)
         if not self.has(flag):
             return default
         value = self.words[flag]
@@ -56,6 +61,7 @@ class FlagReader:
 
     def several(self, flag: str) -> tuple[str, ...]:
         """All that follows `flag`; nothing where it is not given."""
+        self.valued.add(flag)
         return self.words[flag] if self.has(flag) else ()
 
     def integer(self, flag: str, *, minimum: int = 1) -> int | None:
@@ -123,10 +129,13 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
             if flag:
                 yield flag, tuple(values)
             flag, equals, value = word.partition("=")
+            check_seen(flag.replace(UNKNOWN, ""))
             flag = flag.replace("_", "-")  # As some forks, and DeepSpeed, write them.
             values = [value] if equals else []
         elif flag and values and UNSET.fullmatch(word):
             continue  # Told by `find_launch`.
+        elif is_printed(word) and (not flag or (values and not _LISTED.search(flag))):
+            raise InputError(unseen(word, "stands among the flags"))
         elif flag and _VALUE.fullmatch(word):
             values.append(word)
         elif UNKNOWN not in word and not flag:
@@ -135,8 +144,20 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield flag, tuple(values)
 
 
-_DECIDING = re.compile(r"parallel-size$|parallelism$|num-experts$|-schedule$|zero-bubble$")
-"""Flags that change the plan, whosever they are: `--depth-tensor-model-parallel-size`, `--moe-num-experts`."""
+_LISTED = re.compile(r"^--(\w+-)?(data-path|data-files?|special-tokens|profile-ranks)$")
+"""Flags with any number of values that change no cost."""
+
+_VALUED = re.compile(
+    r"^--(load|save|split|seed|lr|min-lr|exit|local-rank|save-\w+|.*-(path|paths|dir|directory|folder|file|files|addr|address"
+    r"|port|project|name|key|entity|group|id|model|type|rank|ranks|iters|iterations|samples|interval|minutes|mins|load"
+    r"|save|prefix|save-dir|format|step|steps|workers|url|host|token))$"
+)
+"""Flags of which the next word can only be the value."""
+
+_IDLE = ("0", "1", *(word for word in IDLE if isinstance(word, str)))
+
+_IN_FLAGS = re.compile(r"bubble|(^|-)(num-layers|hidden-size)")
+"""Flags that change the plan, whosever they are, beside `DECIDING`: `--depth-tensor-model-parallel-size`."""
 
 _TELLING = frozenset({"--num-layers", "--hidden-size", "--global-batch-size", "--tensor-model-parallel-size"})
 """Without one of these, and with as many flags that nobody knows, a program is another than Megatron-LM."""
@@ -144,11 +165,20 @@ _TELLING = frozenset({"--num-layers", "--hidden-size", "--global-batch-size", "-
 
 def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
     """Note what is given and not priced, and once what nobody has asked for, if `unread`."""
+    for flag, values in flags.words.items():
+        if values and is_printed(values[0]) and flag not in flags.valued and not _VALUED.search(flag):
+            flags.problem(unseen(values[0], f"stands behind {flag}"))
     costly = [f"{flag} ({assumed})" if assumed else flag for flag, assumed in COSTLY.items() if flags.has(flag)]
     if costly:
         flags.note(f"given, and not priced: {'; '.join(costly)}.")
     others = [flag for flag in flags.words if flag not in flags.asked and not _harmless(flag)]
-    for flag in filter(_DECIDING.search, others):
+    for flag in others:
+        told, name = flags.words[flag], flag.removeprefix("--")
+        if name in FLAGS:  # Of a model whose language model is priced alone.
+            continue
+        plain = name.replace("-", "_")
+        if not (DECIDING.search(plain) or _IN_FLAGS.search(flag)) or (told and told[0].lower() in _IDLE):
+            continue
         flags.problem(f"{flag} is of a fork of Megatron-LM, cuts or orders the work in its own way, and is not priced.")
     if 2 * len(others) > len(flags.words) and _TELLING.isdisjoint(flags.words):
         flags.problem(

@@ -13,7 +13,7 @@ from nest.exporters.megatron.reading.logs import printed
 from nest.exporters.megatron.reading.manifests import is_manifest, pods_of
 from nest.exporters.megatron.reading.ranks import count_ranks, launches
 from nest.exporters.megatron.reading.script import walk
-from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy
+from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, WORDS, remedy
 from nest.exporters.megatron.reading.walked import Call, Files, Walk
 from nest.io import read_mapping_text
 
@@ -63,6 +63,8 @@ def find_launch(text: str, options: LaunchOptions | None = None) -> Launch:
         return Launch(*log, printed=True)
     if len(text) > LONGEST:
         raise InputError(f"this has more than {LONGEST} characters; scripts that launch Megatron-LM have thousands.")
+    if UNKNOWN in text:
+        raise InputError("this has a NUL character, which no text has.")
     asked = options or LaunchOptions()
     try:
         if is_manifest(text):
@@ -281,7 +283,7 @@ def _arrays(script: Walk) -> tuple[str, ...]:
         for words in script.variables.values()
         if words and words[0].lstrip().startswith("--")
         for each in words
-        for word in (each.split() if len(words) == 1 else (each,))
+        for word in (WORDS.findall(each) if len(words) == 1 else (each,))
     )
 
 

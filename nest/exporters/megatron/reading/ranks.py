@@ -14,7 +14,7 @@ from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.schedulers import NODES as JOB_NODES
 from nest.exporters.megatron.reading.schedulers import TASKS as JOB_TASKS
-from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, remedy, wanted
+from nest.exporters.megatron.reading.tokens import UNKNOWN, remedy, wanted
 from nest.exporters.megatron.reading.walked import Files
 
 TORCH, DEEPSPEED, SLURM, MPI, ACCELERATE = "torchrun", "deepspeed", "srun", "mpirun", "accelerate launch"
@@ -145,7 +145,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if _called(words, at):
             return
         if not word.startswith("-"):
-            if UNSET.fullmatch(word) and not "".join(words[at - 1 : at]).startswith("-"):
+            if word.startswith(UNKNOWN) and not "".join(words[at - 1 : at]).startswith("-"):
                 yield LOOSE, word
             continue
         short = re.fullmatch(r"(-[A-Za-z])(\d+)", word)
@@ -155,6 +155,12 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield short[1], short[2]
         else:
             yield name.replace("_", "-"), value if equals else "" if following.startswith("--") else following
+
+
+def _loose(launcher: str, text: str) -> Count:
+    """What a word says that may be any options."""
+    why = "which nothing sets" if wanted(text) else "which only a run would tell"
+    return Count(None, f"{launcher} is called with {_shown(text)}, {why}", text)
 
 
 def _said(launcher: str | None, options: Mapping[str, str], names: Sequence[str]) -> Count | None:
@@ -182,7 +188,7 @@ def _nodes(
     if given is not None:
         return given
     if name in (TORCH, DEEPSPEED) and LOOSE in said:
-        return Count(None, f"{name} is called with {_shown(said[LOOSE])}, which nothing sets", said[LOOSE])
+        return _loose(name, said[LOOSE])
     if name == TORCH:
         return _variable(variables, (ELASTIC["nnodes"],)) or Count(1, "torchrun (without --nnodes)")
     if name == DEEPSPEED:
@@ -209,7 +215,7 @@ def _per_node(name: str | None, said: Mapping[str, str], variables: Mapping[str,
         return devices or Count(None, "torchrun --nproc-per-node is all a node has")
     if name == TORCH and "--nproc-per-node" not in said:
         if LOOSE in said:
-            return Count(None, f"{name} is called with {_shown(said[LOOSE])}, which nothing sets", said[LOOSE])
+            return _loose(name, said[LOOSE])
         return _variable(variables, (ELASTIC["nproc-per-node"],)) or Count(1, "torchrun (without --nproc-per-node)")
     given = _said(name, said, PER_NODE.get(name or "", ()))
     if given is not None:

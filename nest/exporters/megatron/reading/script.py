@@ -29,7 +29,7 @@ from nest.exporters.megatron.reading.tokens import (
     is_script,
     settled,
 )
-from nest.exporters.megatron.reading.walked import Call, Walk, beginning, count_tasks, is_positional, positional
+from nest.exporters.megatron.reading.walked import SETTERS, Call, Walk, beginning, called_with, count_tasks, set_by
 
 MOST_WALKS = 1000
 MOST_TURNS = 100
@@ -182,17 +182,8 @@ class _Walker(Cursor):
         self.result.walks += 1
         if self.result.walks > MOST_WALKS:
             raise InputError(f"line {self.token.line}: the script calls its functions more than {MOST_WALKS} times.")
-        variables = self.result.variables
-        before = {name: value for name, value in variables.items() if is_positional(name)}
-        if arguments is not None:
-            for name in before:
-                del variables[name]
-            variables |= positional(arguments)
-        _Walker(tokens, self.result, self.depth, (*self.around, *around)).block(active=True)
-        if arguments is not None:
-            for name in list(filter(is_positional, variables)):
-                del variables[name]
-            variables |= before
+        with called_with(self.result.variables, arguments):
+            _Walker(tokens, self.result, self.depth, (*self.around, *around)).block(active=True)
 
     def _perform(self, parts: list[Token], line: int) -> bool | None:
         rest, self.tested = list(parts), False
@@ -221,8 +212,8 @@ class _Walker(Cursor):
             return None
         if first in ("source", ".") and words[1:]:
             self._source(words[1], (), words[2:] or None)
-        elif first == "shift":
-            self.result.variables |= positional(self.result.variables.get("@", ())[1:])
+        elif first in SETTERS:
+            self.result.variables |= set_by(words, self.result.variables)
         elif first == "eval" and _INNER.search(" ".join(words)):
             self._inner(" ".join(words[1:]))
         elif words:

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Container, Sequence
+from unicodedata import category
+from unicodedata import name as name_of
 
 from attrs import evolve, frozen
 
@@ -19,10 +21,45 @@ UNSET = re.compile(rf"{UNKNOWN}\$(\w+){UNKNOWN}")
 _PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n\"'`$|&;]*[\w)]>")
 """Such as `<path to data>`, for somebody to fill in: no shell would read it so."""
 
+IFS = frozenset(" \t\n")
+WORDS = re.compile(r"[^ \t\n]+")
+"""What parts the words of an expansion without quotes where nobody sets `IFS`, and these words."""
+
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _EXPANDED = f"$`{UNKNOWN}"
-_SPECIAL = re.compile(r"""[\s;&|()<>'"\\$`\0]""")
+_SPECIAL = re.compile(r"""[ \t\r\n;&|()<>'"\\$`\0]""")
+
+
+def check_seen(text: str, place: str = "") -> None:
+    """Refuse letters that look like a space, or like nothing, and part no words for a shell.
+
+    Raises:
+        InputError: there is one; `place` begins the sentence.
+    """
+    if text.isascii() and text.isprintable():
+        return
+    unseen = [letter for letter in text if letter.isspace() or category(letter) in ("Cc", "Cf")]
+    if unseen:
+        shown = "".join("?" if letter in unseen else letter for letter in text)
+        called = name_of(unseen[0], "a control character").lower()
+        raise InputError(
+            f"{place}{shown!r:.60} has U+{ord(unseen[0]):04X} ({called}) where ? stands, which a shell takes as a "
+            "letter; write a plain space, or delete it."
+        )
+
+
+def is_printed(word: str) -> bool:
+    """Whether all of a word is what only a run would tell, so that it may be any number of words."""
+    return bool(re.fullmatch(rf"{UNKNOWN}\$[({{][^{UNKNOWN}]*{UNKNOWN}", word))
+
+
+def unseen(word: str, where: str) -> str:
+    """What to tell of such a word, which is `where`."""
+    return (
+        f"`{word.replace(UNKNOWN, '')}` {where}, and nest does not see what it prints, as it runs nothing; write that "
+        "into the script."
+    )
 
 
 def settled(text: str) -> str:
@@ -172,7 +209,9 @@ class Tokenizer:
     def _plain(self) -> Piece:
         match = _SPECIAL.search(self.text, self.at)
         end = match.start() if match else len(self.text)
-        text, self.at = self.text[self.at : end], end
+        text = self.text[self.at : end]
+        check_seen(text, f"line {self._line()}: ")
+        self.at = end
         return Piece("text", text, quoted=False)
 
     def _escaped(self) -> list[Piece]:

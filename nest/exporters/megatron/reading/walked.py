@@ -1,6 +1,7 @@
 """What is known of a launch script: before it is walked through, and after."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import define, field, frozen
@@ -36,7 +37,7 @@ class Files:
             return self.written.get(name)
         path = self.folder / name
         try:
-            return read_text_of(path) if path.is_file() else None
+            return read_text_of(path).replace(UNKNOWN, "") if path.is_file() else None  # As shells read NUL.
         except (InputError, OSError, ValueError):
             return None
 
@@ -109,6 +110,35 @@ def beginning(text: str, options: LaunchOptions) -> Walk:
             result.variables |= dict.fromkeys(names, (str(count),))
     count_tasks(result.variables)
     return result
+
+
+SETTERS = frozenset({"read", "mapfile", "readarray", "set", "shift"})
+"""Commands of bash 5.2 that set variables, or what a script is called with."""
+
+
+def set_by(words: Sequence[str], variables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """What one of `SETTERS` sets: what is read is what only a run would tell."""
+    command, *rest = words
+    if command == "shift":
+        return positional(variables.get("@", ())[1:])
+    if command == "set":
+        return positional(rest[1:]) if rest[:1] == ["--"] else {}
+    return {name: (f"{UNKNOWN}$({command}...){UNKNOWN}",) for name in rest if name.isidentifier()}
+
+
+@contextmanager
+def called_with(variables: dict[str, tuple[str, ...]], arguments: Sequence[str] | None) -> Iterator[None]:
+    """Other arguments meanwhile, where some are given."""
+    before = {name: value for name, value in variables.items() if is_positional(name)}
+    if arguments is not None:
+        for name in before:
+            del variables[name]
+        variables |= positional(arguments)
+    yield
+    if arguments is not None:
+        for name in list(filter(is_positional, variables)):
+            del variables[name]
+        variables |= before
 
 
 def count_tasks(variables: dict[str, tuple[str, ...]]) -> None:

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
-from nest.exporters.megatron.reading.tokens import UNKNOWN
+from nest.exporters.megatron.reading.tokens import UNKNOWN, check_seen, is_printed, unseen
 
 if TYPE_CHECKING:
     from nest.exporters.megatron.reading.walked import Walk
@@ -34,6 +35,11 @@ def command(
     if not found:
         raise InputError(f"there is no {what} here.")
     *others, call = found
+    first = next((place for place, word in enumerate(call.words) if "=" in word or word.startswith("--")), 0)
+    for before, word in pairwise(call.words[first:]):
+        if is_printed(word) and not before.startswith("-"):
+            raise InputError(f"line {call.line}: {unseen(word, 'stands among the arguments')}")
+        check_seen(word.partition("=")[0].replace(UNKNOWN, ""), f"line {call.line}: ")
     notes = not_alone(call, [other for other in others if other.words != call.words])
     return call.words, script, [*notes, *left_open(script)]
 
