@@ -10,8 +10,6 @@ Objects of plug-ins have stand-ins (`Guarded`) that call so and check results, s
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import contextmanager, suppress
 from copy import deepcopy
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, local
@@ -24,7 +22,9 @@ from nest.errors import InputError
 from nest.hooks.kinds import KINDS, OPTIONAL, called_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from nest.hooks.unchanged import Kept
 
 CALL_LIMIT = 5.0
 """Seconds one call into a plug-in may take: half of the 10 s that people attend to something that does not answer
@@ -155,32 +155,6 @@ def _serve(
         function = result = raised = None
 
 
-@contextmanager
-def process_state_restored() -> Iterator[None]:
-    """Put back the working directory, the standard streams and a lowered limit of recursion after a call.
-
-    Files of a problem are found from the working directory, results go to the standard streams, and reading nested
-    input takes recursion. A raised limit stays: the plug-in may need it.
-    """
-    folder, streams, depth = _folder(), (sys.stdout, sys.stderr), sys.getrecursionlimit()
-    try:
-        yield
-    finally:
-        if folder is not None and _folder() != folder:
-            with suppress(OSError):
-                os.chdir(folder)
-        sys.stdout, sys.stderr = streams
-        if sys.getrecursionlimit() < depth:
-            sys.setrecursionlimit(depth)
-
-
-def _folder() -> str | None:
-    try:
-        return os.getcwd()  # noqa: PTH109 - called twice for each call into a plug-in
-    except OSError:  # It was removed.
-        return None
-
-
 def call_limit() -> float:
     """Seconds one call may take.
 
@@ -235,6 +209,8 @@ class Guard:
             raise CallError(f"raised {message(error)}{_in(member)}") from error
 
     def _watched(self, function: Callable[[], Answer], member: str) -> Answer:
+        from nest.hooks.process_state import process_state_restored
+
         with self._lock:
             limit = min(self._limit, self._left)
             worker, self._worker = self._worker if self._worker and self._worker.alive else Worker(), None
@@ -289,9 +265,18 @@ A cost model takes part only where the problem names it: who asked for measured 
 OF_ITS_KIND = frozenset({("schedules", "with_chunks")})
 """Kinds and members whose result is another object of the kind, with the same name."""
 
+MADE = ("strategies", "apply")
+"""Kind and member whose results other objects go on with, so that later calls may not change them either."""
+
+MOST_GIVEN = 8
+"""Arguments whose contents are remembered, as the same ones come again: a block, a training, a device."""
+
 
 class Guarded:
-    """Stands in for an object of a plug-in; attributes are read once, results are checked (`nest.hooks.results`)."""
+    """Stands in for an object of a plug-in: attributes are read once, results are checked (`nest.hooks.results`).
+
+    What it is given stays as it is: what the object changes in place is put back, and is an error.
+    """
 
     def __init__(self, kind: str, name: str, item: Any, guard: Guard) -> None:
         """Stand in for `item`, an object of `kind` called `name` of the plug-in that `guard` guards."""
@@ -300,6 +285,8 @@ class Guarded:
         self._item = item
         self._guard = guard
         self._lacks: set[str] = set()
+        self._given: dict[int, tuple[Any, Kept]] = {}
+        self._made: Kept | None = None
 
     def __repr__(self) -> str:
         return f"Guarded({self._kind}, {self.name!r})"
@@ -346,10 +333,38 @@ class Guarded:
 
         def watched(*arguments: Any, **named: Any) -> Any:
             given = tuple(_own(each) for each in arguments)
-            result = self._call(lambda: check(method(*given, **named), *arguments, **named), member)
+            kept = [self._noted(each) for each in arguments]
+            try:
+                result = self._call(lambda: check(method(*given, **named), *arguments, **named), member)
+            finally:
+                self._put_back(kept, member)
+            if (self._kind, member) == MADE:
+                self._made = type(kept[0])(result, besides=kept[0])
             return self._another(result) if (self._kind, member) in OF_ITS_KIND else result
 
         return watched
+
+    def _noted(self, argument: Any) -> Kept:
+        """What `argument` holds; as noted before where it was among the last ones given."""
+        from nest.hooks.unchanged import Kept
+
+        noted = self._given.get(id(argument))
+        if noted is None:
+            if len(self._given) > MOST_GIVEN:
+                self._given.clear()
+            noted = self._given[id(argument)] = argument, Kept(argument)
+        return noted[1]
+
+    def _put_back(self, kept: list[Kept], member: str) -> None:
+        """Put back what the object changed of what it was given or returned before.
+
+        Raises:
+            PluginError: it changed something.
+        """
+        made = () if self._made is None else (self._made,)
+        told = [changed for each in (*kept, *made) if (changed := each.put_back())]
+        if told:
+            raise PluginError(self._kind, self.name, f"changed {told[0]} in place in {member}")
 
     def _another(self, item: Any) -> Guarded:
         """The stand-in for an object of the same kind and name that the object made."""

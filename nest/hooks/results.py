@@ -19,7 +19,8 @@ from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import MeasuredOperator, OperatorCost
 from nest.instance import Array, Instance, Level, Solution, StageDecision
-from nest.instance.schedule import PASSES, ROUND, Held, Pass, V, Weighted
+from nest.instance.schedule import PASSES, ROUND, Held, Pass, V, Weighted, Weights
+from nest.plan.certificate import RAYS, least_of_rays
 from nest.spec import StackDefaults
 from nest.tolerances import AGREEMENT
 from nest.units import LARGEST
@@ -143,7 +144,23 @@ class _Rising:
 
 
 def sound_weights(result: Any, micro_batches: int, stages: int) -> Weighted:
-    """`result`, the weights `A` and `B` of a schedule, or `A`, `Bf`, `Bb` and `Bw`."""
+    """`result`, the weights `A` and `B` of a schedule, or `A`, `Bf`, `Bb` and `Bw`: no less than one stage needs.
+
+    Else a plan would take less than the work of its slowest stage (PROBLEM.md section 4).
+    """
+    weighted = plain_weights(result)
+    weights = Weights(*weighted) if len(weighted) == 4 else Weights(weighted[0], *weighted[1:] * 3)
+    for parts, least in zip(RAYS, least_of_rays(weights), strict=True):
+        if least < micro_batches * (1 - AGREEMENT):
+            raise InvalidResult(
+                f"a pipeline with all its work in one stage takes {least:g} times the time of that stage "
+                f"(A + B{parts}), which has {micro_batches} micro-batches to run ({stages} stages)"
+            )
+    return weighted
+
+
+def plain_weights(result: Any) -> Weighted:
+    """`result`, weights of plain numbers, whether they are enough for one stage or not."""
     count = len(_sequence(result, "weights"))
     if count not in (2, 4):
         raise InvalidResult(f"{one_line(result)} is no pair of weights, nor `A`, `Bf`, `Bb` and `Bw`")

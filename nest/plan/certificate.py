@@ -4,13 +4,23 @@ Solvers and pricing have `weights` and `in_flight` from one object, and `M` from
 all of them. This reads them again, from what the schedule tells to be run (docs/explanation/verify.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 from typing import Any
 
 from attrs import evolve, frozen
 
-from nest.instance import OrderedSchedule, Pass, Schedule, Weights, chunks_of, fullest_moments, in_flight, weights_of
+from nest.instance import (
+    OrderedSchedule,
+    Pass,
+    Schedule,
+    Weights,
+    chunks_of,
+    copies_of,
+    fullest_moments,
+    in_flight,
+    weights_of,
+)
 from nest.instance.schedule import (
     BACKWARD,
     FORWARD,
@@ -113,7 +123,8 @@ def certify(schedule: Schedule, micro_batches: int, stages: int) -> Certificate:
     blank = Certificate(schedule.name, micro_batches, stages)
     chunks = chunks_of(schedule)
     if not isinstance(schedule, OrderedSchedule):
-        return evolve(blank, missing="the schedule does not say in which order its stages work")
+        missing = "the schedule does not say in which order its stages work"
+        return evolve(blank, missing=missing, faults=tuple(too_few_in_flight(schedule, micro_batches, stages)))
     if micro_batches * stages * chunks > MOST:
         passes = f"{micro_batches * stages * chunks} forward passes are more than {MOST}"
         return evolve(blank, missing=f"{passes}, so the order of the schedule was not looked at")
@@ -186,6 +197,27 @@ def _count_faults(schedule: Schedule, blank: Certificate, orders: Orders) -> lis
                 f"({blank.micro_batches} micro-batches)"
             )
     return faults
+
+
+def too_few_in_flight(schedule: Schedule, micro_batches: int, stages: int) -> Iterator[str]:
+    """The stage that holds too few micro-batches for the time its schedule's weights give, whatever its order.
+
+    What stages hold on average is what enters in a unit of time, times how long it stays (Little, Operations Research
+    9(3), 1961): a micro-batch stays in a stage until its gradients are back from all stages behind, at least. Of equal
+    stages, whose gradients of weights nobody waits for (`UNITS`). Several chunks and copies are left alone.
+    """
+    if chunks_of(schedule) > 1 or copies_of(schedule) > 1:
+        return
+    whole = CYCLE * equal_stages_take(weights_of(schedule, micro_batches, stages), stages)
+    for stage in range(1, stages + 1):
+        stays = (stages - stage) * (UNITS[FORWARD] + UNITS[INPUT_GRADIENTS]) + CYCLE
+        held = in_flight(fullest_moments(schedule, stage, stages, micro_batches))
+        if held * whole < micro_batches * stays * (1 - AGREEMENT):
+            yield (
+                f"counts {held:g} micro-batches in flight in stage {stage} of {stages}, with which {micro_batches} "
+                f"take longer than its weights give equal stages ({whole / CYCLE:g} times the time of one)"
+            )
+            return
 
 
 def equal_passes(chunks: int) -> dict[tuple[str, int], float]:

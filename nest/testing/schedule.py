@@ -6,7 +6,7 @@ from math import isclose
 from typing import Any
 
 from nest.hooks.protocols import OrderedSchedule, Pass, Schedule
-from nest.hooks.results import sound_in_flight, sound_weights
+from nest.hooks.results import plain_weights, sound_in_flight
 from nest.instance import admits, chunks_of, copies_of, least_held, route, weights_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, order_fault, places_of
 from nest.plan.certificate import (
@@ -20,6 +20,7 @@ from nest.plan.certificate import (
     is_staggered,
     least_of_rays,
     longest_pipeline,
+    too_few_in_flight,
 )
 from nest.testing.finding import Finding, Problems, Tally, unsteady
 from nest.tolerances import AGREEMENT
@@ -84,6 +85,7 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
     if stages == 1:
         tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)
     tally.run("from 1 to all micro-batches are in flight", where, _bad_in_flight, schedule, count, stages)
+    tally.run("enough are in flight for its weights", where, too_few_in_flight, schedule, count, stages)
     if hasattr(schedule, "least_held"):
         tally.run("it says what all chunks hold as in_flight has it", where, _least_otherwise, schedule, count, stages)
     if getattr(schedule, "fills", False):
@@ -96,7 +98,7 @@ def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: s
 
 
 def _bad_weights(schedule: Schedule, count: int, stages: int) -> None:
-    sound_weights(schedule.weights(count, stages), count, stages)
+    plain_weights(schedule.weights(count, stages))
 
 
 def _too_fast(schedule: Schedule, count: int, stages: int) -> Problems:

@@ -40,11 +40,12 @@ class Drawn:
         """`(A, B)`, or `(A, Bf, Bb, Bw)`, of which the last may be negative."""
         random = self.random() if self.parts == "steady" else self.random("weights", micro_batches, stages, chunks)
         less, forward, inputs = random.choice([0, 0, 0.5, 1]), random.uniform(0, 1.5), random.uniform(0, 3)
-        less = min(less, micro_batches / 2)  # A batch takes no less than its slowest stage, or not much.
         if self.parts == "pair":
-            return micro_batches - less, random.choice([0.0, 0.5, 1.0, forward])
+            each = random.choice([0.0, 0.5, 1.0, forward])
+            return micro_batches - min(less, each), each  # A batch takes no less than its slowest stage.
         share = (stages - 1) / stages / chunks if self.parts == "steady" else random.choice([0.0, 0.5, 1.0])
         gradients = random.choice([-1.0, -0.7, 0.5]) * min(forward, inputs)
+        less = min(less, share * forward, share * inputs, share * (inputs + gradients) / 2)
         return micro_batches - less, share * forward, share * inputs, share * gradients
 
     @lru_cache(maxsize=2**14)  # noqa: B019 - schedules are few, and asked the same for every plan.

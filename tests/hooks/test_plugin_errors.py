@@ -79,10 +79,10 @@ class Schedule:
     name = "foo"
 
     def weights(self, micro_batches: int, stages: int) -> Any:
-        return (micro_batches / 2, 0.0)  # faster than any other, with one stage, too
+        return (micro_batches, 0.0)  # faster than any other with several stages
 
     def in_flight(self, stage: int, stages: int, micro_batches: int) -> Any:
-        return 1
+        return micro_batches
 
 
 class ModelImporter:
@@ -258,6 +258,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("schedules", "weights", returns((1.0, float("nan"))), "a weight is nan"),
     ("schedules", "weights", returns((-1.0, 1.0)), "a weight is -1.0"),
     ("schedules", "weights", returns((1.0,)), "(1.0,) is no pair of weights"),
+    ("schedules", "weights", lambda self, m, s: (m / 2, 0.0), "which has 8 micro-batches to run"),
+    ("schedules", "weights", lambda self, m, s: (0.0, m, m, -0.5), "which has "),
     ("schedules", "in_flight", returns(0), "from in_flight: 0 micro-batches are in flight"),
     ("schedules", "in_flight", returns(float("nan")), "from in_flight: nan micro-batches are in flight"),
     ("schedules", "in_flight", returns(10**400), "from in_flight: 1000"),
@@ -300,7 +302,8 @@ def test_a_sound_object_is_used(kind: str, alone: dict[str, Any]) -> None:
     assert known.warnings == ()
     # Ranks that do the same are no use, so that the strategy splits nothing.
     assert ("faulty" in plan.plugins) == (kind != "strategies")
-    if kind != "strategies":
+    assert (plan.schedule == "foo") == (kind == "schedules")
+    if kind not in ("strategies", "schedules"):  # One stage takes as long in any schedule.
         assert decisions(plan)["batch_time"] != alone["batch_time"]
 
 
@@ -669,3 +672,81 @@ def test_a_fault_of_nobody_does_not_go_on_for_ever() -> None:
     known = Registry([offering("strategies", broken("strategies", "degrees", forged))])
     with pytest.raises(InternalError, match="'nobody'"):
         api.solve(PROBLEM, plugins=known)
+
+
+def test_a_schedule_that_holds_too_little_for_its_speed_is_set_aside() -> None:
+    """It says nothing of an order, but with one micro-batch in flight no stages can work at the same time."""
+    known = registry([offering("schedules", broken("schedules", "in_flight", returns(1)))])
+    asked = {**PROBLEM, **NAMING["schedules"], "constraints": ["pp == 2"]}
+    plan = api.solve(asked, plugins=known)
+    assert plan.schedule == "1f1b"
+    assert "counts 1 micro-batches in flight in stage 1 of 2, with which" in known.warnings[0]
+    sound = registry([offering("schedules", Schedule())])
+    assert api.solve(asked, plugins=sound).schedule == "foo"
+    assert sound.warnings == ()
+
+
+def changes_in_place(field: str, value: Any) -> Callable[..., Any]:
+    """An `apply` that sets a field of the first operator it is given, and returns what the sound one does."""
+
+    def apply(self: Any, block: Block, degree: int, context: Any) -> Block:
+        object.__setattr__(block.graph.operators[0], field, value)
+        return Strategy.apply(self, block, degree, context)
+
+    return apply
+
+
+class Hoarding(Strategy):
+    """Changes, at the next call, the operators of the blocks it has returned."""
+
+    returned: Any = None
+
+    def apply(self, block: Any, degree: int, context: Any) -> Any:
+        if self.returned is not None:
+            object.__setattr__(self.returned.graph.operators[-1], "flops_per_point", 0.0)
+        operators = (*block.graph.operators[:-1], evolve(block.graph.operators[-1]))
+        self.returned = super().apply(block, degree, context)
+        self.returned = evolve(self.returned, graph=evolve(block.graph, operators=operators))
+        return self.returned
+
+
+def emptied(self: Any, block: Any, context: Any) -> Any:
+    object.__setattr__(context.training, "global_batch", 1)
+    return (1, 2)
+
+
+def cheaper_operator(self: Any, operator: Any, device: Any, training: Any) -> Any:
+    object.__setattr__(operator, "parameters", ())
+    return OperatorCost(1e-3, 1e-3)
+
+
+def faster_level(self: Any, kind: str, size: float, shape: Any, levels: Any) -> Any:
+    object.__setattr__(levels[0], "bandwidth", 1e30)
+    return 1e-3
+
+
+def scribbled_sizes(self: Any, kind: str, sizes: Any, shape: Any, levels: Any) -> Any:
+    sizes *= 0
+    return numpy.full(sizes.shape, 1e-3)
+
+
+IN_PLACE: list[tuple[str, Any, str]] = [
+    ("strategies", broken("strategies", "apply", changes_in_place("flops_per_point", 0.0)), "flops_per_point"),
+    ("strategies", broken("strategies", "apply", changes_in_place("parameters", ())), "parameters"),
+    ("strategies", broken("strategies", "degrees", emptied), "`global_batch` of the Training in place in degrees"),
+    ("strategies", Hoarding(), "`flops_per_point` of the Operator"),
+    ("cost_models", broken("cost_models", "price", cheaper_operator), "`parameters` of the Operator"),
+    ("collective_models", broken("collective_models", "time", faster_level), "`bandwidth` of the Level"),
+    ("collective_models", broken("collective_models", "times", scribbled_sizes), "a ndarray in place in times"),
+]
+
+
+@pytest.mark.parametrize(("kind", "item", "told"), IN_PLACE)
+def test_what_a_plug_in_is_given_stays_as_it_is(kind: str, item: Any, told: str, alone: dict[str, Any]) -> None:
+    known = registry([offering(kind, item)])
+    assert decisions(api.solve({**PROBLEM, **NAMING[kind]}, plugins=known)) == alone
+    (warning,) = known.warnings
+    assert "'foo' changed " in warning
+    assert told in warning
+    with pytest.raises(InputError, match=r"plug-in error in faulty, .* in place in"):
+        api.solve({**PROBLEM, **NAMING[kind]}, plugins=Registry([offering(kind, item)], strict=True))

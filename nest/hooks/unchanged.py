@@ -1,0 +1,102 @@
+"""What plug-ins are given stays as it is: frozen records change all the same, by `object.__setattr__`."""
+
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter, is_not
+from typing import Any
+
+from attrs import fields
+
+
+class Kept:
+    """The contents of values, to be compared later and put back: records, lists, mappings and arrays inside them."""
+
+    def __init__(self, *values: Any, besides: "Kept | None" = None) -> None:
+        """Note the contents of `values`, leaving out what `besides` has noted."""
+        self._noted: dict[int, tuple[Any, Any]] = {}
+        known = {} if besides is None else besides._noted
+        waiting = list(values)
+        while waiting:
+            value = waiting.pop()
+            kind = type(value)
+            if kind in _PLAIN:
+                continue
+            if kind is tuple:
+                waiting += value
+            elif id(value) not in self._noted and id(value) not in known:
+                content = _content(value)
+                if content is not None:
+                    self._noted[id(value)] = value, content
+                    waiting += content if type(content) is tuple else content.values() if kind is dict else ()
+
+    def put_back(self) -> str:
+        """Put back what changed; returns what did, for people, the first of it. Empty: nothing."""
+        told = ""
+        for value, before in self._noted.values():
+            now = _content(value)
+            if type(before) is tuple:
+                changed = len(now) != len(before) or any(map(is_not, now, before))
+            elif isinstance(value, dict):
+                changed = list(now) != list(before) or any(map(is_not, now.values(), before.values()))
+            else:
+                changed = now.tobytes() != before.tobytes()
+            if changed:
+                told = told or _told(value, before, now)
+                _restore(value, before)
+        return told
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None), frozenset, bytes})
+
+
+@cache
+def _reader(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]] | None:
+    """The names of the fields of a class of records and what reads them; None: it is no such class."""
+    if not hasattr(kind, "__attrs_attrs__"):
+        return None
+    names = tuple(each.name for each in fields(kind))
+    if len(names) > 1:
+        return names, attrgetter(*names)
+    return names, lambda record: tuple(getattr(record, name) for name in names)
+
+
+def _reader_of(value: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]] | None:
+    kind: Any = type(value)
+    return _reader(kind)
+
+
+def _content(value: Any) -> Any:
+    """What a value holds: a tuple, or a copy of a mapping or an array; None: nothing that is looked after."""
+    reader = _reader_of(value)
+    if reader is not None:
+        return reader[1](value)
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, dict):
+        return dict(value)
+    if hasattr(value, "__array_interface__") and value.flags.writeable:
+        return value.copy()
+    return None
+
+
+def _told(value: Any, before: Any, now: Any) -> str:
+    reader = _reader_of(value)
+    if reader is None:
+        return f"a {type(value).__name__}"
+    field = next(name for name, old, new in zip(reader[0], before, now, strict=True) if old is not new)
+    name = getattr(value, "name", "")
+    return f"`{field}` of the {type(value).__name__}" + (f" {name!r:.60}" if name else "")
+
+
+def _restore(value: Any, before: Any) -> None:
+    reader = _reader_of(value)
+    if reader is not None:
+        for name, old in zip(reader[0], before, strict=True):
+            object.__setattr__(value, name, old)
+    elif isinstance(value, dict):
+        value.clear()
+        value.update(before)
+    elif isinstance(value, list):
+        value[:] = before
+    else:
+        value[...] = before
