@@ -16,6 +16,8 @@ from nest.formulate.instance import build_instance
 from nest.formulate.network import by_levels_notice
 from nest.formulate.planner_context import planner_context
 from nest.formulate.pools import takes_pools
+from nest.hooks.calls import PluginError
+from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
@@ -70,7 +72,7 @@ class Comparison:
 
     Attributes:
         ours: as `nest solve` finds it.
-        others: in the order asked for.
+        others: in the order asked for, those of plug-ins that failed included.
         seed: of planners that draw random numbers.
         evaluations: plans that planners which try plans out were allowed to price.
         seconds: wall-clock time of the search for our plan; None: nobody was asked to time it.
@@ -186,17 +188,17 @@ def comparison(
     Raises:
         InputError: a file cannot be used.
     """
-    makers = [(f"{pool} alone", partial(task.alone, pool)) for pool in pools]
-    makers += [(name, partial(task.planned, name)) for name in names]
-    makers += [(str(path), partial(task.given, str(path), "a plan file", plan)) for path, plan in plans]
-    for framework, files in flags.items():
-        makers += [(str(file), partial(task.flags, Path(file), framework, options)) for file in files]
+    makers = [(f"{pool} alone", "", "", partial(task.alone, pool)) for pool in pools]
+    makers += [(name, "planners", name, partial(task.planned, name)) for name in names]
+    makers += [(str(path), "", "", partial(task.given, str(path), "a plan file", plan)) for path, plan in plans]
+    for reader, file in [(reader, file) for reader, files in flags.items() for file in files]:
+        makers.append((str(file), "plan_readers", reader, partial(task.flags, Path(file), reader, options)))
     entries: list[Entry] = []
-    for name, made in makers:
+    for name, kind, item, made in makers:
         if step is not None:
             step(f"plan of {name}", len(entries), len(makers))
         begun = time.monotonic()
-        entry = made()
+        entry = task.made_by(name, kind, item, made)
         entries.append(entry if seconds is None else evolve(entry, seconds=time.monotonic() - begun))
     return Comparison(ours, tuple(entries), task.seed, task.evaluations, seconds, task.by_levels)
 
@@ -204,38 +206,31 @@ def comparison(
 def planner_rows(*, plugins: Registry | None = None) -> list[dict[str, str]]:
     """Name, summary and distribution of every planner."""
     known = plugins or registry()
-    return known.run(
-        lambda: [
-            {
-                "name": name,
-                "summary": each.summary,
-                "distribution": known.origin("planners", name)[0],
-                "version": known.origin("planners", name)[1],
-            }
-            for name, each in known.planners().items()
-        ]
-    )
+
+    def row(name: str, summary: str) -> dict[str, str]:
+        distribution, version = known.origin("planners", name)
+        return {"name": name, "summary": summary, "distribution": distribution, "version": version}
+
+    return known.run(lambda: [row(name, each.summary) for name, each in known.planners().items()])
 
 
 def suited_planners(names: Sequence[str], known: Registry, cluster: ClusterSpec) -> tuple[str, ...]:
-    """Those that plan such a cluster: of one kind of device, or of several."""
+    """Those that plan such a cluster, of one kind of device or of several, and those that failed."""
     pooled, planners = bool(cluster.pools), known.planners()
-    return tuple(name for name in names if takes_pools(planners[name]) == pooled)
+    return tuple(name for name in names if name not in planners or takes_pools(planners[name]) == pooled)
 
 
 def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
-    """Names of registered planners, each once; None: all.
+    """Names of planners, those that failed included, each once; None: all.
 
     Raises:
         InputError: there is none of a name.
     """
-    registered = known.planners()
+    registered = [*known.planners(), *sorted(known.missing("planners"))]
     for name in names or ():
-        if name in known.missing("planners"):
-            raise InputError(f"the planner {name!r} failed and is disabled; `nest plugins doctor` says more.")
         if name not in registered:
-            raise unknown_name("--planner", "planner", name, registered)
-    return tuple(registered) if names is None else tuple(dict.fromkeys(names))
+            raise unknown_name("--planner", "planner", name, known.planners())
+    return tuple(registered if names is None else dict.fromkeys(names))
 
 
 @frozen
@@ -281,6 +276,19 @@ class Task:
         if self.instance.pools is None:
             return ()
         return tuple(dict.fromkeys(each.pool for each in self.instance.candidates if each.pool is not None))
+
+    def made_by(self, name: str, kind: str, item: str, make: Callable[[], Entry]) -> Entry:
+        """What `make` returns; where `item` of a plug-in, of `kind`, fails at it, an entry that says so."""
+        reason = "failed and is disabled; `nest plugins doctor` says more"
+        if not kind or item not in self.known.missing(kind):
+            try:
+                return make()
+            except PluginError as error:
+                if (error.kind, error.name) != (kind, item):
+                    raise
+                self.known.disable(error)
+                reason = error.reason
+        return Entry(name, KINDS[kind].phrase, None, (f"The {KINDS[kind].phrase} {item!r} {reason}.",))
 
     def alone(self, pool: str) -> Entry:
         """The fastest plan on one pool, without the others."""

@@ -5,6 +5,7 @@ from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import numpy
 import pytest
@@ -17,6 +18,7 @@ from nest.errors import InputError, InternalError
 from nest.hooks import hook
 from nest.hooks.planning import Proposal
 from nest.hooks.registry import Registry, registry
+from nest.report.text.comparison import comparison_text
 from nest.whatif.compare import Entry
 from tests.agreement.problems import KINDS, random_problem
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
@@ -238,8 +240,72 @@ def test_a_planner_that_fails_is_disabled(answer, told, monkeypatch):
         Registry, "planners", lambda known: {name: each for name, each in every(known).items() if name in FEW}
     )
     found, known = compared(answer)
-    assert [each.name for each in found.others] == ["manual"]
-    assert told in known.warnings[0]
+    assert {each.name: each.plan is None for each in found.others} == {"manual": False, "copying": True}
+    (reason,) = next(each.reasons for each in found.others if each.name == "copying")
+    assert reason.startswith("The planner 'copying' ")
+    assert told in reason
+    (warning,) = known.warnings
+    assert told in warning
+    again = api.compare(problem(1e12), plugins=known, planners=["copying", "manual"])
+    assert again.others[0].reasons == (
+        "The planner 'copying' failed and is disabled; `nest plugins doctor` says more.",
+    )
+    assert again.others[1].plan is not None
+
+
+def test_a_planner_that_is_slow_leaves_the_others(monkeypatch):
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.3")
+    never = Event()
+    found, known = compared(lambda *_: never.wait(), planners=["copying", "manual"])
+    assert [each.plan is None for each in found.others] == [True, False]
+    assert found.others[0].reasons == ("The planner 'copying' timed out after 0.3 s in plan.",)
+    assert len(known.warnings) == 1
+    told = comparison_text(found.to_dict())
+    assert "timed out after 0.3 s" in told
+    assert found.to_dict()["others"][0]["within_problem"] is False
+
+
+def test_a_planner_that_fails_ends_a_strict_comparison():
+    class Plugin:
+        @hook
+        def nest_planners(self):
+            return [Copying(lambda *_: 1 / 0)]
+
+    with pytest.raises(InputError, match=r"plug-in error in Plugin, .*raised ZeroDivisionError"):
+        api.compare(problem(1e12), plugins=Registry([Plugin()], strict=True), planners=["copying", "manual"])
+
+
+def test_a_reader_that_fails_leaves_the_others(tmp_path: Path):
+    class Reader:
+        name = "torn"
+        summary = "reads nothing"
+
+        def read(self, text, nodes=None):
+            raise KeyError(text)
+
+    class Plugin:
+        @hook
+        def nest_plan_readers(self):
+            return [Reader()]
+
+    file = tmp_path / "torn.txt"
+    file.write_text("x")
+    known = registry([Plugin()])
+    found = api.compare(problem(1e12), plugins=known, planners=["manual"], flags={"torn": [file]})
+    assert [each.plan is None for each in found.others] == [False, True]
+    assert found.others[1].reasons == ("The reader of plans 'torn' raised KeyError: 'x' in read.",)
+
+
+def test_a_planner_that_changes_the_instance_is_told():
+    def cheapening(instance, context):
+        object.__setattr__(instance.candidates[0], "samples", 7)
+        instance.candidates[0].forward[:] = 0.0
+        return Proposal(context.search(instance).solution)
+
+    found, _ = compared(cheapening, planners=["copying", "manual"])
+    plain = api.compare(problem(1e12), plugins=Registry(), planners=["manual"])
+    assert "in place in plan" in found.others[0].reasons[0]
+    assert found.others[1].batch_time == plain.others[0].batch_time
 
 
 def test_numbers_of_arrays_and_lists_are_as_good():
