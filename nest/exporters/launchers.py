@@ -52,6 +52,27 @@ def nodes_of(placed: Sequence[Placed]) -> tuple[Node, ...]:
     )
 
 
+Components = tuple[tuple[int, tuple[Node, ...]], ...]
+"""Nodes of a plan for which Slurm is asked the same, with how many accelerators each must have."""
+
+
+def components(plan: PlanDocument, placed: Sequence[Placed]) -> Components:
+    """What a job asks of Slurm: one component, unless machines of several pools differ in accelerators.
+
+    An allocation asks the same of all its nodes (sbatch(1), `--gpus-per-node`). Then those with equally many
+    accelerators and ranks are one component of a heterogeneous job (slurm.schedmd.com/heterogeneous_jobs.html).
+    """
+    nodes = nodes_of(placed)
+    pools = {each.node: plan.stages[each.rank.pp].pool for each in placed}
+    most = {pool: 1 + max(each.gpu for each in placed if pools[each.node] == pool) for pool in set(pools.values())}
+    if len(set(most.values())) == 1:
+        return ((most[pools[nodes[0].name]], nodes),)
+    held: dict[tuple[int, int], list[Node]] = {}
+    for node in nodes:
+        held.setdefault((most[pools[node.name]], len(node.ranks)), []).append(node)
+    return tuple((gpus, tuple(own)) for (gpus, _), own in held.items())
+
+
 def check_plain(nodes: Sequence[Node], kind: str) -> None:
     """Make sure that the names of `nodes` can stand in a file that has no quoting.
 
@@ -152,39 +173,62 @@ def slurm(plan: PlanDocument) -> Mapping[str, str]:
     placed = placement(plan)
     nodes = nodes_of(placed)
     check_plain(nodes, "a hostfile of Slurm")
-    return {
-        SLURM_HOSTS: "".join(f"{each.node}\n" for each in placed),
-        "slurm_launch.sh": _slurm_script(nodes, len(placed)),
-    }
+    groups = components(plan, placed)
+    files = {} if len(groups) > 1 else {SLURM_HOSTS: "".join(f"{each.node}\n" for each in placed)}
+    return {**files, "slurm_launch.sh": _slurm_script(nodes, groups, len(placed))}
 
 
-def _slurm_script(nodes: Sequence[Node], ranks: int) -> str:
+def _slurm_script(nodes: Sequence[Node], groups: Components, ranks: int) -> str:
     """The script; names of hosts are plain words here, so that they may stand inside quoted text."""
+    several = len(groups) > 1
+    where = "an allocation that holds the nodes of the hostfile beside it."
+    if several:
+        asked = (
+            f"-N {len(own)} -w {','.join(node.name for node in own)} --gpus-per-node={gpus}" for gpus, own in groups
+        )
+        where = f"a heterogeneous allocation: salloc {' : '.join(asked)}"
     about = [
         f"Runs a command on {ranks} ranks of {len(nodes)} nodes under Slurm, each rank where the plan has it:",
         "    bash slurm_launch.sh python train.py ...",
-        "Call it inside an allocation that holds the nodes of the hostfile beside it.",
+        f"Call it inside {where}",
     ]
     allocated = stand_ins(nodes)
     lines = [
         *_head(nodes, about),
-        _HERE,
-        *(_named_by_allocation(nodes) if allocated else [f'export SLURM_HOSTFILE="$here/{SLURM_HOSTS}"']),
+        *([] if several else [_HERE]),
+        *(_named_by_allocation(nodes) if allocated else []),
+        *([] if allocated or several else [f'export SLURM_HOSTFILE="$here/{SLURM_HOSTS}"']),
         *rendezvous(nodes, '"$(head -n 1 "$SLURM_HOSTFILE")"' if allocated else None),
-        f"srun -n {ranks} --distribution=arbitrary bash -c '",
-        *(f"  {line}" for line in task_lines(nodes)),
+        *started(groups, ranks),
         '\' rank "$@"',
     ]
     return "\n".join(lines) + "\n"
 
 
-def task_lines(nodes: Sequence[Node]) -> list[str]:
-    """What a task of Slurm does: tell its command what torchrun would, and become it."""
-    return [
-        "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS",
+def started(groups: Components, ranks: int) -> list[str]:
+    """srun(1) with what each task does, up to the quote behind: tell its command what torchrun would, and become it.
+
+    Tasks of a hostfile are ranks. Those of several components are numbered one component after the other, whatever the
+    plan has: a task knows its rank by its node and its place there.
+    """
+    nodes = [node for _, own in groups for node in own]
+    rank, known = "$SLURM_PROCID", list[str]()
+    asked = f"-n {ranks} --distribution=arbitrary"
+    if len(groups) > 1:
+        rank = "${ranks[SLURM_LOCALID]}"
+        known = _by_node(nodes, "$SLURMD_NODENAME", lambda node: f"ranks=({' '.join(map(str, node.ranks))})")
+        asked = " : ".join(
+            f"--het-group={index} -N {len(own)} -n {len(own) * len(own[0].ranks)} "
+            f"--ntasks-per-node={len(own[0].ranks)} --gpus-per-node={gpus}"
+            for index, (gpus, own) in enumerate(groups)
+        )
+    task = [
+        *known,
+        f"export RANK={rank} LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE={'$SLURM_NTASKS' if len(groups) == 1 else ranks}",
         *gpu_maps(nodes, "$SLURMD_NODENAME"),
         'exec "$@"',
     ]
+    return [f"srun {asked} bash -c '", *(f"  {line}" for line in task)]
 
 
 def stand_ins(nodes: Sequence[Node]) -> bool:

@@ -6,13 +6,15 @@ from shlex import quote
 from nest.errors import InputError
 from nest.exporters.commands import Command, command
 from nest.exporters.launchers import (
+    Components,
     Node,
     allocated_hosts,
     check_plain,
+    components,
     nodes_of,
     rendezvous,
     stand_ins,
-    task_lines,
+    started,
 )
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
@@ -22,7 +24,10 @@ FOLDER = "$NEST_FILES"
 
 
 def sbatch(plan: PlanDocument) -> Mapping[str, str]:
-    """A batch script: resources as its options, then srun(1) with `--distribution=arbitrary`.
+    """A batch script: resources as its options, then srun(1).
+
+    A heterogeneous job where machines of several pools have different numbers of accelerators, else one with
+    `--distribution=arbitrary`.
 
     Raises:
         InputError: there is no rank table, the framework cannot run the plan or is not run one process for each rank,
@@ -36,17 +41,18 @@ def sbatch(plan: PlanDocument) -> Mapping[str, str]:
     if not own and not all(node.named for node in nodes):
         place = "hosts of each of cluster.pools" if plan.problem["cluster"].get("pools") else "cluster.hosts"
         raise InputError(f"nodes use other accelerators than each other, so that hosts must have names: {place}.")
+    groups = components(plan, placed)
+    several = len(groups) > 1
     lines = [
-        *_head(nodes, len(placed), own, run),
+        *_head(groups, len(placed), own, run),
         "set -euo pipefail",
         *(['export NEST_FILES="${NEST_FILES:-$SLURM_SUBMIT_DIR}"'] if run.files else []),
         *(['export PYTHONPATH="$NEST_FILES${PYTHONPATH:+:$PYTHONPATH}"'] if run.imported else []),
         *(f"export {name}={quote(value)}" for name, value in run.environment.items()),
         *(f"unset {name}" for name in run.unset),
-        *_hosts(nodes, [each.node for each in placed], own),
-        *rendezvous(nodes, '"$(head -n 1 "$SLURM_HOSTFILE")"'),
-        f"srun -n {len(placed)} --distribution=arbitrary bash -c '",
-        *(f"  {line}" for line in task_lines(nodes)),
+        *([] if several else _hosts(nodes, [each.node for each in placed], own)),
+        *rendezvous(nodes, None if several else '"$(head -n 1 "$SLURM_HOSTFILE")"'),
+        *started(groups, len(placed)),
         f'\' rank {" ".join(map(_word, run.words))} "$@"',
     ]
     return {"slurm_job.sh": "\n".join(lines) + "\n", **run.files}
@@ -60,23 +66,29 @@ def _word(text: str) -> str:
     return f'{quote(before) if before else ""}"{FOLDER}"{quote(after) if after else ""}'
 
 
-def _head(nodes: tuple[Node, ...], ranks: int, own: bool, run: Command) -> list[str]:
-    """Resources as counts: nodes, tasks, and the accelerators of a node up to the last that is used."""
-    names = "" if own else ",".join(sorted({node.name for node in nodes}))
+def _head(groups: Components, ranks: int, own: bool, run: Command) -> list[str]:
+    """Resources as counts, of each component: nodes, tasks, and the accelerators of a node up to the last used."""
+    asked, count = [_asked(gpus, nodes, own) for gpus, nodes in groups], sum(len(nodes) for _, nodes in groups)
     yours = [f"# {word} stands for yours." for word in run.yours]
     folder = ["# The framework's files lie in NEST_FILES, or where the job is submitted from."] if run.files else []
     return [
         "#!/usr/bin/env bash",
-        f"# Runs a plan on {ranks} ranks of {len(nodes)} nodes, each rank where the plan has it:",
+        f"# Runs a plan on {ranks} ranks of {count} nodes, each rank where the plan has it:",
         "#     sbatch --time=... --account=... slurm_job.sh [ARGUMENT]...",
         "# The framework's command has the plan's flags; data, tokenizer and so on are the arguments.",
         *yours,
         *folder,
         "#SBATCH --job-name=nest",
+        *[line for each in asked for line in ("#SBATCH hetjob", *each)][1:],
+    ]
+
+
+def _asked(gpus: int, nodes: tuple[Node, ...], own: bool) -> list[str]:
+    return [
         f"#SBATCH --nodes={_needed(nodes) if own else len(nodes)}",
-        f"#SBATCH --ntasks={ranks}",
-        f"#SBATCH --gpus-per-node={1 + max(gpu for node in nodes for gpu in node.gpus)}",
-        *([f"#SBATCH --nodelist={names}"] if names else []),
+        f"#SBATCH --ntasks={sum(len(node.ranks) for node in nodes)}",
+        f"#SBATCH --gpus-per-node={gpus}",
+        *([] if own else [f"#SBATCH --nodelist={','.join(sorted(node.name for node in nodes))}"]),
         "#SBATCH --exclusive",
     ]
 

@@ -3,8 +3,13 @@
 import csv
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +24,7 @@ from nest.exporters.megatron.reading.read import read_megatron
 from nest.hooks.placements import placement
 from nest.spec import PlanDocument
 from tests.exporters.plans import DENSE
+from tests.exporters.test_launchers import TOLD, agrees
 
 NEW, OLD = 4, 8
 """Devices of the pools, four in a node."""
@@ -99,6 +105,70 @@ def test_hosts_are_those_of_each_pool(plan: PlanDocument) -> None:
     assert "--nodelist=a1,a2,h1" in files(given, "megatron", "sbatch")["slurm_job.sh"]
     with pytest.raises(InputError, match=r"hosts must have names: hosts of each of cluster\.pools"):
         files(named(plan, new=["h1"]), "megatron", "sbatch")
+
+
+HET = """
+import os, subprocess, sys
+arguments, components, rest = sys.argv[1:], json.loads(os.environ["COMPONENTS"]), []
+groups = [[]]
+for place, word in enumerate(arguments):
+    if word == "bash":
+        rest = arguments[place:]
+        break
+    groups.append([]) if word == ":" else groups[-1].append(word)
+total = 0
+for index, words in enumerate(groups):
+    options = dict(each.split("=") for each in words if "=" in each)
+    assert int(options["--het-group"]) == index
+    each, hosts = int(options["--ntasks-per-node"]), components[index]["nodelist"]
+    assert int(words[words.index("-N") + 1]) == len(hosts)
+    assert int(words[words.index("-n") + 1]) == each * len(hosts)
+    assert options["--gpus-per-node"] == components[index]["gpus-per-node"]
+    for task in range(each * len(hosts)):
+        own = {"SLURM_PROCID": str(total), "SLURM_LOCALID": str(task % each), "SLURMD_NODENAME": hosts[task // each]}
+        print(hosts[task // each], end=" ", flush=True)
+        subprocess.run(rest, env={**os.environ, **own}, check=True)
+        total += 1
+"""
+"""srun inside a heterogeneous job: tasks are numbered one component after the other, in each node by node."""
+
+
+@pytest.mark.parametrize("to", ["sbatch", "slurm"])
+def test_machines_of_pools_are_asked_for_their_own_accelerators(
+    plan: PlanDocument, to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = [{**pool, "devices_per_host": 4 if pool["name"] == "new" else 2} for pool in pools_of(plan)]
+    cluster = {**plan.problem["cluster"], "pools": pools}
+    uneven = evolve(plan, problem={**plan.problem, "cluster": cluster})
+    given = named(uneven, new=["h1"], old=["a1", "a2", "a3", "a4"])
+    ((name, text),) = ((each, held) for each, held in files(given, "megatron", to).items() if "slurm" in each)
+    if to == "slurm":
+        asked = [{"nodelist": each[1].split(","), "gpus-per-node": each[2]}
+                 for each in re.findall(r"-N (\d+) -w (\S+) --gpus-per-node=(\d+)", text)]  # fmt: skip
+    else:
+        asked = []
+        for part in text.split("#SBATCH hetjob\n"):
+            options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", part, re.MULTILINE))
+            asked.append({**options, "nodelist": options["nodelist"].split(",")})
+    assert {host: each["gpus-per-node"] for each in asked for host in each["nodelist"]} == {
+        "h1": "4", "a1": "2", "a2": "2", "a3": "2", "a4": "2",
+    }  # fmt: skip
+    if to == "sbatch":
+        assert read_megatron(text).devices == NEW + OLD
+    programs = {"srun": f"#!{sys.executable}\nimport json{HET}", "python": f"#!/bin/bash\n{TOLD}\n"}
+    for program, content in programs.items():
+        (tmp_path / program).write_text(content)
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / name).write_text(text)
+    monkeypatch.setenv("COMPONENTS", json.dumps(asked))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    done = subprocess.run(
+        ["bash", str(tmp_path / name), "python"], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    agrees(placement(given), done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("to", ["deepspeed", "torchtitan", "nemo", "dot", "astra-sim", "jobset"])

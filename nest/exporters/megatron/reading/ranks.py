@@ -123,7 +123,14 @@ def _innermost(launcher: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     places = [at for at, word in enumerate(launcher) if _called(launcher, at)]
     if not places:
         return None, {}
-    return LAUNCHERS[_called(launcher, places[-1])], dict(_options(launcher[places[-1] + 1 :]))
+    name, words = LAUNCHERS[_called(launcher, places[-1])], launcher[places[-1] + 1 :]
+    said = dict(_options(words))
+    if name == SLURM and ":" in words:  # Components of a heterogeneous job, whose tasks and nodes add up.
+        parts = [dict(_options(part.split())) for part in " ".join(words).split(" : ")]
+        for option in (*TOTAL[SLURM], *NODES[SLURM]):
+            counts = [part[option] for part in parts if part.get(option, "").isdecimal()]
+            said |= {option: str(sum(map(int, counts)))} if len(counts) == len(parts) else {}
+    return name, said
 
 
 def _called(launcher: Sequence[str], at: int) -> str:

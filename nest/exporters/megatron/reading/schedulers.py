@@ -24,6 +24,7 @@ PBS_NODES, PBS_TASKS, LSF_NODES = "#PBS -l select", "mpiprocs", "#BSUB -nnodes"
 NODES = (*SLURM["--nodes"], PBS_NODES, LSF_NODES)
 TASKS = (*SLURM["--ntasks-per-node"], PBS_TASKS)
 
+_ADDED = (*SLURM["--nodes"], *SLURM["--ntasks"])
 _SBATCH = re.compile(r"^#SBATCH[ \t]+([^#\n]*)", re.MULTILINE)
 _OPTION = re.compile(r"(--[a-z-]+|-[a-zA-Z])(?:=|[ \t]+|(?=\d))([^-\s]\S*)")
 _PBS = re.compile(r"^#PBS[ \t]+-l[ \t]*(?:select|nodes)=(\d+)\b(?:[^\n]*:(?:mpiprocs|ppn)=(\d+))?", re.MULTILINE)
@@ -37,8 +38,14 @@ _LISTS = ((re.compile("PBS_NODEFILE"), PBS_NODES), (re.compile("LSB_DJOB_HOSTFIL
 
 def directives(text: str) -> Iterator[tuple[str, str]]:
     """Variables, and their like, by the lines for the scheduler at the head of a script."""
+    heterogeneous = "hetjob" in _SBATCH.findall(text)
+    totals: dict[str, int] = {}
     for line in _SBATCH.findall(text):
-        yield from slurm_options(line)
+        for name, value in slurm_options(line):
+            if name in _ADDED and value.isdecimal():  # Over the components of a heterogeneous job (`hetjob`).
+                totals[name] = int(value) + (totals.get(name, 0) if heterogeneous else 0)
+                value = str(totals[name])
+            yield name, value
     for nodes, tasks in _PBS.findall(text):
         yield PBS_NODES, nodes
         if tasks:
