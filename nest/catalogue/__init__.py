@@ -26,6 +26,7 @@ from nest.catalogue.load import (
     scale_up_levels,
     stacks,
     time_spread,
+    two_vendors,
     unknown_name,
 )
 
@@ -57,5 +58,6 @@ __all__ = [
     "scale_up_levels",
     "stacks",
     "time_spread",
+    "two_vendors",
     "unknown_name",
 ]

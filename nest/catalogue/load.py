@@ -186,6 +186,11 @@ def device(name: str, place: str = "cluster.device") -> DeviceSpec:
     return _named(devices(), name, "device", place, "Any other is given by its figures in place of a name.")
 
 
+def two_vendors(one: DeviceSpec | None, other: DeviceSpec | None) -> bool:
+    """Whether two devices are known to be of different vendors: no library of collectives joins them."""
+    return bool(one and other and one.vendor and other.vendor and one.vendor != other.vendor)
+
+
 def link(name: str, place: str = "cluster.levels") -> Link:
     """The link called `name`; without one, the `InputError` names `place`."""
     return _named(links(), name, "link", place)

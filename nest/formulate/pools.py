@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from nest.catalogue import network_levels
+from nest.catalogue import network_levels, two_vendors
 from nest.deployment import Limits
 from nest.errors import InputError
 from nest.formulate.cluster import as_measured, build_pool, described, with_memory_risk
@@ -31,11 +31,18 @@ def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]
     built = [build_pool(each, f"cluster.pools[{index}]") for index, each in enumerate(spec.pools)]
     members = tuple(Pool(each.name, cluster) for each, (cluster, _) in zip(spec.pools, built, strict=True))
     names = [each.name for each in members]
+    devices = tuple(device for _, device in built)
     links = tuple(
         (names.index(each.pools[0]), names.index(each.pools[1]), _link(each, f"cluster.between[{index}]"))
         for index, each in enumerate(spec.between or ())
     )
-    return Pools(members, links), tuple(device for _, device in built)
+    for one, two, _ in links:
+        if two_vendors(devices[one], devices[two]):
+            raise InputError(
+                f"cluster.between: pools {names[one]!r} and {names[two]!r} have devices of two vendors, which share no "
+                "process group (NCCL, RCCL). Leave their link out: each pool is then planned alone."
+            )
+    return Pools(members, links), devices
 
 
 def _link(spec: BetweenSpec, place: str) -> Link:

@@ -227,6 +227,11 @@ class ClusterSpec(Record):
         for index, name in enumerate(names):
             if names.index(name) < index:
                 yield FieldError(("pools", index, "name"), f"is {name!r}, as is that of an earlier pool")
+        owner: dict[str, int] = {}
+        for index, each in enumerate(self.pools or ()):
+            for host in each.hosts or ():
+                if owner.setdefault(host, index) != index:
+                    yield FieldError(("pools", index, "hosts"), f"names {host!r:.60}, as does pools[{owner[host]}]")
         between = self.between or () if self.pools else ()
         joined = [frozenset(each.pools) for each in between]
         for index, pair in enumerate(joined):

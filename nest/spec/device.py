@@ -160,6 +160,7 @@ class DeviceSpec(Record):
         devices_per_host: how many are built into one machine, where it comes in machines of one size that are no level
             of the network; None: it does not say.
         stack: name of the software stack that usually trains on it (`nest stacks`); None: nobody says.
+        vendor: whose it is: devices of two vendors share no process group (NCCL, RCCL); empty: nobody says.
     """
 
     name: str
@@ -178,3 +179,4 @@ class DeviceSpec(Record):
     memory_overheads: MemoryOverheads = MemoryOverheads()
     devices_per_host: int | None = field(default=None, validator=at_least(1))
     stack: str | None = None
+    vendor: str = ""

@@ -2,7 +2,8 @@
 
 Keys: NVIDIA/topograph@e2b6250 docs/reference/node-labels.md (its own, those of earlier releases as in its history,
 those of clouds), NVIDIA/k8s-device-plugin docs/gpu-feature-discovery (`nvidia.com/gpu.*`), ROCm/gpu-operator
-(`amd.com/gpu*`).
+(`amd.com/gpu*`), Oracle's OKE (`rdma.*`), AWS's SageMaker HyperPod (`ultraserver-id`), CoreWeave's Topologies for
+Kueue, and kubernetes.io, Well-Known Labels, Annotations and Taints.
 """
 
 import re
@@ -17,7 +18,7 @@ from nest.network.imported import Imported
 from nest.spec import LinkProfile
 from nest.topologies.switched.network import switched_network
 from nest.topologies.switched.pools import pools_of_hosts
-from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, product_device
+from nest.topologies.switched.profiles import DOMAIN_PROFILE, USUAL, is_slice, product_device
 from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
 
 TIER = re.compile(r"(?:fabric\.topograph\.run|network\.topology\.nvidia\.com)/tier-(\d{1,3})")
@@ -27,16 +28,39 @@ FABRICS: tuple[tuple[str, ...], ...] = (
     tuple(f"topology.k8s.aws/network-node-layer-{tier}" for tier in (3, 2, 1)),
     ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
     ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
+    tuple(f"oci.oraclecloud.com/rdma.{tier}_id" for tier in ("local_block", "network_block", "hpc_island")),
+    tuple(f"backend.coreweave.cloud/{tier}" for tier in ("leafgroup", "superpod", "fabric")),
 )
 """Labels of one origin, the nearest switch first; where there are none with tiers by number, the most of one origin."""
 
-DOMAINS = ("accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique")
+SITES = (
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"),
+)
+"""Labels of places larger than a fabric: levels where there are none of `FABRICS`."""
+
+PLACE = re.compile(
+    r"[./_-](rack|row|pod|superpod|island|block|leaf|spine|switch|room|hall|cell)(?:[._-]?(?:id|name))?$"
+)
+"""How keys end that may name a place; of no origin that is known here."""
+
+DOMAINS = (
+    "accelerator.topograph.run/domain",
+    "network.topology.nvidia.com/accelerator",
+    "nvidia.com/gpu.clique",
+    "topology.k8s.aws/ultraserver-id",
+    "ds.coreweave.com/nvlink.domain",
+)
 """Labels of NVLink domains, the first that a node has."""
+
+BROKEN = re.compile(r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|ToBeDeletedByClusterAutoscaler$")
+"""Taints that Kubernetes and its autoscaler put on nodes that are out of order."""
 
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 SHARERS = "nvidia.com/gpu.replicas"
 COUNTS = ("nvidia.com/gpu.count", "amd.com/gpu.count")
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+KNOWN = frozenset(key for keys in (*FABRICS, *SITES, DOMAINS) for key in keys)
 
 
 class KubernetesImporter:
@@ -75,14 +99,16 @@ class KubernetesImporter:
         if not isinstance(items, (list, tuple)):
             raise InputError("items must be a list of nodes, as `kubectl get nodes -o json` prints it.")
         nodes = [_node(item, index) for index, item in enumerate(items)]
+        nodes, sentences = _working(nodes)
         kinds = _kinds(nodes, profile)
         if len(kinds) > 1:
-            return _pools(kinds, [node for node in nodes if not node.equipped], profile)
-        chosen, sentences = _chosen(nodes)
+            return _pools(kinds, profile, [*sentences, *_overlooked(items, nodes)])
+        chosen, more = _chosen(nodes)
+        sentences += [*more, *_overlooked(items, chosen)]
         device = _device(chosen, profile)
-        tree, more = tree_of_layers([each.host for each in chosen])
+        tree, further = tree_of_layers([each.host for each in chosen])
         usual = DOMAIN_PROFILE if any(each.host.domain for each in chosen) else USUAL
-        return switched_network(tree, profile, usual=usual, device=device, assumptions=(*sentences, *more))
+        return switched_network(tree, profile, usual=usual, device=device, assumptions=(*sentences, *further))
 
 
 @frozen
@@ -92,14 +118,18 @@ class _Node:
     Attributes:
         host: its name, place and accelerators.
         product: what its accelerators are called; None: it does not say.
-        usable: whether jobs may be put there.
+        why: for what reason no job may be put there, as the end of a sentence; None: jobs may.
+        resource: by what its accelerators are asked for; None: it does not say.
+        tolerated: keys of taints that jobs have to tolerate.
         sharers: jobs that each accelerator is offered to at once; every one is counted once all the same.
     """
 
     host: LocatedHost
     product: str | None
-    usable: bool
+    why: str | None
     sharers: int = 1
+    resource: str | None = None
+    tolerated: tuple[str, ...] = ()
 
     @property
     def equipped(self) -> bool:
@@ -118,7 +148,65 @@ def _node(item: Any, index: int) -> _Node:
     sharers = _whole(labels.get(SHARERS)) or 1
     host = LocatedHost(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels, sharers))
     product = _first(labels, PRODUCTS)
-    return _Node(host, product, not _mapping(item, "spec").get("unschedulable"), sharers)
+    why, tolerated = _state(item)
+    if why is None and product is not None and is_slice(product):
+        why = "whose accelerators are split (MIG), which NCCL does not join"
+    return _Node(host, product, why, sharers, _resource(item), tolerated)
+
+
+def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
+    """Why a node takes no job (None: it does), and the taints that a job must tolerate."""
+    spec, status = _mapping(item, "spec"), _mapping(item, "status")
+    taints = [str(each.get("key")) for each in _listed(spec, "taints") if each.get("effect") != "PreferNoSchedule"]
+    if spec.get("unschedulable"):
+        return "which are cordoned", ()
+    if any(each.get("type") == "Ready" and each.get("status") != "True" for each in _listed(status, "conditions")):
+        return "which are not ready", ()
+    if any(map(BROKEN.match, taints)):
+        return "which Kubernetes has tainted as out of order", ()
+    return None, tuple(taints)
+
+
+def _listed(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    entries = item.get(key)
+    return [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, (list, tuple)) else []
+
+
+def _resource(item: Any) -> str | None:
+    status = _mapping(item, "status")
+    return next(
+        (key for part in ("allocatable", "capacity") for key in RESOURCES if _whole(_mapping(status, part).get(key))),
+        None,
+    )
+
+
+def _overlooked(items: Sequence[Any], nodes: Sequence[_Node]) -> list[str]:
+    """A sentence on labels that may name places of the nodes planned with, and on taints."""
+    names = {node.host.name for node in nodes}
+    values: dict[str, set[str]] = {}
+    for item in items:
+        metadata = _mapping(item, "metadata")
+        if metadata.get("name") in names:
+            for key, value in _mapping(metadata, "labels").items():
+                if key in (SITES[0][0], SITES[1][0]):
+                    values.setdefault("zone", set()).add(str(value))
+                if PLACE.search(str(key)) and str(key) not in KNOWN and not TIER.fullmatch(str(key)):
+                    values.setdefault(str(key), set()).add(str(value))
+    zones = {node.host.layers[0] for node in nodes if node.host.layers} & values.pop("zone", set())
+    found = [f"{key:.60} ({len(each)} values)" for key, each in sorted(values.items()) if len(each) > 1]
+    sentences = []
+    if found:
+        sentences.append(
+            f"Labels that may name places are not read: {', '.join(found[:3])}. Copy them to "
+            "`fabric.topograph.run/tier-0`, `tier-1` and so on, the nearest switch first, to plan with them."
+        )
+    if len(zones) > 1:
+        sentences.append(
+            f"{len(zones)} zones are planned as switches: give the bandwidth between them in a link profile (`tiers`)."
+        )
+    if taints := sorted({key for node in nodes for key in node.tolerated}):
+        sentences.append(f"Jobs must tolerate the taints of these nodes: {', '.join(taints[:3]):.200}.")
+    return sentences
 
 
 def _mapping(item: Any, key: str) -> Mapping[str, Any]:
@@ -135,8 +223,12 @@ def _layers(labels: Mapping[str, str]) -> tuple[str, ...]:
     tiers = {int(match[1]): labels[key] for key in labels if (match := TIER.fullmatch(key)) and labels[key]}
     if tiers:
         return tuple(tiers[tier] for tier in sorted(tiers))
-    families = (tuple(labels[key] for key in keys if labels.get(key)) for keys in FABRICS)
-    return max(families, key=len)
+    return max(_held(labels, FABRICS), key=len) or max(_held(labels, SITES), key=len)
+
+
+def _held(labels: Mapping[str, str], families: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """What a node has of each family of labels."""
+    return [tuple(labels[key] for key in keys if labels.get(key)) for keys in families]
 
 
 def _count(item: Any, labels: Mapping[str, str], sharers: int) -> int | None:
@@ -160,8 +252,12 @@ def _whole(value: Any) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 6 else None
 
 
-def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
-    """The nodes to plan with, and sentences on those left out."""
+def _working(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
+    """The nodes that have accelerators and take jobs, and sentences on those left out.
+
+    Raises:
+        InputError: there are none.
+    """
     equipped = [node for node in nodes if node.equipped]
     if not equipped:
         raise InputError(
@@ -172,9 +268,23 @@ def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     if len(equipped) < len(nodes):
         bare = [node.host.name for node in nodes if not node.equipped]
         sentences.append(left_out(bare, "which have no accelerators for jobs"))
-    usable = [node for node in equipped if node.usable] or equipped
-    if len(usable) < len(equipped):
-        sentences.append(left_out([node.host.name for node in equipped if not node.usable], "which are cordoned"))
+    for why in dict.fromkeys(node.why for node in equipped if node.why is not None):
+        sentences.append(left_out([node.host.name for node in equipped if node.why == why], why))
+    usable = [node for node in equipped if node.why is None]
+    if not usable:
+        raise InputError(f"no node with accelerators takes jobs. {' '.join(sentences[-3:])}")
+    resources = sorted({node.resource for node in usable if node.resource and node.product is None})
+    if len(resources) > 1:
+        raise InputError(
+            f"nodes offer {' and '.join(resources)} and have no labels of their products; import those of one kind, or "
+            "label them with NVIDIA's and AMD's GPU Operators."
+        )
+    return usable, sentences
+
+
+def _chosen(usable: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
+    """The nodes with as many accelerators as most have, and sentences on the others."""
+    sentences = []
     counts = Counter(node.host.devices for node in usable)
     usual = max(counts, key=lambda count: (counts[count], count or 0))
     if len(counts) > 1:
@@ -190,20 +300,18 @@ def _chosen(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
 
 def _kinds(nodes: Sequence[_Node], profile: LinkProfile | None) -> dict[str, list[_Node]]:
     """The nodes of each device of the catalogue, where those for jobs have several; else nothing."""
-    usable = [node for node in nodes if node.equipped and node.usable]
-    products = dict.fromkeys(node.product for node in usable)
+    products = dict.fromkeys(node.product for node in nodes)
     named = {each: product_device(each, profile) for each in products if each} if len(products) > 1 else {}
     kinds: dict[str, list[_Node]] = {}
     for node in nodes:
         device = named.get(node.product or "")
-        if device is not None and node.equipped:
+        if device is not None:
             kinds.setdefault(device, []).append(node)
     return kinds if None not in products and None not in named.values() else {}
 
 
-def _pools(kinds: Mapping[str, Sequence[_Node]], bare: Sequence[_Node], profile: LinkProfile | None) -> Imported:
+def _pools(kinds: Mapping[str, Sequence[_Node]], profile: LinkProfile | None, sentences: list[str]) -> Imported:
     """A pool of the nodes of each device."""
-    sentences = [left_out([node.host.name for node in bare], "which have no accelerators for jobs")] if bare else []
     hosts = {}
     for device, nodes in kinds.items():
         chosen, more = _chosen(nodes)

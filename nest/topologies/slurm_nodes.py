@@ -1,7 +1,8 @@
 """Slurm's `slurm.conf` and what `scontrol show nodes` prints: hosts with their accelerators, by `Gres` and `Feature`.
 
 slurm.conf(5), "NODE CONFIGURATION": `Feature` (also `Features`), `Gres=gpu:TYPE:COUNT`, `NodeName=DEFAULT`;
-scontrol(1), `show nodes`: `ActiveFeatures`, `AvailableFeatures`. The switches are those of the `topology.conf` beside.
+scontrol(1), `show nodes`: `ActiveFeatures`, `AvailableFeatures`. States: `State` of both, slurm.conf(5), "DOWN NODE
+CONFIGURATION", and sinfo(1), "NODE STATE CODES". The switches are those of the `topology.conf` beside.
 """
 
 import re
@@ -16,13 +17,20 @@ from nest.topologies.files import beginning, host_names, text_of
 from nest.topologies.slurm_files import SlurmConfImporter
 from nest.topologies.switched.network import switched_network
 from nest.topologies.switched.pools import pools_of_hosts
-from nest.topologies.switched.profiles import product_device
+from nest.topologies.switched.profiles import is_slice, product_device
 from nest.topologies.switched.tree import LocatedHost, left_out, tree_of_layers
 
 SWITCHES = "topology.conf"
 FEATURES = ("activefeatures", "features", "feature", "availablefeatures")
 """Keys of a node's features, the first that it has."""
 
+OUT = frozenset({
+    "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT",
+    "NOT_RESPONDING", "NO_RESPOND", "RESERVED",
+})  # fmt: skip
+"""States in which a node takes no job; nodes that are powered down do, as Slurm starts them for it."""
+
+_DOWN = re.compile(r'^[ \t]*DownNodes=(?:"([^"]*)"|(\S*))', re.IGNORECASE | re.MULTILINE)
 _NODE = re.compile(r"^[ \t]*NodeName=", re.IGNORECASE | re.MULTILINE)
 _PAIR = re.compile(r'([A-Za-z]+)=(?:"([^"]*)"|(\S*))')
 _ACCELERATORS = re.compile(r"gpu(?::(?P<type>[A-Za-z][^:,(]*))?(?::(?P<count>\d{1,4}))?(?:\([^)]*\))?", re.IGNORECASE)
@@ -46,20 +54,28 @@ class SlurmNodesImporter:
                 different numbers of them, or the catalogue does not know them.
         """
         kinds: dict[str | None, dict[str, LocatedHost]] = {}
-        bare = []
-        for name, keys in _nodes(text_of(source)):
+        text = text_of(source)
+        seen, left = set[str](), dict[str, list[str]]()
+        down = {name for quoted, plain in _DOWN.findall(text) for name in host_names(quoted or plain)}
+        for name, keys in _nodes(text):
+            if name in seen:
+                raise InputError(f"node {name!r:.60} is described twice; Slurm takes one description of each.")
+            seen.add(name)
             told = _accelerators(keys.get("gres", ""))
-            if told is None:
-                bare.append(name)
+            why = _why_not(told, "DOWN" if name in down else keys.get("state", ""))
+            if why is not None:
+                left.setdefault(why, []).append(name)
                 continue
-            product, count = told
+            ((product, count),) = told
             features = next((keys[each] for each in FEATURES if keys.get(each)), "")
             device = product_device(f"{product} {features}".strip(), profile) if product or features else None
             kinds.setdefault(device, {})[name] = LocatedHost(name, devices=count)
+        notes = [left_out(names, why) for why, names in left.items()]
         if not kinds:
-            raise InputError("no node has accelerators: give `Gres=gpu:TYPE:COUNT` of those that do.")
+            if set(left) <= {BARE}:
+                raise InputError("no node has accelerators: give `Gres=gpu:TYPE:COUNT` of those that do.")
+            raise InputError(f"no node with accelerators takes jobs. {' '.join(notes[:3])}")
         switches = source.parent / SWITCHES
-        notes = [left_out(bare, "which have no `Gres` of accelerators")] if bare else []
         layers: Mapping[str, tuple[str, ...]] = {}
         if switches.is_file():
             layers = SlurmConfImporter().layers(switches)
@@ -114,11 +130,32 @@ def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
             yield name, {**usual, **keys}
 
 
-def _accelerators(gres: str) -> tuple[str, int] | None:
-    """What the accelerators of a node are called (empty: nobody says) and how many there are; None: it has none."""
+BARE = "which have no `Gres` of accelerators"
+
+
+def _accelerators(gres: str) -> tuple[tuple[str, int], ...]:
+    """What the accelerators of a node are called (empty: nobody says), and how many of each there are."""
+    counts: dict[str, int] = {}
     for part in re.split(r",(?![^(]*\))", gres):
         match = _ACCELERATORS.fullmatch(part.strip())
         if match is not None:
-            count = int(match["count"] or 1)
-            return (match["type"] or "", count) if count else None
-    return None
+            kind = match["type"] or ""
+            counts[kind] = counts.get(kind, 0) + int(match["count"] or 1)
+    return tuple((kind, count) for kind, count in counts.items() if count)
+
+
+def _why_not(told: tuple[tuple[str, int], ...], state: str) -> str | None:
+    """Why a node is not planned with, as the end of a sentence; None: it is.
+
+    `state`: words and flags such as `IDLE+DRAIN`, `DOWN*` (does not respond) or `idle$` (maintenance).
+    """
+    if not told:
+        return BARE
+    words = re.split(r"[^A-Z_]+", state.upper())
+    out = [word for word in words if word in OUT]
+    out += [word for mark, word in (("*", "NOT_RESPONDING"), ("$", "MAINT")) if mark in state and word not in out]
+    if out:
+        return f"whose state is {' '.join(out)}"
+    if any(is_slice(kind) for kind, _ in told):
+        return "whose accelerators are split (MIG), which NCCL does not join"
+    return "which have accelerators of several kinds each" if len(told) > 1 else None

@@ -48,6 +48,8 @@ def test_tiers_by_number(leaves: int, hosts: int, tier: str) -> None:
         ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2"),
         ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
         ("oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"),
+        ("oci.oraclecloud.com/rdma.local_block_id", "oci.oraclecloud.com/rdma.network_block_id"),
+        ("backend.coreweave.cloud/leafgroup", "backend.coreweave.cloud/superpod"),
     ],
 )
 def test_other_labels(keys: tuple[str, str]) -> None:
@@ -59,7 +61,14 @@ def test_other_labels(keys: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["accelerator.topograph.run/domain", "network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique"]
+    "key",
+    [
+        "accelerator.topograph.run/domain",
+        "network.topology.nvidia.com/accelerator",
+        "nvidia.com/gpu.clique",
+        "topology.k8s.aws/ultraserver-id",
+        "ds.coreweave.com/nvlink.domain",
+    ],
 )
 def test_domains(key: str) -> None:
     labels = {"nvidia.com/gpu.product": "NVIDIA-GB200"}
@@ -86,6 +95,71 @@ def test_what_is_not_planned_with_is_told() -> None:
         "far (1 host)",
     ):
         assert sentence in told(found)
+
+
+def condition(status: str) -> dict[str, Any]:
+    return {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": status}]}
+
+
+def tainted(key: str, effect: str = "NoSchedule") -> dict[str, Any]:
+    return {"taints": [{"key": key, "effect": effect}]}
+
+
+MIG = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}
+OUT_OF_ORDER: list[tuple[dict[str, Any], str]] = [
+    ({"status": condition("False")}, "which are not ready"),
+    ({"status": condition("Unknown")}, "which are not ready"),
+    ({"spec": {"unschedulable": True}}, "which are cordoned"),
+    ({"spec": tainted("node.kubernetes.io/unreachable", "NoExecute")}, "which Kubernetes has tainted"),
+    ({"spec": tainted("ToBeDeletedByClusterAutoscaler")}, "which Kubernetes has tainted"),
+    ({"labels": MIG, "gpus": 56}, "whose accelerators are split"),
+]
+
+
+@pytest.mark.parametrize(("broken", "why"), OUT_OF_ORDER)
+def test_nodes_that_take_no_job_are_left_out_and_refused_where_none_is_left(broken: dict[str, Any], why: str) -> None:
+    gpu = [node(f"n{index}", ["leaf"]) for index in range(3)]
+    found = imported(listed(*gpu, node("bad", ["leaf"], **broken)))
+    assert found.hosts == ("n0", "n1", "n2")
+    assert f"Left out: bad (1 host), {why}" in told(found)
+    with pytest.raises(InputError, match=rf"takes jobs\. Left out: bad .*{why}"):
+        imported(listed(node("bad", ["leaf"], **broken)))
+
+
+def test_taints_that_jobs_tolerate_leave_nodes_in() -> None:
+    kept = [node(f"n{index}", ["leaf"], spec=tainted("nvidia.com/gpu"), status=condition("True")) for index in range(2)]
+    found = imported(listed(*kept, node("n2", ["leaf"], spec=tainted("node.kubernetes.io/x", "PreferNoSchedule"))))
+    assert found.hosts == ("n0", "n1", "n2")
+    assert "Jobs must tolerate the taints of these nodes: nvidia.com/gpu." in told(found)
+
+
+def test_zones_are_levels_where_nothing_nearer_is_known() -> None:
+    labels = [
+        {"topology.kubernetes.io/zone": f"z{index // 2}", "topology.kubernetes.io/region": "r"} for index in range(4)
+    ]
+    far = LinkProfile(tiers=(TierSpec(bandwidth=BytesPerSecond(50e9)), TierSpec(bandwidth=BytesPerSecond(5e9))))
+    found = imported(listed(*(node(f"n{index}", [], labels=each) for index, each in enumerate(labels))), far)
+    assert levels(found)[1:] == [(2, 50e9), (2, 5e9)]
+    assert "2 zones are planned as switches" in told(found)
+    assert "lists no switches" not in told(found)
+    near = imported(listed(*(node(f"n{i}", ["leaf", "spine"], labels=each) for i, each in enumerate(labels))), far)
+    assert levels(near)[1:] == [(4, 50e9)]
+
+
+def test_labels_that_may_name_places_are_told() -> None:
+    racks = [node(f"n{index}", [], labels={"example.com/rack-id": f"r{index // 2}"}) for index in range(4)]
+    found = told(imported(listed(*racks)))
+    assert "Labels that may name places are not read: example.com/rack-id (2 values). Copy them to" in found
+    one = imported(listed(*(node(f"n{index}", [], labels={"example.com/rack": "same"}) for index in range(4))))
+    assert "may name places" not in told(one)
+
+
+def test_accelerators_of_two_vendors_that_nobody_names_are_refused() -> None:
+    bare = [node("a", []), node("b", [])]
+    for each, resource in zip(bare, ("nvidia.com/gpu", "amd.com/gpu"), strict=True):
+        each["metadata"]["labels"], each["status"] = {}, {"allocatable": {resource: "8"}}
+    with pytest.raises(InputError, match=r"nodes offer amd\.com/gpu and nvidia.com/gpu"):
+        imported(listed(*bare))
 
 
 def test_the_file_and_other_kinds_of_lists(tmp_path: Path) -> None:

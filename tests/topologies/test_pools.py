@@ -140,6 +140,97 @@ def test_what_slurm_does_not_say_is_told(text: str, switches: str | None, senten
         imported(slurm(tmp_path, text, switches))
 
 
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("DOWN*", "DOWN NOT_RESPONDING"), ("IDLE+DRAIN", "DRAIN"), ("IDLE*", "NOT_RESPONDING"), ("FAIL", "FAIL"),
+        ("IDLE+MAINT+RESERVED", "MAINT RESERVED"), ("idle$", "MAINT"), ("FUTURE", "FUTURE"), ("INVAL", "INVAL"),
+        ("IDLE", None), ("MIXED+PLANNED", None), ("ALLOCATED", None), ("IDLE+CLOUD+POWERED_DOWN", None),
+        ("idle~", None),
+    ],
+)  # fmt: skip
+def test_nodes_that_slurm_gives_no_job_are_left_out(state: str, why: str | None, tmp_path: Path) -> None:
+    text = "".join(f"NodeName=h{n}\n   Gres=gpu:h100:8\n   State=IDLE\n\n" for n in (1, 2))
+    bad = f"NodeName=h3\n   Gres=gpu:h100:8\n   State={state} ThreadsPerCore=2\n"
+    found = imported(slurm(tmp_path, text + bad, None))
+    assert found.hosts == ("h1", "h2", "h3")[: 3 if why is None else 2]
+    if why is not None:
+        assert f"Left out: h3 (1 host), whose state is {why}." in told(found)
+        with pytest.raises(InputError, match="takes jobs\\. Left out: h3"):
+            imported(slurm(tmp_path, bad, None))
+
+
+def test_lines_of_down_nodes_and_states_of_slurm_conf_are_read(tmp_path: Path) -> None:
+    lines = "DownNodes=h[1-2] State=DRAIN Reason=fans\n# DownNodes=h3\nNodeName=h7 Gres=gpu:h100:8 State=FUTURE\n"
+    found = imported(slurm(tmp_path, f"NodeName=h[1-4] Gres=gpu:h100:8 State=UNKNOWN\n{lines}", None))
+    assert found.hosts == ("h3", "h4")
+    assert "h1, h2 (2 hosts), whose state is DOWN." in told(found)
+    assert "h7 (1 host), whose state is FUTURE." in told(found)
+
+
+@pytest.mark.parametrize(
+    ("gres", "why"),
+    [
+        ("gpu:nvidia_h100_80gb_hbm3_1g.10gb:7", "whose accelerators are split"),
+        ("gpu:h100:4,gpu:a100:4", "which have accelerators of several kinds each"),
+        ("gpu:h100:0", "which have no `Gres`"),
+    ],
+)
+def test_accelerators_that_are_no_whole_gpus_of_one_kind_are_left_out(gres: str, why: str, tmp_path: Path) -> None:
+    found = imported(slurm(tmp_path, f"NodeName=h[1-2] Gres=gpu:h100:8\nNodeName=h3 Gres={gres}\n", None))
+    assert (found.hosts, found.devices_per_host) == (("h1", "h2"), 8)
+    assert f"Left out: h3 (1 host), {why}" in told(found)
+
+
+def test_accelerators_of_one_kind_in_two_parts_are_added_up_and_nodes_are_described_once(tmp_path: Path) -> None:
+    parts = "NodeName=h[1-2] Gres=gpu:h100:4(S:0),gpu:h100:4(S:1)\n"
+    assert imported(slurm(tmp_path, parts, None)).devices_per_host == 8
+    with pytest.raises(InputError, match="node 'h2' is described twice"):
+        imported(slurm(tmp_path, parts + "NodeName=h2 Gres=gpu:a100-80gb:8\n", None))
+
+
+AMD = {"nvidia.com/gpu.product": "", "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}
+
+
+def test_devices_of_two_vendors_are_planned_apart() -> None:
+    three = [node("h1", ["leaf0", "spine"]), node("a1", ["leaf0", "spine"], labels=A100)]
+    amd = [node(f"m{n}", ["leaf1", "spine"], labels=AMD) for n in range(4)]
+    found = imported(listed(*three, *amd))
+    assert [each.pools for each in found.between] == [("h100-sxm", "a100-sxm-80g")]
+    assert "h100-sxm and mi300x are of two vendors" in told(found)
+    assert "Between h100-sxm and mi300x" not in told(found)
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {**DENSE, "layers": 12}},
+        "training": {"global_batch": 16, "sequence_length": 1024, "micro_batch": 1},
+        "constraints": ["tp <= 2", "pp == 2", "replicas <= 8"],
+        "search": {"zero": [1], "recompute": ["full"]},
+    }
+    plan = nest.solve({**problem, "cluster": {"pools": found.pools, "between": found.between}})
+    used = {stage.pool for stage in plan.stages}
+    assert used <= {"h100-sxm", "a100-sxm-80g"} or used == {"mi300x"}
+
+
+def test_a_link_between_pools_of_two_vendors_is_refused() -> None:
+    level = [{"fanout": 8, "bandwidth": "300 GB/s"}]
+    pools = [{"name": name, "device": name, "levels": level} for name in ("h100-sxm", "mi300x")]
+    problem = {
+        "nest": 1,
+        "model": {"transformer": {**DENSE, "layers": 12}},
+        "training": {"global_batch": 16, "sequence_length": 1024},
+    }
+    between = [{"pools": ["h100-sxm", "mi300x"], "bandwidth": "25 GB/s"}]
+    with pytest.raises(InputError, match=r"cluster\.between: pools 'h100-sxm' and 'mi300x' .* two vendors"):
+        nest.solve({**problem, "cluster": {"pools": pools, "between": between}})
+
+
+def test_a_host_of_two_pools_is_refused() -> None:
+    level = [{"fanout": 8, "bandwidth": "300 GB/s"}]
+    pools = [{"name": name, "device": name, "levels": level, "hosts": ["h1"]} for name in ("h100-sxm", "h200-sxm")]
+    with pytest.raises(InputError, match=r"pools\[1\]\.hosts names 'h1', as does pools\[0\]"):
+        nest.solve({"nest": 1, "model": "llama-3-8b", "training": {"global_batch": 8}, "cluster": {"pools": pools}})
+
+
 def test_kinds_that_the_catalogue_lacks_are_no_pools() -> None:
     links = LinkProfile(tiers=(TierSpec(link="infiniband-ndr"),))
     other = node("b", [], labels={"nvidia.com/gpu.product": "NVIDIA-L40S"})

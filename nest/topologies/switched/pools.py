@@ -5,6 +5,7 @@ from itertools import combinations
 
 from attrs import evolve
 
+from nest.catalogue import devices, two_vendors
 from nest.network.imported import Imported
 from nest.spec import BetweenSpec, LinkProfile, PoolSpec
 from nest.topologies.switched.network import devices_per_host, switched_network
@@ -49,6 +50,9 @@ def pools_of_hosts(
         above[device] = network_tiers(whole, devices_per_host(tree, chosen), chosen)[-1]
     between = []
     for pair in combinations(hosts, 2):
+        if two_vendors(*(devices()[each] for each in pair)):
+            notes.append(f"{pair[0]} and {pair[1]} are of two vendors, which share no process group: planned apart.")
+            continue
         tier = min((above[each] for each in pair), key=lambda tier: tier.level.bandwidth)
         latency = None if tier.latency is None else Seconds(tier.latency)
         between.append(BetweenSpec(pair, BytesPerSecond(tier.bandwidth), latency, tier.link))

@@ -113,6 +113,14 @@ OTHER_FORMS = frozenset({"PCIE", "PCI", "NVL", "HBM2E", "MIG"})
 """Words of products with other links than the catalogue's, and of parts of a device."""
 
 
+_SLICE = re.compile(r"\d+g[._]\d+gb", re.IGNORECASE)
+
+
+def is_slice(product: str) -> bool:
+    """Whether a product is a part of a GPU: `...-MIG-1g.10gb`, or Slurm's `h100_1g.10gb` (gres.conf(5), MIG)."""
+    return _SLICE.search(product) is not None or "MIG" in re.split(r"[^A-Z0-9]+", product.upper())
+
+
 def product_device(product: str, profile: LinkProfile | None) -> str | None:
     """Name in the catalogue of a product such as `NVIDIA-H100-80GB-HBM3`; None where the profile or the problem says.
 
