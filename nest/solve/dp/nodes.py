@@ -89,7 +89,7 @@ class _Node:
         return self.search.solve(self.configuration, self.counts[0], self.floor, limit, pruned)
 
 
-def _in_flight(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
+def in_flight_from_last(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
     """`in_flight` of each stage's `fullest_moments`, counted from the last. Shape `(stages,)`."""
     behind = range(stages, 0, -1)
     every: list[Any] = [schedule.in_flight(stage, stages, micro_batches) for stage in behind]
@@ -215,7 +215,7 @@ class InstanceSearch:
         """Micro-batches in flight of each stage, counted from the last."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
         key = ("in flight", *configuration.scheduled, stages)
-        return self.once_scheduled(key, lambda: _in_flight(schedule, stages, micro_batches))
+        return self.once_scheduled(key, lambda: in_flight_from_last(schedule, stages, micro_batches))
 
     def for_counts(
         self, configuration: Configuration, counts: Sequence[int], make: Callable[[tuple[float, ...]], T]

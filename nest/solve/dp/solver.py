@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import inf
 
 import numpy
@@ -13,6 +14,7 @@ from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.listing import least_times
 from nest.solve.dp.tables import SearchCache, SharedTables
+from nest.solve.dp.ties import Search, plan_size, with_least_memory
 from nest.solve.effort import Deadline, attempts, least_first
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
 from nest.spec.constraints import parse
@@ -69,6 +71,7 @@ def solve(
     placed: Callable[[Incumbent], Incumbent | None] | None = None,
     cache: SearchCache | None = None,
     diagnosed: bool = True,
+    ties: bool = True,
 ) -> Result:
     """The plan of least step time, proved optimal, with ties broken as in PROBLEM.md section 5; or why there is none.
 
@@ -89,6 +92,7 @@ def solve(
         cache: of problems searched before; None: none is kept.
         diagnosed: whether it is said why there is no plan, which takes longer than to know that; else the diagnosis is
             empty.
+        ties: whether memory decides between plans of equal step time; else the documented order does.
 
     Raises:
         InputError: the layer graph has too many cuts, or a constraint cannot be computed.
@@ -109,12 +113,21 @@ def solve(
         met = _scouted(*shared, among)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
     result = _answered(*shared, first, others, runner_up=runner_up, diagnosed=diagnosed)
-    if simpler_within is None or result.solution is None:
-        return result
+
+    if (
+        ties
+        and placed is None
+        and not besides
+        and not (preferred and known is not None and known[0] == result.solution)
+    ):
+        tied = partial(solve, time_limit=deadline, preferred=False, runner_up=False, cache=cache, ties=False)
+        result = with_least_memory(instance, result, lambda emptier, best: tied(emptier, known=best))
 
     def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
         return solve(narrowed, deadline, known=best, runner_up=False, cache=cache)
 
+    if simpler_within is None or result.solution is None:
+        return result
     return simplest(instance, result, search, simpler_within)
 
 
@@ -252,10 +265,6 @@ CHOICES = ("zero", "recompute")
 """What stages choose."""
 
 
-Search = Callable[[Instance, tuple[Solution, float]], Result]
-"""A search that starts from a plan and its step time, and answers with it where nothing is faster."""
-
-
 def simplest(instance: Instance, result: Result, search: Search, within: float) -> Result:
     """The result, with a plan that is simpler and hardly slower, where there is one of no more devices and stages.
 
@@ -276,7 +285,7 @@ def simplest(instance: Instance, result: Result, search: Search, within: float) 
         simpler = search(narrowed, (best, least * (1 + within)))
         plan = simpler.solution
         time = simpler.batch_time
-        if plan is None or time is None or plan == best or _size(instance, plan) > _size(instance, best):
+        if plan is None or time is None or plan == best or plan_size(instance, plan) > plan_size(instance, best):
             continue
         if time <= least * (1 + AGREEMENT):
             return evolve(result, solution=plan, batch_time=time)
@@ -301,9 +310,3 @@ def _narrowed(instance: Instance, plan: Solution) -> Iterator[Instance]:
         yield evolve(instance, space=evolve(constrained, even=True))
     if not alike:
         yield evolve(instance, space=constrained)
-
-
-def _size(instance: Instance, plan: Solution) -> tuple[int, int]:
-    """Devices and stages, by which ties are broken first (PROBLEM.md section 5)."""
-    widths = [instance.candidates[stage.candidate].width for stage in plan.stages]
-    return plan.replicas * sum(widths), len(plan.stages)
