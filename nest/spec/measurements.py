@@ -213,6 +213,7 @@ class RunMeasurement(Record):
         source: where it was published.
         notes: for people.
         peer: what another tool predicted for it.
+        stated: facts of the source for which problems have no key.
     """
 
     problem: Problem
@@ -227,6 +228,7 @@ class RunMeasurement(Record):
     source: dict[str, Any] = field(factory=dict)
     notes: str | None = None
     peer: dict[str, Any] = field(factory=dict)
+    stated: dict[str, Any] = field(factory=dict)
 
 
 Measurement = OperatorMeasurement | CollectiveMeasurement | RunMeasurement
