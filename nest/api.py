@@ -506,7 +506,7 @@ def compare(
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
     seconds = time.monotonic() - begun if timings else None
     whole = structure(ours.problem, Problem)
-    task = Task(whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
+    task = Task(problem, whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
     if planners is None:
         names = suited_planners(names, plugins, whole.cluster)
     pools = task.pools if planners is None else ()

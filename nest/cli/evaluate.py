@@ -146,6 +146,7 @@ def _evaluate_flags(
     from nest.formulate.from_flags import start
     from nest.io import check_writable, write_text
     from nest.report.text.summary import summary
+    from nest.whatif.nodes import on_devices
 
     if len(problems) > 1:
         raise InputError("--from takes one problem at most, which says what the file does not.")
@@ -163,8 +164,11 @@ def _evaluate_flags(
         write_text(write_problem, to_json(opened.to_dict()) + "\n")
     best = None
     if against_best and opened is not None:
+        as_many, told = on_devices(opened, started.devices, registry())
+        if told:
+            note(f"note: {flags}: {told}")
         with progress_line("searching") as progress:
-            best = api.solve(opened, progress=progress)
+            best = api.solve(as_many, progress=progress)
     warn_of_plugins()
     for each in plan.violates:
         warn(f"{flags}: the constraint `{each}` does not hold of this plan, which is priced all the same.")

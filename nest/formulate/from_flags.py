@@ -1,6 +1,6 @@
 """From the file that a training runs with today to a problem whose `fixed` says the same."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.model import resolve_model
-from nest.formulate.problem import self_contained
+from nest.formulate.problem import Source, self_contained
 from nest.formulate.target import with_schedules
 from nest.formulate.topology import in_place
 from nest.hooks.architectures import architecture_of
@@ -23,6 +23,9 @@ from nest.spec import ClusterSpec, Problem
 UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width")
 """Decisions of a problem that those of a file put out of force, also where it does not name them."""
 
+KEPT = ("model", "global_batch", "sequence_length", "tokens")
+"""What has to be the same for two plans to be compared by the time of a step."""
+
 
 @frozen
 class Start:
@@ -31,10 +34,12 @@ class Start:
     Attributes:
         problem: complete; `fixed` says what the file decides.
         notes: what was passed over or assumed, a sentence each.
+        devices: how many it runs on; None: all of the cluster's.
     """
 
     problem: Problem
     notes: tuple[str, ...]
+    devices: int | None = None
 
     def opened(self, target: str, plugins: Registry | None = None) -> Problem:
         """The same problem with every decision left open, within what `target` can run, where that is known.
@@ -62,8 +67,9 @@ class Start:
 def start(
     flags: Path,
     framework: str,
-    problem: Path | None = None,
+    problem: Source | Problem | None = None,
     *,
+    keep: Collection[str] = (),
     cluster: str | None = None,
     options: LaunchOptions | None = None,
     vocabulary: int | None = None,
@@ -76,6 +82,7 @@ def start(
         flags: a script, a map of flags or another file of a framework; it is read, never run.
         framework: name of the plan reader.
         problem: says what the file does not, which wins over it. None: the file and `cluster` say all.
+        keep: of `KEPT`, what the problem says in place of the file.
         cluster: a name `nest clusters` lists, or a file with a `cluster` section, or a topology; None: the problem's.
         options: what else is said of the launch; None: nothing.
         vocabulary: tokens of the vocabulary, where the file leaves them to a tokenizer.
@@ -87,8 +94,10 @@ def start(
     """
     known = plugins or registry()
     read = read_flags(flags, framework, options, known, text)
-    written = dict(read_mapping(problem).mapping) if problem is not None else {}
-    folder = problem.parent if problem is not None else None
+    path = Path(problem) if isinstance(problem, (str, Path)) else None
+    folder = None if path is None else path.parent
+    written: dict[str, Any] = {} if problem is None else _written(problem)
+    read, kept = _keeping(read, written, folder, keep)
     if cluster is not None:
         written["cluster"] = unstructure(_cluster(cluster, known))
     if "cluster" not in written:
@@ -99,12 +108,42 @@ def start(
         whole = self_contained(structure(merged, Problem), folder, known)
         size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
-        raise placed(problem, error) if problem is not None else placed(flags, error) from None
+        raise placed(flags if path is None else path, error) from None
     if read.devices is not None and read.devices > size:
         raise InputError(f"{flags}: this is launched on {read.devices} devices, and the cluster has {size}.")
     if read.devices is not None and read.devices < size:
         notes = (*notes, f"it runs on {read.devices} of the cluster's {size} devices.")
-    return Start(whole, (*read.notes, *notes))
+    return Start(whole, (*read.notes, *kept, *notes), read.devices)
+
+
+def _written(problem: Source | Problem) -> dict[str, Any]:
+    """A problem as somebody wrote it, which may leave out what the file says."""
+    if isinstance(problem, (str, Path)):
+        return dict(read_mapping(Path(problem)).mapping)
+    return problem.to_dict() if isinstance(problem, Problem) else dict(problem)
+
+
+def _keeping(
+    read: Reading, written: Mapping[str, Any], folder: Path | None, keep: Collection[str]
+) -> tuple[Reading, tuple[str, ...]]:
+    """What the file says without what of `keep` the problem says, and a sentence on each that it says otherwise."""
+    settings, notes = dict(read.settings), list[str]()
+    ours = _section(written, "training") if keep else {}
+    described = written.get("model")
+    if "model" in keep and (described or written.get("profile")) and settings.pop("model", None) is not None:
+        theirs = None if described is None else architecture_of(unstructure(resolve_model(described, folder)))
+        said = read.settings["model"]
+        if read.vocabulary and theirs is not None:
+            said = _with(read.settings, read.vocabulary, theirs.vocab)["model"]
+        own = architecture_of(unstructure(resolve_model(said, None)))
+        if theirs is None or own is None or evolve(own, family=theirs.family) != theirs:
+            notes.append("it trains another model than the problem's, with which it is priced.")
+        read = evolve(read, vocabulary=())
+    training = dict(settings.get("training", {}))
+    for name in [name for name in training if name in keep and ours.get(name) is not None]:
+        if (value := training.pop(name)) != ours[name] and name != "tokens":
+            notes.append(f"it trains with {name} {value}; priced with the problem's {ours[name]}.")
+    return evolve(read, settings={**settings, "training": training}), tuple(notes)
 
 
 def read_flags(

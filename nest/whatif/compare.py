@@ -12,16 +12,17 @@ from nest.catalogue import unknown_name
 from nest.deployment import LaunchOptions
 from nest.errors import InputError, InternalError
 from nest.formulate.decisions import contributors, on_other_problem
+from nest.formulate.fixed_plan import fixed_plan
 from nest.formulate.instance import build_instance
 from nest.formulate.network import by_levels_notice
 from nest.formulate.planner_context import planner_context
 from nest.formulate.pools import takes_pools
+from nest.formulate.problem import Source
 from nest.hooks.calls import PluginError
 from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Assessment, assessed
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
-from nest.io import unstructure
 from nest.plan.check import check as check_plan
 from nest.plan.document import document, solution_of
 from nest.plan.evaluate import evaluate as price
@@ -29,6 +30,7 @@ from nest.plan.legality import permission_violations, structure_violations
 from nest.report.other_plans import apart
 from nest.spec import ClusterSpec, PlanDocument, Problem
 from nest.tolerances import AGREEMENT
+from nest.whatif.runs_of_today import same_price, trains_otherwise
 
 
 @frozen
@@ -238,6 +240,7 @@ class Task:
     """One problem on which plans are made and priced.
 
     Attributes:
+        source: the problem as it was given.
         problem: self-contained.
         known: offers what it names, and planners.
         bound: no plan of the problem is faster, seconds; None: it has no plan.
@@ -248,6 +251,7 @@ class Task:
         instance: the problem in numbers.
     """
 
+    source: Source | Problem
     problem: Problem
     known: Registry
     bound: float | None
@@ -352,26 +356,22 @@ class Task:
 
     def flags(self, file: Path, framework: str, options: LaunchOptions) -> Entry:
         """What a file of a framework decides, on this problem."""
-        from nest.formulate.from_flags import read_flags
+        from nest.formulate.from_flags import KEPT, read_flags, start
 
-        read = read_flags(file, framework, options, self.known)
-        remarks = (*read.notes, *self._otherwise(read.settings.get("training", {})))
-        summary = f"a file of {framework}"
-        decisions: dict[str, Any] = dict(read.settings.get("fixed", {}))
+        remarks, summary = read_flags(file, framework, options, self.known).notes, f"a file of {framework}"
         try:
-            plan = self.evaluate(evolve(self.problem, fixed=None), fix=decisions, plugins=self.known)
+            started = start(file, framework, self.source, keep=KEPT, options=options, plugins=self.known)
+            remarks = started.notes
+            plan = self.evaluate(started.problem, plugins=self.known)
+            entry = self.given(str(file), summary, plan, remarks)
+            if entry.plan is not None and same_price(entry.plan, plan):
+                return evolve(entry, plan=plan) if entry.reasons else entry
+            instance, solution, _ = fixed_plan(started.problem, self.known)
         except InputError as error:
             return Entry(str(file), summary, None, (str(error),), remarks)
-        return self.given(str(file), summary, plan, remarks)
-
-    def _otherwise(self, training: Mapping[str, Any]) -> tuple[str, ...]:
-        """What flags say of the training that the problem says otherwise, which wins."""
-        ours = unstructure(self.problem.training)
-        return tuple(
-            f"it trains with {name} {value}; priced with the problem's {ours[name]}."
-            for name, value in training.items()
-            if isinstance(value, (int, float, str)) and name in ours and ours[name] != value
-        )
+        reasons = (*entry.reasons, trains_otherwise(self.problem, started.problem))
+        missing = Assessment((), price(instance, solution)).missing
+        return Entry(str(file), summary, plan, reasons, remarks, missing, refutes=False)
 
     def _document(self, instance: Instance, solution: Solution, problem: Problem, *, within: bool) -> PlanDocument:
         """The plan, priced and checked.

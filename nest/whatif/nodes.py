@@ -107,6 +107,23 @@ class Nodes:
         )
 
 
+def on_devices(problem: Problem, devices: int | None, known: Registry) -> tuple[Problem, str]:
+    """The problem on as many devices of its cluster as a run has, and a sentence on it; empty: the run has them all."""
+    if devices is None or problem.cluster.pools is not None:
+        return problem, ""
+    size = build_cluster(problem.cluster, known)[0].size
+    if devices >= size:
+        return problem, ""
+    nodes = Nodes.of(problem.cluster)
+    fewer = None
+    if nodes is not None and nodes.count * nodes.devices == size and devices % nodes.devices == 0:
+        fewer = nodes.on(problem, devices // nodes.devices)
+    told = f"the best plan is searched on {devices} of the cluster's {size} devices, as many as the run has."
+    if fewer is None:
+        fewer = evolve(problem, constraints=(*problem.constraints, f"devices <= {devices}"))
+    return fewer, told
+
+
 def _even(count: int, fanouts: Sequence[int]) -> tuple[int, ...] | None:
     """How many children groups of each level have, innermost first, to hold so many evenly; None: they cannot."""
     *inner, outer = fanouts
