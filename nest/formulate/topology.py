@@ -190,10 +190,12 @@ def reduced_network(network: LinkGraph | Pairs, message: float | None = None) ->
 
     size = REFERENCE_MESSAGE if message is None else message
     key = _digest(network), size
-    if key not in _REDUCED:
+    found = _REDUCED.get(key)
+    if found is None:
+        found = reduce(network, size)
         _REDUCED.clear()
-        _REDUCED[key] = reduce(network, size)
-    return _REDUCED[key]
+        _REDUCED[key] = found
+    return found
 
 
 _REDUCED: dict[tuple[bytes, float], Reduced] = {}

@@ -324,24 +324,23 @@ class Loader:
 
     def hooks(self, plugin: Plugin) -> tuple[str, ...]:
         """Names of the hooks that a plug-in implements, in the order of `nest.hooks.spec`."""
-        if plugin.name not in self._managers:
-            return ()
-        callers = self._managers[plugin.name].hook
-        return tuple(name for name in HOOKS if getattr(callers, name).get_hookimpls())
+        manager = self._managers.get(plugin.name)
+        return () if manager is None else tuple(each for each in HOOKS if getattr(manager.hook, each).get_hookimpls())
 
     def call(self, hook: str, plugin: Plugin, read: Callable[[list[Any]], Answer], **arguments: Any) -> Answer | None:
         """What `read` makes of a plug-in's answers to `hook`; None: it has no such hook, or fails and is disabled.
 
         A plug-in that timed out is called no more.
         """
-        if hook not in self.hooks(plugin):
+        manager = self._managers.get(plugin.name)
+        if manager is None or hook not in self.hooks(plugin):
             return None
-        caller = getattr(self._managers[plugin.name].hook, hook)
+        caller = getattr(manager.hook, hook)
         try:
             return self.watch(plugin, lambda: read(caller(**arguments)))
         except CallError as error:
             if isinstance(error, CallTimeoutError):
-                del self._managers[plugin.name]
+                self._managers.pop(plugin.name, None)
             self.disable(plugin, f"its hook {hook} {error}")
             return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 from functools import cache, partial
+from threading import RLock, local
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
@@ -40,10 +41,18 @@ _NO_OTHER = ("model_importers", "topology_importers", "planners", "exporters", "
 _planning: ContextVar[Registry | None] = ContextVar("_planning", default=None)
 
 
+class _Credits(local):
+    """What the run of each thread has used so far."""
+
+    def __init__(self) -> None:
+        self.used: set[tuple[str, str]] = set()
+
+
 class Registry:
     """Registered objects by kind and name: built-ins first, then plug-ins by distribution.
 
     Objects of plug-ins are handed out guarded: a call that fails raises `PluginError`. `run` goes on without them.
+    Threads may share one: each kind is filled once, and handed out when it is full.
     """
 
     def __init__(self, extra: Iterable[Any] = (), *, strict: bool = False) -> None:
@@ -64,15 +73,19 @@ class Registry:
         self._objects: dict[str, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Plugin] = {}
         self._absent: set[tuple[str, str]] = set()
-        self._credited: set[tuple[str, str]] = set()
+        self._credits = _Credits()
         self._latest: dict[str, tuple[object, Any]] = {}
+        # One for each kind: a plug-in's hook, which runs in a thread of its own, may ask for another kind.
+        self._locks = {kind: RLock() for kind in KINDS}
+        self._lock = RLock()
 
     def latest(self, name: str, key: object, make: Callable[[], Answer]) -> Answer:
         """`make()`, remembered under a name until it is asked for with another key or an object is disabled."""
         key = len(self.warnings), key
-        if name not in self._latest or self._latest[name][0] != key:
-            self._latest[name] = key, make()
-        answer: Answer = self._latest[name][1]
+        found = self._latest.get(name)
+        if found is None or found[0] != key:
+            found = self._latest[name] = key, make()
+        answer: Answer = found[1]
         return answer
 
     @property
@@ -106,7 +119,7 @@ class Registry:
         try:
             while True:
                 self._loader.renew()
-                self._credited.clear()
+                self._credits.used.clear()
                 try:
                     return planning()
                 except PluginError as error:
@@ -124,11 +137,12 @@ class Registry:
         plugin = self._origins.get((kind, name))
         if plugin is None and (kind, name) not in self._absent:
             raise InternalError(f"there is no object {name!r} among {kind} to disable; it {error.reason}.")
-        self._absent.add((kind, name))
-        if plugin is None or self._origins.pop((kind, name), None) is None:  # Another thread was first.
-            return
-        self._objects[kind] = {other: item for other, item in self._objects[kind].items() if other != name}
-        self._objects.pop("ordered strategies", None)
+        with self._locks[kind]:
+            self._absent.add((kind, name))
+            if plugin is None or self._origins.pop((kind, name), None) is None:  # Another thread was first.
+                return
+            self._objects[kind] = {other: item for other, item in self._objects[kind].items() if other != name}
+            self._objects.pop("ordered strategies", None)
         self._loader.disable(plugin, f"its {KINDS[kind].phrase} {name!r} {error.reason}", self._in_its_place(kind))
 
     def missing(self, kind: str) -> frozenset[str]:
@@ -151,9 +165,10 @@ class Registry:
         Raises:
             InputError: the `after` of some strategies form a cycle; the text names their distributions.
         """
-        if "ordered strategies" not in self._objects:
-            self._objects["ordered strategies"] = self._ordered(self._collect("strategies"))
-        return self._objects["ordered strategies"]
+        with self._locks["strategies"]:
+            if "ordered strategies" not in self._objects:
+                self._objects["ordered strategies"] = self._ordered(self._collect("strategies"))
+            return self._objects["ordered strategies"]
 
     def model_importers(self) -> Mapping[str, protocols.ModelImporter]:
         """Model importers."""
@@ -218,7 +233,7 @@ class Registry:
 
     def credit(self, kind: str, name: str) -> None:
         """Note that the object of `kind` called `name` was used in the current `run`."""
-        self._credited.add((kind, name))
+        self._credits.used.add((kind, name))
 
     def contributing(self, objects: Iterable[tuple[str, str]]) -> dict[str, str]:
         """Distributions of objects, each its kind and name, and of those credited, by name, with their versions.
@@ -228,7 +243,7 @@ class Registry:
         versions = {DISTRIBUTION: __version__}
         if not self._plugins:  # No built-in need be loaded to know that.
             return versions
-        versions |= dict(self._origins[key].release for key in (*objects, *self._credited) if key in self._origins)
+        versions |= dict(self._origins[key].release for key in (*objects, *self._credits.used) if key in self._origins)
         return dict(sorted(versions.items()))
 
     def unguarded(self, kind: str, name: str) -> Any:
@@ -284,21 +299,23 @@ class Registry:
     def _plugins_of(self, hook: str) -> list[Plugin]:
         """The plug-ins that may have a hook: of the built-ins, which declare theirs, the one that has it."""
         own = built_in_plugin(hook)
-        if own.name not in self._built_ins:
-            self._built_ins[own.name] = own
-            self._loader.register([own])
+        with self._lock:
+            if own.name not in self._built_ins:
+                self._loader.register([own])
+                self._built_ins[own.name] = own
         return [self._built_ins[own.name], *self._plugins]
 
     def _collect(self, kind: str) -> dict[str, Any]:
-        if kind not in self._objects:
-            refusal(kind, None)  # Imports take their time, which is not the plug-ins'.
-            items: dict[str, Any] = {}
-            hook = f"nest_{kind}"
-            for plugin in self._plugins_of(hook):
-                for item in self._loader.call(hook, plugin, _listed) or ():
-                    self._admit(kind, plugin, item, items)
-            self._objects[kind] = items
-        return self._objects[kind]
+        with self._locks[kind]:
+            if kind not in self._objects:  # No other thread has filled it meanwhile.
+                refusal(kind, None)  # Imports take their time, which is not the plug-ins'.
+                items: dict[str, Any] = {}
+                hook = f"nest_{kind}"
+                for plugin in self._plugins_of(hook):
+                    for item in self._loader.call(hook, plugin, _listed) or ():
+                        self._admit(kind, plugin, item, items)
+                self._objects[kind] = items
+            return self._objects[kind]
 
     def _admit(self, kind: str, plugin: Plugin, item: Any, items: dict[str, Any]) -> None:
         """Add `item` to `items`, unless it is broken or its name is taken."""
@@ -370,9 +387,14 @@ def registry(extra: Iterable[Any] = (), *, strict: bool = False) -> Registry:
     modules = tuple(extra)
     if modules:
         return Registry(modules, strict=strict)
-    return _shared(strict, *(os.environ.get(name, "") for name in (NAMED, DISABLED, SECONDS)))
+    with _LOCK:
+        return _shared(strict, *(os.environ.get(name, "") for name in (NAMED, DISABLED, SECONDS)))
 
 
 @cache
 def _shared(strict: bool, *environment: str) -> Registry:
     return Registry(strict=strict)
+
+
+_LOCK = RLock()
+"""Held while the registry of the process is made: `cache` would make one for each thread that comes meanwhile."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import attrs
@@ -141,17 +142,20 @@ def _text(data: bytes, path: Path) -> str:
 _read: list[tuple[object, str]] = []
 """The standard input that was read, and what it said: commands read their file more than once."""
 
+_READING = Lock()
+
 
 def _standard_input() -> str:
     if sys.stdin is None:  # The caller has closed it.
         raise PlacedErrors(["<stdin>: there is no standard input."])
-    if not _read or _read[0][0] is not sys.stdin:
-        try:
-            data = sys.stdin.buffer.read(LARGEST_FILE + 1)
-        except (OSError, ValueError) as error:
-            raise PlacedErrors([f"<stdin>: cannot be read: {getattr(error, 'strerror', None) or error}."]) from None
-        _read[:] = [(sys.stdin, _text(data, STANDARD_INPUT))]
-    return _read[0][1]
+    with _READING:
+        if not _read or _read[0][0] is not sys.stdin:
+            try:
+                data = sys.stdin.buffer.read(LARGEST_FILE + 1)
+            except (OSError, ValueError) as error:
+                raise PlacedErrors([f"<stdin>: cannot be read: {getattr(error, 'strerror', None) or error}."]) from None
+            _read[:] = [(sys.stdin, _text(data, STANDARD_INPUT))]
+        return _read[0][1]
 
 
 _LARGEST = f"{LARGEST_FILE // 2**20} MiB"

@@ -21,8 +21,7 @@ MOST = 2
 class SharedTables:
     """Tables of problems that differ in constraints, memory or the size of the batch alone.
 
-    They may outlive the process (`nest.formulate.kept_model`): no key of theirs has an `id`. Of what micro-batches
-    decide the key has their number, which replicas say of one batch alone.
+    Of what micro-batches decide the key has their number, which replicas say of one batch alone.
 
     Attributes:
         instance: the first of them.
@@ -46,12 +45,6 @@ class SharedTables:
         self.bounds = FirstBounds(self.instance)
         self.screen = ScreenTables(self.instance, self.bounds, self.scheduled)
         self.splits = Splits(self.instance)
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Names of the kinds that there are."""
-        every = (self.scheduled, *self._by_search.values())
-        return frozenset(str(key[0] if isinstance(key, tuple) else key) for known in every for key in known)
 
     def share(self, other: "SharedTables") -> None:
         """Share what no cost decides with a problem whose layers are cut alike."""
@@ -98,11 +91,6 @@ class SearchCache:
         self.known.append(found)
         del self.known[:-MOST]
         return found
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Names of the kinds of tables that there are."""
-        return frozenset[str]().union(*(each.kinds for each in self.known))
 
     def lasting(self) -> "SearchCache":
         """Those with which a later search says the same of itself as without them.
