@@ -71,7 +71,7 @@ def searched(
         first_plan: as for `formulate`.
 
     Raises:
-        InputError: something in the problem cannot be used, or what is kept cannot be written.
+        InputError: something in the problem cannot be used.
         NoPlanYet: the time is up before any plan was found.
     """
     from nest.formulate.instance import formulate

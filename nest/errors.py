@@ -45,6 +45,10 @@ class InternalError(NestError):
     """Two parts of nest that must agree did not: a bug in nest, not in the input."""
 
 
+class NotKept(UserWarning):
+    """An answer could not be kept for the next run; the text says where and why."""
+
+
 Steps = tuple[str | int, ...]
 """A path: keys of mappings and indices of lists."""
 

@@ -47,16 +47,6 @@ def _questions() -> list[Command]:
         Command("explain-again", "the same, answers kept", EXPLAIN, readme, (PLAN, EXPLAIN), keeps=True),
         Command("report-again", "the same, answers kept", REPORT, readme, (PLAN, REPORT), keeps=True),
         Command(
-            "solve-changed",
-            "README's example with 72 GB in place of 80, answers kept",
-            ("solve", "{changed}", "--json"),
-            changed,
-            (PLAN, EXPLAIN),
-            keeps=True,
-            cpu=0.5,
-            wanted=OPTIMAL,
-        ),
-        Command(
             "solve-both",
             "README's example, then with 72 GB in place of 80, by one process",
             ("solve", "{problem}", "{changed}", "--json"),

@@ -126,9 +126,19 @@ def main() -> None:
     import warnings
 
     from nest.api import PluginWarning
-    from nest.cli.output import run
+    from nest.cli.output import run, warn_once
+    from nest.errors import NotKept
 
     warnings.simplefilter("ignore", PluginWarning)  # Commands print what the registry says themselves.
+    show = warnings.showwarning
+
+    def in_a_line(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        if category is NotKept:
+            warn_once((str(message),))
+        else:
+            show(message, category, *place, **options)
+
+    warnings.showwarning = in_a_line
     code = run(_call)
     # What is left ends with the process. Python would look through all of it for garbage once more and free it piece
     # by piece: a quarter of the CPU time of solving a small problem, 6 % of `nest explain` of the example above.

@@ -1,24 +1,25 @@
-"""Files kept from one run for the next (`NEST_CACHE`), each of which can be made again: all are safe to delete.
+"""Answers kept from one run for the next (`NEST_CACHE`), each of which can be made again: all are safe to delete.
 
-The command keeps them in the user's folder of caches unless told otherwise, and nothing is said where that cannot be
-written to. In Python nothing is kept unless the variable says where.
+The command keeps them in the user's folder of caches unless told otherwise. In Python nothing is kept unless the
+variable says where. Where nothing can be written, one line says so, and the answer is told as it is.
 
-They are pickles, which can run code when they are read, as Python's own bytecode caches can: a file is read only where
-it belongs to whoever runs nest.
+A file is JSON behind a digest of that, of what was asked and of nest's own code: what does not match counts as absent.
 """
 
-import gc
+import json
 import os
-import pickle
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+from warnings import warn
 
-from nest.errors import InputError
+from nest.errors import InputError, NotKept
 from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, replacing
+from nest.io.structuring import converter, unstructure
+from nest.version import LOADED
 
 LARGEST = 2**26
 """Bytes of a file at most: what is larger takes long to read, too."""
@@ -26,39 +27,18 @@ LARGEST = 2**26
 MOST = 2**28
 """Bytes of all files at most: those not used for the longest time make room."""
 
-SUFFIX = ".pickle"
-
-
-class TooLarge(Exception):  # noqa: N818 - not an error: it is not kept
-    """Raised by writing what takes more than `LARGEST` bytes."""
-
-
-class Reader(Protocol):
-    """Reads one object, as `pickle.Unpickler` does."""
-
-    def load(self) -> Any:
-        """The object."""
-
-
-class Writer(Protocol):
-    """Writes one object, as `pickle.Pickler` does."""
-
-    def dump(self, what: Any, /) -> None:
-        """Write `what`."""
+SUFFIX = ".answer"
+"""Of no file of somebody else: the oldest are deleted."""
 
 
 def kept_file(asked: str) -> Path | None:
-    """The file with what follows from a text and from nest's own code; None: nothing is kept."""
+    """The file with the answer to a question, by this very code; None: nothing is kept."""
     folder = _folder()
-    if folder is None:
-        return None
-    return folder / f"{_digest(f'{code()} {asked}')}{SUFFIX}"
+    return None if folder is None or code() is None else folder / f"{_digest(asked)}{SUFFIX}"
 
 
-def _digest(text: str) -> str:
-    from hashlib import sha256  # OpenSSL, which takes a hundredth of a short solve to load.
-
-    return sha256(text.encode()).hexdigest()
+def _digest(*texts: str) -> str:
+    return sha256(repr((code(), *texts)).encode()).hexdigest()
 
 
 def _folder() -> Path | None:
@@ -73,68 +53,47 @@ def _folder() -> Path | None:
     return folder if folder.is_absolute() else None  # Somebody without a home.
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Look for no garbage: what is read or written is one heap of objects that all live on."""
-    collecting = gc.isenabled()
-    gc.disable()
+def read_kept(path: Path, asked: str, kind: Any) -> Any:
+    """The answer of a type that a file holds; None: there is none, or it is another, damaged or somebody else's."""
     try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def read_kept(path: Path, reader: Callable[[Any], Reader] = pickle.Unpickler) -> Any:
-    """What is kept in a file; None: there is none, or it is damaged or somebody else's."""
-    try:
-        with path.open("rb") as file, _uncollected():
+        with path.open("rb") as file:
             if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
                 return None
-            found = reader(file).load()
-    except Exception:  # Not there, cut short, or not a file of ours: pickle raises what it likes. It is made again.
+            digest, _, text = file.read(LARGEST).decode().partition("\n")
+        if digest != _digest(asked, text):
+            return None
+        found = converter(own=True).structure(json.loads(text), kind)
+    except (OSError, ValueError, RecursionError):
         return None
     with suppress(OSError):  # The folder may be somebody else's, to read from.
         os.utime(path)
     return found
 
 
-def keep(path: Path, what: Any, writer: Callable[[Any], Writer] = pickle.Pickler) -> None:
-    """Write a file, unless it would be too large or too deep; a reader meets the old one or the new one, whole.
+def keep(path: Path, asked: str, answer: Any, kind: Any) -> None:
+    """Write the answer of a type, unless it would be too large; a reader meets the old one or the new one, whole.
 
-    Raises:
-        InputError: the folder that the user names cannot be written to.
+    A warning (`NotKept`) says where the folder that the user names cannot be written to.
     """
     try:
-        _write(path, what, writer)
-    except InputError:
-        if os.environ.get(KEPT_IN) != KEPT_WITH_CACHES:  # The user named the folder.
-            raise
-
-
-def _write(path: Path, what: Any, writer: Callable[[Any], Writer]) -> None:
+        text = json.dumps(unstructure(answer))
+        again = json.dumps(unstructure(converter(own=True).structure(json.loads(text), kind)))
+    except (TypeError, ValueError, RecursionError):  # It would read as something else: it is made anew each time.
+        return
+    data = f"{_digest(asked, text)}\n{text}".encode()
+    if again != text or len(data) > LARGEST:
+        return
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # Who can write here can run code.
-    except OSError as error:
-        raise InputError(f"{KEPT_IN}: {path.parent}: cannot make this folder: {error.strerror}.") from None
-    # Too deep, or another thread changes it.
-    with suppress(TooLarge, RuntimeError), replacing(path) as temporary, temporary.open("wb") as file, _uncollected():
-        writer(_Limited(file.write)).dump(what)
-    _make_room(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # Who can write here can answer for nest.
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+        _make_room(path)
+    except (OSError, InputError) as error:
+        from multiprocessing import parent_process
 
-
-class _Limited:
-    """A file of at most `LARGEST` bytes."""
-
-    def __init__(self, write: Callable[[Any], int]) -> None:
-        self._write, self._left = write, LARGEST
-
-    def write(self, data: Any) -> int:
-        """Write bytes, or what holds some."""
-        self._left -= memoryview(data).nbytes
-        if self._left < 0:
-            raise TooLarge
-        return self._write(data)
+        if os.environ.get(KEPT_IN) != KEPT_WITH_CACHES and parent_process() is None:  # The user named the folder.
+            reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+            warn(f"{KEPT_IN}: {path.parent}: the answer is not kept: {reason}.", NotKept, stacklevel=2)
 
 
 def _make_room(latest: Path) -> None:
@@ -153,19 +112,22 @@ def _make_room(latest: Path) -> None:
 
 
 @cache
-def code() -> str:
+def code() -> str | None:
     """A digest of what answers follow from beside what is asked: nest's own files, Python and numpy.
 
-    Files are told apart by their size and the time they were changed, as Python does for its bytecode.
+    Files are told apart by size and times of change. None: one was changed since nest was loaded, of which nobody knows
+    what this process runs.
     """
     import numpy
 
     files = sorted(_files(Path(__file__).resolve().parents[1]))
-    return _digest(f"{platform.python_version()} {numpy.__version__} {files}")
+    if any(changed > LOADED for *_, changed in files):
+        return None
+    return sha256(f"{platform.python_version()} {numpy.__version__} {files}".encode()).hexdigest()
 
 
-def _files(folder: Path) -> list[tuple[str, int, int]]:
-    """Path, size and time of change of the files in a folder, but for what Python compiles of them."""
+def _files(folder: Path) -> list[tuple[str, int, int, int]]:
+    """Path, size, and times of change of content and state of the files in a folder, but for what Python compiles."""
     found, waiting = [], [str(folder)]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -174,5 +136,5 @@ def _files(folder: Path) -> list[tuple[str, int, int]]:
                     waiting += [entry.path] if entry.name != "__pycache__" else []
                 else:
                     state = entry.stat()
-                    found.append((entry.path, state.st_size, state.st_mtime_ns))
+                    found.append((entry.path, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
     return found

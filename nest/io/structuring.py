@@ -25,27 +25,29 @@ if TYPE_CHECKING:
 
 
 @cache
-def converter() -> "Converter":
-    """The converter every file goes through."""
+def converter(own: bool = False) -> "Converter":
+    """The converter every file goes through; of what nest has written its `own` way, numbers and texts stay as is."""
     from cattrs import Converter
 
     made = Converter(forbid_extra_keys=True, detailed_validation=False)
-    made.register_structure_hook(int, _integer)
-    made.register_structure_hook(float, _float)
-    made.register_structure_hook(bool, _boolean)
-    made.register_structure_hook(str, _word)
+    for plain, hook in ((int, _integer), (float, _float), (bool, _boolean), (str, _word)):
+        made.register_structure_hook(plain, _as_is if own else hook)
     for kind in QUANTITIES:
-        made.register_structure_hook_func(partial(operator.is_, kind), _quantity)
+        made.register_structure_hook_func(partial(operator.is_, kind), _as_is if own else _quantity)
     for kind in COUNTS:
-        made.register_structure_hook_func(partial(operator.eq, kind), _count)
+        made.register_structure_hook_func(partial(operator.eq, kind), _as_is if own else _count)
     made.register_structure_hook_factory(attrs.has, partial(_record_hook, made=made))
-    for origins, hook in (((tuple,), _tuple_hook), ((dict,), _mapping_hook), ((Union, types.UnionType), _union_hook)):
-        made.register_structure_hook_factory(partial(_has_origin, origins), partial(hook, made=made))
+    for origins, of_cls in (((tuple,), _tuple_hook), ((dict,), _mapping_hook), ((Union, types.UnionType), _union_hook)):
+        made.register_structure_hook_factory(partial(_has_origin, origins), partial(of_cls, made=made))
     return made
 
 
 def _has_origin(origins: tuple[Any, ...], cls: Any) -> bool:
     return get_origin(cls) in origins
+
+
+def _as_is(value: Any, _: Any) -> Any:
+    return value
 
 
 def _integer(value: Any, _: Any) -> int:

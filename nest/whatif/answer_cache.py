@@ -16,27 +16,28 @@ def kept_plan(problem: Problem, known: Registry, deadline: Deadline, solve: Call
     """The best plan of a self-contained problem: the one kept, or a new one, which is kept from now on.
 
     It is told to whoever asks for this very problem again; the search of no other one begins with it
-    (docs/decisions/0015-prices-and-tables-kept.md). Nothing is kept as `nest.formulate.kept_model` keeps nothing, nor
-    of a search that is stopped.
+    (docs/decisions/0015-answers-kept.md). Nothing is kept where plug-ins of others take part, whose code nobody looks
+    at, with a time limit, or of a search that is stopped.
 
     Args:
         problem: self-contained.
         known: registered strategies and the like.
         deadline: until when plans are looked for.
         solve: finds the plan.
-
-    Raises:
-        InputError: as `kept`.
     """
     if deadline.left < inf or not only_own(known.installed()):
         return solve()
     asked = f"{os.environ.get(DISABLED)} {known.warnings} {problem.text}"
-    plan: PlanDocument = kept(("solve", 0), asked, solve, lambda: deadline.left == inf)
+    plan: PlanDocument = kept(("solve", 0), asked, solve, PlanDocument, lambda: deadline.left == inf)
     return plan
 
 
 def kept(
-    question: tuple[str, int], plans: str, answer: Callable[[], Any], lasts: Callable[[], bool] = lambda: True
+    question: tuple[str, int],
+    plans: str,
+    answer: Callable[[], Any],
+    kind: Any,
+    lasts: Callable[[], bool] = lambda: True,
 ) -> Any:
     """The answer to a question on some plans: the one kept, or a new one, which is kept from now on.
 
@@ -46,15 +47,17 @@ def kept(
         question: a part of an explanation or a report, and the place among its questions.
         plans: what the answer follows from, as text.
         answer: makes the answer.
+        kind: its type.
         lasts: whether a new one is to be kept.
 
     Raises:
-        InputError: as `answer` does; or the folder that the user names cannot be written to.
+        InputError: as `answer` does.
     """
-    path = kept_file(f"{question} {plans}")
-    found = None if path is None else read_kept(path)
+    asked = f"{question} {plans}"
+    path = kept_file(asked)
+    found = None if path is None else read_kept(path, asked, kind)
     if found is None:
         found = answer()
         if path is not None and lasts():
-            keep(path, found)
+            keep(path, asked, found, kind)
     return found

@@ -5,7 +5,7 @@ from copy import copy
 from functools import cached_property, partial
 from json import dumps
 from time import monotonic
-from typing import Any
+from typing import Any, get_type_hints
 
 from attrs import define, evolve, field
 
@@ -68,11 +68,15 @@ class Questions:
         """The answer, by searches of changed problems, or as it is kept on disk.
 
         Raises:
-            InputError: a faster plan shows that this one is wrongly called optimal; or what is kept cannot be written.
+            InputError: a faster plan shows that this one is wrongly called optimal.
             InternalError: another version would answer here.
         """
         answer = partial(self._answer, *question)
-        found, solves = answer() if self._plans is None else kept(question, self._plans, answer)
+        if self._plans is None:
+            return question, *answer()
+        part, place = question
+        kind: Any = get_type_hints(self._asked[part][place].func)["return"]
+        found, solves = kept(question, self._plans, answer, tuple[kind, int])
         return question, found, solves
 
     @cached_property

@@ -20,7 +20,7 @@ from nest.io import read_mapping
 def test_the_limits_are_those_agreed_on(shared: Path) -> None:
     limits = {each.name: each.limit for each in commands(shared)}
     assert limits["explain"] == limits["report"] == "8 s, 1000 MB"
-    assert limits["solve-small"] == limits["solve-changed"] == "0.5 s"
+    assert limits["solve-small"] == "0.5 s"
     assert limits["solve-deepseek-v3"] == limits["solve-layers-million"] == "5 s"
     assert limits["solve-blocks-million"] == "8 s, 600 MB"
     assert (limits["solve-bert32-64"], limits["solve-bert32-512"]) == ("3 s", "60 s")

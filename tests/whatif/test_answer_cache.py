@@ -8,10 +8,10 @@ import pytest
 
 import nest
 from nest import contenders
-from nest.errors import InputError
+from nest.errors import NotKept
 from nest.formulate.problem import complete_problem
 from nest.hooks.registry import registry
-from nest.io import KEPT_IN
+from nest.io import KEPT_IN, KEPT_NOWHERE
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument
 from nest.whatif import questions
@@ -79,6 +79,36 @@ def test_a_plan_that_a_stop_cut_short_is_not_kept(folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"constraints": ["devices < 1"]},
+        {"cluster": {**FEW["cluster"], "memory": 4e9}},
+        {"training": {**FEW["training"], "schedule": ["1f1b", "zero-bubble"], "memory_risk": 0.3}},
+        {"model": "gpt2", "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 8, "link": "nvlink3"}]}},
+    ],
+    ids=str,
+)
+def test_plans_that_are_kept_are_cold_ones(changed: dict[str, Any], folder: Path) -> None:
+    problem = {**FEW, **changed}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEPT_IN, KEPT_NOWHERE)
+        cold = json.dumps(nest.solve(problem).to_dict())
+    first = json.dumps(nest.solve(problem).to_dict())
+    (path,) = folder.iterdir()
+    before = path.stat().st_ino
+    assert json.dumps(nest.solve(problem).to_dict()) == first == cold
+    assert path.stat().st_ino == before
+
+
+def test_every_answer_of_a_report_is_kept(plan: PlanDocument, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = nest.report_page(plan)
+    no_search(monkeypatch)
+    monkeypatch.setattr(questions.Questions, "_answer", lambda *_: pytest.fail("an answer is made"))
+    assert nest.report_page(plan) == new
+
+
 def test_what_is_cut_short_is_made_again(plan: PlanDocument, folder: Path) -> None:
     new = told(plan)
     for path in folder.iterdir():
@@ -112,7 +142,8 @@ def test_nothing_is_kept_with_plug_ins_or_a_time_limit(
 
 
 def test_a_folder_that_cannot_be_is_named(plan: PlanDocument, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = told(plan)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(KEPT_IN, str(tmp_path / "file" / "cache"))
-    with pytest.raises(InputError, match=f"{KEPT_IN}: .*file/cache: cannot make this folder"):
-        told(plan)
+    with pytest.warns(NotKept, match=f"{KEPT_IN}: .*file/cache: the answer is not kept"):
+        assert told(plan) == new
