@@ -9,6 +9,7 @@ from nest.hooks.calls import TimedOut, Worker
 from nest.hooks.graph_results import instance_of
 from nest.hooks.kinds import KINDS
 from nest.hooks.protocols import Stack
+from nest.hooks.results import CHECKS as CHECKS_OF_RESULTS
 from nest.spec import StackDefaults
 from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
 from nest.testing.engine import check_engine
@@ -25,6 +26,7 @@ def check_stack(stack: Stack) -> tuple[Finding, ...]:
     """Whether it says what it is and fills in, and where each of its statements was read."""
     tally = Tally()
     tally.run("one line says what it is", "its description", _no_description, stack)
+    tally.run("its targets, sources and schedules are names", "its lists", _unnamed, stack)
     if tally.run("it fills in keys of training", "its training", _no_defaults, stack):
         tally.run("each statement has a source that begins with its key", "its sources", _unsourced, stack)
     return tally.findings()
@@ -33,6 +35,11 @@ def check_stack(stack: Stack) -> tuple[Finding, ...]:
 def _no_description(stack: Stack) -> Problems:
     if not stack.description or "\n" in stack.description:
         yield f"its description is {stack.description!r:.60}"
+
+
+def _unnamed(stack: Stack) -> None:
+    for member in ("targets", "sources", "pipeline_overlap"):
+        CHECKS_OF_RESULTS["stacks", member](getattr(stack, member, ()))
 
 
 def _no_defaults(stack: Stack) -> None:

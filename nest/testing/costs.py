@@ -10,14 +10,14 @@ from attrs import evolve, frozen
 
 from nest.catalogue import devices
 from nest.errors import InputError
-from nest.graph import COLLECTIVES, Operator
+from nest.graph import COLLECTIVES, Operator, OperatorGraph
 from nest.hooks.kinds import MEMBERS, called_with, takes
 from nest.hooks.protocols import CollectiveModel, CostModel, LayerTimes, OperatorCost
 from nest.hooks.results import amount, operator_cost, require_rising
 from nest.instance import Array, Level
 from nest.spec import DeviceSpec, Training
 from nest.spec.device import COMMUNICATION, MATRIX, VECTOR
-from nest.testing.finding import Finding, Problems, Tally, unsteady
+from nest.testing.finding import Finding, Problems, Tally
 from nest.testing.samples import SAMPLE_MODELS, SAMPLES, SampleModel, loaded
 from nest.tolerances import AGREEMENT
 
@@ -41,11 +41,13 @@ def check_cost_model(
         for sample in models:
             operators = [*loaded(sample).with_samples(SAMPLES).operators, _UNKNOWN]
             where = f"{sample.name}, {device.name}"
-            tally.run("costs are finite and not negative", where, _bad_costs, model, operators, device, sample, priced)
-            refusals += _refusals(model, operators[0], device, sample.training)
-            prices = partial(_prices, model, operators, device, sample.training)
-            tally.run("it says the same every time", where, unsteady, prices)
-            tally.run("names of operators mean nothing", where, _by_name, model, operators, device, sample.training)
+            asked = model, operators, device, sample.training
+            with tally.untouched(where, operators, device, sample.training):
+                tally.run("costs are finite and not negative", where, _bad_costs, *asked, priced)
+                refusals += _refusals(model, operators[0], device, sample.training)
+                tally.steady("it says the same every time", where, partial(_prices, *asked))
+                tally.run("names of operators mean nothing", where, _by_name, *asked)
+                tally.run("more work never takes less time", where, _cheaper_when_more, *asked)
     tally.run("some device is priced", "the devices", _nothing_priced, priced, refusals)
     return tally.findings()
 
@@ -69,16 +71,33 @@ def _price(model: CostModel, operator: Operator, device: DeviceSpec, training: T
 
 
 def _bad_costs(
-    model: CostModel, operators: Sequence[Operator], device: DeviceSpec, sample: SampleModel, priced: list[DeviceSpec]
+    model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training, priced: list[DeviceSpec]
 ) -> Problems:
     for operator in operators:
-        cost = _price(model, operator, device, sample.training)
+        cost = _price(model, operator, device, training)
         if cost is None:
             continue
         operator_cost(cost)
         priced.append(device)
         if operator.flops > 0 and not cost.forward > 0:
             yield f"operator {operator.name!r} has {operator.flops:g} FLOP, but takes no time"
+
+
+def _cheaper_when_more(
+    model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training
+) -> Problems:
+    """Whether four times the samples take an operator less time; of measurements noise may say so."""
+    graph = OperatorGraph(tuple(operators), tuple(dict.fromkeys(operator.layer for operator in operators)))
+    for operator, larger in zip(operators, graph.with_samples(4).operators, strict=True):
+        less, more = (_price(model, each, device, training) for each in (operator, larger))
+        if less is None or more is None or less.measured is not None or more.measured is not None:
+            continue
+        for way in ("forward", "backward"):
+            if getattr(more, way) < getattr(less, way) * (1 - AGREEMENT):
+                yield (
+                    f"operator {operator.name!r} takes {getattr(less, way):g} s {way}, and {getattr(more, way):g} s "
+                    "of four times the samples"
+                )
 
 
 def _by_name(model: CostModel, operators: Sequence[Operator], device: DeviceSpec, training: Training) -> Problems:
@@ -114,7 +133,7 @@ def check_layer_times(model: LayerTimes) -> tuple[Finding, ...]:
         arguments = durations, engines, precedence
         seconds = partial(model.seconds, *arguments)
         tally.run("seconds are finite and not negative", where, _bad_seconds, seconds)
-        tally.run("it says the same every time", where, unsteady, seconds)
+        tally.steady("it says the same every time", where, seconds)
         tally.run("a layer takes as long as what must follow one another", where, _too_short, model, *arguments)
     return tally.findings()
 
@@ -217,14 +236,16 @@ def check_collective_model(model: CollectiveModel) -> tuple[Finding, ...]:
                 query = _Query(model, kind, shape, levels, members)
                 uneven = f", {members} in all" if members < prod(shape) else ""
                 where = f"{kind} among {'x'.join(map(str, shape))} devices{uneven}"
-                tally.run("times are finite and not negative", where, _bad, query)
-                tally.run("it says the same every time", where, unsteady, query.by_size)
+                with tally.untouched(where, levels):
+                    tally.run("times are finite and not negative", where, _bad, query)
+                    tally.steady("it says the same every time", where, query.by_size)
                 tally.run("more bytes never take less time", where, _shrinking, query)
                 tally.run("no bytes cost nothing", where, _no_bytes, query)
                 if members == 1:
                     tally.run("one member costs nothing", where, _one_member, query)
                 else:
                     tally.run("bytes among several members take time", where, _free, query)
+                    tally.run("no more is sent than the links carry", where, _beyond_links, query)
                 if counts and not uneven:
                     tally.run("left out, the members are those of the shape", where, _uncounted, query)
                 if offers_times:
@@ -261,6 +282,19 @@ def _free(query: _Query) -> Problems:
         yield f"{BYTES[-1]:g} bytes take no time"
 
 
+def _beyond_links(query: _Query) -> Problems:
+    """Each member sends or receives what it has not in common with others, over all of its ports at best.
+
+    Also where switches add up: of `n` bytes `(k - 1) / k n` at least (Patarasuk and Yuan, JPDC 69(2), 2009,
+    halved for what a switch adds up and sends to all).
+    """
+    share = 1.0 if query.kind == "point_to_point" else 1 - 1 / query.members
+    for size in BYTES[-2:]:
+        least, seconds = share * size / sum(level.bandwidth for level in query.levels), query.time(size)
+        if seconds < least * (1 - AGREEMENT):
+            yield f"{size:g} bytes take {seconds:g} seconds, and all links of a device together {least:g}"
+
+
 def _uncounted(query: _Query) -> Problems:
     for size in BYTES:
         counted, left_out = query.time(size), query.model.time(query.kind, size, query.shape, query.levels)
@@ -269,7 +303,10 @@ def _uncounted(query: _Query) -> Problems:
 
 
 def _arrays(query: _Query) -> Problems:
-    answers = query.times(numpy.array(BYTES))
+    sizes = numpy.array(BYTES)
+    answers = query.times(sizes)
+    if not numpy.array_equal(sizes, BYTES):
+        yield "`times` changed the sizes it was given"
     if numpy.shape(answers) != (len(BYTES),):
         yield f"`times` of {len(BYTES)} sizes has the shape {numpy.shape(answers)}"
         return

@@ -17,7 +17,7 @@ from nest.spec import PlanDocument, Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, parse
 from nest.spec.problem import RANK_ORDERS, ZERO_STAGES
 from nest.spec.training import OFFLOADABLE
-from nest.testing.finding import Finding, Problems, Tally, unsteady
+from nest.testing.finding import Finding, Problems, Tally, writes
 
 SAMPLE_PLANS = (
     "plan.json",
@@ -55,7 +55,8 @@ def check_exporter(exporter: Exporter, *, plans: Sequence[PlanDocument] | None =
     for plan in sample_plans() if plans is None else plans:
         where = f"a plan that is {plan.status}"
         tally.run("it writes text under names that stay in a folder", where, _bad_files, exporter, plan, exported)
-        tally.run("it says the same every time", where, unsteady, partial(_export_copy, exporter, plan))
+        tally.steady("it says the same every time", where, partial(_export_copy, exporter, plan), moved=True)
+        tally.run("it writes no file itself", where, _written, exporter, plan)
         tally.run("it leaves the plan as it is", where, _changed_plan, exporter, plan)
         if hasattr(exporter, "limits"):
             tally.run("its limits are ones that a search can keep", where, _unsound_limits, exporter, plan)
@@ -88,6 +89,11 @@ def _bad_files(exporter: Exporter, plan: PlanDocument, exported: list[PlanDocume
             yield f"{name!r} is not the name of a file in a folder of the user's choice"
     if len({name.lower() for name in names}) < len(names):
         yield "two names differ in upper and lower case only, which some file systems take for one"
+
+
+def _written(exporter: Exporter, plan: PlanDocument) -> Problems:
+    for path in writes(partial(_export_copy, exporter, plan)):
+        yield f"it wrote to {path!r:.80}; `nest export` writes what `export` returns, all or nothing"
 
 
 def _changed_plan(exporter: Exporter, plan: PlanDocument) -> Problems:

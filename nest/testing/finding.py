@@ -1,12 +1,20 @@
 """What a check of the conformance kit found, and the tally that collects it."""
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from operator import eq
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from attrs import frozen
 
 from nest.hooks.calls import InvalidResult, message
+from nest.hooks.process_state import process_state_restored
+from nest.hooks.unchanged import Kept
 
 Problems = Iterable[str]
 """What a check has to object to, in sentences; none: it passed."""
@@ -33,6 +41,7 @@ class Tally:
     def __init__(self) -> None:
         self._cases: dict[str, int] = {}
         self._objections: dict[str, list[str]] = {}
+        self._again: dict[str, list[tuple[str, Callable[[], Problems]]]] = {}
 
     def run(self, check: str, where: str, test: Callable[..., Problems | None], *arguments: object) -> bool:
         """Count `test` of `arguments` as one case of `check`; whether it passed. `where` is the case, for people.
@@ -50,8 +59,40 @@ class Tally:
         self._objections.setdefault(check, []).extend(f"{where}: {problem}" for problem in problems[:1])
         return not problems
 
+    def steady(
+        self, check: str, where: str, ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq, moved: bool = False
+    ) -> None:
+        """Count as one case whether `ask` has one answer: at once, elsewhere (`elsewhere`), and after all other cases.
+
+        Some of the first answers are kept for that; later calls may not change them in place either.
+        """
+        first: list[Any] = []
+        self.run(check, where, unsteady, ask, same, moved, first)
+        again = self._again.setdefault(check, [])
+        if first and len(again) < MOST_AGAIN:
+            kept = Kept(first[0])
+
+            def later() -> Problems:
+                if changed := kept.put_back():
+                    yield f"a later call changed {changed} of what it had returned"
+                elif not same(first[0], now := ask()):
+                    yield f"asked again after others, it gives another answer: {first[0]!r:.80} and {now!r:.80}"
+
+            again.append((where, later))
+
+    @contextmanager
+    def untouched(self, where: str, *given: Any) -> Iterator[None]:
+        """Count as one case whether what happens inside leaves `given` as it is; what changed is put back."""
+        kept = Kept(*given)
+        yield
+        self.run("it leaves what it is given as it is", where, _touched, kept)
+
     def findings(self) -> tuple[Finding, ...]:
         """One finding for each check."""
+        for check, cases_again in self._again.items():
+            for where, later in cases_again:
+                self.run(check, where, later)
+        self._again.clear()
         findings = []
         for check, cases in self._cases.items():
             objections = self._objections[check]
@@ -67,8 +108,82 @@ def _cases(count: int) -> str:
     return f"{count} case" if count == 1 else f"{count} cases"
 
 
-def unsteady(ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq) -> Iterator[str]:
-    """Whether `ask`, called twice, has two answers; `same` compares them."""
-    first, second = ask(), ask()
-    if not same(first, second):
-        yield f"asked twice, it gives two answers: {first!r:.80} and {second!r:.80}"
+MOST_AGAIN = 3
+"""Answers of each check that are asked for again at the end."""
+
+
+def unsteady(
+    ask: Callable[[], Any],
+    same: Callable[[Any, Any], Any] = eq,
+    moved: bool = False,
+    first: list[Any] | None = None,
+) -> Iterator[str]:
+    """Whether `ask`, called here and elsewhere, has two answers; `same` compares them, `first` gets the one here."""
+    here = ask()
+    if first is not None:
+        first.append(here)
+    with elsewhere(moved):
+        there = ask()
+    if not same(here, there):
+        again = ask()
+        why = "asked twice, it gives two answers"
+        if same(here, again):
+            why = "its answer depends on the environment or folder it runs in"
+        yield f"{why}: {here!r:.80} and {there!r:.80}"
+
+
+@contextmanager
+def elsewhere(moved: bool = False) -> Iterator[None]:
+    """Another user, home and environment for a while; `moved`: another working folder, too."""
+    environment = dict(os.environ)
+    kept = (name for name in environment if name.startswith("NEST_") or name in ("PATH", "TMPDIR", "TEMP", "TMP"))
+    strange = dict.fromkeys(environment, "strange") | dict.fromkeys(("HOME", "USERPROFILE"), gettempdir())
+    os.environ.update(strange | {name: environment[name] for name in kept})
+    try:
+        with process_state_restored():
+            if moved:
+                os.chdir(gettempdir() if Path.cwd() != Path(gettempdir()).resolve() else os.sep)
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def _touched(kept: Kept) -> Problems:
+    if changed := kept.put_back():
+        yield f"it changed {changed} in place"
+
+
+WRITING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+"""Audit events of changes to files beside `open` (Python documentation, "Audit events table")."""
+
+_watching: list[list[str]] = []
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching and (event in WRITING or (event == "open" and _writes(*arguments))):
+        path = str(arguments[0])
+        if not path.endswith(".pyc") and "__pycache__" not in path:  # Imports leave them.
+            _watching[-1].append(path)
+
+
+def _writes(path: object, mode: object, flags: object) -> bool:
+    if isinstance(mode, str):
+        return not set(mode).isdisjoint("wax+")
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+
+
+@cache
+def _audited() -> None:
+    sys.addaudithook(_audit)  # There is no way to take one away, so it is added once.
+
+
+def writes(ask: Callable[[], Any]) -> list[str]:
+    """The paths that `ask` writes to, makes or removes."""
+    _audited()
+    _watching.append([])
+    try:
+        ask()
+    finally:
+        found = _watching.pop()
+    return found

@@ -124,7 +124,7 @@ def _accepted(
 
 
 def _check_load(tally: Tally, load: Load, source: Any, where: str) -> None:
-    tally.run("it loads the same every time", where, unsteady, partial(load, source), _equal)
+    tally.steady("it loads the same every time", where, partial(load, source), _equal)
     if isinstance(source, Mapping):
         tally.run("a key that is missing is told, not stumbled over", where, _stumbles, load, source)
 

@@ -10,7 +10,7 @@ from nest.hooks.graph_results import instance_of
 from nest.hooks.protocols import PlanReader
 from nest.io import structure
 from nest.spec import Problem
-from nest.testing.finding import Finding, Problems, Tally, unsteady
+from nest.testing.finding import Finding, Problems, Tally
 
 SECTIONS = ("model", "training", "fixed")
 """Keys of a problem that a file may fill in."""
@@ -41,7 +41,7 @@ def check_plan_reader(reader: PlanReader, *, texts: Sequence[str] | None = None)
         where = f"the text {text!r:.40}"
         if tally.run("it reads keys of a problem", where, _bad_keys, reader, text):
             tally.run("what it reads is part of a problem", where, _no_problem, reader, text)
-            tally.run("it says the same every time", where, unsteady, partial(reader.read, text))
+            tally.steady("it says the same every time", where, partial(reader.read, text))
     for text in STRANGE_TEXTS:
         tally.run("what it cannot read it refuses with an InputError", f"the text {text!r:.40}", _read, reader, text)
     tally.run("one line says what it reads", "its summary", _no_summary, reader)

@@ -21,7 +21,7 @@ from nest.instance import (
     Space,
 )
 from nest.spec.constraints import parse
-from nest.testing.finding import Finding, Problems, Tally, unsteady
+from nest.testing.finding import Finding, Problems, Tally
 
 LAYERS = 6
 EVALUATIONS = 50
@@ -35,10 +35,11 @@ def check_planner(planner: Planner) -> tuple[Finding, ...]:
     """Let it plan six layers on eight devices: with memory enough, with little, with none, and under a constraint."""
     tally = Tally()
     for where, instance in _instances():
-        if tally.run("it proposes what the problem has words for", where, _unsound, planner, instance):
-            tally.run("what it decides is a plan of the problem", where, _no_plan, planner, instance)
-            tally.run("it says why there is no plan", where, _unexplained, planner, instance)
-            tally.run("it says the same every time", where, unsteady, partial(_proposal, planner, instance))
+        with tally.untouched(where, instance):
+            if tally.run("it proposes what the problem has words for", where, _unsound, planner, instance):
+                tally.run("what it decides is a plan of the problem", where, _no_plan, planner, instance)
+                tally.run("it says why there is no plan", where, _unexplained, planner, instance)
+                tally.steady("it says the same every time", where, partial(_proposal, planner, instance))
     tally.run("some plan is found", "memory enough", _finds_nothing, planner, _instance(ROOMY))
     tally.run("one line says how it plans", "its summary", _no_summary, planner)
     return tally.findings()

@@ -22,7 +22,7 @@ from nest.plan.certificate import (
     longest_pipeline,
     too_few_in_flight,
 )
-from nest.testing.finding import Finding, Problems, Tally, unsteady
+from nest.testing.finding import Finding, Problems, Tally
 from nest.tolerances import AGREEMENT
 
 MICRO_BATCHES = (1, 2, 3, 4, 8, 16, 17)
@@ -80,7 +80,7 @@ def _chunked(with_chunks: Callable[[int], Any], chunks: int, made: list[Any]) ->
 def _examine(tally: Tally, schedule: Schedule, count: int, stages: int, where: str) -> None:
     if not tally.run("weights are finite, and sums of them not negative", where, _bad_weights, schedule, count, stages):
         return
-    tally.run("it says the same every time", where, unsteady, partial(schedule.weights, count, stages))
+    tally.steady("it says the same every time", where, partial(schedule.weights, count, stages))
     tally.run("a batch takes no less than its slowest stage", where, _too_fast, schedule, count, stages)
     if stages == 1:
         tally.run("one stage takes its micro-batches one by one", where, _one_stage, schedule, count)

@@ -1,0 +1,51 @@
+"""`nest plugins doctor` finds every kind of fault, and says which object has it and why."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nest.testing import SAMPLE_CLUSTERS, SAMPLE_MODELS, check
+from tests import processes
+from tests.testing.faulty_plugins import FAULTS
+
+ROWS = [(kind, item, expected) for kind, of_kind in FAULTS.items() for item, expected in of_kind]
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_there_are_forty_kinds_of_fault() -> None:
+    assert len({(kind, item.name) for kind, item, _ in ROWS}) == len(ROWS) >= 40
+
+
+@pytest.mark.parametrize(("kind", "item", "expected"), ROWS, ids=[f"{kind}-{item.name}" for kind, item, _ in ROWS])
+def test_the_kit_finds_it(kind: str, item: Any, expected: str) -> None:
+    options = {"models": SAMPLE_MODELS[:2], "clusters": SAMPLE_CLUSTERS[:1]} if kind == "strategies" else {}
+    failed = {each.check: each.told for each in check(item, kind, **options) if not each.passed}
+    assert expected in failed
+    assert len(failed[expected].split()) > 3
+
+
+@pytest.mark.slow
+def test_the_doctor_finds_all_of_them(tmp_path: Path) -> None:
+    environment = {**os.environ, "NEST_PLUGINS": "tests.testing.faulty_plugins", "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "nest", "plugins", "doctor", "--json"]
+    told: subprocess.CompletedProcess[str] = processes.run(command, cwd=tmp_path, env=environment)
+    assert told.returncode == 1
+    document = json.loads(told.stdout)
+    failed = {
+        (each["kind"], each["name"]): {
+            found["check"]: found["told"] for found in each["findings"] if not found["passed"]
+        }
+        for each in document["objects"]
+    }
+    disabled = " ".join(document["set_aside"].get("tests.testing.faulty_plugins", []))
+    missed = [
+        (kind, item.name)
+        for kind, item, expected in ROWS
+        if expected not in failed.get((kind, item.name), ()) and f"{item.name!r} returned an invalid" not in disabled
+    ]
+    assert missed == []
