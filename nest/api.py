@@ -361,8 +361,7 @@ def explain(
         only: parts asked for, of `binding`, `constraints`, `alternatives` and `flips`; none: all.
         time_limit: seconds for each search, after which its best plan so far counts; None: as long as it takes.
         jobs: how many processes answer questions where these take long, with the same answers; None: one for each
-            processor. Those beside this one are forked from it or, where that is not safe, started anew: a script that
-            asks for them must not begin its work when it is imported.
+            processor. Those beside this one are forked from it or, where that is not safe, started anew.
         progress: called with what is being asked and which share of the questions is answered.
         ready: called after each of `nest.report.text.explanation.STEPS` with the explanation so far; once more for each
             after an object of a plug-in was disabled.
@@ -755,8 +754,7 @@ def sweep(
     Args:
         study: path of a study.
         output: path of the rows, which ends with `.parquet`, `.csv` or `.jsonl`.
-        engine: name of what runs the points; `local`: processes of this machine, which import the script that calls
-            this, so that it must do so below `if __name__ == "__main__":`.
+        engine: name of what runs the points; `local`: processes of this machine.
         jobs: worker processes; None: as many as there are processors. 1: this process alone.
         scheduler: address of the engine's scheduler, such as Dask's.
         progress: called with how many points are answered, and how many there are.

@@ -14,6 +14,7 @@ import typer
 import typer.core
 
 from nest import __version__
+from nest.cli import raise_again
 
 if TYPE_CHECKING:
     from nest.hooks.registry import Registry
@@ -147,6 +148,7 @@ def main() -> None:
 
 
 def _call() -> None:
+    raise_again()
     from nest.cli.output import INTERRUPTED, results_apart
     from nest.hooks.registry import registry
 

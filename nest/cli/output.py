@@ -139,8 +139,12 @@ def run(command: Callable[[], Any]) -> int:
         note("stopped.")
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - silences the flush at exit
+        sys.stdout = _nowhere()
         return DONE
+    except OSError as error:
+        sys.stdout = _nowhere()
+        fail(f"{error.filename or 'standard output'}: {error.strerror or error}.")
+        return BAD_INPUT
     except (InputError, NoPlanYet) as error:
         return fail_with(error)
     except InternalError as error:
@@ -155,6 +159,11 @@ def run(command: Callable[[], Any]) -> int:
     except RecursionError:
         fail("the input is nested too deeply to be read.")
         return BAD_INPUT
+
+
+def _nowhere() -> TextIO:
+    """What takes the place of a stream that cannot be written to, and would fail again when Python ends."""
+    return open(os.devnull, "w")  # noqa: PTH123
 
 
 def fail_with(error: InputError | NoPlanYet) -> int:
@@ -232,8 +241,11 @@ def note(text: str, begin: str = "", tone: Tone = Tone.HEADING) -> None:
             else paragraph(line, shown_on, further)
             for line in lines
         ]
-    for line in lines:
-        typer.echo(line, err=True)
+    try:
+        for line in lines:
+            typer.echo(line, err=True)
+    except OSError:  # Nobody reads it, or the disk is full: the exit code still says how it ended.
+        sys.stderr = _nowhere()
 
 
 def fail(text: str) -> None:

@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from queue import Queue
 from threading import Thread, current_thread, main_thread
+from types import ModuleType
 from typing import Any
 
 from attrs import evolve, frozen
@@ -179,7 +180,7 @@ class _Worker:
         # What is forked has this process's ends, too: held on to, they hide from it and the others that this one died.
         held = () if forked is None else (self.connection, *(each.connection for each in forked))
         self._process = context.Process(target=_serve, args=(other, function, held), name="nest sweep", daemon=True)
-        with _interrupts_ignored():
+        with _interrupts_ignored(), _script_left_out():
             self._process.start()
         other.close()  # Only the process holds that end, so that its death is noticed.
 
@@ -220,6 +221,24 @@ def _interrupts_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_STARTING = threading.Lock()
+
+
+@contextmanager
+def _script_left_out() -> Iterator[None]:
+    """Let a process that starts anew not import the script that runs here, which would begin its work once more.
+
+    All that is sent to it is nest's own. What tells `multiprocessing` to import it is the module (CPython 3.11,
+    `multiprocessing/spawn.py`, `get_preparation_data`).
+    """
+    with _STARTING:
+        script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
 
 
 def _why(code: int | None) -> str:

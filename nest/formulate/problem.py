@@ -90,6 +90,7 @@ def _check_kind(mapping: Mapping[str, Any], cls: Any) -> None:
         raise InputError("this is a plan, not a problem; its problem is what stands under `problem`.")
     if not is_plan and cls is PlanDocument and "training" in mapping:
         raise InputError("this is a problem, not a plan; `nest solve PROBLEM --output FILE` writes a plan.")
+    PlanDocument.refuse_partial(mapping.get("problem") if cls is PlanDocument else None)
 
 
 def whole_problem(

@@ -10,6 +10,7 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from threading import Lock
 from typing import Any
 
 from nest.errors import InputError
@@ -209,9 +210,13 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    with _ASKING:  # It can be asked only by being set: two threads at once would leave the other's in place.
+        mask = os.umask(0o077)
+        os.umask(mask)
     return mask
+
+
+_ASKING = Lock()
 
 
 BARE_KEY = r"[A-Za-z0-9_-]+"

@@ -1,9 +1,11 @@
 """The output of `nest solve` (FORMATS.md, "Plan")."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from attrs import field, frozen
 
+from nest.errors import InputError
 from nest.records import Record
 from nest.spec.problem import Problem
 from nest.spec.validators import at_least, between, each, one_of
@@ -278,3 +280,14 @@ class PlanDocument(Record):
 
         written: dict[str, Any] = unstructure(self)
         return written
+
+    @staticmethod
+    def refuse_partial(problem: Any) -> None:
+        """Refuse the problem of a plan file where a section that every problem has is missing or no mapping.
+
+        Raises:
+            InputError: there is such a section.
+        """
+        for name in ("cluster", "training") if isinstance(problem, Mapping) else ():
+            if not isinstance(problem.get(name), Mapping):
+                raise InputError(f"problem.{name} is missing, or holds no keys and values; solve the problem again.")

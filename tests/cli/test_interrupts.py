@@ -1,6 +1,8 @@
 """Ctrl-C, as the signal that a terminal sends."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -95,3 +97,44 @@ def test_a_proof_is_left_open(problem: Path, tmp_path: Path) -> None:
     code, printed, errors = interrupted(tmp_path, "verify", str(written), "--json", when="True", command="verify")
     assert code == 1, errors
     assert json.loads(printed)["status"] == "open"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals reach no process there")
+@pytest.mark.parametrize("module", ["typer", "pluggy", "nest.api", "nest.cli.output"])
+@pytest.mark.parametrize("as_module", [False, True])
+def test_while_nest_is_loaded_it_ends_with_a_sentence(module: str, as_module: bool, tmp_path: Path) -> None:
+    """The signal comes when a module is looked for."""
+    (tmp_path / "sitecustomize.py").write_text(PRESSED_AT_IMPORT.format(module=module))
+    script = tmp_path / "nest"
+    script.write_text("import sys\nfrom nest.cli.app import main\nsys.exit(main())\n")
+    words = ["-m", "nest"] if as_module else [str(script)]
+    done = subprocess.run(
+        [sys.executable, *words, "solve", "nowhere.yaml"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(nest.__file__).parents[1])])},
+        cwd=tmp_path.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "nest: stopped.\n")
+
+
+def test_other_programs_that_load_nest_handle_it_themselves() -> None:
+    words = "import signal, nest; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    script = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {words}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n"
+
+
+PRESSED_AT_IMPORT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Who runs tests in the background has it ignored.
+
+class Pressing:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Pressing())
+"""

@@ -14,6 +14,7 @@ from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.report.decisions import counted, decisions_text, is_simplest
 from nest.report.html.records import Cell, Fact, PlanStatus, Section, Subject
+from nest.report.plan_summary import time_shares
 from nest.spec import DeviceSpec, PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds, listed
@@ -61,7 +62,7 @@ def _facts(subject: Subject) -> Iterator[Fact]:
     yield Fact("Memory of the fullest stage", Cell(memory, fullest), likely)
     used = summary["devices_used"]
     yield Fact("Devices used", Cell(f"{used:,} of {summary['devices']:,}", float(used)))
-    bubble = summary["time_shares"]["bubble"] / batch_time if batch_time else 0.0
+    bubble = max(time_shares(subject.priced)["bubble"], 0.0) / batch_time if batch_time else 0.0
     yield Fact("Idle, average of stages", Cell.share(summary["idle_share"]), f"pipeline bubble {bubble:.1%}")
 
 
