@@ -159,7 +159,7 @@ def _output(path: Path, text: str, link: str | None = None) -> Iterator[Measurem
     Sizes are in bytes, of the full buffer (NVIDIA/nccl-tests doc/PERFORMANCE.md), times in microseconds. Devices and
     machines are those of its list of ranks. On several machines the link between them has to be named.
     """
-    program = next(iter(re.findall(r"(\w+)_perf\b", f"{text}\n{path.name}")), "")
+    program = next(iter(re.findall(r"\b(\w+)_perf\b", f"{text}\n{path.name}")), "")
     kind = KINDS.get(program)
     ranks = re.findall(r"^#\s+Rank\s+\d+\b.*?\bon\s+(\S+)\s+device\s+\d+\s+\[\S+\]\s*(.*)$", text, re.MULTILINE)
     if kind is None or not ranks:

@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 from nest.errors import InputError
 
 MIB, GIB, GB = 2.0**20, 2.0**30, 1e9
-NUMBER = r"[\d.]+(?:[eE][-+]?\d+)?"
+NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 @frozen
@@ -103,6 +103,9 @@ ARGUMENTS = re.compile(r"-{6,} (end of )?arguments -{6,}")
 PADDED = "> padded vocab (size: "
 """Where Megatron-LM prints its arguments, and what it pads of the vocabulary."""
 
+_NO_NUMBER = re.compile(r"\d{100}")
+"""In a line that nothing is read of: no run counts so far."""
+
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 OUT_OF_MEMORY = re.compile(
@@ -163,7 +166,9 @@ def read_log(path: Path) -> LogFigures:
         # Progress bars end their lines with a carriage return, which counts as an end of line, too.
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                reader.read(COLOUR.sub("", line))
+                plain = COLOUR.sub("", line)
+                if not _NO_NUMBER.search(plain):
+                    reader.read(plain)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}.") from None
     figures = reader.figures()

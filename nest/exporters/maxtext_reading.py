@@ -17,7 +17,7 @@ from nest.errors import InputError
 from nest.exporters.keys import Keys, launched, said
 from nest.exporters.maxtext import AXES, REMAT
 from nest.exporters.megatron.reading.tokens import check_seen, unseen
-from nest.io import read_mapping_text
+from nest.io import read_mapping_text, there_is
 from nest.io.source import read_text_of
 
 STACK = "maxtext"
@@ -101,7 +101,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
 
 def _content(text: str, folder: Path | None) -> dict[str, Any]:
     """The settings, those on a command line over those of a file that it names."""
-    if not re.search(r"^\s*(python3?|MAXTEXT_SETTINGS=\()", text, re.MULTILINE):
+    if not re.search(r"^[ \t]*(python3?|MAXTEXT_SETTINGS=\()", text, re.MULTILINE):
         content = read_mapping_text(text, "maxtext.yml")
     else:
         try:
@@ -119,7 +119,7 @@ def _content(text: str, folder: Path | None) -> dict[str, Any]:
         content = {}
         for name in files:
             path = None if folder is None or name == "base.yml" else folder / name
-            if path is not None and path.is_file():
+            if path is not None and there_is(path) == "file":
                 content |= read_mapping_text(read_text_of(path), name)
             elif name != "base.yml":
                 raise InputError(f"the script names {name}, which is not there; put that file beside it.")

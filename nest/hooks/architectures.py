@@ -33,7 +33,10 @@ def architecture_of(model: Any) -> Architecture | None:
         return None
     source = model
     if isinstance(model, Mapping) and set(model) == {TransformerSpec.WRITTEN_UNDER}:
-        source = structure(dict(model[TransformerSpec.WRITTEN_UNDER]), TransformerSpec)
+        widths = model[TransformerSpec.WRITTEN_UNDER]
+        if not isinstance(widths, Mapping):
+            raise InputError(f"{TransformerSpec.WRITTEN_UNDER} must hold keys and values, is {widths!r:.60}.")
+        source = structure(widths, TransformerSpec)
     known = registry()
     for importer in known.model_importers().values():
         if hasattr(importer, "architecture") and importer.accepts(source):

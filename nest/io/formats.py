@@ -16,6 +16,9 @@ LARGEST_YAML = 8 * 2**20
 MOST_MERGED = 100_000
 """Keys that YAML's merge keys may copy; what people write merges a few dozen."""
 
+MOST_OPEN = 1000
+"""Brackets that YAML may have open at once, quoted ones counted: ruamel.yaml goes through them all for each token."""
+
 Repeated = list[tuple[dict[str, Any], str]]
 """Mappings of a text, each with a key that the text gives it more than once."""
 
@@ -90,6 +93,8 @@ def _yaml(text: str, _: object) -> Any:
             f"YAML is read up to {LARGEST_YAML // 2**20} MiB, this has {len(text) / 2**20:.0f}; "
             "write it as JSON, which is read much faster"
         )
+    if _deepest(text) > MOST_OPEN:
+        raise RecursionError
     try:
         reader = YAML(typ="safe", pure=True)
         reader.Constructor = _bounded_constructor()
@@ -103,6 +108,15 @@ def _yaml(text: str, _: object) -> Any:
         raise UnreadableError(f"this is not YAML: {_short(reason)}", _line(error)) from None
     except (YAMLError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         raise UnreadableError(f"this is not YAML: {_short(str(error))}") from None
+
+
+def _deepest(text: str) -> int:
+    """The most brackets that are open at once, as if none stood in quotes."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[][{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 @cache

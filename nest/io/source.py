@@ -27,6 +27,9 @@ thousand measured layers under 300 candidates are 4.5 million."""
 STANDARD_INPUT = Path("-")
 """Stands for what is piped to a command."""
 
+MOST_DIGITS = 4000
+"""Digits in a row; Python makes no number of 4,300."""
+
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
 
@@ -132,11 +135,17 @@ def _text(data: bytes, path: Path) -> str:
     if len(data) > LARGEST_FILE:
         raise PlacedErrors([f"{display_path(path)}: this has more than the {_LARGEST} nest reads."])
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise PlacedErrors(
             [f"{display_path(path)}: this is not text in UTF-8; nest reads YAML, JSON and TOML."]
         ) from None
+    if _TOO_LONG.search(text):
+        raise PlacedErrors([f"{display_path(path)}: a number has more than {MOST_DIGITS} digits."])
+    return text
+
+
+_TOO_LONG = re.compile(rf"(?<!\d)\d{{{MOST_DIGITS}}}")
 
 
 _read: list[tuple[object, str]] = []

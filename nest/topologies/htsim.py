@@ -20,7 +20,9 @@ from nest.topologies.files import beginning, text_of
 from nest.units import BytesPerSecond, Seconds
 
 NAMES = ("leaf", "aggregation", "core")
-_MARKS = [re.compile(rf"^\s*{word}\s+\d+\s*$", re.MULTILINE | re.IGNORECASE) for word in ("nodes", "tiers", "tier")]
+_MARKS = [
+    re.compile(rf"^[ \t]*{word}[ \t]+\d+\s*$", re.MULTILINE | re.IGNORECASE) for word in ("nodes", "tiers", "tier")
+]
 _REMEDY = "htsim would not build this network; check the counts."
 
 

@@ -25,7 +25,7 @@ _PORT = re.compile(
     r'"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?\s*(?:\([0-9a-fA-F]+\))?\s*(?:#\s*(.*))?$'
 )
 _RATE = re.compile(r"\b(\d+x\s*[A-Z]{3}\d*)\b")
-_KIND = re.compile(r'^\s*(?:Switch|Ca|Rt)\s+\d+\s+"[SHR]-[0-9a-fA-F]+"', re.MULTILINE)
+_KIND = re.compile(r'^[ \t]*(?:Switch|Ca|Rt)\s+\d+\s+"[SHR]-[0-9a-fA-F]+"', re.MULTILINE)
 _HOST = re.compile(r"(\S+)(?:\s+(\S+))?")
 _AGGREGATION = "Aggregation Node"
 """In the description of the NIC inside a switch that reduces for SHARP: no host."""

@@ -27,7 +27,9 @@ _SECONDS = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 _HEADER = re.compile(r"\s*\d+\s+\d+\s+\d+(?:\s+\d+\s+\d+\s+[A-Za-z]\w*(?:\s+\d+)?)?\s*\n[\d\s]*\n?")
-_LINK = re.compile(rf"^\s*\d+\s+\d+\s+{_NUMBER}[kKMGT]?i?(?:bps|Bps|b/s|B/s)\s+{_NUMBER}[a-z]*\s+\S+\s*$", re.MULTILINE)
+_LINK = re.compile(
+    rf"^[ \t]*\d+[ \t]+\d+[ \t]+{_NUMBER}[kKMGT]?i?(?:bps|Bps|b/s|B/s)\s+{_NUMBER}[a-z]*\s+\S+\s*$", re.MULTILINE
+)
 
 DEVICES = {"A100": "a100-sxm-80g", "H100": "h100-sxm"}
 """SimAI's names of GPUs that the catalogue has; which A100 it is, SimAI does not say."""
@@ -178,7 +180,7 @@ class _Words:
 
 def _header(words: _Words) -> _Header:
     numbers = [words.next("a count") for _ in words.first]
-    counts = [int(word) for word in numbers if word.isdigit() and len(word) <= 9]
+    counts = [int(word) for word in numbers if word.isdecimal() and len(word) <= 9]
     if len(numbers) == 3 == len(counts):
         nodes, switches, links = counts
         header = _Header(nodes, switches, links)

@@ -20,7 +20,7 @@ from nest.topologies.hosts.network import host_network
 
 KINDS, WEIGHTS = "Link Type between two GPUs", "Weight between two GPUs"
 
-_ROW = re.compile(r"^\s*GPU(\d+)((?:[ \t]+\S+)+)[ \t]*$", re.MULTILINE)
+_ROW = re.compile(r"^[ \t]*GPU(\d+)((?:[ \t]+\S+)+)[ \t]*$", re.MULTILINE)
 _NODE = re.compile(r"GPU ?\[?(\d+)\]?\s*:\s*\(Topology\) Numa Node:\s*(-?\d+)")
 _MODEL = re.compile(r"Card [Mm]odel:\s*(0x[0-9a-fA-F]{4})\b")
 _ARCHITECTURE = re.compile(r"GFX Version:\s*(gfx\w+)")
@@ -98,7 +98,7 @@ def _connections(text: str, fabric: Fabric, notes: list[str]) -> Connections:
 
 
 def _weighed(weights: list[list[str]], pair: tuple[int, int]) -> bool:
-    return pair[1] < len(weights) and weights[pair[0]][pair[1]].isdecimal()
+    return pair[1] < len(weights) and re.fullmatch(r"[0-9]{1,9}", weights[pair[0]][pair[1]]) is not None
 
 
 def _matrix(text: str, title: str) -> list[list[str]]:

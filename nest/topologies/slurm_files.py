@@ -151,8 +151,8 @@ def _sizes(written: str, number: int) -> list[int]:
 KINDS = ("tree", "block", "ring", "torus3d", "flat")
 """Of a topology; each has exactly one."""
 
-_TOPOLOGY = re.compile(r"^\s*(-\s+)?[\"']?topology[\"']?\s*:", re.MULTILINE)
-_KIND = re.compile(rf"^\s*(-\s+)?[\"']?({'|'.join(KINDS)})[\"']?\s*:", re.MULTILINE)
+_TOPOLOGY = re.compile(r"^[ \t]*(-[ \t]+)?[\"']?topology[\"']?\s*:", re.MULTILINE)
+_KIND = re.compile(rf"^[ \t]*(-[ \t]+)?[\"']?({'|'.join(KINDS)})[\"']?\s*:", re.MULTILINE)
 _LIST = re.compile(r"(?:\s*(?:#[^\n]*|---[^\n]*|%[^\n]*)?\n)*\s*-\s")
 """Comments and marks of a document, then the first item of a list."""
 

@@ -105,7 +105,7 @@ class Expander:
         if value is None or index in ("[@]", "[*]"):
             return value
         place = self.arithmetic(index[1:-1]) if index else "0"
-        if not place.lstrip("-").isdigit():
+        if not re.fullmatch(r"-?[0-9]{1,9}", place):
             return (_unknown(str(index)),)
         return value[int(place) :][:1] or None
 

@@ -221,14 +221,16 @@ def not_alone(call: Call, others: Sequence[Call]) -> list[str]:
 
 def _unset(words: Sequence[str], text: str) -> list[str]:
     """What to tell of variables in place of flags, or behind one that may take no value."""
-    names = []
+    names = dict[str, None]()
     for before, word in pairwise(("", *words)):
         unset = UNSET.fullmatch(word)
         if unset and (not before.startswith("--") or _LIKE_FLAGS.search(unset[1])):
-            names += [] if re.search(rf"\b{unset[1]}\+?=", text) else [unset[1]]  # Set where a condition does not hold.
+            names[unset[1]] = None
+    assigned = set(re.findall(r"\b(\w+)\+?=", text)) if names else set()  # Set where a condition does not hold.
     return [
         f"nothing sets ${name}, which is taken to be empty; {remedy(f'{UNKNOWN}${name}{UNKNOWN}')} says it."
-        for name in dict.fromkeys(names)
+        for name in names
+        if name not in assigned
     ]
 
 

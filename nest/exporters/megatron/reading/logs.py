@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from nest.exporters.megatron.notation import COSTLY
 
-HEAD = re.compile(r"^.*?-{6,} arguments -{6,}\s*$", re.MULTILINE)
-FOOT = re.compile(r"^.*?-{6,} end of arguments -{6,}\s*$", re.MULTILINE)
-_ARGUMENT = re.compile(r"^.*?\b(?P<name>\w+) \.+ (?P<value>.*?)\s*$", re.MULTILINE)
+HEAD = re.compile(r"-{6} arguments -{6,}\s*$", re.MULTILINE)
+FOOT = re.compile(r"-{6} end of arguments -{6,}\s*$", re.MULTILINE)
+_ARGUMENT = re.compile(r"\b(?P<name>\w+) \.+ (?P<value>[^\n]*)")
 _PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
 
 NAMES = {
@@ -63,12 +63,12 @@ def printed(text: str) -> tuple[tuple[str, ...], int | None] | None:
         return None
     foot = FOOT.search(text, head.end())
     rows = _ARGUMENT.finditer(text, head.end(), foot.start() if foot else len(text))
-    values = {NAMES.get(row["name"], row["name"]): row["value"] for row in rows}
+    values = {NAMES.get(row["name"], row["name"]): row["value"].rstrip() for row in rows}
     padded = _PADDED.search(text)
     if padded and not _given(values, "padded_vocab_size"):
         values["padded_vocab_size"] = padded.group(1)
     size = values.get("world_size", "")
-    devices = int(size) if size.isdigit() else None
+    devices = int(size) if size.isdecimal() else None
     return tuple(_words(values)), devices
 
 
@@ -115,7 +115,7 @@ def _later(values: Mapping[str, str]) -> Iterator[str]:
         yield from ("--padded-vocab-size", values["padded_vocab_size"])
     chunks = values.get("virtual_pipeline_model_parallel_size", "None")
     keys = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    if chunks.isdigit() and not any(_given(values, each) for each in keys):
+    if chunks.isdecimal() and not any(_given(values, each) for each in keys):
         yield from ("--num-virtual-stages-per-pipeline-rank", chunks)
     if "attention_backend" not in values and values.get("transformer_impl") != "transformer_engine":
         # Before there was a choice, scores were stored unless --use-flash-attn was given.

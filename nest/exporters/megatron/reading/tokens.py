@@ -39,13 +39,12 @@ def check_seen(text: str, place: str = "") -> None:
     """
     if text.isascii() and text.isprintable():
         return
-    unseen = [letter for letter in text if letter.isspace() or category(letter) in ("Cc", "Cf")]
-    if unseen:
-        shown = "".join("?" if letter in unseen else letter for letter in text)
-        called = name_of(unseen[0], "a control character").lower()
+    unseen = next((letter for letter in text if letter.isspace() or category(letter) in ("Cc", "Cf")), None)
+    if unseen is not None:
+        called = name_of(unseen, "a control character").lower()
         raise InputError(
-            f"{place}{shown!r:.60} has U+{ord(unseen[0]):04X} ({called}) where ? stands, which a shell takes as a "
-            "letter; write a plain space, or delete it."
+            f"{place}{text.replace(unseen, '?')!r:.60} has U+{ord(unseen):04X} ({called}) where ? stands, "
+            "which a shell takes as a letter; write a plain space, or delete it."
         )
 
 

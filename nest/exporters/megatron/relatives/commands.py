@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.tokens import UNKNOWN, check_seen, is_printed, unseen
+from nest.io.source import DEEPEST
 
 if TYPE_CHECKING:
     from nest.exporters.megatron.reading.walked import Walk
@@ -55,6 +56,8 @@ def overrides(words: Sequence[str]) -> dict[str, Any]:
         if match is None:
             continue
         *above, key = match[1].split(".")
+        if len(above) >= DEEPEST:
+            raise InputError(f"{match[1]:.60} is nested more than {DEEPEST} levels deep.")
         section = content
         for name in above:
             inner = section.setdefault(name, {})
