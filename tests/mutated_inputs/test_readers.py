@@ -67,6 +67,22 @@ def test_long_runs_take_as_long_as_they_are(name: str, suffix: str, data: bytes,
     assert outcome(name, suffix, data, tmp_path) in ENDS
 
 
+SMI = b"$ nvidia-smi topo -m\n$'\t\x1b[4mGPU0\tGPU1\tCPU Affinity\x1b[0m\nGPU0\t X \tNV2\t0-15\nGPU1\tNV2\t X \t0-15\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "data"),
+    [
+        ("network", ".txt", SMI),
+        ("maxtext", ".sh", b"python3 -m MaxText.train " + b"9" * 300 + b".yml"),
+        ("model", ".json", b'{"transformer": "x"}'),
+        ("log", ".log", b"step: 1  loss: 2  memory: 3.4.5GiB(6%)  tps: 7.8.9\n"),
+    ],
+)
+def test_files_that_were_tracebacks_are_read_or_refused(name: str, suffix: str, data: bytes, tmp_path: Path) -> None:
+    assert outcome(name, suffix, data, tmp_path) in ENDS
+
+
 def _steps(name: str, suffix: str, data: bytes, folder: Path) -> int:
     """Lines of Python that a reader goes through."""
     count = 0

@@ -174,6 +174,8 @@ def _completed(machine: Machine, profile: LinkProfile | None, notes: list[str]) 
 
 def _graph(machine: Machine, notes: list[str]) -> LinkGraph:
     """The graph of direct links; with PCI Express and the processors where those do not join all devices."""
+    if not machine.devices:
+        raise InputError("the file has no devices; import the whole output, of one machine.")
     links = [] if machine.fabric is None else _fabric_links(machine, machine.fabric, notes)
     if not _joined(machine.devices, links):
         links += _bus_links(machine)
