@@ -5,14 +5,17 @@ Its schedules make their lists from a few attributes of stages, so that no proce
 and of `ScheduleGPipe`: which passes their loop over micro-batches calls.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 
+from nest.exporters.limits import sharded
 from nest.hooks.registry import registry
 from nest.instance import ChunkedSchedule, OrderedSchedule, admits
 from nest.instance.schedule import Pass, places_of, runs
+from nest.spec.constraints import parse
 from tests.conformance.consumer import consume, needs
 
 CLASSES = {
@@ -85,13 +88,51 @@ def test_orders_are_those_of_pytorch(name: str) -> None:
         assert rows == written(made(name, chunks), stages, micro_batches), (stages, chunks, micro_batches)
 
 
+ACCEPTED = """
+from types import SimpleNamespace
+from torch.distributed.pipelining import schedules
+
+def takes(stages, chunks, micro_batches):
+    count = stages * chunks
+    mine = [SimpleNamespace(stage_index=chunk * stages, num_stages=count, group_size=stages, group_rank=0,
+                            is_first=chunk == 0, is_last=False, submod=None, has_backward=True)
+            for chunk in range(chunks)]
+    made = getattr(schedules, given["made"])
+    try:
+        made(mine if issubclass(made, schedules.PipelineScheduleMulti) else mine[0], micro_batches)
+    except ValueError:
+        return False
+    return True
+
+answer([takes(*shape) for shape in given["shapes"]])
+"""
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_pytorch_takes_what_limits_and_schedules_allow(name: str) -> None:
+    """Its loops ask for whole rounds, of which it has some more kinds than our schedules."""
+    needs("torch")
+    chunks = 2 if name in ("interleaved", "interleaved-zero-bubble", "zb-v", "dualpipe-v") else 1
+    shapes = [(stages, chunks, count) for stages in range(2, 8) for count in range(1, 20)]
+    ours = [admits(made(name, chunks), stages, count) and within(name, stages, count) for stages, _, count in shapes]
+    theirs = consume(ACCEPTED, {"made": CLASSES[name], "shapes": shapes})
+    assert all(taken for taken, allowed in zip(theirs, ours, strict=True) if allowed)
+    if "interleaved" not in name:
+        assert ours == theirs
+
+
+def within(name: str, stages: int, micro_batches: int) -> bool:
+    """Whether the limits of PyTorch's pipelines allow a schedule of so many micro-batches, without data parallelism."""
+    values = defaultdict(lambda: 1, {"pp": stages, "schedule": name, "micro_batches": micro_batches})
+    return all(parse(rule).holds(values) for rule in sharded.PIPELINED)
+
+
 def admitted(name: str) -> Iterator[tuple[int, int, int]]:
     """Stages, chunks and micro-batches, few and many of each."""
     for micro_batches in (8, 16, 3, 24, 5, 32, 1, 12, 48, 17, 20, 64):
         for stages in (2, 4, 3, 8, 5, 6, 7):
             for chunks in (2, 3, 4) if "interleaved" in name else (2,) if name.endswith("v") else (1,):
-                fewer = name == "1f1b" and micro_batches < stages  # PyTorch has no 1F1B of those.
-                if admits(made(name, chunks), stages, micro_batches) and not fewer:
+                if admits(made(name, chunks), stages, micro_batches) and within(name, stages, micro_batches):
                     yield stages, chunks, micro_batches
 
 

@@ -310,6 +310,9 @@ REFUSALS = {
     ("lightning", "no pipeline"): {"pp": 2, "dp": 8, "zero": 3},
     ("lightning", "by FSDP2"): {"dp": 16, "zero": 1},
     ("lightning", "'cp'"): {"cp": 2, "dp": 8, "zero": 3},
+    ("pytorch", "as many micro-batches as stages"): {"pp": 8, "dp": 2, "micro_batch": 4},
+    ("torchtitan", "as many micro-batches as stages"): {"pp": 8, "dp": 2, "micro_batch": 4},
+    ("nanotron", "for every stage but one"): {"pp": 8, "dp": 2, "micro_batch": 4},
     ("pytorch", "ZeRO 1 at most"): {"pp": 2, "dp": 8, "zero": 2},
     ("pytorch", "'dualpipe', but PyTorch has .*'zb-v', 'dualpipe-v'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
     ("torchtitan", "'dualpipe', but torchtitan has .*'zb-v', 'dualpipe-v'"): {"pp": 4, "dp": 2, "schedule": "dualpipe"},
@@ -322,6 +325,30 @@ REFUSALS = {
 def test_what_a_framework_cannot_run_is_refused_with_the_reason(name: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         registry().exporters()[name].export(plan({"micro_batch": 1, **REFUSALS[name, reason]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "fixed"),
+    [
+        ("pytorch", {"pp": 8, "dp": 2, "micro_batch": 4, "schedule": "gpipe"}),
+        ("torchtitan", {"pp": 8, "dp": 2, "micro_batch": 2}),
+        ("deepspeed", {"pp": 8, "dp": 2, "micro_batch": 4, "zero": 1}),
+        ("galvatron", {"pp": 8, "dp": 2, "micro_batch": 4}),
+    ],
+)
+def test_few_micro_batches_that_a_framework_runs_are_exported(name: str, fixed: dict[str, Any]) -> None:
+    """As many as stages; fewer in other schedules, and where 1F1B warms up with all there are."""
+    assert EXPORTERS[name].export(plan(fixed))
+
+
+@pytest.mark.parametrize("target", ["pytorch", "torchtitan"])
+def test_no_plan_for_pytorch_has_fewer_micro_batches_than_stages_in_1f1b(target: str) -> None:
+    asked = {**problem({"pp": 8, "micro_batch": 4}), "search": {"target": target}, "constraints": ["dp == 2"]}
+    found = nest.solve(asked)
+    assert found.schedule != "1f1b"
+    assert found.micro_batches == 4
+    alone = nest.solve({**asked, "training": {**asked["training"], "schedule": "1f1b"}})
+    assert alone.status == "infeasible"
 
 
 @pytest.mark.parametrize(

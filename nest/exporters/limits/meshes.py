@@ -153,6 +153,8 @@ def galvatron(problem: Problem) -> Limits:
 NANOTRON = {
     "uniform(zero)": "nanotron has one ZeRO stage",
     "uniform(recompute)": "nanotron recomputes all layers or none",
+    # src/nanotron/parallel/pipeline_parallel/engine.py, `OneForwardOneBackwardPipelineEngine`.
+    "schedule != '1f1b' or micro_batches >= pp - 1": "nanotron's 1F1B wants a micro-batch for every stage but one",
 }
 
 

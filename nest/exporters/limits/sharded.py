@@ -21,8 +21,10 @@ from nest.exporters.limits import (
 from nest.spec import Problem
 from nest.spec.architecture import GroupedQueryAttention
 
-# torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`: it reduces gradients once, at the end.
-PIPELINED_FSDP = {
+# torch/distributed/pipelining (2.13): stage.py, `backward_maybe_with_nosync`, reduces gradients once, at the end;
+# schedules.py, `Schedule1F1B`. Its other classes ask for no more than the schedules of their names admit.
+PIPELINED = {
+    "pp == 1 or schedule != '1f1b' or micro_batches >= pp": "PyTorch's 1F1B wants as many micro-batches as stages",
     "dp * batch * cp == 1 or pp == 1 or zero in [0, 1]": (
         "with a pipeline PyTorch keeps gradients and weights whole until the last micro-batch, which is ZeRO 1 at most"
     ),
@@ -31,7 +33,7 @@ PIPELINED_FSDP = {
 
 PYTORCH = {
     "uniform(zero)": "one mesh serves all stages, and its dimensions say over which ranks FSDP shards",
-    **PIPELINED_FSDP,
+    **PIPELINED,
 }
 
 
@@ -57,7 +59,7 @@ def pytorch(problem: Problem) -> Limits:
 TORCHTITAN = {
     "uniform(zero)": "torchtitan has one FSDP setting for all stages",
     "uniform(recompute)": "torchtitan has one activation checkpointing mode for all stages",
-    **PIPELINED_FSDP,
+    **PIPELINED,
     "dp * batch * cp == 1 or pp > 1 or zero != 1": (
         "without a pipeline torchtitan's FSDP shards gradients as soon as they are there, which is ZeRO 2 or 3"
     ),

@@ -19,7 +19,7 @@ def pipeline_schedule(
     """The schedule of PyTorch that runs this rank's stages in the order of the plan.
 
     Raises:
-        InputError: neither PyTorch nor the plan's schedule says that order.
+        InputError: neither PyTorch nor the plan's schedule says that order, or PyTorch wants more micro-batches.
     """
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import get_schedule_class
@@ -35,6 +35,11 @@ def pipeline_schedule(
         if passes is None:
             raise InputError(f"the pipeline schedule {shape.schedule!r} does not say in which order stages work.")
         return _from_order(parts, shape, passes, loss)
+    if shape.schedule == "1f1b" and shape.micro_batches < shape.stages:
+        raise InputError(
+            f"PyTorch's 1F1B wants as many micro-batches as stages, and the plan has {shape.micro_batches} for "
+            f"{shape.stages} stages; plan with search.target: pytorch."
+        )
     several = shape.chunks > 1
     return get_schedule_class(name)(parts if several else parts[0], shape.micro_batches, loss_fn=loss)
 
