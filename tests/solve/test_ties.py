@@ -4,11 +4,9 @@ from random import Random
 
 import numpy
 import pytest
-from attrs import evolve
 
 from nest.instance import Candidate, Instance, ParameterGroup, RecomputeMode, Solution
 from nest.plan.evaluate import evaluate
-from nest.schedules.interleaved import Interleaved
 from nest.solve.dp import solve
 from nest.tolerances import TIE
 from tests.small_instances import cluster, instance
@@ -69,27 +67,3 @@ def test_ties_go_to_fewer_devices_stages_and_bytes(seeds: range) -> None:
         assert place(problem, answer.solution) == pytest.approx(min(equals), rel=1e-9), seed
         told_apart += len({each[2] for each in equals if each[:2] == min(equals)[:2]}) > 1
     assert told_apart > 1
-
-
-def test_chunks_of_equal_size_are_larger_where_fewer_micro_batches_are_in_flight() -> None:
-    """The last chunks of a stage are in flight for the shortest time."""
-    problem = alike(Random(0))
-    count = 10
-    ones, zeros = numpy.ones(count), numpy.zeros(count)
-    used = evolve(
-        problem.candidates[0],
-        forward=ones,
-        backward=2 * ones,
-        state=(ParameterGroup("dense", (0,), ones, ones, ones, zeros),),
-        recompute=(RecomputeMode("none", zeros, ones, ones, zeros),),
-        tensor_bytes=numpy.zeros(count - 1),
-    )
-    blocks = tuple((layer,) for layer in range(count))
-    layered = instance([used], machines=cluster((2,)), global_batch=8, blocks=blocks, constraints=("pp == 2",))
-    answer = solve(evolve(layered, space=evolve(layered.space, schedules=(Interleaved(2),))))
-    assert answer.solution is not None
-    assert len(answer.solution.stages) == 2
-    for stage in answer.solution.stages:
-        held = [len(chunk) for chunk in stage.chunks]
-        assert held == sorted(held)
-        assert max(held) - min(held) <= 1

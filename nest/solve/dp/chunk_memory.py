@@ -99,7 +99,7 @@ class Held:
         for run, longest in enumerate(numpy.maximum.reduce(further).tolist()):
             if longest:
                 counts = further[:, run]
-                lean, even = _growing(*self._places(run), longest)
+                lean, even = _growing(self.share.places(run), self.share.column(run), self.moments, longest)
                 found.append((run, lean[counts], even[counts]))
         return found
 
@@ -128,7 +128,8 @@ class Held:
             if not count:
                 ways.append([(numpy.zeros(len(base)), (0,) * len(self.share.open))])
                 continue
-            spread = ((numpy.array(vector), held) for vector, held in _spread(self._places(run)[1], count))
+            weights = tuple(tuple(row[chunk] - 1 for row in self.moments) for chunk in places)
+            spread = ((numpy.array(vector), held) for vector, held in _spread(weights, count))
             ways.append([(vector, _by_chunk(places, held, len(self.share.open))) for vector, held in spread])
         best: tuple[float, tuple[Counts, ...]] | None = None
         for chosen in product(*ways):
@@ -152,17 +153,13 @@ class Held:
         if self.between(self.grown(numpy.array([counts])), more, stashed)[1][0] > room:
             return tuple(zip(*self.needed(counts, more, base)[1], strict=True))
         by_run = [
-            _by_chunk(places, _tally(_evenly(*self._places(run), count), len(places)), len(self.share.open))
+            _by_chunk(
+                places, _evenly(tuple(self.share.column(run)[chunk] for chunk in places), count), len(self.share.open)
+            )
             for run, count in enumerate(counts)
             for places in (self.share.places(run),)
         ]
         return tuple(zip(*by_run, strict=True))
-
-    def _places(self, run: int) -> tuple[Counts, tuple[Moment, ...]]:
-        """What the chunks that may get units of a run hold of it, and their micro-batches beyond one by moment."""
-        places, column = self.share.places(run), self.share.column(run)
-        weights = tuple(tuple(row[chunk] - 1 for row in self.moments) for chunk in places)
-        return tuple(column[chunk] for chunk in places), weights
 
 
 @frozen(eq=False, repr=False)
@@ -229,39 +226,28 @@ def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _evenly(fixed: Counts, weights: tuple[Moment, ...], count: int) -> list[int]:
-    """The places of `count` units: each where fewest are, then where fewest micro-batches are in flight.
-
-    Chunks of equal size differ in what they keep, and ties go to the plan with fewer bytes (PROBLEM.md section 5).
-
-    Args:
-        fixed: units that each place holds already.
-        weights: micro-batches beyond one of each place, by moment.
-        count: units to place.
-    """
-    held, order = list(fixed), []
-    fullest = [max(each) for each in weights]
+def _evenly(fixed: Counts, count: int) -> Counts:
+    """`count` units, each to the chunk that has fewest, of equals the first."""
+    held = list(fixed)
     for _ in range(count):
-        order.append(min(range(len(held)), key=lambda place: (held[place], fullest[place])))
-        held[order[-1]] += 1
-    return order
-
-
-def _tally(order: Sequence[int], places: int) -> Counts:
-    """How many units each place gets."""
-    return tuple(order.count(place) for place in range(places))
+        held[held.index(min(held))] += 1
+    return tuple(one - other for one, other in zip(held, fixed, strict=True))
 
 
 @lru_cache(maxsize=1 << 10)
-def _growing(fixed: Counts, weights: tuple[Moment, ...], longest: int) -> tuple[Array, Array]:
+def _growing(places: tuple[int, ...], fixed: Counts, moments: tuple[Moment, ...], longest: int) -> tuple[Array, Array]:
     """Micro-batches beyond one that 0, 1, ... units hold by moment: at least, and evenly spread.
 
-    The units lie in places as `_evenly` has them.
+    The units lie in the chunks of `places`, which hold `fixed` already.
     """
-    beyond_one = numpy.array(weights)
-    lean = numpy.arange(longest + 1)[:, None] * beyond_one.min(axis=0)
-    grown = numpy.cumsum(beyond_one[_evenly(fixed, weights, longest)], axis=0)
-    return lean, numpy.concatenate([numpy.zeros((1, beyond_one.shape[1])), grown])
+    weights = numpy.array([[row[chunk] - 1 for row in moments] for chunk in places])
+    lean = numpy.arange(longest + 1)[:, None] * weights.min(axis=0)
+    held, order = [fixed[chunk] for chunk in places], []
+    for _ in range(longest):
+        order.append(held.index(min(held)))
+        held[order[-1]] += 1
+    even = numpy.concatenate([numpy.zeros((1, len(moments))), numpy.cumsum(weights[order], axis=0)])
+    return lean, even
 
 
 def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:

@@ -20,7 +20,7 @@ def with_least_memory(instance: Instance, result: Result, search: Search) -> Res
     """Replace the plan by the one with the least memory among those of equal step time, devices and stages.
 
     Each search offers less memory than the last plan needs, until none ties. Plans of several chunks stay: with less
-    memory their chunks would become uneven.
+    memory their chunks become uneven, or larger at the end, and the replay of such plans is slower than their price.
 
     Args:
         instance: the problem.
