@@ -13,7 +13,7 @@ from nest.catalogue import unknown_name
 from nest.deployment import Limits, violations
 from nest.errors import InputError
 from nest.formulate.pools import on_only_pool, takes_pools
-from nest.formulate.target import limits_of
+from nest.formulate.target import ANY_PROBLEM, limits_of
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry, registry
 from nest.io import structure
@@ -140,17 +140,8 @@ def exporters(plan: PlanDocument | None = None, *, plugins: Registry | None = No
         plugins: registered exporters; left out, those installed.
     """
     known = plugins or registry()
-    problem = structure(_ANY_PROBLEM if plan is None else plan.problem, Problem)
+    problem = structure(ANY_PROBLEM if plan is None else plan.problem, Problem)
     return known.run(lambda: [_row(each, problem, known) for _, each in sorted(known.exporters().items())])
-
-
-_ANY_PROBLEM: dict[str, Any] = {
-    "nest": 1,
-    "model": {"transformer": {"layers": 8, "hidden": 64, "ffn": 256, "heads": 8, "vocab": 1024}},
-    "training": {"global_batch": 8, "sequence_length": 128},
-    "cluster": {"levels": [{"fanout": 8, "bandwidth": 1e9}]},
-}
-"""Stands for what people plan where limits are listed without a plan: limits hang on a model and a training."""
 
 
 def _row(exporter: Exporter, problem: Problem, known: Registry) -> dict[str, Any]:

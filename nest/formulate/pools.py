@@ -104,7 +104,11 @@ def limits_on_pools(exporter: Exporter, problem: Problem, registry: Registry, pl
     """
     if not takes_pools(exporter):
         raise InputError(f"{place}: {exporter.name} is exported for one kind of device, and cluster.pools has several.")
-    limits: Limits = exporter.limits(problem)  # type: ignore[attr-defined]
+    return of_one_run(exporter.limits(problem), registry)  # type: ignore[attr-defined]
+
+
+def of_one_run(limits: Limits, registry: Registry) -> Limits:
+    """The limits with those of their schedules that stages on several pools run."""
     if limits.schedules is None:
         return limits
     known = registry.schedules()

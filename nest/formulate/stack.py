@@ -98,6 +98,10 @@ def described(name: str | StackSpec, known: Registry, base: Path | None = None, 
     return StackSpec(**{key: getattr(offered, key) for key in fields_dict(StackSpec) if hasattr(offered, key)})
 
 
+WHOLE = ("fp32", "fp16")
+"""Precisions whose parameters are in it: what a stack says of gradients of bf16 parameters is not about them."""
+
+
 def _filled(training: Training, stack: StackSpec, schedules: Collection[str]) -> Training:
     """`training` with what it leaves out as `stack` has it; `schedules` are those that are known."""
     usual = stack.training
@@ -105,6 +109,8 @@ def _filled(training: Training, stack: StackSpec, schedules: Collection[str]) ->
     if overlap.pipeline is None and stack.pipeline_overlap:
         overlap = evolve(overlap, pipeline=tuple(name for name in stack.pipeline_overlap if name in schedules))
     keys = [each.name for each in fields(StackDefaults) if each.name != "overlap"]
+    if training.precision in WHOLE and usual.gradients not in (None, training.precision):
+        keys = [key for key in keys if key not in ("gradients", "master_gradients")]
     left_out = {key: getattr(usual, key) for key in keys if getattr(training, key) is None}
     return evolve(training, overlap=_over(training.overlap, overlap), **left_out)
 

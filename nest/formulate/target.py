@@ -1,6 +1,8 @@
 """`search.target`: a problem narrowed to what the framework of an exporter can run."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 from attrs import evolve
@@ -74,7 +76,7 @@ def beyond_target(plan: PlanDocument, registry: Registry) -> list[str]:
 
 
 def reasons(plan: PlanDocument, registry: Registry, among: Collection[str] | None = None) -> dict[str, tuple[str, ...]]:
-    """Why each framework that states limits cannot run a feasible plan, a sentence each; none where it can.
+    """Why no files of a feasible plan can be written for each framework that states limits; none where they can.
 
     `among`: names of the exporters that are asked about; None: all are.
     """
@@ -222,21 +224,22 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
     """
     if problem.model is None:
         return problem, None
-    problem = _with_schedules(problem, written, known)
+    names = _frameworks(problem, written, known)
     if problem.search.target is not None:
-        return problem, None
-    every = [_implied(problem, name, written, known) for name in _frameworks(problem, written, known)]
+        return _with_schedules(problem, written, names, known), None
+    every = [_implied(_with_schedules(problem, written, [name], known), name, written, known) for name in names]
     chosen = next((each for each in every if each.name is not None), next(iter(every), None))
     target = NO_TARGET if chosen is None or chosen.name is None else chosen.name
-    return evolve(problem, search=evolve(problem.search, target=target)), chosen
+    whole = _with_schedules(problem, written, names if target == NO_TARGET else [target], known)
+    return evolve(whole, search=evolve(problem.search, target=target)), chosen
 
 
 def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
     """`problem` with no target where it names none: what is decided is priced, whoever can run it."""
     if problem.model is None:
         return problem
-    problem = _with_schedules(problem, written, known)
-    return evolve(problem, search=evolve(problem.search, target=problem.search.target or NO_TARGET))
+    whole, _ = with_target(problem, written, known)
+    return evolve(whole, search=evolve(problem.search, target=problem.search.target or NO_TARGET))
 
 
 def _frameworks(problem: Problem, written: Mapping[str, Any], known: Registry) -> list[str]:
@@ -253,15 +256,34 @@ def _frameworks(problem: Problem, written: Mapping[str, Any], known: Registry) -
     return [each for each in dict.fromkeys(names) if hasattr(exporters.get(each), "limits")]
 
 
-def _with_schedules(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
-    """The problem with all schedules of its framework where none is listed."""
-    name = next(iter(_frameworks(problem, written, known)), None)
-    if name is None or "schedule" in (written.get("training") or {}):
+ANY_PROBLEM: dict[str, Any] = {
+    "nest": 1,
+    "model": {"transformer": {"layers": 8, "hidden": 64, "ffn": 256, "heads": 8, "vocab": 1024}},
+    "training": {"global_batch": 8, "sequence_length": 128},
+    "cluster": {"levels": [{"fanout": 8, "bandwidth": 1e9}]},
+}
+"""Stands for what people plan where limits are asked without a problem: they hang on a model and a training."""
+
+
+@cache
+def _any_problem() -> Problem:
+    return structure(ANY_PROBLEM, Problem)
+
+
+def _with_schedules(problem: Problem, written: Mapping[str, Any], names: Iterable[str], known: Registry) -> Problem:
+    """The problem with all schedules of the first of some frameworks where none is listed, which it need not train."""
+    if "schedule" in (written.get("training") or {}):
         return problem
-    try:
-        return with_schedules(problem, limits_of(name, problem, known, "search.target"))
-    except InputError:  # It can run nothing of such a problem, or is none; whoever needs it says so.
-        return problem
+    for name in names:
+        for each in (problem, _any_problem()):
+            with suppress(InputError):  # It is no exporter, or trains nothing so; whoever needs it says so.
+                limits = limits_of(name, each, known, "search.target")
+                if problem.cluster.pools is not None:
+                    from nest.formulate.pools import of_one_run
+
+                    limits = of_one_run(limits, known)
+                return with_schedules(problem, limits)
+    return problem
 
 
 def _implied(problem: Problem, name: str, written: Mapping[str, Any], known: Registry) -> Target:

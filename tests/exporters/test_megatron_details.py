@@ -98,7 +98,6 @@ def test_glm_routes_by_sigmoid_and_rotates_half() -> None:
     ("name", "reason"),
     [
         ("deepseek-v3.2", "indexer"),
-        ("gpt-oss-20b", "learned sinks"),
         ("gemma-2-9b", "norms follow"),
         ("olmo-2-7b", "norms follow"),
         ("llama-4-scout", "--qk-layernorm"),
@@ -117,6 +116,15 @@ def test_blocks_that_flags_do_not_build_are_refused(name: str, reason: str) -> N
     assert any(reason in obstacle for obstacle in model_obstacles(model, 4096))
     with pytest.raises(InputError, match="cannot be trained with Megatron-LM"):
         model_flags(model, 4096)
+
+
+def test_gpt_oss_is_for_frameworks_whose_recipes_build_it() -> None:
+    asked = {**problem({"dp": 16}), "model": "gpt-oss-20b"}
+    found = nest.evaluate(asked)
+    assert "megatron-bridge" in (found.runs_on or ())
+    for name in ("megatron", "nemo", "verl", "ms-swift"):
+        with pytest.raises(InputError, match="learned sinks"):
+            registry().exporters()[name].export(found)
 
 
 def test_chunks_matter_to_sequences_that_are_longer() -> None:

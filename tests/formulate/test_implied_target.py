@@ -1,11 +1,14 @@
 """The target of a problem that names none: the framework of its stack, unless that cannot run what is named."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nest
 from nest import api
+from nest.deployment.pytorch_schedules import RUNS
 from nest.formulate.problem import whole_problem
 from nest.formulate.target import Target, with_target
 from nest.hooks import hook
@@ -108,6 +111,100 @@ def test_schedules_that_nobody_names_are_all_that_the_framework_has() -> None:
     assert nest.solve(PROBLEM).problem["training"]["schedule"] == ["1f1b", "interleaved"]
     named = {**PROBLEM, "training": {**PROBLEM["training"], "schedule": "1f1b"}}
     assert nest.solve(named).problem["training"]["schedule"] == ["1f1b"]
+
+
+TRAINING: dict[str, Any] = PROBLEM["training"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("stack", [None, "megatron-core", "megatron-bridge", "megatron-lm"])
+def test_a_stack_never_rules_out_its_own_framework(stack: str | None, precision: str) -> None:
+    told = {**TRAINING, "precision": precision} | ({} if stack is None else {"stack": stack})
+    whole, written = whole_problem({**PROBLEM, "training": told}, registry())
+    aimed, found = with_target(whole, written, registry())
+    assert found is not None
+    assert found.name == ("megatron-bridge" if whole.training.stack == "megatron-bridge" else "megatron")
+    assert aimed.training.schedule == ("1f1b", "interleaved")
+
+
+@pytest.mark.parametrize("stack", ["deepspeed", "fsdp", "maxtext", "nanotron", "transformers"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_other_stacks_rule_their_framework_out_for_what_is_named_only(stack: str, precision: str) -> None:
+    found = chosen({**PROBLEM, "training": {**TRAINING, "stack": stack, "precision": precision}})
+    assert found is not None
+    assert found.name is not None or "training.precision is 'fp16'" in found.why
+
+
+@pytest.mark.parametrize(
+    ("training", "schedules"),
+    [
+        ({"stack": "nanotron", "precision": "fp8"}, ["1f1b", "gpipe"]),
+        ({"stack": "maxtext", "precision": "fp16"}, ["1f1b", "gpipe"]),
+        ({"stack": "megatron-bridge", "master_weights": False}, ["1f1b", "interleaved"]),
+        ({"optimizer": "lion"}, ["1f1b", "interleaved"]),
+        ({"optimizer": "lion", "schedule": "gpipe"}, ["gpipe"]),
+    ],
+)
+def test_without_a_target_the_schedules_of_the_stack_s_framework_are_searched(
+    training: dict[str, Any], schedules: list[str]
+) -> None:
+    asked = {**PROBLEM, "training": {**TRAINING, **training}}
+    for plan in (nest.solve(asked), nest.evaluate(asked)):
+        assert plan.problem["search"]["target"] == "none"
+        assert plan.problem["training"]["schedule"] == schedules
+
+
+def test_schedules_are_those_of_the_framework_that_is_chosen_of_several() -> None:
+    """torchtitan, the first of its stack, does not train in fp16."""
+    plan = nest.solve({**PROBLEM, "training": {**TRAINING, "stack": "fsdp", "precision": "fp16"}})
+    assert plan.problem["search"]["target"] == "pytorch"
+    assert set(plan.problem["training"]["schedule"]) == set(RUNS)
+
+
+def test_pools_search_no_schedule_that_they_do_not_run() -> None:
+    pool = {"device": "h100-sxm", "levels": [{"fanout": 2, "link": "nvlink4"}]}
+    pools = [{"name": name, **pool} for name in ("one", "two")]
+    cluster = {"pools": pools, "between": [{"pools": ["one", "two"], "bandwidth": "50 GB/s"}]}
+    plan = nest.solve({**PROBLEM, "cluster": cluster, "training": {**TRAINING, "stack": "fsdp"}})
+    assert plan.problem["search"]["target"] == "none"
+    assert plan.problem["training"]["schedule"] == ["1f1b", "gpipe", "zero-bubble"]
+
+
+def test_maxtext_has_pipelines() -> None:
+    """Stages over slices that are joined slowly; its pipeline runs as GPipe."""
+    model = {"layers": 32, "hidden": 4096, "ffn": 16384, "heads": 32, "vocab": 32000}
+    levels = [{"fanout": 8, "bandwidth": "100 GB/s"}, {"fanout": 4, "bandwidth": "1 GB/s"}]
+    asked = {
+        "nest": 1,
+        "model": {"transformer": model},
+        "training": {"global_batch": 256, "sequence_length": 2048},
+        "cluster": {"device": "tpu-v5p", "levels": levels},
+    }
+    plan = nest.solve(asked)
+    assert (plan.schedule, len(plan.stages)) == ("gpipe", 4)
+    assert "maxtext" in (plan.runs_on or ())
+
+
+OTHERWISE = ("bridge-26.04.01-deepseek-v3-b200-mxfp8-256-gbs4096",)
+"""Rows that recompute a part of a module, where Megatron Core runs all of it again."""
+
+
+def test_published_recipes_of_megatron_bridge_have_its_target(shared: Path) -> None:
+    files = sorted((shared / "fidelity").glob("measured*.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    mine = [row for row in rows if row["group"] in ("megatron_bridge", "megatron_bridge_moe")]
+    assert mine
+    apart = {}
+    for row in mine:
+        problem = {key: value for key, value in row["problem"].items() if key != "fixed"}
+        apart[json.dumps([problem["model"], problem["training"]])] = row
+        found = chosen(problem)
+        assert found is not None
+        assert found.name == "megatron-bridge", (row["id"], found.why)
+    for row in apart.values():
+        plan = nest.evaluate({**row["problem"], "search": {"target": "megatron-bridge"}})
+        beyond = [each for each in plan.outside or () if each.startswith("search.target")]
+        assert bool(beyond) == (row["id"] in OTHERWISE), (row["id"], beyond)
 
 
 def test_what_is_decided_is_priced_whoever_can_run_it() -> None:

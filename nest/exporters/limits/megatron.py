@@ -22,14 +22,16 @@ OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum")
 """By the catalogue's names."""
 
 
-def megatron(problem: Problem) -> Limits:
-    """What Megatron-LM can run of `problem`.
+def megatron(problem: Problem, *, recipe: bool = False) -> Limits:
+    """What Megatron-LM can run of `problem`; with a `recipe` that builds the model, also what only such build.
 
     Raises:
         InputError: the model or the training is beyond it.
     """
     model, training = transformer_of(problem), problem.training
-    for obstacle in (*model_obstacles(model, training.sequence_length or 1), *training_obstacles(training)):
+    unwritten = () if recipe else flag_obstacles(model)
+    length = training.sequence_length or 1
+    for obstacle in (*unwritten, *model_obstacles(model, length), *training_obstacles(training)):
         raise InputError(f"Megatron-LM cannot train this, because {obstacle}.")
     experts = bool(feed_forwards(model)[1])
     return Limits(
@@ -165,8 +167,6 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
     grouped = [each for each in attentions if isinstance(each, GroupedQueryAttention)]
     if any(isinstance(each, LatentAttention) and each.indexer is not None for each in attentions):
         yield "an indexer chooses the keys of its sparse attention, which this exporter does not write"
-    if any(each.sinks for each in grouped):
-        yield "its attention has learned sinks and its experts clamp, as gpt-oss, which this exporter does not write"
     if any(each.normalised and each.norm != "shared" for each in grouped):
         yield "--qk-layernorm normalises heads in front of their rotation, all with the same weights, unlike this model"
     if any(each.chunk is not None and each.chunk < sequence_length for each in grouped):
@@ -195,6 +195,12 @@ def model_obstacles(model: Architecture, sequence_length: int) -> Iterator[str]:
         yield "its experts have no biases and other projections have, which --disable-bias-linear does not tell apart"
     if model.positions and any(rotates(each) for each in attentions):
         yield "it has rotary and learned positions, and --position-embedding-type is one of them"
+
+
+def flag_obstacles(model: Architecture) -> Iterator[str]:
+    """What Megatron Core builds, but the flags that nest writes do not: clauses that follow "because"."""
+    if any(isinstance(block.attention, GroupedQueryAttention) and block.attention.sinks for block in model.blocks):
+        yield "its attention has learned sinks and its experts clamp, as gpt-oss, which this exporter does not write"
 
 
 def windows(model: Architecture) -> tuple[int | None, ...]:

@@ -65,6 +65,7 @@ def maxtext(problem: Problem) -> Limits:
         constraints |= MAXTEXT_EXPERTS
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp"),
+        schedules=("1f1b", "gpipe"),  # Without a pipeline the name of the schedule says nothing.
         zero=(0, 1, 3),
         recompute=("none", "full"),
         zero_degrees=True,

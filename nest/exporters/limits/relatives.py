@@ -47,13 +47,15 @@ FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 
 
 def bridge(problem: Problem) -> Limits:
-    """What Megatron-Bridge can run of `problem`: what Megatron-LM can.
+    """What Megatron-Bridge can run of `problem`: what Megatron-LM can, and gpt-oss, which its recipes build.
+
+    Recipes: src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py of the version that megatron/bridge.py names.
 
     Raises:
         InputError: the model or the training is beyond it.
     """
     _refuse("Megatron-Bridge", (*_wide_gradients(problem.training), *_adapter_obstacles(problem)))
-    return evolve(megatron(problem), trainable=True)
+    return evolve(megatron(problem, recipe=True), trainable=True)
 
 
 def nemo(problem: Problem) -> Limits:
