@@ -71,6 +71,21 @@ class MegatronCore(Framework):
 
 
 @frozen(eq=False, repr=False)
+class Pipelines(Framework):
+    """A framework that runs PyTorch's pipelines, with a file of what every rank does when."""
+
+    def export(self, plan: PlanDocument) -> Mapping[str, str]:
+        """File names and their contents."""
+        from nest.exporters.pipeline_actions import schedule_file
+
+        return {**super().export(plan), **schedule_file(plan)}
+
+    def refuse(self, plan: PlanDocument) -> None:
+        """Refuse what `export` does: all schedules within its limits say who does what when."""
+        super().export(plan)
+
+
+@frozen(eq=False, repr=False)
 class Reader(Record):
     """A reader of what exporters of its name write, and of what people write for the same framework.
 
@@ -137,7 +152,7 @@ def nest_exporters() -> list[Exporter]:
             "megatron.relatives.swift",
             limited_by="relatives.swift",
         ),
-        Framework(
+        Pipelines(
             "torchtitan",
             "torchtitan: TOML for 0.2, Python configuration for 0.3, pipeline schedule as CSV",
             "torchtitan",
@@ -192,7 +207,7 @@ def nest_exporters() -> list[Exporter]:
             "galvatron",
             limited_by="meshes.galvatron",
         ),
-        Framework(
+        Pipelines(
             "pytorch",
             "PyTorch: init_device_mesh, stage map, FSDP2 and checkpointing as a Python module",
             "pytorch",

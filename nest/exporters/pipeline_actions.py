@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from nest.deployment import Deployment
 from nest.deployment.pytorch_schedules import action
 from nest.errors import InputError
-from nest.hooks.pipelines import orders
+from nest.hooks.pipelines import deployed, orders
 from nest.hooks.protocols import Pass
 from nest.spec import PlanDocument
 
@@ -38,12 +38,13 @@ def csv_text(order: Order) -> str:
 SCHEDULE_FILE = "pipeline_schedule.csv"
 
 
-def schedule_file(plan: PlanDocument, shape: Deployment) -> dict[str, str]:
+def schedule_file(plan: PlanDocument) -> dict[str, str]:
     """The file of a plan's schedule; none without a pipeline.
 
     Raises:
         InputError: the schedule does not say in which order stages work.
     """
+    shape = deployed(plan)
     if shape.stages == 1:
         return {}
     passes = orders(plan)

@@ -11,21 +11,21 @@ from nest.deployment import Deployment
 from nest.deployment.pytorch_schedules import CLASSES
 from nest.exporters.common import checked, problem_of, samples, shard_ranks
 from nest.exporters.limits import gradient_format, sharded
-from nest.exporters.pipeline_actions import SCHEDULE_FILE, schedule_file
+from nest.exporters.pipeline_actions import SCHEDULE_FILE
 from nest.spec import PlanDocument, Training
 
 PYTHON_FILE = "pytorch_plan.py"
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
-    """`pytorch_plan.py` and, with a pipeline, `pipeline_schedule.csv`.
+    """`pytorch_plan.py`.
 
     Raises:
         InputError: PyTorch cannot run the plan, and why.
     """
     problem = problem_of(plan)
     shape = checked(plan, sharded.pytorch(problem), "PyTorch", by_module=True)
-    return {PYTHON_FILE: _module(shape, problem.training), **schedule_file(plan, shape)}
+    return {PYTHON_FILE: _module(shape, problem.training)}
 
 
 def _module(shape: Deployment, training: Training) -> str:

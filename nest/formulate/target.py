@@ -86,10 +86,19 @@ def reasons(plan: PlanDocument, registry: Registry, among: Collection[str] | Non
         plan = on_only_pool(plan)
     problem = structure(plan.problem, Problem)
 
+    def beyond(name: str) -> tuple[str, ...]:
+        found = tuple(violations(plan, limits_of(name, problem, registry, "--to"), name))
+        if not found:  # An exporter may have no words for what its framework runs.
+            exporter = registry.exporters()[name]
+            getattr(exporter, "refuse", exporter.export)(plan)
+        return found
+
     def against(name: str) -> tuple[str, ...]:
         try:
-            return tuple(violations(plan, registry.run(lambda: limits_of(name, problem, registry, "--to")), name))
-        except InputError as error:  # It can run nothing of such a problem.
+            return registry.run(lambda: beyond(name))
+        except InputErrors as errors:
+            return tuple(each.rstrip(".") for each in errors.problems)
+        except InputError as error:
             return (str(error).rstrip("."),)
 
     exporters = sorted(registry.exporters().items())
@@ -108,17 +117,17 @@ def simpler_within(problem: Problem) -> float | None:
 
 
 def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
-    """The exporters whose frameworks can run a feasible plan as it is, by name."""
+    """The exporters that write their files of a feasible plan, by name."""
     return tuple(name for name, refusals in reasons(plan, registry).items() if not refusals)
 
 
 def wrong_runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
-    """Which exporters that are registered here cannot run a plan whose `runs_on` names them, a sentence each.
+    """Which exporters that are registered here refuse a plan whose `runs_on` names them, a sentence each.
 
     One that it does not name may have been installed, or learned more, since.
     """
     return tuple(
-        f"runs_on says that {name} can run the plan, which is not so: {why[0]}."
+        f"runs_on says that the plan can be exported to {name}, which is not so: {why[0]}."
         for name, why in reasons(plan, registry, plan.runs_on or ()).items()
         if why
     )

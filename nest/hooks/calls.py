@@ -253,6 +253,7 @@ MESSAGES = frozenset(
         ("cost_models", "price"),
         ("exporters", "export"),
         ("exporters", "limits"),
+        ("exporters", "refuse"),
         ("exporters", "rank_order"),
         ("plan_readers", "read"),
         ("plan_readers", "read_launch"),

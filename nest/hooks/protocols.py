@@ -266,6 +266,8 @@ class Exporter(Named, Protocol):
         summary: one line for `nest export --list`.
         limits: `limits(problem)`, the `nest.deployment.Limits` of what its framework can run of a `nest.spec.Problem`:
             plans beyond them are refused with their reasons, `search.target` searches within them.
+        refuse: `refuse(plan)`, which raises the `InputError` that `export` would, without writing what takes long. Left
+            out, `export` is asked whether it takes a plan.
         rank_order: `rank_order(plan)`, how its framework counts ranks when run with the files of `export`: a mixed
             radix, the fastest coordinate first, a permutation of `tp`, `cp`, `dp` and `pp`. Left out, in that order.
         on_pools: when true, it takes plans whose stages lie on several kinds of device (`cluster.pools`): split alike

@@ -265,6 +265,7 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("exporters", "limits"): instance_of(Limits),
     ("exporters", "rank_order"): _rank_order,
     ("exporters", "export"): files_by_name,
+    ("exporters", "refuse"): lambda _: None,
     ("plan_readers", "summary"): _word,
     ("plan_readers", "read"): instance_of(Reading, "nest.deployment.Reading"),
     ("plan_readers", "read_launch"): instance_of(Reading, "nest.deployment.Reading"),

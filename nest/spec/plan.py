@@ -237,7 +237,7 @@ class PlanDocument(Record):
             times are measured, or not told.
         other_risks: the best plans of a higher and of a lower `training.memory_risk`, where that gains more than 2 % or
             costs less than 1 %.
-        runs_on: names of the exporters whose framework can run the plan as it is; None: nobody looked.
+        runs_on: names of the exporters for frameworks that write their files of the plan; None: nobody looked.
         space: in which part of the plans this is the best, in words; None: in all that the problem allows.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
     """

@@ -102,7 +102,7 @@ def test_a_v_has_the_ends_of_the_pipeline_on_the_first_rank() -> None:
 
 def test_no_pipeline_has_no_file() -> None:
     plan = plan_of("1f1b", 1, 1, 2)
-    assert schedule_file(plan, deployed(plan)) == {}
+    assert schedule_file(plan) == {}
 
 
 def test_a_schedule_that_nobody_brings_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""torchtitan: a TOML file for 0.2, a Python configuration for 0.3, and the pipeline schedule as PyTorch reads it.
+"""torchtitan: a TOML file for 0.2, and a Python configuration for 0.3.
 
 Each of the two versions gets its file where it can run the plan.
 """
@@ -9,7 +9,6 @@ from nest.deployment import Deployment
 from nest.errors import InputError
 from nest.exporters.common import checked, problem_of
 from nest.exporters.limits import sharded
-from nest.exporters.pipeline_actions import schedule_file
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument
@@ -20,7 +19,7 @@ PYTHON_FILE = "torchtitan_plan.py"
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
-    """`torchtitan.toml`, `torchtitan_plan.py` and, with a pipeline, `pipeline_schedule.csv`.
+    """`torchtitan.toml` and `torchtitan_plan.py`.
 
     Raises:
         InputError: torchtitan cannot run the plan, and why.
@@ -41,7 +40,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
             files[f"{IMPORTED}.py"] = registration(model, problem.model)
     if not beyond[NEW]:
         files[PYTHON_FILE] = python_text(shape, problem, model, beyond[OLD])
-    return files | schedule_file(plan, shape)
+    return files
 
 
 def beyond_old(shape: Deployment, architecture: Architecture | None) -> Iterator[str]:

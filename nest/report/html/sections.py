@@ -129,7 +129,7 @@ def launch(subject: Subject, export: Export) -> Section:
     return Section(
         "launch",
         "Launch",
-        paragraphs=_paragraphs(first, made),
+        paragraphs=_paragraphs(first, made, plan.fits),
         listings=tuple(listings[:1]),
         more=(*(fold for fold in more if fold.listings), *_refusals(against)),
         more_title="Other files, launchers and frameworks",
@@ -146,14 +146,14 @@ def _rank(name: str) -> tuple[int, str]:
     return (PREFERRED.index(name) if name in PREFERRED else len(PREFERRED)), name
 
 
-def _paragraphs(first: str | None, made: Mapping[str, Files]) -> tuple[str, ...]:
+def _paragraphs(first: str | None, made: Mapping[str, Files], fits: bool) -> tuple[str, ...]:
     if first is None:
         return (
-            "No framework that nest writes files for can run this plan as it is. `nest export PLAN --to NAME "
+            "This plan can be exported to no framework as it is. `nest export PLAN --to NAME "
             "--nearest` exports the nearest plan that one can run; `search.target: NAME` in the problem plans for it.",
         )
     return (
-        f"Runs as it is on {listed(tuple(made))}.",
+        *([f"Can be exported to {listed(tuple(made))}."] if fits else []),
         f"Files of {first} and of launchers, as `nest export PLAN --to {first} --to torchrun -o DIR` writes them.",
         *dict.fromkeys(warning[0].upper() + warning[1:] for warning in made[first][1]),
     )

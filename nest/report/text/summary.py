@@ -49,7 +49,8 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
     notes = [COPIES] if plan.summary.get("copies", 1) > 1 else []
     if plan.placement is not None:
         notes.append(ON_NETWORK)
-    if plan.runs_on is not None and plan.problem.get("model") is not None and plan.lower_bound is not None:
+    searched = plan.lower_bound is not None and plan.problem.get("model") is not None
+    if plan.runs_on is not None and searched and plan.fits:
         notes.append(_runs_on(plan.runs_on))
     if coarser := plan.statistics.get("block_batch_time"):
         notes.append(_coarser(coarser, plan.lower_bound or 0.0))
@@ -102,10 +103,10 @@ def _overfull(plan: PlanDocument) -> tuple[str, str]:
 
 
 def _runs_on(names: tuple[str, ...]) -> str:
-    """Whose frameworks can run the plan."""
+    """For which frameworks the plan's files are written."""
     if not names:
-        return "No framework can run this plan as it is; `nest export PLAN --to NAME` says why and what is nearest."
-    return f"Runs as it is on {listed(names)}."
+        return "Can be exported to no framework; `nest export PLAN --to NAME` says why and what is nearest."
+    return f"Can be exported to {listed(names)}."
 
 
 def _figures(plan: PlanDocument, screen: Screen) -> str:
