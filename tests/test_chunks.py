@@ -292,11 +292,10 @@ def test_numbers_of_chunks_that_embedding_and_head_make_even_are_tried() -> None
     assert nest.solve({**fourteen, "fixed": {"pp": 2}}).batch_time == eight < seven
 
 
-def test_ends_are_no_blocks_for_a_framework_of_equal_stages() -> None:
-    fourteen = {**PROBLEM, "model": {"transformer": {**MODEL, "layers": 14}}}
+def test_schedules_of_several_chunks_are_refused_for_a_framework_without_them() -> None:
     training = {**PROBLEM["training"], "schedule": "interleaved"}
-    plan = nest.solve({**fourteen, "training": training, "constraints": [], "search": {"target": "maxtext"}})
-    assert plan.chunks in (None, 7)
+    with pytest.raises(InputError, match="maxtext has schedules 1f1b, gpipe only"):
+        nest.solve({**PROBLEM, "training": training, "constraints": [], "search": {"target": "maxtext"}})
 
 
 def test_measured_interleaved_runs_are_priced(shared: Path) -> None:

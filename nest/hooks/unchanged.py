@@ -1,7 +1,7 @@
 """What plug-ins are given stays as it is: frozen records change all the same, by `object.__setattr__`."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import _lru_cache_wrapper, cache
 from operator import attrgetter, is_not
 from typing import Any
 
@@ -43,7 +43,19 @@ class Kept:
             if changed:
                 told = told or _told(value, before, now)
                 _restore(value, before)
+        if told:
+            _clear_caches()
         return told
+
+
+def _clear_caches() -> None:
+    """Clear the bounded caches of nest: they may hold prices of the changed records under the records put back."""
+    import gc  # Nearly never needed.
+
+    for value in gc.get_objects():
+        own = isinstance(value, _lru_cache_wrapper) and str(value.__module__).startswith("nest.")
+        if own and value.cache_parameters()["maxsize"] is not None:
+            value.cache_clear()
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None), frozenset, bytes})

@@ -22,6 +22,8 @@ from nest.hooks import hook, loader
 from nest.hooks.calls import PluginError
 from nest.hooks.protocols import MeasuredOperator, OperatorCost
 from nest.hooks.registry import Registry, registry
+from nest.hooks.unchanged import Kept
+from nest.instance import Level
 from nest.spec import PlanDocument
 
 PROBLEM: dict[str, Any] = {
@@ -750,3 +752,15 @@ def test_what_a_plug_in_is_given_stays_as_it_is(kind: str, item: Any, told: str,
     assert told in warning
     with pytest.raises(InputError, match=r"plug-in error in faulty, .* in place in"):
         api.solve({**PROBLEM, **NAMING[kind]}, plugins=Registry([offering(kind, item)], strict=True))
+
+
+def test_no_price_of_changed_levels_stays_when_they_are_put_back() -> None:
+    levels = (Level("node", 8, 4e11, 3e-6),)
+    asked = "all_reduce", 1e9, (8,), levels
+    sound = registry().collective_models()["alpha-beta"]
+    expected = sound.time("all_reduce", 1e9, (8,), (Level("node", 8, 4e11, 3e-6),))
+    kept = Kept(levels)
+    object.__setattr__(levels[0], "bandwidth", 8e11)
+    assert sound.time(*asked) < expected
+    assert "bandwidth" in kept.put_back()
+    assert sound.time(*asked) == expected

@@ -121,8 +121,10 @@ def test_the_kit_finds_orders_that_hold_too_much() -> None:
         def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
             return 1
 
-    (failed,) = [finding for finding in check_schedule(Frugal(all_forward_first)) if not finding.passed]
-    assert "counts 1 micro-batches in flight in stage 1 of 1, but its order holds 2" in failed.told
+    failed = [finding for finding in check_schedule(Frugal(all_forward_first)) if not finding.passed]
+    told = " ".join(finding.told for finding in failed)
+    assert "counts 1 micro-batches in flight in stage 1 of 1, but its order holds 2" in told
+    assert "enough are in flight for its weights" in {finding.check for finding in failed}
     assert all(finding.passed for finding in check_schedule(Ordered(all_forward_first)))
 
 
