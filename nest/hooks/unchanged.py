@@ -1,5 +1,6 @@
 """What plug-ins are given stays as it is: frozen records change all the same, by `object.__setattr__`."""
 
+import sys
 from collections.abc import Callable
 from functools import _lru_cache_wrapper, cache
 from operator import attrgetter, is_not
@@ -50,11 +51,9 @@ class Kept:
 
 def _clear_caches() -> None:
     """Clear the bounded caches of nest: they may hold prices of the changed records under the records put back."""
-    import gc  # Nearly never needed.
-
-    for value in gc.get_objects():
-        own = isinstance(value, _lru_cache_wrapper) and str(value.__module__).startswith("nest.")
-        if own and value.cache_parameters()["maxsize"] is not None:
+    modules = [module for name, module in sys.modules.items() if name.startswith("nest.")]
+    for value in [each for module in modules for each in vars(module).values()]:
+        if isinstance(value, _lru_cache_wrapper) and value.cache_parameters()["maxsize"] is not None:
             value.cache_clear()
 
 

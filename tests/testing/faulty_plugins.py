@@ -102,7 +102,7 @@ class Turns:
 
 
 def by_environment(made: Block, *_: Any) -> Block:
-    ratio = float(len(os.environ.get("HOME", "")))
+    ratio = 2.0 + len(os.environ.get("HOME", "")) / 1000
     return each(lambda operator: evolve(operator, backward_flops_ratio=ratio))(made)
 
 
