@@ -20,6 +20,7 @@ from nest.solve.dp.floors import Floor, floors
 from nest.spec import ClusterSpec, LevelSpec, Problem
 from nest.tolerances import AGREEMENT
 from nest.whatif.parameters import with_levels
+from nest.whatif.solver import at_most
 
 
 @frozen
@@ -120,7 +121,7 @@ def on_devices(problem: Problem, devices: int | None, known: Registry) -> tuple[
         fewer = nodes.on(problem, devices // nodes.devices)
     told = f"the best plan is searched on {devices} of the cluster's {size} devices, as many as the run has."
     if fewer is None:
-        fewer = evolve(problem, constraints=(*problem.constraints, f"devices <= {devices}"))
+        fewer = at_most(problem, devices)
     return fewer, told
 
 

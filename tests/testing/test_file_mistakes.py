@@ -13,16 +13,9 @@ from nest.hooks.registry import registry
 from nest.instance.pairs import Pairs
 from nest.spec import PlanDocument, Training
 from nest.testing import check_exporter, check_model_importer, check_topology_importer, sample_plans
+from tests.testing.faulty_plugins import CONFIG as FAULTY
 
-CONFIG: dict[str, Any] = {
-    "model_type": "llama",
-    "vocab_size": 96,
-    "hidden_size": 24,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-}
+CONFIG: dict[str, Any] = {**FAULTY, "model_type": "llama"}
 
 
 class Importer:

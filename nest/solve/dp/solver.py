@@ -114,12 +114,8 @@ def solve(
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
     result = _answered(*shared, first, others, runner_up=runner_up, diagnosed=diagnosed)
 
-    if (
-        ties
-        and placed is None
-        and not besides
-        and not (preferred and known is not None and known[0] == result.solution)
-    ):
+    given = preferred and known is not None and known[0] == result.solution
+    if ties and placed is None and not besides and not given:
         tied = partial(solve, time_limit=deadline, preferred=False, runner_up=False, cache=cache, ties=False)
         result = with_least_memory(instance, result, lambda emptier, best: tied(emptier, known=best))
 

@@ -28,9 +28,9 @@ def with_least_memory(instance: Instance, result: Result, search: Search) -> Res
         search: searches another instance for a plan as fast as one that is known, which loses ties.
     """
     best, seconds, space = result.solution, result.batch_time, instance.space
-    plain = tuple(schedule for schedule in space.schedules if chunks_of(schedule) == 1)
     if result.status != "optimal" or not best or not best.stages or seconds is None or best.chunks > 1:
         return result
+    plain = tuple(schedule for schedule in space.schedules if chunks_of(schedule) == 1)
     while needed := fullest(instance, best):
         cluster = evolve(instance.cluster, memory=needed * (1 - AGREEMENT))
         emptier = evolve(instance, cluster=cluster, space=evolve(space, schedules=plain))
