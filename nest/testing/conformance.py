@@ -14,7 +14,7 @@ from nest.spec import StackDefaults
 from nest.testing.costs import check_collective_model, check_cost_model, check_layer_times
 from nest.testing.engine import check_engine
 from nest.testing.exporter import check_exporter
-from nest.testing.finding import Finding, Problems, Tally
+from nest.testing.finding import Finding, Problems, Tally, environment_restored
 from nest.testing.importers import check_model_importer, check_topology_importer
 from nest.testing.plan_reader import check_plan_reader
 from nest.testing.planner import check_planner
@@ -96,7 +96,8 @@ def check(item: Any, kind: str | None = None, **options: Any) -> tuple[Finding, 
 def check_within(seconds: float, item: Any, kind: str) -> tuple[Finding, ...]:
     """`check`, given up after `seconds`: an object that takes longer is reported, not waited for."""
     try:
-        result, raised, _ = Worker().call(lambda: check(item, kind), seconds)
+        with environment_restored():  # An object that never returns may be in another one.
+            result, raised, _ = Worker().call(lambda: check(item, kind), seconds)
     except TimedOut:
         text = f"the checks timed out after {seconds:g} seconds; one of its methods is slow or never returns"
     else:

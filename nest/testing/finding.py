@@ -133,20 +133,29 @@ def unsteady(
 
 
 @contextmanager
-def elsewhere(moved: bool = False) -> Iterator[None]:
-    """Another user, home and environment for a while; `moved`: another working folder, too."""
+def environment_restored() -> Iterator[None]:
+    """Put back the environment, and what `process_state_restored` does, also where what is inside goes on."""
     environment = dict(os.environ)
-    kept = (name for name in environment if name.startswith("NEST_") or name in ("PATH", "TMPDIR", "TEMP", "TMP"))
-    strange = dict.fromkeys(environment, "strange") | dict.fromkeys(("HOME", "USERPROFILE"), gettempdir())
-    os.environ.update(strange | {name: environment[name] for name in kept})
     try:
         with process_state_restored():
-            if moved:
-                os.chdir(gettempdir() if Path.cwd() != Path(gettempdir()).resolve() else os.sep)
             yield
     finally:
         os.environ.clear()
         os.environ.update(environment)
+
+
+@contextmanager
+def elsewhere(moved: bool = False) -> Iterator[None]:
+    """Another user, home and environment for a while; `moved`: another working folder, too."""
+    environment, temporary = dict(os.environ), gettempdir()
+    kept = (name for name in environment if name.startswith("NEST_") or name in ("PATH", "TMPDIR", "TEMP", "TMP"))
+    home = temporary if environment.get("HOME") != temporary else os.sep
+    strange = dict.fromkeys(environment, "strange") | dict.fromkeys(("HOME", "USERPROFILE"), home)
+    with environment_restored():
+        os.environ.update(strange | {name: environment[name] for name in kept})
+        if moved:
+            os.chdir(temporary if Path.cwd() != Path(temporary).resolve() else os.sep)
+        yield
 
 
 def _touched(kept: Kept) -> Problems:

@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import gettempdir
+from threading import Event
 from typing import Any
 
 import pytest
 
 from nest.testing import SAMPLE_CLUSTERS, SAMPLE_MODELS, check
+from nest.testing.conformance import check_within
 from tests import processes
 from tests.testing.faulty_plugins import FAULTS
 
@@ -27,6 +30,38 @@ def test_the_kit_finds_it(kind: str, item: Any, expected: str) -> None:
     failed = {each.check: each.told for each in check(item, kind, **options) if not each.passed}
     assert expected in failed
     assert len(failed[expected].split()) > 3
+
+
+def test_a_home_in_the_temporary_folder_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a home is where the kit would put it, it puts it elsewhere."""
+    monkeypatch.setenv("HOME", gettempdir())
+    (row,) = [each for each in ROWS if each[1].name == "at_home"]
+    test_the_kit_finds_it(*row)
+
+
+class Endless:
+    """A schedule that returns in the environment it was first asked in only."""
+
+    name = "endless"
+
+    def __init__(self) -> None:
+        self.home, self.done = os.environ.get("HOME"), Event()
+
+    def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
+        if os.environ.get("HOME") != self.home:
+            self.done.wait(60)
+        return micro_batches - 1.0, 1.0
+
+    def in_flight(self, stage: int, stages: int, micro_batches: int) -> int:
+        return min(micro_batches, stages - stage + 1)
+
+
+def test_an_object_that_never_returns_leaves_the_environment_as_it_was() -> None:
+    before, endless = dict(os.environ), Endless()
+    (finding,) = check_within(0.5, endless, "schedules")
+    assert "timed out" in finding.told
+    assert dict(os.environ) == before
+    endless.done.set()
 
 
 @pytest.mark.slow
