@@ -29,6 +29,7 @@ from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, OnRings, Pool, SearchProgress
+from nest.plan.evaluate import makespan
 from nest.solve.effort import Deadline
 from nest.spec import DeviceSpec, Problem
 
@@ -128,6 +129,7 @@ def formulate(
             space=build_space(problem, registry, made, device, limits_here, binding),
             collectives=collectives,
             complete_to=made.complete_to * share,
+            makespan=makespan,
         )
 
     share = problem.training.global_batch / cluster.size
@@ -238,6 +240,7 @@ def _on_pools(
             collectives=collectives,
             complete_to=inf if formulation.complete_to else 0.0,
             pools=pools,
+            makespan=makespan,
         ),
         formulation,
     )

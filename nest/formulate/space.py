@@ -212,6 +212,7 @@ def build_space(
             wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
             direct=problem.search.tensors == "direct",
             alike=problem.cluster.pools is not None and limits is not None and not limits.mixed,
+            replayed=problem.replayed,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None

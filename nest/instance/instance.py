@@ -1,7 +1,7 @@
 """The instance, PROBLEM.md sections 1 to 3 in numbers, all that a solver sees; and what it answers."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -132,6 +132,8 @@ class Space(Record):
         wishes: constraints that refuse no plan: of a plan that is already decided it is told which it does not satisfy.
         alike: whether the stages of a plan on several pools are split alike, whatever their devices
             (`Candidate.split`).
+        replayed: whether every schedule's plans are priced by their replay, too; else those with `closed_form` are not
+            (`training.price`).
     """
 
     global_batch: int
@@ -159,6 +161,11 @@ class Space(Record):
     direct: bool = False
     hidden_messages: tuple[str, ...] = ()
     alike: bool = False
+    replayed: bool = False
+
+    def replays(self, schedule: Schedule) -> bool:
+        """Whether a schedule's plans are priced by their replay, too; what says no order of passes cannot be."""
+        return hasattr(schedule, "order") and (self.replayed or not getattr(schedule, "closed_form", False))
 
     @property
     def often_exposed(self) -> float:
@@ -196,6 +203,8 @@ class Instance:
             candidates and collectives are such that no plan on the network beats what it takes on that level.
         pools: the cluster's, where it has several kinds of device. Each candidate then names its pool, and `cluster` is
             the first one's, but for a view from another (`at`): whoever prices a stage takes its candidate's view.
+        makespan: seconds of a plan's batch in the order of its schedule, by `Space.replays`; below its closed form: it
+            was not replayed, as it cannot take longer. None: plans are priced by their closed form.
 
     Raises:
         InputError: a candidate does not fit the layer graph, or names a pool that is not there, or none.
@@ -209,6 +218,7 @@ class Instance:
     complete_to: float = inf
     network: "PlacedNetwork | None" = None
     pools: Pools | None = None
+    makespan: "Callable[[Instance, Solution], float] | None" = None
     _views: "dict[str, Instance]" = field(factory=dict, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:

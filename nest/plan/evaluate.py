@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy
 
+from nest.hooks.calls import attribute
 from nest.instance import (
     EstimateError,
     Instance,
+    Schedule,
     Solution,
     StageDecision,
     Weights,
@@ -17,6 +19,7 @@ from nest.instance import (
     in_flight,
 )
 from nest.instance.schedule import Moment
+from nest.plan.certificate import Stuck
 from nest.plan.layout import (
     Boundary,
     Sizes,
@@ -32,7 +35,8 @@ from nest.plan.layout import (
     schedule_of,
     stages_of_chunks,
 )
-from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, zero_costs
+from nest.plan.makespan import ChunkSeconds, pipeline_length
+from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, often_by_chunk, zero_costs
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
 
@@ -70,6 +74,7 @@ class PricedStage(NamedTuple):
         once_ports: the same once per batch.
         capacity: bytes per device that it may be estimated to need (`H`): there is room for the margin beside it.
         device_memory: bytes per device.
+        passes: what the passes of its chunks take, but for what ports make them wait.
     """
 
     compute: float
@@ -99,6 +104,15 @@ class PricedStage(NamedTuple):
     once_ports: tuple[float, ...] | None
     capacity: float
     device_memory: float
+    passes: tuple[ChunkSeconds, ...]
+
+    @property
+    def grown_passes(self) -> tuple[ChunkSeconds, ...]:
+        """The same, all longer by one factor where ports make them wait (PROBLEM.md section 4, "Price and replay")."""
+        if not self.port_wait:
+            return self.passes
+        growth = self.time / (self.time - self.port_wait) if self.time > self.port_wait else 1.0
+        return tuple(ChunkSeconds(*(growth * each for each in chunk[:3]), *chunk[3:]) for chunk in self.passes)
 
     @property
     def time(self) -> float:
@@ -137,6 +151,8 @@ class PricedPlan(NamedTuple):
         fit_probability: that no stage needs more.
         time_error: how far the step time may lie from what is predicted, on the devices that are least known; None: it
             is exact.
+        replayed: seconds that its replay takes; 0: it was not replayed, as it is priced by its closed form, or proved to
+            take no longer.
     """
 
     micro_batches: int
@@ -146,6 +162,7 @@ class PricedPlan(NamedTuple):
     device_memory: float
     fit_probability: float
     time_error: EstimateError | None = None
+    replayed: float = 0.0
 
     @property
     def slowest(self) -> float:
@@ -159,7 +176,12 @@ class PricedPlan(NamedTuple):
 
     @property
     def batch_time(self) -> float:
-        """Seconds per optimizer step (`T`)."""
+        """Seconds per optimizer step: the larger of closed form and replay (PROBLEM.md section 4, "Price and replay")."""
+        return max(self.closed_form, self.replayed)
+
+    @property
+    def closed_form(self) -> float:
+        """`A max t + sum (Bf f + Bb b + Bw w) + max y` (PROBLEM.md section 4)."""
         weights = self.weights
         if weights.uniform:
             filling = weights.forward * sum(stage.whole_time for stage in self.stages)
@@ -234,6 +256,7 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
     fullest = max(stages, key=lambda stage: stage.memory / stage.capacity)
     clusters = [instance.cluster_of(stage.candidate) for stage in solution.stages]
     errors = [cluster.time_error for cluster in clusters if cluster.time_error is not None]
+    replays = instance.makespan is not None and instance.space.replays(schedule)
     return PricedPlan(
         micro_batches,
         instance.space.weights(schedule, micro_batches, len(stages)),
@@ -242,7 +265,39 @@ def evaluate(instance: Instance, solution: Solution) -> PricedPlan:
         fullest.device_memory,
         min(cluster.fit_probability(stage.memory) for cluster, stage in zip(clusters, stages, strict=True)),
         max(errors, key=lambda error: error.spread, default=None),
+        _replayed(schedule, micro_batches, stages) if replays else 0.0,
     )
+
+
+def makespan(instance: Instance, solution: Solution) -> float:
+    """Seconds of the replay of the plan `solution` decides (`PricedPlan.replayed`).
+
+    Raises:
+        ValueError: as `evaluate`.
+    """
+    return evaluate(instance, solution).replayed
+
+
+def _replayed(schedule: Schedule, micro_batches: int, stages: Sequence[PricedStage]) -> float:
+    """Seconds of a plan's replay; 0 where that is proved to take no longer than the closed form.
+
+    Raises:
+        PluginError: a plug-in's schedule gives an order that cannot be run.
+    """
+    passes = [stage.grown_passes for stage in stages]
+    suffices = getattr(schedule, "suffices", None)
+    if suffices is not None and not any(stage.hidden for stage in stages):
+        both = (
+            tuple(sum(getattr(each, kind) for each in stage) for stage in passes) for kind in ("forward", "backward")
+        )
+        if suffices(*both):
+            return 0.0
+    try:
+        length = pipeline_length(schedule, micro_batches, passes)
+    except Stuck as stuck:
+        attribute(schedule, f"orders passes so that {stuck}")
+        raise AssertionError(f"{schedule.name}: {stuck}") from None
+    return length + max(stage.sync for stage in stages)
 
 
 class Chunk(NamedTuple):
@@ -309,6 +364,18 @@ def _price_stage(
         instance, stage, held, [chunk.layers for chunk in chunks], moments, entering
     )
     gathering = sharding * shared.often_forward / shared.often if shared.often else 0.0
+    ways = (
+        list(
+            zip(
+                [front.arriving(size) for front, size in received_over],
+                [behind.returning(size) for behind, size in returned_over],
+                strict=True,
+            )
+        )
+        if direct is None
+        else [(arriving, returning)]
+    )
+    passes = chunk_seconds(instance, stage, groups, [chunk.layers for chunk in chunks], ways, hidden, sharding)
     return PricedStage(
         compute=compute,
         # Rounding may make more of collectives than there is.
@@ -339,7 +406,49 @@ def _price_stage(
         once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
         capacity=instance.cluster.memory,
         device_memory=instance.cluster.device_memory,
+        passes=passes,
     )
+
+
+def chunk_seconds(
+    instance: Instance,
+    stage: StageDecision,
+    groups: tuple[DataParallelGroup, ...],
+    chunks: Sequence[Sequence[int]],
+    messages: Sequence[tuple[float, float]],
+    hidden: float,
+    sharding: float,
+) -> tuple[ChunkSeconds, ...]:
+    """What the passes of each chunk of a stage take (PROBLEM.md section 4, "Price and replay").
+
+    Args:
+        instance: as the stage sees it.
+        stage: its decisions.
+        groups: of its candidate's parameter groups.
+        chunks: layers of each.
+        messages: seconds of the activations that arrive at each, and of the gradients that return.
+        hidden: seconds of all these that hide.
+        sharding: seconds per micro-batch of ZeRO communication that show.
+    """
+    candidate = instance.candidates[stage.candidate]
+    mode = candidate.mode(stage.recompute)
+    often = often_by_chunk(instance, stage, groups, chunks) if sharding else [(0.0, 0.0)] * len(chunks)
+    whole = sum(2 * gather + scatter for gather, scatter in often)
+    shown, beside = (sharding / whole if whole else 0.0), (hidden / sum(map(sum, messages)) if hidden else 0.0)
+    found = []
+    for layers, (gather, scatter), (arriving, returning) in zip(map(list, chunks), often, messages, strict=True):
+        weights = float(candidate.finding_weight_gradients[layers].sum()) + shown * scatter
+        computed = float((mode.extra + candidate.backward)[layers].sum()) + shown * (gather + scatter)
+        found.append(
+            ChunkSeconds(
+                forward=(1 - beside) * arriving + shown * gather + float(candidate.forward[layers].sum()),
+                backward=(1 - beside) * returning + computed,
+                weights=weights,
+                arriving=beside * arriving,
+                returning=beside * returning,
+            )
+        )
+    return tuple(found)
 
 
 def stage_memory(

@@ -1,11 +1,16 @@
 """What data parallelism costs a stage: the table of ZeRO stages in PROBLEM.md section 4."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy
 
 from nest.instance import Array, Cluster, Instance, Level, NetworkModel, Ring, Solution, StageDecision, port_seconds
 from nest.plan.layout import first_devices, replica_size, widest
+
+STEP = 2.0**-16
+"""Share by which a buffer grows to tell the bytes of a collective from its latencies: below any kink but its own, and
+large enough that rounding leaves ten digits."""
 
 Members = tuple[int, ...] | tuple[Ring, ...]
 """Devices as collectives see them: their shape on levels, or the rings that a network has for them."""
@@ -182,6 +187,34 @@ def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParal
         often_ports=often[1:],
         once_ports=once[1:],
     )
+
+
+def often_by_chunk(
+    instance: Instance, stage: StageDecision, groups: tuple[DataParallelGroup, ...], chunks: Sequence[Sequence[int]]
+) -> list[tuple[float, float]]:
+    """What ZeRO gathers in a forward pass of each chunk, and scatters in a backward pass, all of it exposed, seconds.
+
+    That of a stage, its latencies in equal parts and the rest by the bytes of the chunks (PROBLEM.md section 4).
+    """
+    candidate, layers = instance.candidates[stage.candidate], list(stage.layers)
+    zero = instance.space.effective_zero(stage.zero)
+    found = numpy.zeros((2, len(chunks)))
+    for parameters, group in zip(candidate.state, groups, strict=True):
+        pieces = 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
+        calls = [("all_gather", parameters.weights, 3), ("reduce_scatter", parameters.gradients, 2)]
+        for row, (kind, sizes, sharded_from) in zip(found, calls, strict=True):
+            size = float(sizes[layers].sum()) / pieces
+            if zero < sharded_from or not size:
+                continue
+            both = (size, size * (1 + STEP))
+            seconds, more = (
+                float(slowest_collective(instance, kind, each, group.shards, group.shard_size)[0]) for each in both
+            )
+            growing = (more - seconds) / STEP
+            for index, chunk in enumerate(chunks):
+                share = float(sizes[list(chunk)].sum()) / (size * pieces)
+                row[index] += pieces * ((seconds - growing) / len(chunks) + growing * share)
+    return [(float(gather), float(scatter)) for gather, scatter in found.T]
 
 
 def exposed(instance: Instance, seconds: float, work: float, share: float) -> float:

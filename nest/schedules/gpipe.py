@@ -1,5 +1,7 @@
 """GPipe (arXiv 1811.06965, section 2): all forward passes, then all backward passes."""
 
+from collections.abc import Sequence
+
 from nest.hooks.protocols import Pass
 
 
@@ -7,6 +9,7 @@ class GPipe:
     """Each stage runs every micro-batch forward before the first one backward."""
 
     name = "gpipe"
+    closed_form = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
         """`A = M - 1`, `B = 1` (PROBLEM.md section 4): with equal stages of `t` seconds a bubble of `(s - 1) t`."""
@@ -19,3 +22,9 @@ class GPipe:
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """Every forward pass, then every backward pass (the paper's figure 2c)."""
         return tuple(Pass(kind, index) for kind in ("forward", "backward") for index in range(micro_batches))
+
+    def suffices(self, forward: Sequence[float], backward: Sequence[float]) -> bool:
+        """Where one stage has the longest forward and the longest backward passes: the batch takes
+        `(M - 1) (max f + max b) + sum t` (docs/explanation/proofs.md, "Where nothing need be replayed").
+        """
+        return max(forward) + max(backward) <= max(sum(each) for each in zip(forward, backward, strict=True))

@@ -9,6 +9,7 @@ class OneForwardOneBackward:
     """Each stage alternates forward and backward passes once the pipeline is full."""
 
     name = "1f1b"
+    closed_form = True
 
     def weights(self, micro_batches: int, stages: int) -> tuple[float, float]:
         """`A = M - 1`, `B = 1` (PROBLEM.md section 4): with equal stages of `t` seconds a bubble of `(s - 1) t`."""
@@ -22,6 +23,11 @@ class OneForwardOneBackward:
         """As many forward passes as stages are left, `s - i + 1`, then a backward and a forward pass in turn."""
         forward, backward = ([Pass(kind, each) for each in range(micro_batches)] for kind in ("forward", "backward"))
         return in_turn(forward, [[each] for each in backward], stages - stage + 1)
+
+    def suffices(self, forward: Sequence[float], backward: Sequence[float]) -> bool:
+        """Where `max f + max b <= min t + max t` (docs/explanation/proofs.md, "Where nothing need be replayed")."""
+        times = [sum(each) for each in zip(forward, backward, strict=True)]
+        return max(forward) + max(backward) <= min(times) + max(times)
 
 
 class NestBound(OneForwardOneBackward):

@@ -312,6 +312,12 @@ class Problem(Record):
         """The values of `fixed` by name; none when it is left out."""
         return self.fixed.values if self.fixed is not None else {}
 
+    @property
+    def replayed(self) -> bool:
+        """Whether every plan's price is that of its replay (`training.price`)."""
+        price = self.training.price
+        return self.model is not None if price is None else price == "replay"
+
     def to_dict(self) -> dict[str, Any]:
         """The problem as plain mappings, lists and numbers, as FORMATS.md writes it.
 

@@ -172,9 +172,19 @@ MOST_TOKENS = 10**18
 """Of a training at most: far above any, and steps and seconds stay exact enough."""
 
 OFFLOADABLE = ("optimizer", "activations")
+PRICES = ("replay", "closed-form")
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
-OF_PLANS = ("global_batch", "micro_batch", "memory_margin", "memory_risk", "schedule", "tokens", "uneven_batch")
+OF_PLANS = (
+    "global_batch",
+    "micro_batch",
+    "memory_margin",
+    "memory_risk",
+    "price",
+    "schedule",
+    "tokens",
+    "uneven_batch",
+)
 """What a training says of plans and not of layers: sizes of micro-batches follow from some of it."""
 
 
@@ -248,6 +258,9 @@ class Training(Record):
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
             None: the same.
         context: bytes of the driver and of the code of libraries; None: the same.
+        price: what a plan's step takes: `replay`, the larger of its schedule's closed form and the makespan of its passes
+            (PROBLEM.md section 4, "Price and replay"), or `closed-form`, which leaves 1F1B, GPipe and the bound of the
+            NEST paper at that; None: `replay` with a `model`, `closed-form` with a `profile`.
         tokens: of the whole training, from which follow its time, its device hours and, with `cluster.price`, its cost.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.
@@ -283,6 +296,7 @@ class Training(Record):
     fragmentation: float | None = field(default=None, validator=between(0, 0.9))
     communicator: Bytes | None = field(default=None, validator=at_least(0))
     context: Bytes | None = field(default=None, validator=at_least(0))
+    price: str | None = field(default=None, validator=one_of(PRICES))
     tokens: Count | None = field(default=None, validator=between(1, MOST_TOKENS))
     expert_capacity: float = field(default=1.0, validator=at_least(1))
     memory_risk: float | None = field(default=None, validator=between(0.001, 0.999))
