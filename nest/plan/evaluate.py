@@ -112,7 +112,10 @@ class PricedStage(NamedTuple):
         if not self.port_wait:
             return self.passes
         growth = self.time / (self.time - self.port_wait) if self.time > self.port_wait else 1.0
-        return tuple(ChunkSeconds(*(growth * each for each in chunk[:3]), *chunk[3:]) for chunk in self.passes)
+        return tuple(
+            each._replace(forward=growth * each.forward, backward=growth * each.backward, weights=growth * each.weights)
+            for each in self.passes
+        )
 
     @property
     def time(self) -> float:
@@ -151,8 +154,8 @@ class PricedPlan(NamedTuple):
         fit_probability: that no stage needs more.
         time_error: how far the step time may lie from what is predicted, on the devices that are least known; None: it
             is exact.
-        replayed: seconds that its replay takes; 0: it was not replayed, as it is priced by its closed form, or proved to
-            take no longer.
+        replayed: seconds that its replay takes; 0: it was not replayed, as it is priced by its closed form, or proved
+            to take no longer.
     """
 
     micro_batches: int
@@ -176,7 +179,7 @@ class PricedPlan(NamedTuple):
 
     @property
     def batch_time(self) -> float:
-        """Seconds per optimizer step: the larger of closed form and replay (PROBLEM.md section 4, "Price and replay")."""
+        """Seconds per optimizer step: the larger of closed form and replay (PROBLEM.md section 4)."""
         return max(self.closed_form, self.replayed)
 
     @property

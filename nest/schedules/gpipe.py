@@ -24,7 +24,8 @@ class GPipe:
         return tuple(Pass(kind, index) for kind in ("forward", "backward") for index in range(micro_batches))
 
     def suffices(self, forward: Sequence[float], backward: Sequence[float]) -> bool:
-        """Where one stage has the longest forward and the longest backward passes: the batch takes
-        `(M - 1) (max f + max b) + sum t` (docs/explanation/proofs.md, "Where nothing need be replayed").
+        """Where one stage has the longest passes of both kinds: the batch takes `(M - 1) (max f + max b) + sum t`.
+
+        The proof is in docs/explanation/proofs.md, "Where nothing need be replayed".
         """
         return max(forward) + max(backward) <= max(sum(each) for each in zip(forward, backward, strict=True))

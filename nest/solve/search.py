@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from attrs import define, field
 
-from nest.instance import SearchProgress, Solution
+from nest.instance import Instance, SearchProgress, Solution
 from nest.solve.effort import Deadline
 from nest.tolerances import TIE
 
@@ -91,6 +91,34 @@ class Incumbent(NamedTuple):
         return tuple(sorted({stage.candidate for stage in stages})), self.solution.replicas, len(stages)
 
 
+Price = Callable[[Incumbent], Incumbent]
+"""A plan with its price in place of its closed form (PROBLEM.md section 4, "Price and replay")."""
+
+
+class Best(NamedTuple):
+    """What is known of some plans.
+
+    Attributes:
+        plan: the best met; None: there is none to beat what is known.
+        left: none of those that were not replayed is faster, seconds; infinite: there are none that matter.
+    """
+
+    plan: Incumbent | None
+    left: float
+
+
+def price_of(instance: Instance) -> Price | None:
+    """What replays add to the closed form of an instance's plans; None: nothing."""
+    makespan = instance.makespan
+    if makespan is None or not any(map(instance.space.replays, instance.space.schedules)):
+        return None
+
+    def price(plan: Incumbent) -> Incumbent:
+        return plan._replace(value=max(plan.value, makespan(instance, plan.solution)))
+
+    return price
+
+
 class Node(Protocol):
     """Plans that are bounded together."""
 
@@ -115,7 +143,10 @@ class Node(Protocol):
         """Of a leaf, some plan, found quickly."""
 
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
-        """Of a leaf, the best plan when it beats `limit`; counts in `pruned` what decided it."""
+        """Of a leaf, the plan of least closed form when that beats `limit`; counts in `pruned` what decided it."""
+
+    def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
+        """Of a leaf, a plan whose price beats `limit`, `known` being that of least closed form, which does not."""
 
 
 class Bounded(NamedTuple):
@@ -158,6 +189,7 @@ class BestFirst:
         whole: whether these are all plans of the problem, so that bounds hold for every plan.
         most_states: work of the meter after which the best plan so far is taken, once there is one.
         placed: where times of searchers are bounds only, what a plan takes in truth; None: it cannot be had.
+        price: what plans take by their replay; None: as the searchers have it.
         others: the best plan met of each kind.
         pruned: combinations of a configuration and a number of stages decided, by what decided them.
         total: all such combinations.
@@ -175,6 +207,7 @@ class BestFirst:
     whole: bool = True
     most_states: float = inf
     placed: Callable[[Incumbent], Incumbent | None] | None = None
+    price: Price | None = None
     others: dict[PlanKind, Incumbent] = field(factory=dict)
     pruned: Counter[str] = field(factory=Counter)
     total: int = 0
@@ -230,7 +263,8 @@ class BestFirst:
         """Search for the best plan of another kind, up to so many states of the meter and so many seconds of a step."""
         assert self.best is not None
         known, kind, most = self.runner_up(), self.best.kind, most_states
-        second = BestFirst(self.searchers, self.started, self.deadline, best=known, excluded=kind, most_states=most)
+        again = (self.searchers, self.started, self.deadline)
+        second = BestFirst(*again, best=known, excluded=kind, most_states=most, price=self.price)
         second.limit = min(second.limit, limit)
         second.find_best()
         if second.best is not None:
@@ -247,11 +281,17 @@ class BestFirst:
         bound, _, _, node = self._queue[0]
         if node.leaf:
             plan = node.solve(limit, self.pruned)
-            heapq.heappop(self._queue)
+            true = self._true(plan)
             if plan is not None and self.placed is not None:
                 # No plan of the leaf is below its bound, but another than this may be the best in truth.
                 self._least_left = min(self._least_left, plan.value)
-            self._accept(self._true(plan))
+            elif plan is not None and true is not None and true.value > plan.value * (1 + TIE):
+                assert self.price is not None
+                better, left = node.by_price(plan, min(limit, true.value), self.price)
+                self._least_left = min(self._least_left, left)
+                self._accept(better)
+            heapq.heappop(self._queue)
+            self._accept(true)
             return
         if limit == inf:
             self._accept(self._true(node.first()))
@@ -271,7 +311,11 @@ class BestFirst:
 
     def _true(self, plan: Incumbent | None) -> Incumbent | None:
         """A plan with the step time it has in truth."""
-        return plan if plan is None or self.placed is None else self.placed(plan)
+        if plan is None:
+            return None
+        if self.placed is not None:
+            return self.placed(plan)
+        return plan if self.price is None else self.price(plan)
 
     def _push(self, nodes: Iterable[Bounded]) -> None:
         for each in nodes:

@@ -258,9 +258,9 @@ class Training(Record):
         communicator: bytes of buffers that the communication library keeps for each group of ranks a device is in;
             None: the same.
         context: bytes of the driver and of the code of libraries; None: the same.
-        price: what a plan's step takes: `replay`, the larger of its schedule's closed form and the makespan of its passes
-            (PROBLEM.md section 4, "Price and replay"), or `closed-form`, which leaves 1F1B, GPipe and the bound of the
-            NEST paper at that; None: `replay` with a `model`, `closed-form` with a `profile`.
+        price: what a plan's step takes: `replay`, the larger of its schedule's closed form and the makespan of its
+            passes (PROBLEM.md section 4, "Price and replay"), or `closed-form`, which leaves 1F1B, GPipe and the bound
+            of the NEST paper at that; None: `replay` with a `model`, `closed-form` with a `profile`.
         tokens: of the whole training, from which follow its time, its device hours and, with `cluster.price`, its cost.
         expert_capacity: tokens each routed expert is given room for, over those it would get if all got the same; what
             is left over is padding. 1: no padding, perfectly balanced.

@@ -41,6 +41,7 @@ from nest.solve.search import (
     PlanKind,
     Progress,
     Searcher,
+    price_of,
 )
 from nest.tolerances import TIE
 
@@ -263,14 +264,14 @@ class Attempt:
         if len(searchers) > 1:
             # What stages of one chunk take cuts off most plans of several, of which there are more.
             known = self._best_of(searchers[0], known) if self.plain else known
-        search = self._search(searchers, known, whole=whole and not self.mixed)
+        search = self._search(searchers, known, whole=whole and not self.mixed, relaxed=relaxed)
         bound = search.find_best()
         if self.mixed:
             from nest.solve.dp.mixed import MixedSearch, first_of_ties
 
             others = search.others
             mixed = MixedSearch(instance, self.mixed, downsets, not relaxed, meter=self.meter)
-            search = self._search([mixed], search.best, whole=whole)
+            search = self._search([mixed], search.best, whole=whole, relaxed=relaxed)
             search.others = others
             # They include all of one candidate but those of several chunks.
             bound = min(bound if self.chunked else inf, search.find_best())
@@ -288,7 +289,9 @@ class Attempt:
         search.find_best()
         return search.best
 
-    def _search(self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False) -> BestFirst:
+    def _search(
+        self, searchers: Sequence[Searcher], known: Incumbent | None, *, whole: bool = False, relaxed: bool = False
+    ) -> BestFirst:
         return BestFirst(
             searchers,
             self.started,
@@ -299,6 +302,7 @@ class Attempt:
             whole=whole and self._all,
             most_states=SCOUT_STATES if self.scouts else inf,
             placed=self.placed,
+            price=None if relaxed else price_of(self.instance),
             others=dict(self.others),
         )
 

@@ -4,7 +4,7 @@ Its memory depends on which chunk has its units, as chunks hold different number
 fixed go where they need least.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import combinations, product
 
@@ -21,6 +21,9 @@ NEAR = 4
 """Moments on either side of one, in their order, between which lines are tried: one too many costs time alone, and of
 the schedules here lines between all others leave no fewer."""
 
+MOST_WAYS = 512
+"""Ways to spread units over chunks up to which all are kept."""
+
 
 @frozen(cache_hash=True)
 class Share:
@@ -28,28 +31,35 @@ class Share:
 
     Attributes:
         fixed: units of each run that each chunk holds at least. Shape `(chunks, runs)`.
-        open: whether each chunk may hold more of each run. Shape `(chunks, runs)`.
+        room: how many more of each run each chunk may hold. Shape `(chunks, runs)`.
     """
 
     fixed: tuple[Counts, ...]
-    open: tuple[tuple[bool, ...], ...]
+    room: tuple[Counts, ...]
 
     @classmethod
     def of(cls, pattern: Pattern, chunks: Sequence[int]) -> "Share":
         """That of the stage with these chunks."""
-        ranges = list(zip(pattern.slack, pattern.first, pattern.last, strict=True))
+        slack = pattern.slack
         return cls(
             tuple(pattern.fixed(chunk) for chunk in chunks),
-            tuple(tuple(left > 0 and first <= chunk <= last for left, first, last in ranges) for chunk in chunks),
+            tuple(
+                tuple(min(most - least, left) for (least, most), left in zip(pattern.held[chunk], slack, strict=True))
+                for chunk in chunks
+            ),
         )
 
     def most(self, slack: Counts) -> Counts:
         """Units of each run that the stage may hold beyond those fixed."""
-        return tuple(left if any(row[run] for row in self.open) else 0 for run, left in enumerate(slack))
+        return tuple(min(left, sum(row[run] for row in self.room)) for run, left in enumerate(slack))
 
     def places(self, run: int) -> tuple[int, ...]:
         """The chunks that may hold more of a run."""
-        return tuple(chunk for chunk, may in enumerate(self.open) if may[run])
+        return tuple(chunk for chunk, room in enumerate(self.room) if room[run])
+
+    def rooms(self, run: int) -> Counts:
+        """How many more of a run each of these may hold."""
+        return tuple(room[run] for room in self.room if room[run])
 
     def column(self, run: int) -> Counts:
         """Units of a run that each chunk holds at least."""
@@ -99,7 +109,8 @@ class Held:
         for run, longest in enumerate(numpy.maximum.reduce(further).tolist()):
             if longest:
                 counts = further[:, run]
-                lean, even = _growing(self.share.places(run), self.share.column(run), self.moments, longest)
+                share = self.share
+                lean, even = _growing(share.places(run), share.rooms(run), share.column(run), self.moments, longest)
                 found.append((run, lean[counts], even[counts]))
         return found
 
@@ -126,11 +137,12 @@ class Held:
         for run, count in enumerate(counts):
             places = self.share.places(run)
             if not count:
-                ways.append([(numpy.zeros(len(base)), (0,) * len(self.share.open))])
+                ways.append([(numpy.zeros(len(base)), (0,) * len(self.share.room))])
                 continue
             weights = tuple(tuple(row[chunk] - 1 for row in self.moments) for chunk in places)
-            spread = ((numpy.array(vector), held) for vector, held in _spread(weights, count))
-            ways.append([(vector, _by_chunk(places, held, len(self.share.open))) for vector, held in spread])
+            every = _spread(weights, self.share.rooms(run), count)
+            spread = ((numpy.array(vector), held) for vector, held in every)
+            ways.append([(vector, _by_chunk(places, held, len(self.share.room))) for vector, held in spread])
         best: tuple[float, tuple[Counts, ...]] | None = None
         for chosen in product(*ways):
             grown = base.copy()
@@ -142,6 +154,20 @@ class Held:
         assert best is not None
         return best
 
+    def ways(self, counts: Counts, more: Sequence[float], base: Array, room: float) -> Iterator[tuple[Counts, ...]]:
+        """Every way to lay so many units of each run into chunks within `room` bytes. Shape `(chunks, runs)` each."""
+        columns = []
+        for run, count in enumerate(counts):
+            places, rooms = self.share.places(run), self.share.rooms(run)
+            ways = product(*(range(min(each, count), -1, -1) for each in rooms))
+            columns.append([_by_chunk(places, each, len(self.share.room)) for each in ways if sum(each) == count])
+        for chosen in product(*columns):
+            grown = base.copy()
+            for size, held in zip(more, chosen, strict=True):
+                grown += size * (self._beyond_one @ numpy.array(held))
+            if float(grown.max()) <= room:
+                yield tuple(zip(*chosen, strict=True))
+
     def spread(
         self, counts: Counts, more: Sequence[float], stashed: Sequence[float], room: float
     ) -> tuple[Counts, ...]:
@@ -152,13 +178,11 @@ class Held:
         base = self.base(more, stashed)
         if self.between(self.grown(numpy.array([counts])), more, stashed)[1][0] > room:
             return tuple(zip(*self.needed(counts, more, base)[1], strict=True))
-        by_run = [
-            _by_chunk(
-                places, _evenly(tuple(self.share.column(run)[chunk] for chunk in places), count), len(self.share.open)
-            )
-            for run, count in enumerate(counts)
-            for places in (self.share.places(run),)
-        ]
+        by_run = []
+        for run, count in enumerate(counts):
+            places, column = self.share.places(run), self.share.column(run)
+            order = _evenly([column[chunk] for chunk in places], self.share.rooms(run), count)
+            by_run.append([order.count(places.index(chunk)) if chunk in places else 0 for chunk in range(len(column))])
         return tuple(zip(*by_run, strict=True))
 
 
@@ -226,27 +250,30 @@ def chunks_of_stages(homes: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _evenly(fixed: Counts, count: int) -> Counts:
-    """`count` units, each to the chunk that has fewest, of equals the first."""
-    held = list(fixed)
+def _evenly(fixed: Sequence[int], rooms: Sequence[int], count: int) -> list[int]:
+    """Where `count` units go: each to the place that has fewest and room for it, of equals the first."""
+    held, order = list(fixed), list[int]()
+    most = [own + room for own, room in zip(fixed, rooms, strict=True)]
     for _ in range(count):
-        held[held.index(min(held))] += 1
-    return tuple(one - other for one, other in zip(held, fixed, strict=True))
+        open_ = [place for place, own in enumerate(held) if own < most[place]]
+        order.append(min(open_, key=held.__getitem__))
+        held[order[-1]] += 1
+    return order
 
 
 @lru_cache(maxsize=1 << 10)
-def _growing(places: tuple[int, ...], fixed: Counts, moments: tuple[Moment, ...], longest: int) -> tuple[Array, Array]:
+def _growing(
+    places: tuple[int, ...], rooms: Counts, fixed: Counts, moments: tuple[Moment, ...], longest: int
+) -> tuple[Array, Array]:
     """Micro-batches beyond one that 0, 1, ... units hold by moment: at least, and evenly spread.
 
-    The units lie in the chunks of `places`, which hold `fixed` already.
+    The units lie in the chunks of `places`, which hold `fixed` already and have `rooms` for so many.
     """
     weights = numpy.array([[row[chunk] - 1 for row in moments] for chunk in places])
-    lean = numpy.arange(longest + 1)[:, None] * weights.min(axis=0)
-    held, order = [fixed[chunk] for chunk in places], []
-    for _ in range(longest):
-        order.append(held.index(min(held)))
-        held[order[-1]] += 1
-    even = numpy.concatenate([numpy.zeros((1, len(moments))), numpy.cumsum(weights[order], axis=0)])
+    none = numpy.zeros((1, len(moments)))
+    leanest = numpy.sort(weights.repeat(rooms, axis=0), axis=0)[:longest]
+    order = _evenly([fixed[chunk] for chunk in places], rooms, longest)
+    lean, even = (numpy.concatenate([none, numpy.cumsum(rows, axis=0)]) for rows in (leanest, weights[order]))
     return lean, even
 
 
@@ -274,23 +301,39 @@ def corners(moments: tuple[Moment, ...]) -> tuple[Moment, ...]:
     return tuple(tuple(row) for row in numpy.delete(every, place[between], axis=0).tolist())
 
 
-@lru_cache(maxsize=1 << 16)
-def _spread(weights: tuple[Moment, ...], count: int) -> tuple[tuple[Moment, Counts], ...]:
-    """How `count` units may lie in chunks: micro-batches held by moment, none as few as another's at all, with counts.
+def _spread(weights: tuple[Moment, ...], rooms: Counts, count: int) -> tuple[tuple[Moment, Counts], ...]:
+    """How `count` units may lie in chunks: micro-batches held by moment, with counts. None needs less than another."""
+    return tuple(_leanest(_placed(weights, rooms, count)))
 
-    Units are added one by one: what is no better at any moment stays so, whatever is added.
+
+@lru_cache(maxsize=1 << 16)
+def _placed(weights: tuple[Moment, ...], rooms: Counts, count: int) -> Mapping[Moment, Counts]:
+    """The same, whether or not another needs less.
+
+    Units are added one by one. Of many ways those are kept that need least so far: another one could only need less
+    where its chunks have room for a unit when theirs have none.
     """
     if not count:
-        return ((tuple(0.0 for _ in weights[0]), (0,) * len(weights)),)
+        return {tuple(0.0 for _ in weights[0]): (0,) * len(weights)}
+    before = _placed(weights, rooms, count - 1)
     found: dict[Moment, Counts] = {}
-    for vector, held in _spread(weights, count - 1):
+    seen: set[Counts] = set()
+    for vector, held in before.items():
         for chunk, each in enumerate(weights):
-            grown = tuple(one + other for one, other in zip(vector, each, strict=True))
             more = (*held[:chunk], held[chunk] + 1, *held[chunk + 1 :])
+            if held[chunk] == rooms[chunk] or more in seen:
+                continue
+            seen.add(more)
+            grown = tuple(one + other for one, other in zip(vector, each, strict=True))
             if grown not in found or sorted(more) < sorted(found[grown]):
                 found[grown] = more
+    return found if len(found) <= MOST_WAYS else dict(_leanest(found))
+
+
+def _leanest(found: Mapping[Moment, Counts]) -> list[tuple[Moment, Counts]]:
+    """Those that need no more at any moment than another, the leanest in all first."""
     kept: list[tuple[Moment, Counts]] = []
     for vector in sorted(found, key=lambda each: (sum(each), each)):
         if not any(all(one <= other for one, other in zip(each, vector, strict=True)) for each, _ in kept):
             kept.append((vector, found[vector]))
-    return tuple(kept)
+    return kept

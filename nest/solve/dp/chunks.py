@@ -10,12 +10,13 @@ from attrs import define, evolve, field
 
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
+from nest.solve.dp.chunk_prices import best_by_price
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way, floor_of
 from nest.solve.dp.configurations import Configuration, LeastMemory
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage, least_batch_time
-from nest.solve.search import Bounded, Incumbent
+from nest.solve.search import Best, Bounded, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK, TIE
 
 FIRST_PATTERNS = 4
@@ -100,7 +101,7 @@ class ChunkSearch(ChunkCosts):
 
     def _first_slots(self, configuration: Configuration, stages: int, filled: Filled) -> Partition | None:
         """The stages of least sum of a pattern with the least slowest one, in the first slots."""
-        relaxed = self._recurrence(configuration, filled, Places.anywhere(stages))
+        relaxed = self.recurrence(configuration, filled, Places.anywhere(stages))
         partition = relaxed.run(filled.floor.largest_time * (1 + LIMIT_SLACK), inf)
         if partition is None:
             return None
@@ -171,7 +172,7 @@ class ChunkSearch(ChunkCosts):
 
     def _fullest(self, configuration: Configuration, filled: Filled, most: float) -> float:
         """Least bytes of the fullest stage if less than `most`, else infinite."""
-        recurrence = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
+        recurrence = self.recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
         below = float(numpy.nextafter(most, -inf)) if most < inf else inf
         sizes = distinct(numpy.concatenate([stage.memory.ravel() for stage in filled.stages]))
         sizes = sizes[(sizes <= below) & numpy.isfinite(sizes)]
@@ -191,7 +192,7 @@ class ChunkSearch(ChunkCosts):
         places = [side]
         # With a slot for each stage there is one way to place them.
         if slots.count > len(filled.stages):
-            relaxed = self._recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
+            relaxed = self.recurrence(configuration, filled, Places.anywhere(len(filled.stages)))
             least, partition = _least(filled, relaxed, limit)
             if partition is None:
                 return limit, None
@@ -207,7 +208,7 @@ class ChunkSearch(ChunkCosts):
         for each in places:
             if best is not None and best[0] <= least * (1 + TIE):
                 break
-            recurrence = self._recurrence(configuration, filled, each)
+            recurrence = self.recurrence(configuration, filled, each)
             most = limit if best is None else best[0] * (1 - TIE)
             value, partition = _least(filled, recurrence, most)
             if partition is not None:
@@ -221,6 +222,28 @@ class ChunkSearch(ChunkCosts):
         even = recurrence.run(best.largest_time, best.largest_sync, evenly=True)
         least = self.objective(configuration, len(best.stages)).of(even) if even is not None else inf
         return (least, even) if even is not None and least <= value * (1 + TIE) else (value, best)
+
+    def places(self, configuration: Configuration, filled: Filled) -> list[Places]:
+        """Where stages may lie, as far as what crosses their boundaries takes another time."""
+        slots, stages = self.slots(configuration), len(filled.stages)
+        if slots.count == stages or (len(slots.levels) == 1 and not filled.costs.tables.ports):
+            return [self._side_by_side(configuration, stages, filled)]
+        places, whole = self._every_level(configuration, filled)
+        if not whole:
+            self.left = min(self.left, filled.bound)
+        return places
+
+    def no_longer(self, configuration: Configuration, one: int, other: int) -> bool:
+        """Whether no pass of a stage with one choice takes longer than with another, by what either adds to passes."""
+        first, second = configuration.choices[one], configuration.choices[other]
+        zeros = [max(self.instance.space.effective_zero(each.zero), 1) for each in (first, second)]
+        used = self.instance.candidates[configuration.candidate]
+        extra = [used.mode(each.recompute).extra for each in (first, second)]
+        return zeros[0] <= zeros[1] and bool((extra[0] <= extra[1]).all())
+
+    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+        """The plan of least price if it beats `limit`, as far as replays tell."""
+        return best_by_price(self, configuration, stages, limit, price)
 
     def _side_by_side(self, configuration: Configuration, stages: int, filled: Filled) -> Places:
         """The first slots, one for each stage."""
@@ -257,7 +280,8 @@ class ChunkSearch(ChunkCosts):
         ]
         return places, whole and len(every) <= MOST_WAYS
 
-    def _recurrence(self, configuration: Configuration, filled: Filled, places: Places) -> ChunkRecurrence:
+    def recurrence(self, configuration: Configuration, filled: Filled, places: Places) -> ChunkRecurrence:
+        """The recurrence over the stages of a pattern in these places."""
         back = places.ways is not None and any(
             each.way == BACK for stage in filled.stages for each in stage.prices.messages
         )
@@ -266,26 +290,42 @@ class ChunkSearch(ChunkCosts):
         )
 
     def _incumbent(self, configuration: Configuration, value: float, filled: Filled, partition: Partition) -> Incumbent:
+        """A plan with units spread evenly over the chunks of each stage where that fits, else where they need least."""
         pattern, used = filled.pattern, configuration.candidate
-        homes = self.splits.homes(configuration.schedule, len(filled.stages))
-        chunks = chunks_of_stages(homes)
         entering = (0.0, *self.crossing(pattern, used))
-        further: dict[int, Counts] = {}
-        for own, stage, held, mine in zip(filled.stages, partition.stages, filled.held, chunks, strict=True):
+        homes = self.splits.homes(configuration.schedule, len(filled.stages))
+        laid = []
+        for own, stage, held, mine in zip(
+            filled.stages, partition.stages, filled.held, chunks_of_stages(homes), strict=True
+        ):
             point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-            choice = configuration.choices[stage.choice]
-            more, stashes = self.more(pattern.runs, used, choice.recompute)
+            more, stashes = self.more(pattern.runs, used, configuration.choices[stage.choice].recompute)
             stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
             room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
-            further.update(zip(mine, held.spread(own.prices.further[point], more, stashed, room), strict=True))
-        split = pattern.split([further[chunk] for chunk in range(len(homes))])
+            laid.append(held.spread(own.prices.further[point], more, stashed, room))
+        return self.plan(configuration, value, filled, partition.stages, laid)
+
+    def plan(
+        self,
+        configuration: Configuration,
+        value: float,
+        filled: Filled,
+        stages: Sequence[PlacedStage],
+        laid: Sequence[Sequence[Counts]],
+    ) -> Incumbent:
+        """A plan whose chunks hold so many units beyond those fixed, by stage and chunk, of each run."""
+        homes = self.splits.homes(configuration.schedule, len(filled.stages))
+        chunks, used = chunks_of_stages(homes), configuration.candidate
+        further: dict[int, Counts] = {}
+        for mine, own in zip(chunks, laid, strict=True):
+            further.update(zip(mine, own, strict=True))
+        split = filled.pattern.split([further[chunk] for chunk in range(len(homes))])
         width = self.instance.candidates[used].width
         decided = []
-        for stage, mine in zip(partition.stages, chunks, strict=True):
+        for stage, mine in zip(stages, chunks, strict=True):
             held_chunks = tuple(split[chunk] for chunk in mine)
             layers = tuple(sorted(layer for chunk in held_chunks for layer in chunk))
-            choice = configuration.choices[stage.choice]
-            decided.append((layers, used, choice, stage.slot * width, held_chunks))
+            decided.append((layers, used, configuration.choices[stage.choice], stage.slot * width, held_chunks))
         return self.incumbent(configuration, value, decided)
 
 

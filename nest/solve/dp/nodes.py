@@ -26,7 +26,7 @@ from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
-from nest.solve.search import Bounded, Incumbent, Meter, PlanKind, TieBreak
+from nest.solve.search import Best, Bounded, Incumbent, Meter, PlanKind, Price, TieBreak
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 T = TypeVar("T")
@@ -87,6 +87,9 @@ class _Node:
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
         assert self.floor is not None
         return self.search.solve(self.configuration, self.counts[0], self.floor, limit, pruned)
+
+    def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
+        return self.search.by_price(self.configuration, self.counts[0], known, limit, price)
 
 
 def in_flight_from_last(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
@@ -323,6 +326,10 @@ class PlanSearch(InstanceSearch, ABC):
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
     ) -> Incumbent | None:
         """The best plan of so many stages if it beats `limit`, exactly."""
+
+    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+        """A plan of so many stages whose price beats `limit`; `known` is that of least closed form."""
+        return Best(None, known.value)
 
     def bounded(
         self,

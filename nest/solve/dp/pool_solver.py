@@ -20,7 +20,7 @@ from nest.solve.dp.rules import Exclusions
 from nest.solve.dp.solver import simplest
 from nest.solve.dp.solver import solve as solve_alone
 from nest.solve.effort import Deadline
-from nest.solve.search import LAST, NONE, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress
+from nest.solve.search import LAST, NONE, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress, price_of
 from nest.tolerances import TIE
 
 
@@ -163,7 +163,8 @@ class _Solver:
     def _together(self, downsets: Downsets, best: Incumbent | None) -> tuple[BestFirst, float]:
         """A search of the plans that use two pools or more, and the lower bound it reached."""
         search = PoolSearch(self.instance, [], downsets)
-        first = BestFirst([search], self.started, self.deadline, None, self.progress, best)
+        price = price_of(self.instance)
+        first = BestFirst([search], self.started, self.deadline, None, self.progress, best, price=price)
         limit = inf if best is None else best.value * (1 + TIE)
         listing = PoolListing(self.instance, downsets.most_stages, self.exclusions, first.prepare, limit)
         listed = self._uncovered(listing.listed())

@@ -15,7 +15,7 @@ from nest.solve.dp.pool_bounds import least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
 from nest.solve.dp.pool_recurrence import Counts, Grid, PoolMember, PoolRecurrence, side_by_side
 from nest.solve.dp.pool_tables import Curves, PoolTables, most_covered, powers_of_two
-from nest.solve.search import Bounded, Incumbent, PlanKind, TieBreak
+from nest.solve.search import Best, Bounded, Incumbent, PlanKind, Price, TieBreak
 from nest.tolerances import LIMIT_SLACK
 
 ENTRY_BYTES = 400 * 2**20
@@ -79,6 +79,10 @@ class PoolNode:
         """The best plan when it beats `limit`."""
         assert self.floor is not None
         return self.search.best_plan(self.configuration, self.split, self.floor, limit, pruned)
+
+    def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
+        """Nothing: none of its other plans is replayed."""
+        return Best(None, known.value)
 
 
 @define(eq=False, repr=False)

@@ -6,9 +6,8 @@ these runs begins and ends, which decides what crosses every border; how many un
 each is left open. Where all units differ each pattern is one split.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice, pairwise
 
 import numpy
 from attrs import define, evolve, field, frozen
@@ -34,46 +33,48 @@ class Run:
     units: tuple[Unit, ...]
 
 
+Bounds = tuple[tuple[int, int], ...]
+"""Units of each run that a chunk holds at least, and at most."""
+
+
 @frozen(cache_hash=True, repr=False)
 class Pattern:
     """Where runs begin and end; with how many units more each chunk holds, a split of the model.
 
     Attributes:
         runs: all units, in pipeline order.
-        first: the chunk in which each run begins.
-        last: the chunk in which it ends: each chunk from the first to the last holds one of its units at least.
+        held: what each chunk holds of them. Shape `(chunks,)`.
         borders: the layers behind each border between two chunks, as bitmasks. Shape `(chunks - 1,)`.
     """
 
     runs: tuple[Run, ...]
-    first: tuple[int, ...]
-    last: tuple[int, ...]
+    held: tuple[Bounds, ...]
     borders: tuple[int, ...]
 
     @property
     def chunks(self) -> int:
         """Chunks of the whole pipeline."""
-        return self.last[-1] + 1
+        return len(self.held)
 
     @property
     def parted(self) -> int:
         """Runs that end with a chunk, where the next one begins with another."""
-        return sum(end != begin for end, begin in zip(self.last, self.first[1:], strict=False))
+        ends = [self.places(run) for run in range(len(self.runs))]
+        return sum(one[-1] != other[0] for one, other in pairwise(ends))
+
+    def places(self, run: int) -> list[int]:
+        """The chunks that hold units of a run."""
+        return [chunk for chunk, held in enumerate(self.held) if held[run][1]]
 
     @property
     def slack(self) -> tuple[int, ...]:
         """Units of each run beyond those that are fixed. Shape `(runs,)`."""
-        return tuple(
-            0 if first == last else len(run.units) - (last - first + 1)
-            for run, first, last in zip(self.runs, self.first, self.last, strict=True)
-        )
+        fixed = map(sum, zip(*map(self.fixed, range(self.chunks)), strict=True))
+        return tuple(len(run.units) - own for run, own in zip(self.runs, fixed, strict=True))
 
     def fixed(self, chunk: int) -> tuple[int, ...]:
         """Units of each run that a chunk holds at least. Shape `(runs,)`."""
-        return tuple(
-            0 if not first <= chunk <= last else len(run.units) if first == last else 1
-            for run, first, last in zip(self.runs, self.first, self.last, strict=True)
-        )
+        return tuple(least for least, _ in self.held[chunk])
 
     def split(self, further: Sequence[tuple[int, ...]]) -> tuple[Unit, ...]:
         """The layers of each chunk that holds so many units of each run beyond those fixed. Shape `(chunks,)`."""
@@ -157,13 +158,10 @@ class Splits:
         return self._counts[key]
 
     def _any(self, schedule: Schedule, stages: int) -> bool:
-        """Whether a schedule has plans of so many stages; patterns that need not be made are counted alone."""
+        """Whether a schedule has plans of so many stages."""
         key = (schedule.name, chunks_of(schedule), stages)
         if key not in self._some:
-            space, number = self.instance.space, MOST_PATTERNS + 1
-            if not space.even and space.partition is None and not self._groups:
-                number = _how_many_anywhere(tuple(len(run.units) for run in self.runs), stages * chunks_of(schedule))
-            self._some[key] = number > 0 if number <= MOST_PATTERNS else bool(self.of(schedule, stages))
+            self._some[key] = bool(self.of(schedule, stages))
         return self._some[key]
 
     def of(self, schedule: Schedule, stages: int) -> tuple[Pattern, ...]:
@@ -185,7 +183,7 @@ class Splits:
         chunks, partition = len(homes), self.instance.space.partition
         if partition is not None:
             stage = {layer: index for index, layers in enumerate(partition) for layer in layers}
-            made = self._made(chunks, [[stage[run.units[0][0]] == home for home in homes] for run in self.runs])
+            made = self._made(chunks, [[stage[run.units[0][0]] == home for run in self.runs] for home in homes])
         elif chunks in self._by_chunks:
             made = self._by_chunks[chunks]
         else:
@@ -195,7 +193,9 @@ class Splits:
     def _allowed(self, pattern: Pattern, homes: tuple[int, ...]) -> bool:
         """Whether layers lie on the stages they must."""
         home: dict[int, int] = {}
-        for run, first, last in zip(pattern.runs, pattern.first, pattern.last, strict=True):
+        for index, run in enumerate(pattern.runs):
+            places = pattern.places(index)
+            first, last = places[0], places[-1]
             for unit in run.units if first == last else run.units[:1]:
                 home.update(dict.fromkeys(unit, homes[first]))
             home.update(dict.fromkeys(run.units[-1], homes[last]))
@@ -205,14 +205,23 @@ class Splits:
         )
 
     def _made(self, chunks: int, allowed: Sequence[Sequence[bool]] | None = None) -> tuple[Pattern, ...]:
-        """The patterns of so many chunks; `allowed` says which of them each run may be in, where not in all."""
+        """The patterns of so many chunks; `allowed` says which runs each of them may hold, where not all."""
         if self.instance.space.even:
             return self._even(chunks)
         lengths = [len(run.units) for run in self.runs]
-        if _how_many(lengths, chunks, allowed) > MOST_PATTERNS:
+        # Chunks of stages that somebody has decided are of any size.
+        sizes = None if allowed is not None else [self._blocks(run.units[0]) for run in self.runs]
+        found = list(islice(_bounds(lengths, sizes, chunks, allowed), MOST_PATTERNS + 1))
+        if len(found) > MOST_PATTERNS:
             self.even_only = True
             return self._even(chunks)
-        return tuple(_pattern(self.runs, *ends) for ends in _ends(lengths, chunks, allowed))
+        return tuple(_pattern(self.runs, each) for each in found)
+
+    def _blocks(self, unit: Unit) -> int:
+        """Transformer blocks of a unit; embedding and head by themselves are none."""
+        space = self.instance.space
+        blocks = space.blocks_and_ends[1:-1] or space.blocks
+        return sum(not set(block).isdisjoint(unit) for block in blocks)
 
     def _even(self, chunks: int) -> tuple[Pattern, ...]:
         """The even split; none where there is none, or it parts what must stay together."""
@@ -222,7 +231,8 @@ class Splits:
         joined = [tuple(sorted(sum(units[first : first + size], ()))) for first in range(0, len(units), size or 1)]
         if not joined or len(_uncut(self.instance, joined)) < chunks:
             return ()
-        return (_pattern(tuple(Run((unit,)) for unit in joined), places, places),)
+        whole = [tuple((int(run == chunk),) * 2 for run in places) for chunk in places]
+        return (_pattern(tuple(Run((unit,)) for unit in joined), whole),)
 
 
 def _uncut(instance: Instance, units: Sequence[Unit]) -> tuple[Unit, ...]:
@@ -281,14 +291,14 @@ def star(members: NDArray[numpy.bool_], layers: int) -> Downsets:
     return Downsets(every, Pairs.of(len(every), larger, numpy.zeros_like(larger)))
 
 
-def _pattern(runs: tuple[Run, ...], first: tuple[int, ...], last: tuple[int, ...]) -> Pattern:
+def _pattern(runs: tuple[Run, ...], held: Sequence[Bounds]) -> Pattern:
     """The pattern with its borders: any split that it has will do to find what crosses them."""
-    bare = Pattern(runs, first, last, ())
-    # All that is left open is in the chunk in which the run ends.
-    more = [
-        tuple(slack if chunk == end else 0 for slack, end in zip(bare.slack, last, strict=True))
-        for chunk in range(bare.chunks)
-    ]
+    bare = Pattern(runs, tuple(held), ())
+    left = list(bare.slack)
+    more = []
+    for chunk in held:
+        more.append(tuple(min(most - least, rest) for (least, most), rest in zip(chunk, left, strict=True)))
+        left = [rest - taken for rest, taken in zip(left, more[-1], strict=True)]
     behind, borders = 0, []
     for layers in reversed(bare.split(more)[1:]):
         behind |= mask_of(layers)
@@ -296,52 +306,104 @@ def _pattern(runs: tuple[Run, ...], first: tuple[int, ...], last: tuple[int, ...
     return evolve(bare, borders=tuple(reversed(borders)))
 
 
-Ends = tuple[tuple[int, ...], tuple[int, ...]]
-"""The first and the last chunk of each run."""
+def _bounds(
+    lengths: Sequence[int],
+    sizes: Sequence[int] | None,
+    chunks: int,
+    allowed: Sequence[Sequence[bool]] | None,
+) -> Iterator[tuple[Bounds, ...]]:
+    """What chunks may hold of runs of such lengths, runs that end first first.
+
+    Each chunk holds a unit, and the blocks of any two differ in number by one at most, but for the first chunk and the
+    last, which may hold any fewer (PROBLEM.md section 3).
+
+    Args:
+        lengths: units of each run.
+        sizes: blocks of a unit of each run; None: chunks hold as many as they like.
+        chunks: how many chunks there are.
+        allowed: for each chunk which runs it may hold; None: all.
+    """
+    if sizes is None:
+        yield from _Filling(lengths, [1] * len(lengths), chunks, allowed, (0, sum(lengths))).all()
+        return
+    blocks = sum(number * size for number, size in zip(lengths, sizes, strict=True))
+    for most in range(-(-blocks // chunks), blocks // max(chunks - 2, 1) + 2):
+        yield from _Filling(lengths, sizes, chunks, allowed, (max(most - 1, 0), most)).all()
 
 
-def _ends(lengths: Sequence[int], chunks: int, allowed: Sequence[Sequence[bool]] | None) -> Iterator[Ends]:
-    """Where runs of such lengths may begin and end in so many chunks, those that end first first."""
+@frozen
+class _Filling:
+    """Chunks filled one after the other, each inner one with blocks between `limits`; arguments as of `_bounds`."""
 
-    def walk(run: int, begin: int) -> Iterator[tuple[tuple[int, int], ...]]:
-        for end in _reached(lengths, chunks, allowed, run, begin):
-            if run == len(lengths) - 1:
-                if end == chunks - 1:
-                    yield ((begin, end),)
-                continue
-            for following in (end, end + 1):
-                yield from (((begin, end), *rest) for rest in walk(run + 1, following))
+    lengths: Sequence[int]
+    sizes: Sequence[int]
+    number: int
+    allowed: Sequence[Sequence[bool]] | None
+    limits: tuple[int, int]
 
-    for found in walk(0, 0):
-        yield tuple(begin for begin, _ in found), tuple(end for _, end in found)
+    def all(self) -> Iterator[tuple[Bounds, ...]]:
+        """Every way to fill them."""
+        yield from self._from(0, 0, (0, 0))
 
+    def _from(self, chunk: int, run: int, taken: tuple[int, int]) -> Iterator[tuple[Bounds, ...]]:
+        """Ways to fill the chunks from one on; `taken` units of the run that comes next are gone, at least and most."""
+        if chunk == self.number:
+            if run == len(self.lengths):
+                yield ()
+            return
+        if run == len(self.lengths) or not self._reach(chunk, run, taken):
+            return
+        for own, following, left in self._fillings(chunk, run, taken):
+            yield from ((own, *rest) for rest in self._from(chunk + 1, following, left))
 
-def _how_many(lengths: Sequence[int], chunks: int, allowed: Sequence[Sequence[bool]] | None) -> int:
-    """How many there are."""
-    ways = {chunks - 1: 1, chunks: 0}
-    for run in range(len(lengths) - 1, -1, -1):
-        last = run == len(lengths) - 1
-        before: dict[int, int] = {}
-        for begin in range(chunks):
-            ends = _reached(lengths, chunks, allowed, run, begin)
-            before[begin] = sum(
-                int(end == chunks - 1) if last else ways.get(end, 0) + ways.get(end + 1, 0) for end in ends
-            )
-        ways = before
-    return ways[0]
+    def _reach(self, chunk: int, run: int, taken: tuple[int, int]) -> bool:
+        """Whether the chunks that are left can hold the blocks that are left."""
+        behind = sum(n * size for n, size in zip(self.lengths[run + 1 :], self.sizes[run + 1 :], strict=True))
+        fewest, most = ((self.lengths[run] - each) * self.sizes[run] + behind for each in reversed(taken))
+        low, high = self.limits
+        ends = 1 if chunk else 2
+        chunks = self.number - chunk
+        return max(chunks - ends, 0) * low <= most and fewest <= chunks * high
 
+    def _fillings(self, chunk: int, run: int, taken: tuple[int, int]) -> Iterator[tuple[Bounds, int, tuple[int, int]]]:
+        """What a chunk may hold, with the run that comes next and what is taken of it then.
 
-@lru_cache(maxsize=1 << 10)
-def _how_many_anywhere(lengths: tuple[int, ...], chunks: int) -> int:
-    """The same where each run may be in all of them: models that are planned again have the same."""
-    return _how_many(lengths, chunks, None)
+        Runs behind the one that comes next are whole, but for the last one, which may go on. Where two numbers are open
+        one of them is chosen: what a chunk holds of a run would depend on what it holds of another.
+        """
+        tail = self.lengths[run] - taken[1], self.lengths[run] - taken[0]
+        for own in self._units(chunk, run, 0, (1, tail[1] - 1)):
+            left = taken[0] + own[0], min(taken[1] + own[1], self.lengths[run] - 1)
+            yield self._held({run: own}), run, left
+        whole: dict[int, tuple[int, int]] = {}
+        last = run
+        while last < len(self.lengths) and (self.allowed is None or all(self.allowed[chunk][run : last + 1])):
+            inner = sum(each[0] * self.sizes[other] for other, each in whole.items())
+            if last > run:
+                for units in range(max(tail[0], 1), tail[1] + 1):
+                    base = inner + units * self.sizes[run]
+                    for own in self._units(chunk, last, base, (1, self.lengths[last] - 1)):
+                        yield self._held({**whole, run: (units, units), last: own}), last, own
+                whole[last] = self.lengths[last], self.lengths[last]
+                inner += self.lengths[last] * self.sizes[last]
+            for own in self._units(chunk, run, inner, (max(tail[0], 1), tail[1])):
+                yield self._held({**whole, run: own}), last + 1, (0, 0)
+            last += 1
 
+    def _units(self, chunk: int, run: int, base: int, limits: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """Units of a run, at least and most, that a chunk with so many blocks of others may hold; or nothing."""
+        size, (low, high) = self.sizes[run], self.limits
+        if self.allowed is not None and not self.allowed[chunk][run]:
+            return
+        if chunk in (0, self.number - 1):
+            low = 0
+        if not size and not low <= base <= high:
+            return
+        least, most = limits
+        if size:
+            least, most = max(least, -(-(low - base) // size)), min(most, (high - base) // size)
+        if least <= most:
+            yield least, most
 
-def _reached(
-    lengths: Sequence[int], chunks: int, allowed: Sequence[Sequence[bool]] | None, run: int, begin: int
-) -> range:
-    """The chunks in which a run may end that begins in chunk `begin`."""
-    if begin >= chunks or (allowed is not None and not allowed[run][begin]):
-        return range(0)
-    left = sum(lengths[run + 1 :])
-    return range(max(begin, chunks - 1 - left), min(begin + lengths[run], chunks))
+    def _held(self, some: Mapping[int, tuple[int, int]]) -> Bounds:
+        return tuple(some.get(run, (0, 0)) for run in range(len(self.lengths)))

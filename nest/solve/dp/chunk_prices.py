@@ -1,0 +1,112 @@
+"""The plan of several chunks that has the least price in a leaf: patterns, places, choices and where units lie."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy
+from numpy.typing import NDArray
+
+from nest.solve.dp.by_price import Option, TooMany, Ways
+from nest.solve.dp.chunk_costs import Filled
+from nest.solve.dp.chunk_memory import chunks_of_stages
+from nest.solve.dp.chunk_recurrence import Crossed, Places
+from nest.solve.dp.chunk_stages import ChunkStage, Counts
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.pareto import PlacedStage
+from nest.solve.search import Best, Incumbent, Price
+from nest.tolerances import TIE
+
+if TYPE_CHECKING:
+    from nest.solve.dp.chunks import ChunkSearch
+
+MOST_REPLAYS = 200
+"""Plans of a leaf that are replayed at most: of small problems there are fewer, of others these take a second."""
+
+
+def best_by_price(search: "ChunkSearch", configuration: Configuration, stages: int, limit: float, price: Price) -> Best:
+    """The plan of least price that beats `limit`, as far as replays show."""
+    best: Incumbent | None = None
+    replays, left = MOST_REPLAYS, inf
+
+    def least() -> float:
+        return limit if best is None else min(limit, best.value * (1 - TIE))
+
+    for filled in sorted(search.filled(configuration, stages, limit), key=lambda each: each.bound):
+        for places in search.places(configuration, filled):
+            ways = _ways(search, configuration, filled, places)
+            reached = filled.bound
+            try:
+                for way in ways.within(least):
+                    reached = way.seconds
+                    laid = _laid(search, configuration, filled, way.stages)
+                    for decided in islice(laid, max(replays, 0) + 1):
+                        replays -= 1
+                        if replays < 0:
+                            return Best(best, min(left, reached))
+                        plan = price(search.plan(configuration, way.seconds, filled, way.stages, decided))
+                        if plan.value < least():
+                            best = plan
+                        if least() <= way.seconds:
+                            break
+            except TooMany:
+                left = min(left, reached)
+    return Best(best, left)
+
+
+def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places) -> Ways:
+    recurrence = search.recurrence(configuration, filled, places)
+    crossings, runs, last = recurrence.crossings(), recurrence.runs, len(filled.stages) - 1
+    kept = [_kept(search, configuration, own, crossed) for own, crossed in zip(filled.stages, crossings, strict=True)]
+
+    def options(stage: int, state: object) -> Sequence[Option]:
+        left = numpy.array(state, dtype=numpy.int64)
+        further = recurrence.further(stage)
+        rest = left - further
+        enough = (rest >= 0).all(axis=1) if stage < last else (rest == 0).all(axis=1)
+        time, cost, sync = filled.stages[stage].prices.at(crossings[stage])
+        own, slot = filled.stages[stage], places.number(stage)
+        found = []
+        for choice, point in zip(*numpy.nonzero(kept[stage] & enough), strict=True):
+            figures = float(cost[choice, point]), float(time[choice, point]), float(sync[choice, point])
+            placed = PlacedStage(int(own.prices.columns[point]), 0, slot, int(choice), *figures)
+            found.append(Option(tuple(rest[point].tolist()), *figures, placed))
+        return found
+
+    slack = tuple(filled.pattern.slack[run] for run in runs)
+    nothing = (0,) * len(runs)
+    return Ways(last + 1, slack, nothing, options, filled.costs.objective, filled.floor)
+
+
+def _kept(
+    search: "ChunkSearch", configuration: Configuration, own: ChunkStage, crossed: Crossed
+) -> NDArray[numpy.bool_]:
+    """The choices of a stage that fit, but for those that another one is no worse than, pass by pass."""
+    time, cost, sync = own.prices.at(crossed)
+    kept = own.fits & (time < inf)
+    for one, other in product(range(len(time)), repeat=2):
+        if one != other and search.no_longer(configuration, one, other):
+            better = (time[one] <= time[other]) & (cost[one] <= cost[other]) & (sync[one] <= sync[other])
+            alike = (time[one] == time[other]) & (cost[one] == cost[other]) & (sync[one] == sync[other])
+            if one > other and search.no_longer(configuration, other, one):
+                better &= ~alike
+            kept[other] &= ~(own.fits[one] & better)
+    return kept
+
+
+def _laid(
+    search: "ChunkSearch", configuration: Configuration, filled: Filled, stages: Sequence[PlacedStage]
+) -> Iterator[tuple[tuple[Counts, ...], ...]]:
+    """Where the units of stages may lie: by stage and chunk those beyond the fixed ones, of each run."""
+    entering = (0.0, *search.crossing(filled.pattern, configuration.candidate))
+    homes = search.splits.homes(configuration.schedule, len(stages))
+    every = []
+    for own, stage, held, mine in zip(filled.stages, stages, filled.held, chunks_of_stages(homes), strict=True):
+        point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
+        mode = configuration.choices[stage.choice].recompute
+        more, stashes = search.more(filled.pattern.runs, configuration.candidate, mode)
+        stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
+        room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
+        every.append(list(held.ways(own.prices.further[point], more, held.base(more, stashed), room)))
+    yield from product(*every)
