@@ -207,6 +207,8 @@ class ChainSearch:
             raise ValueError("the chain program knows no constraints, no decisions and no mixed candidates")
         if not set(schedules_of(problem)) <= set(SCHEDULES):
             raise ValueError(f"the chain program knows the schedules {', '.join(SCHEDULES)}")
+        if problem["training"].get("price", "closed-form") != "closed-form":
+            raise ValueError("the chain program knows the closed form only; the brute force replays")
         if any(candidate.get("busy") is not None for candidate in problem["profile"]["candidates"]):
             raise ValueError(
                 "the chain program knows no ports: there, what is sent once per batch depends on the places"

@@ -25,7 +25,8 @@ def compute_time(candidate: dict, layers, recompute: str) -> float:
 class Sent:
     """What one parameter group of a stage sends and updates, in seconds, and over how many devices ZeRO shards it.
 
-    Of what is sent, the seconds come first, then those for which a port of each level is occupied.
+    Of what is sent, the seconds come first, then the latencies in them, then those for which a port of each level is
+    occupied.
     """
 
     all_reduced: list[float]
@@ -66,6 +67,8 @@ class Shared:
     Attributes:
         often: seconds that show in every micro-batch (`t`).
         gathered: what of them gathers weights for forward passes.
+        gathers: the same for each group, as latencies and the rest.
+        scatters: what of them scatters gradients of each group, as latencies and the rest.
         once: seconds that show once per batch, the optimizer step included (`y`).
         often_ports: seconds for which a port of each level is occupied in every micro-batch, shown or not.
         once_sent: seconds of all that is sent once per batch, shown or not.
@@ -75,6 +78,8 @@ class Shared:
 
     often: float
     gathered: float
+    gathers: list[tuple[float, float]]
+    scatters: list[tuple[float, float]]
     once: float
     often_ports: list[float]
     once_sent: float
@@ -104,9 +109,19 @@ def zero_times(problem: dict, groups: list[Sent], compute: float, zero: int) -> 
     if hides(problem):
         # Per micro-batch its compute hides what is sent; per batch, that of one micro-batch.
         shown_often, shown_once = max(e * c, c - compute), max(e * y, y - compute)
-    levels = [level for level, seconds in enumerate(once[1:]) if seconds > 0]
-    gathered = shown_often * forward / c if c else 0.0
-    return Shared(shown_often, gathered, shown_once + updates, often[1:], y, levels, updates)
+    levels = [level for level, seconds in enumerate(once[2:]) if seconds > 0]
+    shown = shown_often / c if c else 0.0
+    gathers, scatters = (
+        [parts(each, shown if zero in stages else 0.0) for each in sent]
+        for sent, stages in (([g.gathered for g in groups], (3,)), ([g.scattered for g in groups], (2, 3)))
+    )
+    return Shared(shown_often, shown * forward, gathers, scatters, shown_once + updates, often[2:], y, levels, updates)
+
+
+def parts(sent: list[float], share: float) -> tuple[float, float]:
+    """The latencies and the other seconds of a share of a collective."""
+    seconds, latency, *_ = sent
+    return share * latency, share * (seconds - latency)
 
 
 def added(parts: list[list[float]]) -> list[float]:

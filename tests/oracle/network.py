@@ -60,23 +60,26 @@ class Network:
             return 0.0
         return self.latencies[level] + size / self.bandwidths[level]
 
-    def ring(self, size: float, devices) -> list[float]:
+    def ring(self, size: float, devices) -> tuple[list[float], float]:
         """Reduce-scatter or all-gather of a full buffer among several devices: hierarchical or flat ring, the cheaper.
 
         The flat ring runs over the devices there are, which may be fewer than the product of the shape.
 
         Returns: the seconds at each level, which follow one another; those of a flat ring are all at its outermost.
+        And what of them are latencies.
         """
         shape, members = self.shape(devices), len(set(devices))
+        latencies = [(m - 1) * latency for m, latency in zip(shape, self.latencies, strict=True)]
         hierarchical = [
-            (m - 1) * self.latencies[level] + (m - 1) / m * (size / prod(shape[:level])) / self.bandwidths[level]
+            latencies[level] + (m - 1) / m * (size / prod(shape[:level])) / self.bandwidths[level]
             for level, m in enumerate(shape)
         ]
         worst = self.level(devices)
-        flat = (members - 1) * self.latencies[worst] + (members - 1) / members * size / min(
-            self.bandwidths[: worst + 1]
-        )
-        return hierarchical if sum(hierarchical) <= flat else self.at(worst, flat)
+        latency = (members - 1) * self.latencies[worst]
+        flat = latency + (members - 1) / members * size / min(self.bandwidths[: worst + 1])
+        if sum(hierarchical) <= flat:
+            return hierarchical, sum(latencies)
+        return self.at(worst, flat), latency
 
     def at(self, level: int, seconds: float) -> list[float]:
         """So many seconds at one level, none at the others; a level of -1 is none."""

@@ -21,6 +21,7 @@ from tests.oracle.costs import (
     over,
     zero_times,
 )
+from tests.oracle.makespan import chunks_of, priced
 from tests.oracle.partitions import closed_under_successors, downsets
 from tests.oracle.price import candidates_of, is_split, runs_of
 from tests.oracle.rings import Rings
@@ -63,9 +64,10 @@ def counterparts(here, there) -> list[tuple[int, int]]:
 class Boundary:
     """Between two runs of layers that follow each other: their stages, counted from 0, and what crosses it.
 
-    Each end takes in the bytes of its own candidate.
+    `run` is the latter one, from 0. Each end takes in the bytes of its own candidate.
     """
 
+    run: int
     here: int
     there: int
     activations: float
@@ -84,7 +86,7 @@ def boundaries_of(problem: dict, chosen, sets, route) -> list[Boundary]:
             continue
         activations, _ = cuts_around(problem, chosen[there], sets, run + 1)
         _, gradients = cuts_around(problem, chosen[here], sets, run)
-        found.append(Boundary(here, there, activations, gradients))
+        found.append(Boundary(run, here, there, activations, gradients))
     return found
 
 
@@ -104,11 +106,12 @@ def sharing(blocks, ranks: list[int]) -> list[list[int]]:
     return [[block[rank] for block in blocks for rank in each] for each in translates(ranks, len(blocks[0]))]
 
 
-def phase(machine: Machine, size: float, groups: list[list[int]]) -> float:
-    """Seconds of a reduce-scatter or an all-gather in groups that work side by side."""
+def phase(machine: Machine, size: float, groups: list[list[int]]) -> list[float]:
+    """Seconds of a reduce-scatter or an all-gather in groups that work side by side, and the latencies in them."""
     if not size or len(groups[0]) < 2:
-        return 0.0
-    return max(machine.rings.cheapest(members, size).phase(size) for members in groups)
+        return [0.0, 0.0]
+    rings = [machine.rings.cheapest(members, size) for members in groups]
+    return list(max((ring.phase(size), (ring.members - 1) * ring.latency) for ring in rings))
 
 
 def shard_groups(members: list[int], shards: int) -> list[list[int]]:
@@ -126,10 +129,10 @@ def sent(machine: Machine, setting: Setting, candidate: dict, blocks, layers) ->
         gradients, weights = over(layers, group["gradients"]), over(layers, group["weights"])
         found.append(
             Sent(
-                [2 * phase(machine, gradients, groups)],
-                [phase(machine, gradients, runs)],
-                [phase(machine, weights, runs)],
-                [2 * phase(machine, gradients / shards, alike)],
+                [2 * seconds for seconds in phase(machine, gradients, groups)],
+                phase(machine, gradients, runs),
+                phase(machine, weights, runs),
+                [2 * seconds for seconds in phase(machine, gradients / shards, alike)],
                 over(layers, group["update"]),
                 shards,
             )
@@ -193,21 +196,29 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
     own = [inside(machine, setting, chosen[i], blocks[i], s["layers"], s["zero"]) for i, s in enumerate(plan["stages"])]
     held_up = waits(machine, own, [(each, across(machine, plan, each)) for each in boundaries])
     message = machine.topology.message
-    stages, added, weights = [], [], setting.pipeline.weights(setting.micro_batches, count)
+    weights = setting.pipeline.weights(setting.micro_batches, count)
+    stages, added, passes = [], [], []
     for i, stage in enumerate(plan["stages"]):
         layers, recompute, zero, candidate = stage["layers"], stage["recompute"], stage["zero"], chosen[i]
         compute = compute_time(candidate, layers, recompute)
         shared = zero_times(problem, sent(machine, setting, candidate, blocks[i], layers), compute, zero)
-        front, behind = [b for b in boundaries if b.there == i], [b for b in boundaries if b.here == i]
-        arriving = sum(max(message(each.activations, *pair) for pair in each.ends(plan)) for each in front)
-        returning = sum(max(message(each.gradients, *pair[::-1]) for pair in each.ends(plan)) for each in behind)
         chunks = [run for run, home in enumerate(route) if home == i]
+        ways = [[0.0] * len(chunks), [0.0] * len(chunks)]
+        for each in boundaries:
+            if each.there == i:
+                ways[0][chunks.index(each.run)] = max(message(each.activations, *pair) for pair in each.ends(plan))
+            if each.here == i:
+                ways[1][chunks.index(each.run - 1)] = max(
+                    message(each.gradients, *pair[::-1]) for pair in each.ends(plan)
+                )
+        arriving, returning = map(sum, ways)
         entering = [cuts_around(problem, candidate, sets, run + 1)[0] for run in chunks]
         held, moments = [runs[run] for run in chunks], setting.pipeline.moments(i + 1, count, setting.micro_batches)
         whole = compute + arriving + returning + shared.often
         forward = over(layers, candidate["forward"]) + arriving + shared.gathered
         gradients = over(layers, finding_weight_gradients(candidate))
         added.append(filling(weights, whole, forward, gradients, max(held_up[i] - whole, 0.0)))
+        passes.append(chunks_of(candidate, held, recompute, shared, *ways, False, max(whole, held_up[i])))
         stages.append(
             {
                 "time": max(whole, held_up[i]),
@@ -216,9 +227,10 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
                 "in_flight": setting.pipeline.in_flight(i + 1, count, setting.micro_batches),
             }
         )
-    slowest, sync = (max(stage[name] for stage in stages) for name in ("time", "sync_time"))
+    syncs = [stage["sync_time"] for stage in stages]
+    closed = weights[0] * max(stage["time"] for stage in stages) + sum(added) + max(syncs)
     return {
-        "batch_time": weights[0] * slowest + sum(added) + sync,
+        **priced(problem, setting.pipeline, setting.micro_batches, closed, passes, syncs),
         "micro_batches": setting.micro_batches,
         "fits": all(stage["memory"] <= problem["cluster"]["memory"] * FITS for stage in stages),
         "stages": stages,

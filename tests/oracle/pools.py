@@ -11,6 +11,7 @@ from math import inf
 
 from tests.oracle.brute_force import FITS, TIE, WORSE, Answer, Timed, best_modes, front
 from tests.oracle.costs import can_run, compute_time, cuts_around, memory, sent, stage_times, zero_times
+from tests.oracle.makespan import chunks_of, priced
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets, partitions
 from tests.oracle.schedules import pipeline_of
@@ -127,7 +128,8 @@ def price(problem: dict, plan: dict) -> dict:
     sets = downsets([stage["layers"] for stage in plan["stages"]])
     beside = neighbours(cluster, settings, pools, [stage["offset"] for stage in plan["stages"]])
     assert beside is not None
-    stages, filling, fits = [], [], True
+    stages, filling, chunks, fits = [], [], [], True
+    hides = hides_messages(problem, plan["schedule"])
     for i, (stage, candidate, pool) in enumerate(zip(plan["stages"], chosen, pools, strict=True)):
         setting, own = settings[pool], cluster.alone[pool]
         weights = setting.pipeline.weights(setting.micro_batches, count)
@@ -140,6 +142,8 @@ def price(problem: dict, plan: dict) -> dict:
             own, setting, candidate, layers, recompute, shared, weights, arriving, returning
         )
         filling.append(added)
+        ways = [[seconds for _, seconds in way] for way in (arriving, returning)]
+        chunks.append(chunks_of(candidate, [tuple(layers)], recompute, shared, *ways, hides, time))
         moments = setting.pipeline.moments(i + 1, count, setting.micro_batches)
         size = memory(own, candidate, setting, [tuple(layers)], recompute, zero, moments, [cuts[0]])
         fits = fits and size <= cluster.capacity(pool) * FITS
@@ -156,9 +160,10 @@ def price(problem: dict, plan: dict) -> dict:
                 "devices": [setting.first_device(stage["offset"], candidate["width"], 0), candidate["width"]],
             }
         )
-    slowest = max(stage["time"] for stage in stages)
+    syncs = [stage["sync_time"] for stage in stages]
+    closed = weights[0] * max(stage["time"] for stage in stages) + sum(filling) + max(syncs)
     return {
-        "batch_time": weights[0] * slowest + sum(filling) + max(stage["sync_time"] for stage in stages),
+        **priced(problem, setting.pipeline, setting.micro_batches, closed, chunks, syncs),
         "micro_batches": setting.micro_batches,
         "fits": fits,
         "stages": stages,

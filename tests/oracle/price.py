@@ -6,10 +6,20 @@ from tests.oracle.brute_force import FITS
 from tests.oracle.chunks import chunk_numbers, even_split, splits_into, stages_of
 from tests.oracle.costs import can_run, compute_time, cuts_around, memory, messages, sent, stage_times, zero_times
 from tests.oracle.direct import received, sends_directly
+from tests.oracle.makespan import chunks_of, priced
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets
 from tests.oracle.schedules import pipeline_of
-from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
+from tests.oracle.settings import (
+    RANK_ORDERS,
+    Rules,
+    Setting,
+    given,
+    hides_messages,
+    micro_batches,
+    schedules_of,
+    zero_degrees_of,
+)
 
 
 def candidates_of(problem: dict, plan: dict) -> list[dict]:
@@ -63,7 +73,8 @@ def price(problem: dict, plan: dict) -> dict:
     widths = [candidate["width"] for candidate in chosen]
     levels = setting.levels_around(network, widths, [stage["offset"] for stage in plan["stages"]])
     weights = setting.pipeline.weights(setting.micro_batches, count)
-    stages, filling = [], []
+    stages, filling, chunks = [], [], []
+    hides = hides_messages(problem, setting.schedule)
     for i, (stage, candidate) in enumerate(zip(plan["stages"], chosen, strict=True)):
         layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
         own = [run for run, home in enumerate(route) if home == i]
@@ -84,6 +95,10 @@ def price(problem: dict, plan: dict) -> dict:
         )
         filling.append(added)
         held = [runs[run] for run in own]
+        ways = [[seconds for _, seconds in way] for way in (arriving, returning)]
+        if sends_directly(problem):
+            ways = [[sum(way)] for way in ways]
+        chunks.append(chunks_of(candidate, held, recompute, shared, *ways, hides, time))
         stages.append(
             {
                 "time": time,
@@ -95,9 +110,10 @@ def price(problem: dict, plan: dict) -> dict:
                 "devices": [setting.first_device(stage["offset"], candidate["width"], 0), candidate["width"]],
             }
         )
-    slowest = max(stage["time"] for stage in stages)
+    syncs = [stage["sync_time"] for stage in stages]
+    closed = weights[0] * max(stage["time"] for stage in stages) + sum(filling) + max(syncs)
     return {
-        "batch_time": weights[0] * slowest + sum(filling) + max(stage["sync_time"] for stage in stages),
+        **priced(problem, setting.pipeline, setting.micro_batches, closed, chunks, syncs),
         "micro_batches": setting.micro_batches,
         "fits": all(stage["memory"] <= problem["cluster"]["memory"] * FITS for stage in stages),
         "stages": stages,
