@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -22,6 +23,7 @@ from nest.instance import (
     in_flight,
 )
 from nest.solve.cpsat.families import Families, Family, rooms
+from nest.solve.cpsat.replay import Path
 from nest.solve.cpsat.scaling import Limit, least_weight
 from nest.spec.constraints import Constraint, Value
 
@@ -44,6 +46,7 @@ class Case:
         micro_batches: per replica (`M`).
         weights: of the schedule.
         hiding: whether messages between stages hide under compute.
+        replayed: whether its plans are priced by their replay, too.
         block_devices: devices of all blocks of a replica, where a constraint speaks of them; else None.
         zero_degree: ranks over which ZeRO shards at most; None: all.
     """
@@ -58,6 +61,7 @@ class Case:
     micro_batches: int
     weights: Weights
     hiding: bool = False
+    replayed: bool = False
     block_devices: int | None = None
     zero_degree: int | None = None
 
@@ -101,12 +105,16 @@ class OpenCase:
         bound: seconds no plan of it is below.
         margin: bounds leave out what is above the target by this factor.
         stuck: why it cannot be settled.
+        paths: through the passes of its plans, which bound their replay.
+        excluded: plans that are priced already, as its models name them.
     """
 
     case: Case
     bound: float = field(converter=float)  # Arrays give numbers of NumPy, whose comparisons are no `bool`.
     margin: float
     stuck: str | None = None
+    paths: Sequence[Path] = ()
+    excluded: list[Any] = field(factory=list)
 
 
 LimitOf = Callable[[Case, int], Limit | None]
@@ -184,9 +192,10 @@ def _settings(instance: Instance, family: Family) -> Iterator[Case]:
     for replicas, count, number, stages in zip(*numbers, strict=True):
         schedule = space.schedules[number]
         weights, hiding = space.weights(schedule, count, stages), space.hides(schedule.name)
+        replayed = instance.makespan is not None and space.replays(schedule)
         shared = (family.candidates, (), family.widest, replicas)
         for order in orders(instance):
-            yield Case(*shared, order, schedule, stages, count, weights, hiding)
+            yield Case(*shared, order, schedule, stages, count, weights, hiding, replayed)
 
 
 def _shard_degrees(

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from attrs import frozen
 
 from nest.instance import Solution, StageDecision, route
+from nest.solve.cpsat.chunk_passes import chunk_passes
 from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices, Sending, sendings
 from nest.solve.cpsat.placement import SlotPlacement, point_to_point, slots
 from nest.solve.cpsat.ports import StagePorts
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
     from nest.instance.schedule import Moment
+    from nest.solve.cpsat.cases import OpenCase
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
+    from nest.solve.cpsat.replay import Passes
 
 UNITS = 2**24
 """Parts of a device's memory in which activations are counted: rounding a thousand units down loses less than a
@@ -63,7 +66,10 @@ class ChunkModel:
         model: of OR-Tools.
         limit: on the step time, which is minimised; None: any plan is asked for.
         inexact: why a plan may take longer than the model says; empty: it does not.
+        passes: what the passes of a plan take; None: it is not replayed.
     """
+
+    passes: Passes | None = None
 
     def __init__(
         self,
@@ -71,6 +77,7 @@ class ChunkModel:
         choices: Sequence[ChunkChoices],
         overfull: Sequence[Overfull],
         limit: Limit | None,
+        known: OpenCase,
         *,
         ordered: bool,
     ) -> None:
@@ -81,6 +88,7 @@ class ChunkModel:
             choices: what each stage can be.
             overfull: what exact pricing found too large.
             limit: on the step time; None: times do not matter.
+            known: has the paths that replays take no less than, and the plans that are left out, by `name`.
             ordered: whether blocks lie in pipeline order (monotone placement).
         """
         from ortools.sat.python import cp_model
@@ -95,12 +103,16 @@ class ChunkModel:
             self.model.add_exactly_one(row)
         self._behind = self._boundaries()
         self._stages_hold_their_chunks()
+        if self._instance.space.partition is None:
+            self._chunks_are_alike()
         self._layers_are_where_they_must()
         self._memory_suffices()
         for each in overfull:
             self._forbid(*each)
         self._placement = self._place(ordered=ordered)
-        self.inexact, self.limit = "", limit
+        for plan in known.excluded:
+            self._exclude(*plan)
+        self.inexact, self.limit, self._paths = "", limit, known.paths
         if limit is not None:
             self._times_count(*limit)
 
@@ -143,6 +155,16 @@ class ChunkModel:
                 every.append(_weighed(taken, self._contents.counts[choices.content, each].tolist()))
                 self.model.add(every[-1] == sum(self._runs(chunk, unit) for chunk in chunks for unit in units))
             self.model.add(sum(every) == total)
+
+    def _chunks_are_alike(self) -> None:
+        """Chunks differ by one block at most; those with embedding and head may be smaller."""
+        counted = self._numbers.units.blocks(self._instance)
+        largest = self.model.new_int_var(1, sum(counted), "largest chunk")
+        for chunk in range(len(self._route)):
+            held = sum(self._runs(chunk, unit) for unit, blocks in enumerate(counted) if blocks)
+            self.model.add(held <= largest)
+            if 0 < chunk < len(self._route) - 1:
+                self.model.add(held >= largest - 1)
 
     def _layers_are_where_they_must(self) -> None:
         """`same_stage` keeps layers on one stage, and a partition says on which."""
@@ -265,8 +287,39 @@ class ChunkModel:
             added.append(self._ticks(stage, costs.weighed(weights), scale.sync_ticks))
             waits.append(waited)
         batch = model.new_int_var(0, limit, "batch")
-        model.add(batch == scale.slowest * slowest + scale.sync * sum(added) + scale.total * sum(waits))
+        closed_form = scale.slowest * slowest + scale.sync * sum(added) + scale.total * sum(waits)
+        if self._case.replayed:
+            chosen = list(zip(self._choices, self._taken, strict=True))
+            sent = [
+                (each.number, sum(scale.ticks(one.seconds) * one.holds for one in possible))
+                for each, possible in messages
+            ]
+            ticks = {("arriving", number + 1): each for number, each in sent} | {
+                ("returning", number): each for number, each in sent
+            }
+            self.passes = chunk_passes(model, self._numbers, self._route, chosen, self._runs, ticks, scale)
+        if self.passes is not None and self._paths:
+            model.add(batch >= closed_form)
+            self.passes.bound(model, scale, self._paths, batch, sync, limit)
+        else:
+            model.add(batch == closed_form)
         model.minimize(batch)
+
+    def name(self, value: Callable[[IntVar], int], names: Any) -> Any:
+        """What `excluded` would leave a plan out by: its stages, and the levels of what they send."""
+        apart = self._placement.apart
+        return names, {pair: next(level for level, here in near.items() if value(here)) for pair, near in apart.items()}
+
+    def _exclude(self, names: Sequence[Overfull], over: dict[tuple[int, int], int]) -> None:
+        """Leave out a plan."""
+        found: list[Term] = [self._placement.apart[pair].get(level, 0) for pair, level in over.items()]
+        ends: dict[int, int] = {}
+        for stage, borders, content, mode in names:
+            ends |= dict(zip(self._beside(stage), borders, strict=True))
+            same = (self._choices[stage].content == content) & (self._choices[stage].mode == mode)
+            found += [self._taken[stage][place] for place in numpy.flatnonzero(same).tolist()]
+        found += [self._begins(boundary, unit) for boundary, unit in ends.items()]
+        self.model.add(sum(found) < len(over) + len(names) + len(ends))
 
     def _ticks(self, stage: int, values: Floats, ticks: Callable[[float], int]) -> Term:
         """Ticks of a stage by its choice; `values` are of shape `(modes, contents)`."""

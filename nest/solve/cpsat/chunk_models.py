@@ -77,4 +77,4 @@ class ChunkModels:
             raise TooManyChoicesError(f"the stages have more than {MOST_CHOICES} choices")
         # The stage itself, and what each of its chunks sends and receives.
         limit = limit_of(each.case, 1 + 2 * chunks_of(each.case.schedule))
-        return ChunkModel(numbers, choices, overfull, limit, ordered=ordered)
+        return ChunkModel(numbers, choices, overfull, limit, each, ordered=ordered)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Candidate, Instance, LayerGraph
@@ -177,6 +177,11 @@ class Units:
     layers: tuple[tuple[int, ...], ...]
     starts: tuple[tuple[int, ...], ...]
 
+    def blocks(self, instance: Instance) -> list[int]:
+        """How many transformer blocks each unit counts as: embedding and head of their own are none."""
+        ends = len(self.layers) == len(instance.space.blocks_and_ends)
+        return [int(not ends or 0 < unit < len(self.layers) - 1) for unit in range(len(self.layers))]
+
     def home(self, count: int) -> Integers:
         """The unit of each of `count` layers; -1 for none."""
         home = numpy.full(count, -1, dtype=numpy.int64)
@@ -202,8 +207,32 @@ def chunk_units(instance: Instance, chunks: int) -> Units | None:
         if space.even:
             windows = [range(first, first + 1) for first in range(count // chunks, count, count // chunks)]
         starts = tuple(tuple(unit for unit in window if unit in borders) for window in windows)
-        return Units(tuple(map(tuple, units)), starts) if all(starts) else None
+        found = Units(tuple(map(tuple, units)), starts)
+        if space.partition is None:
+            found = evolve(found, starts=_alike(found.blocks(instance), starts))
+        return found if all(found.starts) else None
     return None
+
+
+def _alike(blocks: Sequence[int], starts: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Where chunks may begin that differ by one block at most; the first and the last may be smaller."""
+    ahead, kept = numpy.concatenate([[0], numpy.cumsum(blocks)]), [set[int]() for _ in starts]
+    count, between = sum(blocks), max(len(starts) - 1, 1)
+    for largest in range(max(-(-count // (len(starts) + 1)), 1), count // between + 2):
+        left = [{unit for unit in starts[0] if ahead[unit] <= largest}]
+        for following in starts[1:]:
+            left.append({unit for unit in following if _next_to(ahead, left[-1], unit, largest)})
+        left[-1] = {unit for unit in left[-1] if ahead[-1] - ahead[unit] <= largest}
+        for place in reversed(range(len(left) - 1)):
+            left[place] = {unit for unit in left[place] if _next_to(-ahead, left[place + 1], unit, largest)}
+        for all_of, own in zip(kept, left, strict=True):
+            all_of |= own
+    return tuple(tuple(sorted(each)) for each in kept)
+
+
+def _next_to(ahead: Integers, others: set[int], unit: int, largest: int) -> bool:
+    """Whether a chunk of `largest` blocks, or one fewer, may lie between one of some units and this one."""
+    return any(other != unit and largest - 1 <= ahead[unit] - ahead[other] <= largest for other in others)
 
 
 def _borders(instance: Instance, units: Sequence[Sequence[int]]) -> set[int]:

@@ -46,6 +46,10 @@ class Choice:
     zero: int
 
 
+Taken = tuple[int, Sequence[int], Sequence[int], Choice]
+"""A stage, which layers lie behind its boundaries, and its choice."""
+
+
 class LayerModel:
     """One case as a stage for each layer.
 
@@ -54,7 +58,10 @@ class LayerModel:
         limit: on the step time, which is minimised; None: any plan is asked for.
         behind: for each boundary, the outer ends included, which layers lie behind it.
         crossing: for each boundary between two stages, which tensors cross it.
+        passes: None: what the passes of a plan take is not asked.
     """
+
+    passes = None
 
     def __init__(self, instance: Instance, case: Case, limit: Limit | None, *, ordered: bool = True) -> None:
         """Build the model; blocks lie in pipeline order where `ordered` (monotone placement)."""
@@ -378,11 +385,21 @@ class LayerModel:
                 self.model.add(spent[0 if alike else level] >= total).only_enforce_if(both)
         return spent
 
-    def forbid(self, stage: int, ahead: Sequence[int], after: Sequence[int], choice: Choice) -> None:
-        """Leave out a stage whose boundaries have these layers behind them, in this choice."""
-        pairs = [*zip(self.behind[stage], ahead, strict=True), *zip(self.behind[stage + 1], after, strict=True)]
-        differs: list[Term] = [1 - each if value else each for each, value in pairs if not isinstance(each, int)]
-        self.model.add(sum(differs) + (1 - self._taken[stage][choice]) >= 1)
+    def forbid(self, stages: Sequence[Taken], over: Sequence[int] = ()) -> None:
+        """Leave out plans that have all these stages, and of which the boundaries have these levels."""
+        differs: list[Term] = [
+            1 - near.get(level, 0) for near, level in zip(self._placement.levels, over, strict=False)
+        ]
+        for stage, ahead, after, choice in stages:
+            pairs = [*zip(self.behind[stage], ahead, strict=True), *zip(self.behind[stage + 1], after, strict=True)]
+            differs += [1 - each if value else each for each, value in pairs if not isinstance(each, int)]
+            differs.append(1 - self._taken[stage][choice])
+        self.model.add(sum(differs) >= 1)
+
+    def name(self, value: Callable[[IntVar], int], stages: Sequence[Taken]) -> tuple[Sequence[Taken], list[int]]:
+        """What `forbid` would leave a plan out by."""
+        levels = self._placement.levels
+        return stages, [next(level for level, here in near.items() if value(here)) for near in levels]  # type: ignore[arg-type]
 
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, Sequence[Any]]:
         """The decisions of a solution, and for each stage what `forbid` would leave out."""

@@ -42,7 +42,9 @@ class LayerModels:
         kind = DirectModel if self.instance.space.direct else LayerModel
         model = kind(self.instance, each.case, limit_of(each.case, self._terms(each.case)), ordered=ordered)
         for choice in overfull:
-            model.forbid(*choice)
+            model.forbid([choice])
+        for plan in each.excluded:
+            model.forbid(*plan)
         return model
 
     def _terms(self, case: Case) -> int:

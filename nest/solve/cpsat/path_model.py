@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from attrs import define, evolve, field
 
-from nest.instance import Instance, Solution, StageDecision
+from nest.instance import Instance, Solution, StageDecision, route
+from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS
 from nest.solve.cpsat.bounds import Choices, Narrowed, Relaxation, narrow
 from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
 from nest.solve.cpsat.cuts import Cuts, Integers
 from nest.solve.cpsat.placement import ListedPlacement, SlotPlacement, TooManyPlacesError, place
 from nest.solve.cpsat.pool_placement import PoolPlacement
 from nest.solve.cpsat.ports import StagePorts, together
+from nest.solve.cpsat.replay import Passes, Path
 from nest.solve.cpsat.scaling import TERMS, Limit, Scale, largest_slowest
 from nest.solve.cpsat.stages import StageBook
+from nest.tolerances import SUM_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +40,15 @@ MOST_CHOICES = 300_000
 
 FEW_CHOICES = 4_000
 """Choices of the stages of all cases up to which one joint model asks about them, without any bounds."""
+
+
+PARTS_OF_STAGES: dict[str, Callable[[StageCosts], Floats]] = {
+    # What differences of sums may have lost is taken off.
+    FORWARD: lambda costs: costs.forward,
+    INPUT_GRADIENTS: lambda costs: costs.inputs - SUM_ERROR * costs.time,
+    WEIGHT_GRADIENTS: lambda costs: costs.weight_gradients + costs.scattered - SUM_ERROR * costs.shared,
+}
+"""Seconds of each part of a stage's passes. Shape `(modes, stages)`."""
 
 
 class TooManyChoicesError(Exception):
@@ -83,7 +95,8 @@ class PathModels:
         # The bound is that of plans up to the margin only.
         each.bound = max(each.bound, narrowed.bound)
         limit = limit_of(each.case, TERMS)
-        return PathModel(self._relaxation, each.case, narrowed.choices, limit, ordered=ordered)
+        decided = self._relaxation, each.case, narrowed.choices, limit
+        return PathModel(*decided, ordered=ordered, paths=each.paths, excluded=each.excluded)
 
     def joint_model(
         self, every: Sequence[Case], limit_of: LimitOf, *, ordered: bool
@@ -115,9 +128,11 @@ class PathModel:
         chosen: whether the plan is one of this case; 1 in a model of one case.
         limit: on the step time, which is minimised; None: any plan is asked for.
         inexact: why a plan may take longer than the model says; empty: it does not.
+        passes: what the passes of a plan take; None: it is not replayed.
     """
 
     inexact = ""
+    passes: Passes | None = None
 
     def __init__(
         self,
@@ -128,6 +143,8 @@ class PathModel:
         *,
         ordered: bool = True,
         joint: CpModel | None = None,
+        paths: Sequence[Path] = (),
+        excluded: Sequence[Any] = (),
     ) -> None:
         """Build the model.
 
@@ -138,6 +155,8 @@ class PathModel:
             limit: on the step time; None: times do not matter.
             ordered: whether blocks lie in pipeline order (monotone placement).
             joint: a model of several cases, of which one is to be chosen; left out, a model of this case alone.
+            paths: that replays take no less than.
+            excluded: plans that are left out, by `name`.
 
         Raises:
             TooManyChoicesError: there would be too many variables.
@@ -147,7 +166,7 @@ class PathModel:
 
         if sum(map(len, choices)) > MOST_CHOICES:
             raise TooManyChoicesError(f"the stages have more than {MOST_CHOICES} choices")
-        self._relaxation, self._case, self._choices = relaxation, case, choices
+        self._relaxation, self._case, self._choices, self._paths = relaxation, case, choices, paths
         self._instance: Instance = relaxation.instance
         self.model: CpModel = cp_model.CpModel() if joint is None else joint
         self.chosen: Term = 1 if joint is None else self.model.new_bool_var("chosen")
@@ -157,6 +176,8 @@ class PathModel:
         self._every_stage_takes_one_choice()
         self._stages_follow_each_other()
         self._place(ordered=ordered)
+        for each in excluded:
+            self._exclude(*each)
         self.limit = limit
         if limit is not None:
             self._times_count(*limit)
@@ -212,13 +233,14 @@ class PathModel:
             self._parts_count(scale, limit)
             return
         times = [self._weighed(i, [scale.ticks(t) for t in each.time.tolist()]) for i, each in enumerate(self._choices)]
+        messages: tuple[list[Term], list[Term]] = [0] * len(times), [0] * len(times)
         for boundary in range(len(self._choices) - 1):
             cuts = self._relaxation.cuts
             returning = self._crossing(boundary, boundary, cuts.last, scale.ticks)
             alone = len(self._case.candidates) == 1
             arriving = returning if alone else self._crossing(boundary, boundary + 1, cuts.first, scale.ticks)
-            times[boundary] = times[boundary] + returning
-            times[boundary + 1] = times[boundary + 1] + arriving
+            messages[0][boundary + 1], messages[1][boundary] = arriving, returning
+        times = [sum(each) for each in zip(times, *messages, strict=True)]
         sync = self.model.new_int_var(0, limit // scale.sync, "sync")
         if has_ports(self._instance, self._case):
             times = [time + self._stage_ports(i, scale).waits(sync) for i, time in enumerate(times)]
@@ -231,24 +253,25 @@ class PathModel:
             self.model.add(slowest >= variable)
         for i, each in enumerate(self._choices):
             self.model.add(sync >= self._weighed(i, [scale.sync_ticks(y) for y in each.sync.tolist()]))
-        self._minimise(slowest, taken, sync, scale, limit)
+        self._passes_take(scale, *messages)
+        self._minimise(scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync, sync, scale, limit)
 
     def _parts_count(self, scale: Scale, limit: int) -> None:
         """The step time where `u` is more than `B` times `t`: weights that differ, or messages that hide."""
         model, case, weights = self.model, self._case, self._case.weights
         sync = model.new_int_var(0, limit // scale.sync, "sync")
         slowest = model.new_int_var(0, largest_slowest(scale, limit), "slowest")
-        messages: list[Term] = [0] * case.stages
+        messages: tuple[list[Term], list[Term]] = [0] * case.stages, [0] * case.stages
         added: list[Term] = [
             self._ticks(i, lambda costs: costs.weighed(weights), scale.sync_ticks) for i in self._every
         ]
         for boundary in range(case.stages - 1):
-            for index, ends, weight in (
-                (boundary, self._relaxation.cuts.last, weights.returning),
-                (boundary + 1, self._relaxation.cuts.first, weights.arriving),
+            for index, ends, weight, way in (
+                (boundary, self._relaxation.cuts.last, weights.returning, 1),
+                (boundary + 1, self._relaxation.cuts.first, weights.arriving, 0),
             ):
                 crossing = partial(self._crossing, boundary, index, ends)
-                messages[index] = messages[index] + crossing(scale.ticks)
+                messages[way][index] = crossing(scale.ticks)
                 added.append(crossing(partial(scale.weighed_ticks, weight)))
         waited: list[Term] = [0] * case.stages
         if has_ports(self._instance, case):
@@ -257,14 +280,12 @@ class PathModel:
             own = self._ticks(i, lambda costs: costs.time, scale.ticks)
             beside = self._ticks(i, lambda costs: costs.shared, scale.ticks) if case.hiding else own
             # What hides is at most the compute, and all of it where that is longer.
-            model.add(slowest >= beside + messages[i] + waited[i])
+            model.add(slowest >= beside + messages[0][i] + messages[1][i] + waited[i])
             model.add(slowest >= own + waited[i])
             model.add(sync >= self._ticks(i, lambda costs: costs.sync, scale.sync_ticks))
-        batch = model.new_int_var(0, limit, "batch")
+        self._passes_take(scale, *messages)
         once = sum(added, start=sync) * scale.sync
-        model.add(batch == scale.slowest * slowest + once + scale.total * sum(waited))
-        if self._alone:
-            model.minimize(batch)
+        self._minimise(scale.slowest * slowest + once + scale.total * sum(waited), sync, scale, limit)
 
     @property
     def _every(self) -> range:
@@ -284,12 +305,42 @@ class PathModel:
             values[own] = of(costs)[choices.mode[own], choices.stage[own]]
         return values
 
-    def _minimise(self, slowest: IntVar, taken: Sequence[IntVar], sync: IntVar, scale: Scale, limit: int) -> None:
-        """The step time from what the slowest stage, each stage and the slowest of what is sent once per batch take."""
+    def _minimise(self, closed_form: Term, sync: IntVar, scale: Scale, limit: int) -> None:
+        """The step time is the closed form, or longer where a path through the passes is."""
         batch = self.model.new_int_var(0, limit, "batch")
-        self.model.add(batch == scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync)
+        if self.passes is None or not self._paths:
+            self.model.add(batch == closed_form)
+        else:
+            self.model.add(batch >= closed_form)
+            self.passes.bound(self.model, scale, self._paths, batch, sync, limit)
         if self._alone:
             self.model.minimize(batch)
+
+    def _passes_take(self, scale: Scale, arriving: Sequence[Term], returning: Sequence[Term]) -> None:
+        """Say what the passes of each stage take, with what ZeRO sends."""
+        if not (self._case.replayed and self._alone):
+            return
+        terms: dict[tuple[str, int], Term] = {}
+        for i in self._every:
+            terms |= {("arriving", i): arriving[i], ("returning", i): returning[i]}
+            for kind, of in PARTS_OF_STAGES.items():
+                terms[kind, i] = self._ticks(i, of, scale.ticks)
+        none = [0] * self._case.stages
+        self.passes = Passes(route(self._case.schedule, self._case.stages), terms, none, none, self._case.hiding)
+
+    def name(self, value: Callable[[IntVar], int], names: Any) -> Any:
+        """What `excluded` would leave a plan out by: what its stages take, and what their boundaries go over."""
+        over = [next(number for number, here in near.items() if value(here)) for near in self._placement.levels]  # type: ignore[arg-type]
+        return names, over
+
+    def _exclude(self, names: Sequence[tuple[int, int, tuple[str, int], int]], over: Sequence[int]) -> None:
+        """Leave out a plan."""
+        found: list[Term] = [near.get(number, 0) for near, number in zip(self._placement.levels, over, strict=True)]
+        for index, candidate, mode, stage in names:
+            choices, row = self._choices[index], self._relaxation.book.costs(self._case, candidate).modes.index(mode)
+            same = (choices.candidate == candidate) & (choices.mode == row) & (choices.stage == stage)
+            found += [self._taken[index][place] for place in numpy.flatnonzero(same).tolist()]
+        self.model.add(sum(found) < len(names) + len(over))
 
     def _stage_ports(self, index: int, scale: Scale) -> StagePorts:
         choices, case, cuts = self._choices[index], self._case, self._relaxation.cuts

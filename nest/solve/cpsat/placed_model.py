@@ -205,7 +205,7 @@ class PlacedModel(PathModel):
             time, once = self._reductions(index, transfers[index], largest, longest, scale)
             model.add(variable >= time)
             model.add(sync >= once)
-        self._minimise(slowest, taken, sync, scale, limit)
+        self._minimise(scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync, sync, scale, limit)
 
     def _messages(self, boundary: int, arriving: IntVar, returning: IntVar, scale: Scale) -> None:
         """The slowest of the paths between counterparts, there and back, for what crosses the cut."""

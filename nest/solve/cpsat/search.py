@@ -25,6 +25,7 @@ from nest.solve.cpsat.open_cases import NEAR, Beside, OpenCases
 from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
 from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.replay import Paths
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
 from nest.solve.cpsat.verification import Price, Pricing, Verification
@@ -138,6 +139,7 @@ class Search:
     _cases: int = field(init=False, default=0)
     _error: float = field(init=False, default=0.0)
     _spent: float = field(init=False, default=0.0)
+    _paths: Paths = field(init=False, factory=Paths)
 
     def __attrs_post_init__(self) -> None:
         self._given = self.best
@@ -216,7 +218,9 @@ class Search:
         if self._settled_by_contents(each, effort):
             return True
         overfull: tuple[Any, ...] = ()
+        enough = self._spent + effort
         while True:
+            each.paths = self._paths.of(each.case)
             try:
                 model = self._models_of(each.case).model(
                     each, self.target * each.margin, overfull, self._limit, ordered=self.ordered
@@ -239,6 +243,12 @@ class Search:
                 self._improve(solution, price)
                 continue
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
+            if self._replayed(each.case, solution, price, scaled.seconds(solver.objective_value) + scaled.error):
+                self._learn(each, model, solver.value, choices)
+                self._improve(solution, price)
+                if self._over or self._spent > enough:
+                    return False
+                continue
             compare(model, price, scaled.seconds(solver.objective_value), scaled.error, optimal=optimal)
             better = self._improve(solution, price)
             if bounds_only(model) and optimal:
@@ -257,6 +267,19 @@ class Search:
             if bound <= self.target and not better and optimal:
                 each.stuck = "integers are too coarse"
             return bound > self.target
+
+    def _replayed(self, case: Case, solution: Solution, price: Price, seconds: float) -> bool:
+        """Whether a plan takes longer than the seconds that its model says because its replay does."""
+        if not case.replayed or price.batch_time <= seconds:
+            return False
+        assert self.instance.makespan is not None
+        return self.instance.makespan(self.instance, solution) >= price.batch_time
+
+    def _learn(self, each: OpenCase, model: Any, value: Callable[[Any], int], choices: Sequence[Any]) -> None:
+        """Leave out a plan that is priced, and with it those that the same passes make too slow."""
+        each.excluded.append(model.name(value, choices))
+        if model.passes is not None:
+            self._paths.learn(each.case, *model.passes.lengths(value))
 
     def _settled_by_contents(self, each: OpenCase, effort: float) -> bool:
         """Whether the stages of a case of several chunks are too slow wherever its chunks begin."""

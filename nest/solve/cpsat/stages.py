@@ -28,6 +28,7 @@ class StageCosts:
         modes: what the rows of the arrays are.
         time: seconds per micro-batch without transfers, as if there were no ports. Shape `(modes, stages)`.
         shared: those of them that ZeRO adds, under which no message hides. Shape `(modes, stages)`.
+        gathered: of these what is gathered in forward passes; as much is in backward passes. Shape `(modes, stages)`.
         forward: those of forward passes. Shape `(modes, stages)`.
         weight_gradients: those that find the gradients of weights. Shape `(stages,)`.
         sync: seconds per batch, as if there were no ports. Shape `(modes, stages)`.
@@ -40,6 +41,7 @@ class StageCosts:
     modes: tuple[Mode, ...]
     time: Floats
     shared: Floats
+    gathered: Floats
     forward: Floats
     weight_gradients: Floats
     sync: Floats
@@ -52,6 +54,16 @@ class StageCosts:
     def busiest(self) -> Floats:
         """Seconds for which the busiest port is occupied, messages aside; 0 without ports. Shape `(modes, stages)`."""
         return numpy.broadcast_to(0.0, self.time.shape) if self.ports is None else self.ports.busy.max(axis=1)
+
+    @cached_property
+    def scattered(self) -> Floats:
+        """Seconds of what ZeRO scatters in backward passes. Shape `(modes, stages)`."""
+        return self.shared - 2 * self.gathered
+
+    @cached_property
+    def inputs(self) -> Floats:
+        """Seconds of gradients of inputs, without what is scattered. Shape `(modes, stages)`."""
+        return self.time - self.forward - self.weight_gradients - self.scattered
 
     def weighed(self, weights: Weights) -> Floats:
         """What a stage adds to the sum in the step time (`u`), messages and ports aside. Shape `(modes, stages)`."""
@@ -70,6 +82,13 @@ class StageCosts:
             if self.ports is not None:
                 # Whether a port is waited for longer, and what that weighs, is another question.
                 return numpy.zeros(self.time.shape[1], dtype=bool)
+        if case.replayed:
+            if self.ports is not None:
+                return numpy.zeros(self.time.shape[1], dtype=bool)
+            faster &= (self.forward[one] <= self.forward[other]) & (self.scattered[one] <= self.scattered[other])
+            faster &= self.inputs[one] <= self.inputs[other]
+            if case.hiding:  # Messages that do not hide are part of forward passes, too.
+                faster &= (self.time - self.shared)[one] == (self.time - self.shared)[other]
         if self.ports is not None:
             faster &= self.ports.as_free(self.time, self.sync, one, other, case.micro_batches)
         return faster
@@ -246,12 +265,12 @@ def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ..
     zeros = tuple(dict.fromkeys(instance.space.zero))
     modes = tuple((mode.name, zero) for mode in parts.candidate.recompute for zero in zeros)
     sharded = {zero: _sharded(instance, parts, groups, zero, copies) for zero in zeros}
-    times, often, forward, syncs = [], [], [], []
+    times, often, gathered, syncs = [], [], [], []
     for recompute, zero in modes:
         work, shared = parts.compute + parts.recompute[recompute]["extra"], sharded[zero]
         often.append(_exposed(instance, shared.often[0], work, instance.space.often_exposed))
         times.append(work + often[-1])
-        forward.append(parts.forward + often[-1] * shared.gathering)
+        gathered.append(often[-1] * shared.gathering)
         syncs.append(_exposed(instance, shared.once[0], work, instance.space.exposed) + shared.update)
     each = [(parts.recompute[recompute], sharded[zero]) for recompute, zero in modes]
     reserve = instance.cluster.reserve
@@ -259,7 +278,8 @@ def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ..
         modes=modes,
         time=numpy.array(times),
         shared=numpy.array(often),
-        forward=numpy.array(forward),
+        gathered=numpy.array(gathered),
+        forward=parts.forward + numpy.array(gathered),
         weight_gradients=parts.weight_gradients,
         sync=numpy.array(syncs),
         ports=None if parts.candidate.busy is None else _ports(instance, parts, each),

@@ -157,7 +157,7 @@ class TierModel(PathModel):
                 waiting = self._weighed(index, [scale.sync_ticks(each) for each in once.tolist()])
                 model.add(variable >= working + transfers[index]).only_enforce_if([each.negated() for each in unless])
                 model.add(sync >= waiting).only_enforce_if([each.negated() for each in unless])
-        self._minimise(slowest, taken, sync, scale, limit)
+        self._minimise(scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync, sync, scale, limit)
 
     def _costs(
         self, index: int, choices: Choices, near: dict[Tier, _Near]

@@ -1,0 +1,213 @@
+"""Paths through the passes of a batch: no replay is shorter than one (PROBLEM.md section 4, "Price and replay").
+
+A path runs from pass to pass, each of which waits for the one before: it is on the same device, or its message is. What
+a path takes is a sum over stages, whatever these are. So the path that decides one plan's replay bounds the replays of
+all plans of as many stages and micro-batches, and leaves out those that are too slow for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from attrs import define, field, frozen
+
+from nest.instance import chunks_of
+from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, places_of, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ortools.sat.python.cp_model import CpModel, IntVar
+
+    from nest.instance import Schedule
+    from nest.solve.cpsat.cases import Case
+    from nest.solve.cpsat.placement import Term
+    from nest.solve.cpsat.scaling import Scale
+
+PARTS = {FORWARD: (FORWARD,), BACKWARD: (INPUT_GRADIENTS, WEIGHT_GRADIENTS)}
+"""What passes are made of, but those that are a part themselves."""
+
+Step = tuple[str, int]
+"""A part of a pass, or the message that it waits for (`arriving`, `returning`), and the chunk in the pipeline."""
+
+Path = tuple[tuple[Step, int], ...]
+"""How often a path runs each step."""
+
+MESSAGES = {FORWARD: "arriving", INPUT_GRADIENTS: "returning"}
+
+
+class Event(NamedTuple):
+    """Passes that a device runs at once.
+
+    Attributes:
+        device: which runs them.
+        steps: their parts.
+        waits: for messages: of which event, and for which step.
+    """
+
+    device: int
+    steps: tuple[Step, ...]
+    waits: tuple[tuple[int, Step], ...]
+
+
+@frozen(eq=False)
+class Passes:
+    """What the passes of a case take, in ticks, as terms of its model.
+
+    Attributes:
+        route: the stage of each chunk in pipeline order.
+        terms: of each step; what is hidden of messages is in them, and what ZeRO sends is not.
+        gathered: by stage, what ZeRO gathers in the forward passes of its chunks, and again in backward passes.
+        scattered: by stage, what it scatters with the gradients of weights.
+        hiding: whether messages hide under compute.
+    """
+
+    route: Sequence[int]
+    terms: dict[Step, Term]
+    gathered: Sequence[Term]
+    scattered: Sequence[Term]
+    hiding: bool
+
+    def lengths(self, value: Callable[[Term], int]) -> tuple[dict[Step, float], dict[Step, float]]:
+        """What each part of a pass takes in a solution, and for how long messages are under way before it."""
+        found = {step: float(value(term)) for step, term in self.terms.items()}
+        own = Counter(self.route)
+        travel = {}
+        for stage in own:
+            chunks = [chunk for chunk, home in enumerate(self.route) if home == stage]
+            sent = sum(found[way, chunk] for way in MESSAGES.values() for chunk in chunks)
+            kinds = (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
+            compute = sum(found[kind, chunk] for kind in kinds for chunk in chunks)
+            share = min(compute / sent, 1.0) if self.hiding and sent else 0.0
+            gathered, scattered = (value(ticks[stage]) / own[stage] for ticks in (self.gathered, self.scattered))
+            for chunk in chunks:
+                for kind, added in zip(kinds, (gathered, gathered, scattered), strict=True):
+                    message = found.get((MESSAGES.get(kind, ""), chunk), 0.0)
+                    found[kind, chunk] += added + (1 - share) * message
+                    travel[kind, chunk] = share * message
+        return found, travel
+
+    def least(self, path: Path) -> list[tuple[int, Term]]:
+        """Terms that a path takes no less than, each so many times."""
+        counts = Counter(dict(path))
+        if not self.hiding:  # Then each pass is at it as long as its message takes.
+            counts |= Counter({(MESSAGES[kind], chunk): n for (kind, chunk), n in path if kind in MESSAGES})
+        found = [(n, self.terms[step]) for step, n in counts.items()]
+        for stage in dict.fromkeys(self.route):
+            chunks = [chunk for chunk, home in enumerate(self.route) if home == stage]
+            # Which chunk gathers how much is not asked: all together do as often as the one with the fewest passes.
+            gathers = min(counts[FORWARD, chunk] + counts[INPUT_GRADIENTS, chunk] for chunk in chunks)
+            scatters = min(counts[WEIGHT_GRADIENTS, chunk] for chunk in chunks)
+            found += [(gathers, self.gathered[stage]), (scatters, self.scattered[stage])]
+        return [(n, term) for n, term in found if n and not (isinstance(term, int) and term == 0)]
+
+    def bound(
+        self, model: CpModel, scale: Scale, paths: Sequence[Path], batch: IntVar, sync: IntVar, most: int
+    ) -> None:
+        """Say that a batch takes no less than the paths."""
+        known: dict[int, IntVar] = {}
+        for path in paths:
+            total: Term = 0
+            for n, term in self.least(path):
+                if id(term) not in known:
+                    # A variable of its own, so that no count multiplies the coefficients of a time.
+                    known[id(term)] = model.new_int_var(0, most // scale.parts, "")
+                    model.add(known[id(term)] == term)
+                total = total + n * scale.parts * known[id(term)]
+            model.add(batch >= total + scale.sync * sync)
+
+
+@define(eq=False)
+class Paths:
+    """The paths that decided replays, for cases that run the same passes."""
+
+    _events: dict[object, list[Event]] = field(factory=dict)
+    _paths: dict[object, dict[Path, None]] = field(factory=dict)
+
+    def of(self, case: Case) -> list[Path]:
+        """Those found so far."""
+        return list(self._paths.get(_key(case), {}))
+
+    def learn(self, case: Case, lengths: dict[Step, float], travel: dict[Step, float]) -> None:
+        """Remember the path that decides the replay of a plan whose passes take so long."""
+        key = _key(case)
+        if key not in self._events:
+            self._events[key] = events(case.schedule, case.stages, case.micro_batches)
+        staggered = bool(getattr(case.schedule, "staggered", False))
+        path = longest_path(self._events[key], lengths, travel, staggered=staggered)
+        self._paths.setdefault(key, {})[path] = None
+
+
+def _key(case: Case) -> object:
+    return case.schedule.name, chunks_of(case.schedule), case.stages, case.micro_batches
+
+
+def events(schedule: Schedule, stages: int, micro_batches: int) -> list[Event]:
+    """The passes of a batch, each behind those that it waits for; none where some wait for ever."""
+    places = places_of(schedule, stages, micro_batches)
+    orders = [runs(schedule.order(stage, stages, micro_batches)) for stage in range(1, stages + 1)]  # type: ignore[attr-defined]
+    last, done, listed = len(places.route) - 1, [0] * stages, list[Event]()
+    sent: dict[tuple[str, int, int], int] = {}
+    moved = True
+    while moved:
+        moved = False
+        for device, order in enumerate(orders):
+            while done[device] < len(order):
+                steps, waits, sends = [], [], []
+                for each in order[done[device]]:
+                    place = places.place(device, each)
+                    parts = PARTS.get(each.kind, (each.kind,))
+                    steps += [(part, place) for part in parts]
+                    if (kind := parts[0]) in MESSAGES:
+                        sends.append((kind, place, each.micro_batch))
+                        if place != (0 if kind == FORWARD else last):
+                            sender = kind, place + (-1 if kind == FORWARD else 1), each.micro_batch
+                            waits.append((sent.get(sender, -1), (kind, place)))
+                if any(number < 0 for number, _ in waits):
+                    break
+                sent.update(dict.fromkeys(sends, len(listed)))
+                listed.append(Event(device, tuple(steps), tuple(waits)))
+                done[device] += 1
+                moved = True
+    return listed if done == [len(order) for order in orders] else []
+
+
+def longest_path(
+    every: Sequence[Event], lengths: dict[Step, float], travel: dict[Step, float], *, staggered: bool
+) -> Path:
+    """The path that ends last; where `staggered`, one from a device's first pass to its last that takes longest."""
+    ends: list[float] = []
+    came: list[tuple[int, Step | None]] = []
+    own: dict[int, list[int]] = {}
+    message: Step | None
+    for number, event in enumerate(every):
+        before = own.setdefault(event.device, [])
+        ready, origin, message = (ends[before[-1]], before[-1], None) if before else (0.0, -1, None)
+        for sender, step in event.waits:
+            if ends[sender] + travel[step] > ready:
+                ready, origin, message = ends[sender] + travel[step], sender, step
+        came.append((origin, message))
+        ends.append(ready + sum(lengths[step] for step in event.steps))
+        before.append(number)
+    begins = {
+        device: ends[first] - sum(lengths[step] for step in every[first].steps) if staggered else 0.0
+        for device, (first, *_) in own.items()
+    }
+    device = max(own, key=lambda each: ends[own[each][-1]] - begins[each])
+    chain: list[tuple[int, Step | None]] = []
+    number = own[device][-1]
+    while number >= 0:
+        chain.append((number, came[number][1]))
+        number = came[number][0]
+    if staggered:
+        # What is ahead of the device's own passes does not count, and up to the first on the path it runs them alone.
+        left = max(place for place, (number, _) in enumerate(chain) if every[number].device == device)
+        front = own[device][: own[device].index(chain[left][0])]
+        chain = [*chain[:left], (chain[left][0], None), *((number, None) for number in front)]
+    counts: Counter[Step] = Counter()
+    for number, waited in chain:
+        counts.update(every[number].steps)
+        if waited is not None:
+            counts[MESSAGES[waited[0]], waited[1]] += 1
+    return tuple(sorted(counts.items()))
