@@ -307,8 +307,9 @@ class ChunkModel:
 
     def name(self, value: Callable[[IntVar], int], names: Any) -> Any:
         """What `excluded` would leave a plan out by: its stages, and the levels of what they send."""
-        apart = self._placement.apart
-        return names, {pair: next(level for level, here in near.items() if value(here)) for pair, near in apart.items()}
+        every = self._placement.apart.items()
+        over = {pair: next(level for level, here in near.items() if value(here)) for pair, near in every}  # type: ignore[arg-type]
+        return names, over
 
     def _exclude(self, names: Sequence[Overfull], over: dict[tuple[int, int], int]) -> None:
         """Leave out a plan."""
