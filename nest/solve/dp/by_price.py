@@ -13,9 +13,6 @@ from attrs import define, field
 
 from nest.solve.dp.pareto import Floor, Objective
 
-MOST_OPTIONS = 2**16
-"""Options of stages that are looked at in a leaf: a fraction of a second."""
-
 
 class Option(NamedTuple):
     """What a stage may be.
@@ -57,6 +54,7 @@ class Ways:
         options: of a stage, from 0, in some state.
         objective: weights of the schedule.
         floor: bounds of the three terms.
+        spend: called with how many options are looked at; may raise `TooMany`.
     """
 
     stages: int
@@ -65,8 +63,8 @@ class Ways:
     options: Callable[[int, Hashable], Sequence[Option]]
     objective: Objective
     floor: Floor
+    spend: Callable[[int], None]
     _known: dict[tuple[int, Hashable], tuple[float, Sequence[Option]]] = field(factory=dict, init=False)
-    _looked_at: int = field(default=0, init=False)
 
     def within(self, limit: Callable[[], float]) -> Iterator[Way]:
         """Those below a limit, which may sink meanwhile; the least first.
@@ -89,7 +87,7 @@ class Ways:
                 if seconds < limit():
                     pushed += 1
                     heapq.heappush(queue, (seconds, pushed, stage + 1, each.following, *terms, (*taken, each.decided)))
-            self._count(len(self._known[stage, state][1]))
+            self.spend(len(self._known[stage, state][1]))
 
     def _bound(self, cost: float, time: float, sync: float, rest: float) -> float:
         if rest == inf:
@@ -104,13 +102,8 @@ class Ways:
         key = stage, state
         if key not in self._known:
             every = self.options(stage, state)
-            self._count(len(every))
+            self.spend(len(every))
             rests = [each.cost + self._rest(stage + 1, each.following) for each in every]
             possible = [each for each, rest in zip(every, rests, strict=True) if rest < inf]
             self._known[key] = min(rests, default=inf), possible
         return self._known[key][0]
-
-    def _count(self, options: int) -> None:
-        self._looked_at += options
-        if self._looked_at > MOST_OPTIONS:
-            raise TooMany
