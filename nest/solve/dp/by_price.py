@@ -5,13 +5,24 @@ far, that one is the best.
 """
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
 from attrs import define, field
 
 from nest.solve.dp.pareto import Floor, Objective
+from nest.solve.search import Best, Incumbent, Meter, Price
+from nest.tolerances import TIE
+
+MOST_PASSES = 2**19
+"""Passes that the plans of a leaf are replayed for at most: 0.15 s."""
+
+PASSES = 2_000
+"""Passes that take as long as all else that a replay needs."""
+
+MOST_OPTIONS = 2**17
+"""Options of stages that are looked at in a leaf: a fraction of a second."""
 
 
 class Option(NamedTuple):
@@ -107,3 +118,86 @@ class Ways:
             possible = [each for each, rest in zip(every, rests, strict=True) if rest < inf]
             self._known[key] = min(rests, default=inf), possible
         return self._known[key][0]
+
+
+@define(eq=False)
+class Laid:
+    """A way through the stages of a leaf: its closed form, and its plans that were not replayed yet."""
+
+    seconds: float
+    plans: Iterator[Incumbent]
+    done: bool = False
+
+
+@define(eq=False)
+class Leaf:
+    """What is known of a leaf while its plans are replayed.
+
+    Attributes:
+        limit: step time to beat, seconds.
+        meter: of the search.
+        replays: how many are left.
+        options: how many may still be looked at.
+        best: the best plan that beats it.
+        left: no plan that was not looked at is faster, seconds.
+    """
+
+    limit: float
+    meter: Meter
+    replays: int
+    options: int = MOST_OPTIONS
+    best: Incumbent | None = None
+    left: float = inf
+
+    def least(self) -> float:
+        """What the closed form of a plan must be below to be worth a replay, seconds."""
+        return self.limit if self.best is None else min(self.limit, self.best.value * (1 - TIE))
+
+    @classmethod
+    def of(cls, limit: float, meter: Meter, passes: int) -> "Leaf":
+        """That of plans of so many passes."""
+        return cls(limit, meter, max(MOST_PASSES // (passes + PASSES), 1))
+
+    def spend(self, options: int) -> None:
+        """Look at so many options of stages.
+
+        Raises:
+            TooMany: there are none left.
+        """
+        self.meter.count(options)
+        self.options -= options
+        if self.options < 0:
+            raise TooMany
+
+    def replay(self, way: Laid, price: Price, most: int) -> None:
+        """Replay up to so many of the plans that a way has left, until one takes no longer than its closed form."""
+        while most and not way.done and way.seconds < self.least() and self.replays:
+            decided = next(way.plans, None)
+            if decided is None:
+                way.done = True
+                break
+            self.replays, most = self.replays - 1, most - 1
+            self.meter.count(0)
+            plan = price(decided)
+            if plan.value < self.least():
+                self.best = plan
+
+    def best_of(self, ways: Iterable[Laid], price: Price) -> Best:
+        """The best plan of some ways, the least closed form first, as far as replays show.
+
+        First one plan of each way is replayed, then the others.
+        """
+        begun = []
+        for way in ways:
+            if way.seconds >= self.least():
+                break
+            if not self.replays:
+                self.left = min(self.left, way.seconds)
+                break
+            self.replay(way, price, 1)
+            begun.append(way)
+        for way in begun:
+            self.replay(way, price, self.replays)
+            if not way.done:
+                self.left = min(self.left, way.seconds)
+        return Best(self.best, self.left if self.left < self.least() else inf)

@@ -8,121 +8,36 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import numpy
-from attrs import define
 from numpy.typing import NDArray
 
-from nest.solve.dp.by_price import Option, TooMany, Ways
+from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, TooMany, Ways
 from nest.solve.dp.chunk_costs import Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import Crossed, Places
 from nest.solve.dp.chunk_stages import ChunkStage, Counts
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import PlacedStage
-from nest.solve.search import Best, Incumbent, Meter, Price
-from nest.tolerances import TIE
+from nest.solve.search import Best, Price
 
 if TYPE_CHECKING:
     from nest.solve.dp.chunks import ChunkSearch
 
-MOST_PASSES = 2**19
-"""Passes that the plans of a leaf are replayed for at most: 0.15 s."""
-
-PASSES = 2_000
-"""Passes that take as long as all else that a replay needs."""
-
-MOST_OPTIONS = 2**17
-"""Options of stages that are looked at in a leaf: a fraction of a second."""
-
-
-@define(eq=False)
-class _Laid:
-    """A way through the stages of a leaf: its closed form, and its plans that were not replayed yet."""
-
-    seconds: float
-    plans: Iterator[Incumbent]
-    done: bool = False
-
-
-@define(eq=False)
-class _Leaf:
-    """What is known of a leaf while its plans are replayed.
-
-    Attributes:
-        limit: step time to beat, seconds.
-        meter: of the search.
-        replays: how many are left.
-        options: how many may still be looked at.
-        best: the best plan that beats it.
-        left: no plan that was not looked at is faster, seconds.
-    """
-
-    limit: float
-    meter: Meter
-    replays: int
-    options: int = MOST_OPTIONS
-    best: Incumbent | None = None
-    left: float = inf
-
-    def least(self) -> float:
-        """What the closed form of a plan must be below to be worth a replay, seconds."""
-        return self.limit if self.best is None else min(self.limit, self.best.value * (1 - TIE))
-
-    def spend(self, options: int) -> None:
-        """Look at so many options of stages.
-
-        Raises:
-            TooMany: there are none left.
-        """
-        self.meter.count(options)
-        self.options -= options
-        if self.options < 0:
-            raise TooMany
-
-    def replay(self, way: _Laid, price: Price, most: int) -> None:
-        """Replay up to so many of the plans that a way has left, until one takes no longer than its closed form."""
-        while most and not way.done and way.seconds < self.least() and self.replays:
-            decided = next(way.plans, None)
-            if decided is None:
-                way.done = True
-                break
-            self.replays, most = self.replays - 1, most - 1
-            self.meter.count(0)
-            plan = price(decided)
-            if plan.value < self.least():
-                self.best = plan
-
 
 def best_by_price(search: "ChunkSearch", configuration: Configuration, stages: int, limit: float, price: Price) -> Best:
-    """The plan of least price that beats `limit`, as far as replays show.
-
-    First one plan of each way through the stages is replayed, its units spread evenly; then the others.
-    """
-    passes = 2 * configuration.micro_batches * len(search.splits.homes(configuration.schedule, stages)) + PASSES
-    leaf = _Leaf(limit, search.meter, max(MOST_PASSES // passes, 1))
+    """The plan of least price that beats `limit`, as far as replays show; of each way the even one comes first."""
+    passes = 2 * configuration.micro_batches * len(search.splits.homes(configuration.schedule, stages))
+    leaf = Leaf.of(limit, search.meter, passes)
     patterns = [
         _of_pattern(search, configuration, filled, places, leaf)
         for filled in search.filled(configuration, stages, limit)
         for places in search.places(configuration, filled)
     ]
-    begun = []
-    for way in heapq.merge(*patterns, key=lambda each: each.seconds):
-        if way.seconds >= leaf.least():
-            break
-        if not leaf.replays:
-            leaf.left = min(leaf.left, way.seconds)
-            break
-        leaf.replay(way, price, 1)
-        begun.append(way)
-    for way in begun:
-        leaf.replay(way, price, leaf.replays)
-        if not way.done:
-            leaf.left = min(leaf.left, way.seconds)
-    return Best(leaf.best, leaf.left if leaf.left < leaf.least() else inf)
+    return leaf.best_of(heapq.merge(*patterns, key=lambda each: each.seconds), price)
 
 
 def _of_pattern(
-    search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: _Leaf
-) -> Iterator[_Laid]:
+    search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: Leaf
+) -> Iterator[Laid]:
     """The ways of a pattern, by their closed form."""
     reached = filled.bound
     try:
@@ -130,12 +45,12 @@ def _of_pattern(
             reached = way.seconds
             laid = _laid(search, configuration, filled, way.stages)
             made = partial(search.plan, configuration, way.seconds, filled, way.stages)
-            yield _Laid(way.seconds, map(made, laid))
+            yield Laid(way.seconds, map(made, laid))
     except TooMany:
         leaf.left = min(leaf.left, reached)
 
 
-def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: _Leaf) -> Ways:
+def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: Leaf) -> Ways:
     recurrence = search.recurrence(configuration, filled, places)
     crossings, runs, last = recurrence.crossings(), recurrence.runs, len(filled.stages) - 1
     kept = [_kept(search, configuration, own, crossed) for own, crossed in zip(filled.stages, crossings, strict=True)]

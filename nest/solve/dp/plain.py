@@ -17,7 +17,7 @@ from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
 from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
 from nest.solve.dp.sums import Sums
-from nest.solve.search import Bounded, Incumbent
+from nest.solve.search import Best, Bounded, Incumbent, Price
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 MANY_CUTS = 500
@@ -156,7 +156,7 @@ class PlainSearch(CutSearch, PlanSearch):
             return None
         placed = relaxed.placed_side_by_side(partition, self.boundaries(configuration))
         value = self.objective(configuration, stages).of(placed)
-        return self.incumbent(configuration, value, self._decided(configuration, placed, tables))
+        return self.incumbent(configuration, value, self.decided(configuration, placed, tables))
 
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
@@ -191,7 +191,7 @@ class PlainSearch(CutSearch, PlanSearch):
             steps = boundary.steps if len(boundary.times) > 1 else relaxed.steps
             exact = evolve(relaxed, times=boundary.times, steps=steps, levels=boundary.levels)
         value, partition = least_batch_time(exact.run, objective, floor, limit, joint=joint)
-        best = None if partition is None else (value, self._decided(configuration, partition, tables))
+        best = None if partition is None else (value, self.decided(configuration, partition, tables))
         return "recurrence", best
 
     def _least_beside(self, configuration: Configuration, stages: int, limit: float) -> float:
@@ -245,7 +245,7 @@ class PlainSearch(CutSearch, PlanSearch):
         relaxed, flying = self.boundaries(configuration).relaxed, self.in_flight(configuration, stages)
         return JointSums(tables, relaxed, flying, objective.total, self.meter).least
 
-    def _decided(self, configuration: Configuration, partition: Partition, tables: StageTables) -> tuple[Decided, ...]:
+    def decided(self, configuration: Configuration, partition: Partition, tables: StageTables) -> tuple[Decided, ...]:
         """The stages of a partition."""
         used, width = configuration.candidate, self.instance.candidates[configuration.candidate].width
         return tuple(
@@ -283,7 +283,20 @@ class PlainSearch(CutSearch, PlanSearch):
         """Tables of every stage, whether memory allows it or not."""
         return self._make_tables(configuration, inf, inf)
 
-    def _make_tables(self, configuration: Configuration, time_limit: float, room: float) -> StageTables:
+    def every_table(self, configuration: Configuration) -> StageTables:
+        """Tables of every stage and choice, also of those that help no closed form."""
+        key = ("every choice", *self._priced(configuration))
+        return self.once(key, lambda: self._make_tables(configuration, inf, inf, every_choice=True))
+
+    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+        """The plan of least price if it beats `limit`, as far as replays tell."""
+        from nest.solve.dp.plain_prices import best_by_price
+
+        return best_by_price(self, configuration, stages, known, limit, price)
+
+    def _make_tables(
+        self, configuration: Configuration, time_limit: float, room: float, *, every_choice: bool = False
+    ) -> StageTables:
         """Tables of the stages that compute for `time_limit` seconds at most; some that have no room may be missing."""
         sums = self.sums(configuration.candidate)
         pairs = self._useful_pairs(configuration, sums.compute, time_limit, room)
@@ -296,6 +309,7 @@ class PlainSearch(CutSearch, PlanSearch):
             configuration.choices,
             held_up=self.held_up,
             part_sums=self.part_sums(configuration, configuration.candidate),
+            every_choice=every_choice,
         )
 
     def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float, room: float) -> Pairs:
