@@ -11,7 +11,8 @@ from nest.errors import NoPlanYet
 from nest.instance import Instance, Result, Schedule, Solution, chunks_of
 from nest.solve import dp
 from nest.solve.effort import Deadline
-from nest.solve.search import Progress
+from nest.solve.search import Incumbent, Progress, price_of
+from nest.tolerances import TIE
 
 
 def branched(
@@ -57,7 +58,7 @@ def sent_directly(
     if besides:
         seconds = None if best is None else best[1]
         return Result(first.status if best is None else "feasible", None if best is None else best[0], seconds)
-    result = search(instance, best, deadline, progress)
+    result = _replayed(instance, search(instance, best, deadline, progress), best)
     return evolve(result, diagnosis=first.diagnosis) if result.solution is None else result
 
 
@@ -117,7 +118,9 @@ def _beyond(
         results.append(dp.solve(_with_schedules(instance, chunked), deadline, progress, runner_up=False))
     best = min((each for each in results if each.solution is not None), key=_seconds, default=None)
     known = None if best is None or best.solution is None else (best.solution, _seconds(best))
-    beyond = search(_with_schedules(instance, plain), known, deadline, progress, bound) if plain else first
+    beyond = first
+    if plain:
+        beyond = _replayed(instance, search(_with_schedules(instance, plain), known, deadline, progress, bound), known)
     if beyond.solution is None:
         return evolve(beyond, diagnosis=_diagnosis(instance, plain, deadline) or first.diagnosis)
     proved = beyond.status == "optimal" and (not chunked or results[-1].status != "feasible")
@@ -132,6 +135,19 @@ def _beyond(
         lower_bound=min(least, default=0.0),
         runner_up=min(different, key=lambda each: each[1], default=None),
     )
+
+
+def _replayed(instance: Instance, result: Result, known: tuple[Solution, float] | None) -> Result:
+    """A result by closed forms with its price, or the plan that was known where that is better by price."""
+    price, seconds = price_of(instance), result.batch_time
+    if price is None or result.solution is None or seconds is None:
+        return result
+    replayed = price(Incumbent(seconds, (), result.solution)).value
+    if replayed <= seconds * (1 + TIE):
+        return result
+    solution, batch_time = (result.solution, replayed) if known is None or replayed < known[1] else known
+    proved = seconds if result.status == "optimal" else result.lower_bound
+    return evolve(result, status="feasible", solution=solution, batch_time=batch_time, lower_bound=proved)
 
 
 def _diagnosis(instance: Instance, plain: tuple[Schedule, ...], deadline: Deadline) -> str | None:

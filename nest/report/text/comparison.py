@@ -147,7 +147,7 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
         if each["within_problem"] and each["fits"] and each["relative"] is not None and each["relative"] < 1 - AGREEMENT
     ]
     if not faster:
-        return [opening("Best plan found in time:", Tone.FAIR, f" n{least}", screen)]
+        return [opening("Best plan found:", Tone.FAIR, f" n{least}", screen)]
     who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {listed(faster)} are"
     claim = " the search for nest's was stopped; give it more time."
     return [opening(f"{who} faster:", Tone.FAIR, claim, screen), paragraph(f"N{least}", screen)]

@@ -80,7 +80,7 @@ FEW_NAMES = 2
 
 
 def _headline(plan: PlanDocument, screen: Screen) -> str:
-    proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found in time", Tone.FAIR)
+    proof, tone = ("Optimal plan", Tone.GOOD) if plan.status == "optimal" else ("Best plan found", Tone.FAIR)
     if plan.space is not None and plan.status == "optimal":
         proof = f"Optimal among {plan.space}"
     if is_simplest(plan):
