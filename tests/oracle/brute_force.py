@@ -5,14 +5,13 @@ A plan is a setting, a split of the layers into stages or chunks, and per stage 
 compares with a version that spells out all of them:
 
 * a placement enters the cost through the levels of its boundaries only: equal level sequences are tried once;
-* for each cap on `max y` and on `max t`, every stage takes the mode that adds least to the sum and keeps both, because
-  `A` is not negative. The caps run over every `y` and `t` there is; where the sum is that of the `t` themselves, the
-  fastest mode is the one that adds least, and only `y` needs caps;
+* modes are chosen as `modes.py` says;
 * stages whose compute alone, or in these modes without transfers, takes longer than a plan already found are left
   out, as neither what is sent nor where blocks lie takes time away.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 from tests.oracle.chunks import splits
@@ -30,6 +29,8 @@ from tests.oracle.costs import (
     stage_times,
     zero_times,
 )
+from tests.oracle.makespan import chunks_of, replayed
+from tests.oracle.modes import Pricing, Timed, pricing_of
 from tests.oracle.network import Network
 from tests.oracle.partitions import downsets, partitions
 from tests.oracle.settings import Rules, Setting, hides_messages, settings
@@ -66,16 +67,6 @@ class Option:
     memory: float
     time: float
     shared: Shared
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A mode of a stage between boundaries of certain levels: `t`, what it adds to the sum, and `y`."""
-
-    mode: tuple[str, int]
-    time: float
-    filling: float
-    sync: float
 
 
 @dataclass(frozen=True)
@@ -178,9 +169,9 @@ class Search:
             self.known_times[key] = (compute + shared.often, shared)
         return self.known_times[key]
 
-    def timed(self, setting: Setting, candidate: dict, layers, weights, cuts, around, option: Option) -> Timed:
-        """The option between boundaries of these levels; `cuts` and `around` have a pair for each chunk."""
-        key = (candidate["name"], layers, weights, cuts, around, option.mode)
+    def timed(self, setting: Setting, candidate: dict, runs, weights, cuts, around, option: Option) -> Timed:
+        """The option between boundaries of these levels; `runs`, `cuts` and `around` are those of each chunk."""
+        key = (candidate["name"], runs, weights, cuts, around, option.mode)
         if key not in self.known_timed:
             arriving, returning = (
                 messages(self.network, [each[end] for each in cuts], [each[end] for each in around]) for end in (0, 1)
@@ -189,14 +180,19 @@ class Search:
                 self.problem,
                 setting,
                 candidate,
-                layers,
+                sorted(chain.from_iterable(runs)),
                 option.mode[0],
                 option.shared,
                 weights,
                 arriving,
                 returning,
             )
-            self.known_timed[key] = Timed(option.mode, *times)
+            chunks = ()
+            if replayed(self.problem, setting.pipeline):
+                ways = [[seconds for _, seconds in way] for way in (arriving, returning)]
+                hides = hides_messages(self.problem, setting.schedule)
+                chunks = chunks_of(candidate, runs, option.mode[0], option.shared, *ways, hides, times[0])
+            self.known_timed[key] = Timed(option.mode, *times, tuple(chunks))
         return self.known_timed[key]
 
     def sent(self, setting: Setting, candidate: dict, layers) -> list[Sent]:
@@ -282,10 +278,10 @@ class Search:
 
     def try_placements(self, setting: Setting, split: Split, chosen, weights, owned, cuts, levels, fitting) -> None:
         """Try every sequence of levels with the best modes there."""
-        slowest, aligned = weights[0], self.aligned(setting, weights)
+        pricing = self.pricing(setting, weights)
         # What is left of the sum without transfers and ports is not known where parts weigh differently.
         least = [min(option.time for option in stage) for stage in fitting]
-        if slowest * max(least) + (weights[1] * sum(least) if aligned else 0.0) > self.limit:
+        if weights[0] * max(least) + (weights[1] * sum(least) if pricing.aligned else 0.0) > self.limit:
             return
         key = (setting.devices(chosen), len(chosen))
         for around, offsets in levels.items():
@@ -294,7 +290,7 @@ class Search:
                     self.timed(
                         setting,
                         candidate,
-                        layers,
+                        tuple(split.runs[chunk] for chunk in owned[stage]),
                         weights,
                         cuts[stage],
                         tuple((around[chunk], around[chunk + 1]) for chunk in owned[stage]),
@@ -302,17 +298,16 @@ class Search:
                     )
                     for option in fitting[stage]
                 ]
-                for stage, (candidate, layers) in enumerate(zip(chosen, split.stages, strict=True))
+                for stage, candidate in enumerate(chosen)
             ]
-            for total, modes in best_modes(slowest, aligned, list(map(front, options))):
+            known, _ = self.best.get(key, (inf, None))
+            for total, modes in pricing.choices(options, min(known, self.limit)):
                 if key not in self.best or total < self.best[key][0]:
                     self.best[key] = (total, describe(setting, split, chosen, offsets, modes))
                     self.limit = min(self.limit, total * WORSE)
 
-    def aligned(self, setting: Setting, weights) -> bool:
-        """Whether what stages add to the sum is their `t`, times one number."""
-        _, *parts = weights
-        return len(set(parts)) == 1 and not hides_messages(self.problem, setting.schedule)
+    def pricing(self, setting: Setting, weights) -> Pricing:
+        return pricing_of(self.problem, setting.pipeline, setting.micro_batches, weights)
 
     def answer(self) -> Answer:
         if not self.best:
@@ -320,35 +315,6 @@ class Search:
         least = min(total for total, _ in self.best.values())
         _, plan = min((key, plan) for key, (total, plan) in self.best.items() if total <= least * TIE)[:2]
         return Answer(least, plan, None)
-
-
-def best_modes(slowest: float, aligned: bool, stages: list[list[Timed]]):
-    """Step times with the modes that make them, the best among them."""
-    for sync in sorted({option.sync for stage in stages for option in stage}):
-        below = [[option for option in stage if option.sync <= sync] for stage in stages]
-        if not all(below):
-            continue
-        for limit in [inf] if aligned else sorted({option.time for stage in below for option in stage}):
-            kept = [[option for option in stage if option.time <= limit] for stage in below]
-            if all(kept):
-                chosen = [min(stage, key=lambda option: (option.filling, option.time)) for stage in kept]
-                if aligned:
-                    chosen = [min(stage, key=lambda option: option.time) for stage in kept]
-                yield step_time(slowest, chosen), [option.mode for option in chosen]
-
-
-def step_time(slowest: float, stages: list[Timed]) -> float:
-    times, filling, syncs = zip(*((each.time, each.filling, each.sync) for each in stages), strict=True)
-    return slowest * max(times) + sum(filling) + max(syncs)
-
-
-def front(options: list[Timed]) -> list[Timed]:
-    """Those that no other beats in everything."""
-    kept: list[Timed] = []
-    for option in sorted(options, key=lambda option: (option.time, option.filling, option.sync)):
-        if not any(other.filling <= option.filling and other.sync <= option.sync for other in kept):
-            kept.append(option)
-    return kept
 
 
 def describe(setting: Setting, split: Split, chosen, offsets, modes) -> dict:

@@ -59,19 +59,36 @@ def even_split(problem: dict, count: int) -> list[tuple[int, ...]] | None:
 def splits_into(problem: dict, count: int):
     """Every split of the model into so many runs of blocks in pipeline order, each of at least one.
 
-    What is no transformer block, the embedding and the head, is alone only in the first run and the last.
+    What is no transformer block, the embedding and the head, is alone only in the first run and the last. Runs are
+    about as long as each other, but where somebody has decided on the stages.
     """
+    decided = (problem.get("fixed") or {}).get("stages") is not None
     if asks_for_even(problem):
         every = [even_split(problem, count)]
     else:
-        blocks = with_ends(problem) or dealable(problem)
+        ends = with_ends(problem)
+        blocks = ends or dealable(problem)
         inner = combinations(range(1, len(blocks)), count - 1)
         bounds = ((0, *cuts, len(blocks)) for cuts in inner)
-        every = [[run_of(blocks[one:two]) for one, two in pairwise(each)] for each in bounds]
+        every = [
+            [run_of(blocks[one:two]) for one, two in pairwise(each)]
+            for each in bounds
+            if decided or about_even([two - one for one, two in pairwise(each)], bool(ends))
+        ]
     edges = problem["profile"]["edges"]
     for runs in every:
         if runs and all(closed_under_successors(downset, edges) for downset in downsets(runs)):
             yield runs
+
+
+def about_even(sizes: list[int], ends: bool) -> bool:
+    """Whether transformer blocks differ by one at most, but for the first run and the last, which may have fewer.
+
+    `sizes` count the embedding and the head where these are `ends`.
+    """
+    if ends:
+        sizes = [sizes[0] - 1, *sizes[1:-1], sizes[-1] - 1]
+    return all(size >= max(sizes) - 1 for size in sizes[1:-1])
 
 
 def stages_of(runs, route) -> tuple[tuple[int, ...], ...]:

@@ -9,17 +9,19 @@ devices, in any order. Four things are not spelled out, and `test_network_plans.
 * a boundary enters the price through the set of pairs that send to each other, a stage through the sets of devices
   that reduce gradients: of placements with equal sets one is tried;
 * of two modes with equal ZeRO stages that fit, the slower is left out. It sends the same and takes longer; where
-  compute hides what is sent once per batch (`hiding`), none is left out;
+  compute hides what is sent once per batch (`hiding`), or plans are replayed whose devices count from their own first
+  pass, none is left out;
 * partitions and modes are taken by a bound, the least first, until the bound is no less than the best plan: each
   message over the two devices that are fastest for it, each collective over the fastest sets of devices, links that
-  nobody shares. Of a placement links are looked at where it would be best without.
+  nobody shares. Of a placement links are looked at where it would be best without, and it is replayed where its
+  closed form would be best.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate, pairwise, permutations, product
+from itertools import pairwise, product
 from math import inf
+from operator import le
 
 import numpy
 
@@ -37,81 +39,11 @@ from tests.oracle.costs import (
     over,
     zero_times,
 )
-from tests.oracle.network_price import Boundary, Machine, boundaries_of, counterparts, inside, price, sent, translates
+from tests.oracle.makespan import chunk_of, computed_by, in_order, makespan, replayed, shares
+from tests.oracle.network_places import Places, placements
+from tests.oracle.network_price import Boundary, Machine, boundaries_of, inside, price, sent
 from tests.oracle.partitions import partitions
 from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, settings
-
-Shape = tuple[int, tuple[tuple[int, ...], ...]]
-"""The width of a block, and the ranks of its parameter groups."""
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """The placements of some stages, of those with equal sets one each.
-
-    Attributes:
-        devices: for each stage placements by replicas by ranks.
-        group: for each stage and placement, which of the `blocks` stand for the sets that reduce its gradients.
-        blocks: for each stage its blocks, replica by replica, one for each collection of sets.
-    """
-
-    devices: list[numpy.ndarray]
-    group: list[numpy.ndarray]
-    blocks: list[list[list[list[int]]]]
-
-    def pairs(self, one: int, two: int, rows=slice(None)) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """Who sends to whom from one stage to another: placements by replicas by messages."""
-        here, there = self.devices[one][rows], self.devices[two][rows]
-        sent = numpy.array(counterparts(range(here.shape[2]), range(there.shape[2])))
-        return here[:, :, sent[:, 0]], there[:, :, sent[:, 1]]
-
-    def replica(self, row: int, index: int) -> list[list[int]]:
-        """The blocks of a replica in one placement."""
-        return [devices[row, index].tolist() for devices in self.devices]
-
-
-@lru_cache(maxsize=64)
-def placements(size: int, replicas: int, stages: tuple[Shape, ...], degree: int | None, between) -> Places:
-    """Every placement, replicas in the order of their first devices unless shard groups tell them apart.
-
-    `between` are the pairs of stages that send to each other.
-    """
-    starts = [0, *accumulate(width for width, _ in stages)]
-    every = numpy.array(list(permutations(range(size), replicas * starts[-1])), dtype=numpy.int64)
-    every = every.reshape(-1, replicas, starts[-1])
-    if degree is None:
-        every = every[(every[:, 1:, 0] > every[:, :-1, 0]).all(axis=1)]
-    devices = [every[:, :, first:end] for first, end in pairwise(starts)]
-    group, blocks = [], []
-    for own, (_, ranks) in zip(devices, stages, strict=True):
-        columns = numpy.stack([each for one in ranks for each in sharing_sets(own, list(one), degree)], axis=-1)
-        _, first, which = numpy.unique(columns, axis=0, return_index=True, return_inverse=True)
-        group.append(which.reshape(-1))
-        blocks.append(own[first].tolist())
-    places = Places(devices, group, blocks)
-    crossing = []
-    for pair in between:
-        senders, receivers = places.pairs(*pair)
-        bits = numpy.uint64(1) << (size * senders + receivers).astype(numpy.uint64)
-        crossing.append(numpy.bitwise_or.reduce(bits, axis=(1, 2)))
-    _, kept = numpy.unique(numpy.stack([*crossing, *group], axis=-1), axis=0, return_index=True)
-    kept.sort()
-    return Places([own[kept] for own in devices], [which[kept] for which in group], blocks)
-
-
-def sharing_sets(own: numpy.ndarray, ranks: list[int], degree: int | None) -> list[numpy.ndarray]:
-    """For each placement the sets that reduce gradients of a stage, as bits of a number, ascending.
-
-    Where ZeRO shards over some of a set alone, each of its shard groups follows, in their order, with the devices of
-    each in theirs: every number tells one device.
-    """
-    replicas, width = own.shape[1:]
-    if replicas * len(ranks) == 1:
-        return [numpy.zeros(len(own), dtype=numpy.int64)]  # One device reduces nothing, whichever it is.
-    if degree is not None and degree < replicas * len(ranks):
-        return [own[:, replica, rank] for replica in range(replicas) for rank in range(width)]
-    sets = [(numpy.int64(1) << own)[..., each].sum(axis=(1, 2)) for each in translates(ranks, width)]
-    return list(numpy.moveaxis(numpy.sort(numpy.stack(sets, axis=-1), axis=-1), -1, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +57,9 @@ class Option:
         time: seconds per micro-batch without messages, for each of `Places.blocks`.
         forward: what of `time` are forward passes and the weights they gather.
         gradients: what of it finds gradients of weights.
+        computed: what each chunk computes, as `computed_by`.
+        gathered: what each chunk gathers, for each of `Places.blocks`.
+        scattered: what each chunk scatters, for each of the `blocks`.
         sync: seconds once per batch.
         sent: bytes per micro-batch, for each of the `blocks` and each link.
     """
@@ -135,6 +70,9 @@ class Option:
     time: numpy.ndarray
     forward: numpy.ndarray
     gradients: float
+    computed: list[tuple[float, float, float, float]]
+    gathered: numpy.ndarray
+    scattered: numpy.ndarray
     sync: numpy.ndarray
     sent: numpy.ndarray
 
@@ -230,7 +168,7 @@ class Search:
         compute = compute_time(candidate, layers, recompute)
         blocks = self.places(setting, chosen).blocks[stage]
         names = tuple(each["name"] for each in chosen)
-        key = (names, stage, setting.replicas, setting.zero_degree, split.route, layers, mode)
+        key = (names, stage, setting.replicas, setting.zero_degree, split.route, tuple(runs), mode)
         if key not in self.tables:
             shared = [
                 zero_times(self.problem, sent(self.machine, setting, candidate, each, layers), compute, zero)
@@ -244,6 +182,9 @@ class Search:
                 numpy.array([each.often for each in shared]) + compute,
                 numpy.array([each.gathered for each in shared]) + over(layers, candidate["forward"]),
                 over(layers, finding_weight_gradients(candidate)),
+                [computed_by(candidate, run, recompute) for run in runs],
+                numpy.array([shares(candidate, runs, "weights", each.gathers) for each in shared]).T,
+                numpy.array([shares(candidate, runs, "gradients", each.scatters) for each in shared]).T,
                 numpy.array([each.once for each in shared]),
                 carried,
             )
@@ -252,13 +193,16 @@ class Search:
     def worthwhile(self, setting: Setting, candidate: dict, options: list[Option]) -> list[Option]:
         """Those that fit, without the slower ones that send the same."""
         fitting = [option for option in options if option.memory <= self.capacity]
-        if hides(self.problem):
+        if hides(self.problem) or (replayed(self.problem, setting.pipeline) and setting.pipeline.staggered):
             return fitting
         alone = all(setting.replicas * len(group["ranks"]) == 1 for group in candidate["state"].values())
-        found: dict[int, Option] = {}
+        found: list[Option] = []
         for option in sorted(fitting, key=lambda option: option.compute):
-            found.setdefault(0 if alone else option.mode[1], option)
-        return list(found.values())
+            alike = [other for other in found if alone or other.mode[1] == option.mode[1]]
+            # In each chunk, as it is replayed; of one chunk the first is the quickest.
+            if not any(all(map(le, map(sum, other.computed), map(sum, option.computed))) for other in alike):
+                found.append(option)
+        return found
 
     def messages(self, size: float) -> numpy.ndarray:
         """Seconds of a message from each device to each other; nothing takes no time."""
@@ -297,11 +241,13 @@ class Search:
             [getattr(option, name)[own] for option, own in zip(options, places.group, strict=True)]
             for name in ("time", "forward")
         )
+        fronts, behinds = {}, {}
         for each in around:
             senders, receivers = places.pairs(each.here, each.there)
             forward, backward = self.messages(each.activations), self.messages(each.gradients)
-            times[each.here] = times[each.here] + backward[receivers, senders].max(axis=(1, 2))
-            arriving = forward[senders, receivers].max(axis=(1, 2))
+            behinds[each.run - 1] = backward[receivers, senders].max(axis=(1, 2))
+            times[each.here] = times[each.here] + behinds[each.run - 1]
+            arriving = fronts[each.run] = forward[senders, receivers].max(axis=(1, 2))
             times[each.there] = times[each.there] + arriving
             forwards[each.there] = forwards[each.there] + arriving
         gradients = [option.gradients for option in options]
@@ -318,13 +264,41 @@ class Search:
             filling(weights, time[near], forward[near], own, wait)
             for time, forward, own, wait in zip(times, forwards, gradients, waiting, strict=True)
         ]
-        times = [time[near] + wait for time, wait in zip(times, waiting, strict=True)]
-        total = weights[0] * numpy.max(times, axis=0) + numpy.sum(added, axis=0) + sync[near]
+        waited = [time[near] + wait for time, wait in zip(times, waiting, strict=True)]
+        total = weights[0] * numpy.max(waited, axis=0) + numpy.sum(added, axis=0) + sync[near]
+        if replayed(self.problem, setting.pipeline):
+            (kept,) = numpy.nonzero(total < self.best[0])
+            grown = [ratio(wait[kept], time[near[kept]]) for wait, time in zip(waited, times, strict=True)]
+            whole = self.replay(setting, split, options, places, near[kept], fronts, behinds, grown)
+            total[kept] = numpy.maximum(total[kept], whole + sync[near[kept]])
         least = int(numpy.argmin(total))
         if total[least] < self.best[0]:
             devices = [places.replica(near[least], index) for index in range(setting.replicas)]
             modes = [option.mode for option in options]
             self.best = (float(total[least]), describe(setting, split, chosen, devices, modes))
+
+    def replay(
+        self, setting: Setting, split: Split, options: list[Option], places: Places, rows, fronts, behinds, grown
+    ):
+        """The makespans of some placements, given what arrives at each run of layers and how much its passes grow."""
+        stages = []
+        for stage, option in enumerate(options):
+            own = places.group[stage][rows]
+            stages.append(
+                [
+                    chunk_of(
+                        fronts[run][rows] if run in fronts else 0.0,
+                        behinds[run][rows] if run in behinds else 0.0,
+                        option.gathered[number][own],
+                        option.scattered[number][own],
+                        option.computed[number],
+                        grown=grown[stage],
+                    )
+                    for number, run in enumerate(split.own(stage))
+                ]
+            )
+        chunks = in_order(setting.pipeline, stages)
+        return makespan(setting.pipeline, len(stages), setting.micro_batches, chunks, numpy.maximum)
 
     def waits(self, places: Places, rows, options: list[Option], around: list[Boundary]) -> list[numpy.ndarray]:
         """For each stage, the seconds per micro-batch of the fullest link it uses, in these placements."""
@@ -338,6 +312,11 @@ class Search:
             for stage in (each.here, each.there):
                 used[stage] = used[stage] | (forward + backward > 0)
         return [numpy.where(each, carried / self.share, 0.0).max(axis=1) for each in used]
+
+
+def ratio(whole: numpy.ndarray, part: numpy.ndarray) -> numpy.ndarray:
+    """How many times as much the whole is; once where there is no part."""
+    return numpy.divide(whole, part, out=numpy.ones_like(whole), where=part > 0)
 
 
 def own_settings(problem: dict, machine: Machine) -> Iterator[Setting]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import chain, combinations, pairwise, product
 from math import inf
 
-from tests.oracle.brute_force import FITS, TIE, WORSE, Answer, Timed, best_modes, front
+from tests.oracle.brute_force import FITS, TIE, WORSE, Answer
 from tests.oracle.costs import can_run, compute_time, cuts_around, memory, sent, stage_times, zero_times
-from tests.oracle.makespan import chunks_of, priced
+from tests.oracle.makespan import chunks_of, priced, replayed
+from tests.oracle.modes import Timed, pricing_of
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets, partitions
 from tests.oracle.schedules import pipeline_of
@@ -290,7 +291,7 @@ class Search:
             return
         devices = replicas * sum(widths[pool] for pool in pools)
         sets = tuple(downsets(partition))
-        weights = pipeline.weights(count, stages)
+        pricing = pricing_of(self.problem, pipeline, count, pipeline.weights(count, stages))
         every = [
             self.remembered(
                 ("options", pool, layers, stages, i, sets[i : i + 2], devices),
@@ -310,7 +311,7 @@ class Search:
             ]
             if all(fitting):
                 cuts = [each for each, _ in every]
-                self.try_places(shared, partition, pools, weights, cuts, fitting, devices)
+                self.try_places(shared, partition, pools, pricing, cuts, fitting, devices)
 
     def together(self, every):
         """The options from which each stage chooses freely: all, unless a rule asks for uniform modes."""
@@ -324,21 +325,22 @@ class Search:
             if all(options):
                 yield options
 
-    def try_places(self, shared, partition, pools, weights, cuts, fitting, devices) -> None:
-        aligned = len(set(weights[1:])) == 1 and not hides_messages(self.problem, shared[0].name)
+    def try_places(self, shared, partition, pools, pricing, cuts, fitting, devices) -> None:
+        weights = pricing.weights
         least = [
             min(compute_time(self.chosen[pool], layers, mode[0]) + own.often for mode, _, own in stage)
             for stage, pool, layers in zip(fitting, pools, partition, strict=True)
         ]
-        if weights[0] * max(least) + (weights[1] * sum(least) if aligned else 0.0) > self.limit:
+        if weights[0] * max(least) + (weights[1] * sum(least) if pricing.aligned else 0.0) > self.limit:
             return
         key = (devices, len(pools), len(self.settings))
         for beside, offsets in self.placements(pools):
             timed = [
-                front([self.timed(pool, layers, weights, around, cut, each) for each in stage])
+                [self.timed(pool, layers, weights, around, cut, each) for each in stage]
                 for pool, layers, around, cut, stage in zip(pools, partition, beside, cuts, fitting, strict=True)
             ]
-            for total, modes in best_modes(weights[0], aligned, timed):
+            known, _ = self.best.get(key, (inf, None))
+            for total, modes in pricing.choices(timed, min(known, self.limit)):
                 if key not in self.best or total < self.best[key][0]:
                     self.best[key] = (total, self.describe(shared, partition, pools, offsets, modes))
                     self.limit = min(self.limit, total * WORSE)
@@ -368,7 +370,11 @@ class Search:
             arriving, returning = around.messages(self.cluster, pool, cuts)
             setting, own = self.settings[pool], self.cluster.alone[pool]
             times = stage_times(own, setting, self.chosen[pool], layers, mode[0], shared, weights, arriving, returning)
-            return Timed(mode, *times)
+            if not replayed(own, setting.pipeline):
+                return Timed(mode, *times)
+            ways = [[seconds for _, seconds in way] for way in (arriving, returning)]
+            hides = hides_messages(own, setting.schedule)
+            return Timed(mode, *times, chunks_of(self.chosen[pool], [layers], mode[0], shared, *ways, hides, times[0]))
 
         return self.remembered(("timed", pool, layers, weights, around, cuts, mode), made)
 
