@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
 from attrs import frozen
@@ -19,6 +19,7 @@ from nest.solve.cpsat.chunk_passes import chunk_passes
 from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices, Sending, sendings
 from nest.solve.cpsat.placement import SlotPlacement, point_to_point, slots
 from nest.solve.cpsat.ports import StagePorts
+from nest.solve.cpsat.replay import step_time
 from nest.solve.cpsat.scaling import Limit, Scale, largest_slowest
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -66,6 +67,7 @@ class ChunkModel:
         model: of OR-Tools.
         limit: on the step time, which is minimised; None: any plan is asked for.
         inexact: why a plan may take longer than the model says; empty: it does not.
+        near: for each two stages that send, and neighbours, whether they are apart by each level.
         passes: what the passes of a plan take; None: it is not replayed.
     """
 
@@ -88,7 +90,7 @@ class ChunkModel:
             choices: what each stage can be.
             overfull: what exact pricing found too large.
             limit: on the step time; None: times do not matter.
-            known: has the paths that replays take no less than, and the plans that are left out, by `name`.
+            known: has paths that replays take no less than, and plans that are left out: stages, and levels between.
             ordered: whether blocks lie in pipeline order (monotone placement).
         """
         from ortools.sat.python import cp_model
@@ -110,6 +112,7 @@ class ChunkModel:
         for each in overfull:
             self._forbid(*each)
         self._placement = self._place(ordered=ordered)
+        self.near = list(self._placement.apart.values())
         for plan in known.excluded:
             self._exclude(*plan)
         self.inexact, self.limit, self._paths = "", limit, known.paths
@@ -286,34 +289,18 @@ class ChunkModel:
             model.add(sync >= _weighed(taken, [scale.sync_ticks(each) for each in choices.sync.tolist()]))
             added.append(self._ticks(stage, costs.weighed(weights), scale.sync_ticks))
             waits.append(waited)
-        batch = model.new_int_var(0, limit, "batch")
         closed_form = scale.slowest * slowest + scale.sync * sum(added) + scale.total * sum(waits)
         if self._case.replayed:
             chosen = list(zip(self._choices, self._taken, strict=True))
             sent = [
-                (each.number, sum(scale.ticks(one.seconds) * one.holds for one in possible))
-                for each, possible in messages
+                (each, sum(scale.ticks(one.seconds) * one.holds for one in possible)) for each, possible in messages
             ]
-            ticks = {("arriving", number + 1): each for number, each in sent} | {
-                ("returning", number): each for number, each in sent
-            }
-            self.passes = chunk_passes(model, self._numbers, self._route, chosen, self._runs, ticks, scale)
-        if self.passes is not None and self._paths:
-            model.add(batch >= closed_form)
-            self.passes.bound(model, scale, self._paths, batch, sync, limit)
-        else:
-            model.add(batch == closed_form)
-        model.minimize(batch)
+            self.passes = chunk_passes(model, self._numbers, self._route, chosen, self._runs, sent, waits, scale)
+        model.minimize(step_time(model, closed_form, self.passes, self._paths, scale, sync, limit))
 
-    def name(self, value: Callable[[IntVar], int], names: Any) -> Any:
-        """What `excluded` would leave a plan out by: its stages, and the levels of what they send."""
-        every = self._placement.apart.items()
-        over = {pair: next(level for level, here in near.items() if value(here)) for pair, near in every}  # type: ignore[arg-type]
-        return names, over
-
-    def _exclude(self, names: Sequence[Overfull], over: dict[tuple[int, int], int]) -> None:
+    def _exclude(self, names: Sequence[Overfull], over: Sequence[int]) -> None:
         """Leave out a plan."""
-        found: list[Term] = [self._placement.apart[pair].get(level, 0) for pair, level in over.items()]
+        found = [near.get(level, 0) for near, level in zip(self.near, over, strict=True)]
         ends: dict[int, int] = {}
         for stage, borders, content, mode in names:
             ends |= dict(zip(self._beside(stage), borders, strict=True))

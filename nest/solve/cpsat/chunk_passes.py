@@ -10,11 +10,11 @@ from nest.solve.cpsat.scaling import LONGEST
 from nest.tolerances import SUM_ERROR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ortools.sat.python.cp_model import CpModel, IntVar
 
-    from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices
+    from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices, Sending
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
     from nest.solve.cpsat.scaling import Scale
@@ -26,7 +26,8 @@ def chunk_passes(
     route: Sequence[int],
     chosen: Sequence[tuple[ChunkChoices, Sequence[IntVar]]],
     runs: Callable[[int, int], Term],
-    messages: Mapping[tuple[str, int], Term],
+    messages: Sequence[tuple[Sending, Term]],
+    waits: Sequence[Term],
     scale: Scale,
 ) -> Passes:
     """What passes take; which chunk of a stage gathers or scatters how much is not asked.
@@ -37,14 +38,17 @@ def chunk_passes(
         route: the stage of each chunk in pipeline order.
         chosen: for each stage what it can be, and whether it is.
         runs: whether a chunk holds a unit.
-        messages: ticks of the messages that arrive at chunks, and return to them.
+        messages: what is sent over a boundary, and in how many ticks, either way.
+        waits: by stage, ticks that it waits for ports.
         scale: of the case.
     """
     used, units, costs = numbers.candidate, numbers.contents.layers, numbers.costs
     found = used.finding_weight_gradients
     parts = {FORWARD: used.forward, INPUT_GRADIENTS: used.backward - found, WEIGHT_GRADIENTS: found}
     extra = {mode.name: mode.extra for mode in used.recompute}
-    terms = {(way, chunk): messages.get((way, chunk), 0) for way in MESSAGES.values() for chunk in range(len(route))}
+    terms: dict[tuple[str, int], Term] = {(way, chunk): 0 for way in MESSAGES.values() for chunk in range(len(route))}
+    for sending, ticks in messages:
+        terms |= {("arriving", sending.number + 1): ticks, ("returning", sending.number): ticks}
 
     def over(chunk: int, values: Floats) -> Term:
         ticks = [scale.ticks(float(values[list(layers)].sum())) for layers in units]
@@ -72,6 +76,5 @@ def chunk_passes(
         return [LinearExpr.weighted_sum(taken, [scale.ticks(s) for s in own]) for (_, taken), own in rows]
 
     # What a difference may have lost is taken off.
-    return Passes(
-        route, terms, sent(costs.gathered), sent(costs.scattered - SUM_ERROR * costs.shared), numbers.case.hiding
-    )
+    scattered = sent(costs.scattered - SUM_ERROR * costs.shared)
+    return Passes(route, terms, sent(costs.gathered), scattered, waits, numbers.case.hiding)

@@ -24,6 +24,9 @@ from nest.tolerances import SUM_ERROR
 MOST_PLACEMENTS = 50_000
 """Placements up to which all are tried: those of eight devices, each a stage of its own, are 40,320."""
 
+MOST_REPLAYED = 2_000
+"""Plans up to which all are replayed whose closed form does not settle that they are slower."""
+
 MOST_PATHS = 20_000
 """Partitions with their choices up to which all are tried."""
 
@@ -133,9 +136,9 @@ class _Trial:
         assert self._instance.network is not None
         return self._instance.network.model
 
-    def best(self, paths: Integers, target: float) -> Found:
-        """The best of all plans along `paths` that takes no more than `target`."""
-        least, found = target, None
+    def best(self, paths: Integers, target: float) -> Found | None:
+        """The best of all plans along `paths` that takes no more than `target`; None: too many would be replayed."""
+        least, found, replayed = target, None, 0
         bounds = self._bounds(paths)
         for number in numpy.argsort(bounds, kind="stable").tolist():
             if bounds[number] > least:
@@ -147,9 +150,19 @@ class _Trial:
                 continue
             times = numpy.maximum(times[:, left], self._loads(path, left))
             seconds = self._steps(times, syncs[:, left])
-            place = int(seconds.argmin())
-            if seconds[place] <= least:
-                least, found = float(seconds[place]), self._solution(path, int(left[place]))
+            for place in numpy.argsort(seconds, kind="stable").tolist():
+                if seconds[place] > least:
+                    break
+                plan, taken = self._solution(path, int(left[place])), float(seconds[place])
+                if self.case.replayed:
+                    assert self._instance.makespan is not None
+                    taken, replayed = max(taken, self._instance.makespan(self._instance, plan)), replayed + 1
+                    if replayed > MOST_REPLAYED:
+                        return None
+                if taken <= least:
+                    least, found = taken, plan
+                if not self.case.replayed:
+                    break
         return Found(found, least if found is not None else inf)
 
     def _bounds(self, paths: Integers) -> Floats:

@@ -20,6 +20,7 @@ from nest.instance import Candidate, Instance, Solution, StageDecision, copies_o
 from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.cuts import Floats, even_stages, inseparable_layers
 from nest.solve.cpsat.placement import place
+from nest.solve.cpsat.replay import step_time
 from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, LONGEST, Limit, Scale, floors, largest_slowest
 from nest.solve.cpsat.stages import DataParallelGroup, data_parallel_groups, held_state, least_pieces, rows_of_state
 from nest.tolerances import LIMIT_SLACK
@@ -46,10 +47,6 @@ class Choice:
     zero: int
 
 
-Taken = tuple[int, Sequence[int], Sequence[int], Choice]
-"""A stage, which layers lie behind its boundaries, and its choice."""
-
-
 class LayerModel:
     """One case as a stage for each layer.
 
@@ -58,10 +55,8 @@ class LayerModel:
         limit: on the step time, which is minimised; None: any plan is asked for.
         behind: for each boundary, the outer ends included, which layers lie behind it.
         crossing: for each boundary between two stages, which tensors cross it.
-        passes: None: what the passes of a plan take is not asked.
+        near: for each boundary, whether it has each level that it can have.
     """
-
-    passes = None
 
     def __init__(self, instance: Instance, case: Case, limit: Limit | None, *, ordered: bool = True) -> None:
         """Build the model; blocks lie in pipeline order where `ordered` (monotone placement)."""
@@ -81,6 +76,7 @@ class LayerModel:
         self.crossing = [self._tensors_across(i) for i in range(1, case.stages)]
         offered = [[(choice.candidate, literal) for choice, literal in row.items()] for row in self._taken]
         self._placement = place(self.model, instance, case, offered, ordered=ordered)
+        self.near = self._placement.levels
         for i in range(case.stages):
             self._memory_suffices(i)
         if limit is not None:
@@ -134,8 +130,7 @@ class LayerModel:
 
     def _over(self, stage: int, values: Sequence[int]) -> Term:
         """What whole numbers of a stage's layers add up to."""
-        terms = [v * self._runs(stage, layer) for layer, v in enumerate(values) if v]
-        return sum(terms) if terms else 0
+        return sum((v * self._runs(stage, layer) for layer, v in enumerate(values) if v), start=0)
 
     def _tensors_across(self, boundary: int) -> list[IntVar]:
         """Which tensors cross a boundary: made in front, read behind."""
@@ -213,9 +208,7 @@ class LayerModel:
             levels = range(len(self._instance.cluster.levels))
             occupying = [arriving.get(level, 0) + returning.get(level, 0) for level in levels]
             self._ports_are_occupied(stage, variable, occupying, scale)
-        batch = model.new_int_var(0, limit, "batch")
-        model.add(batch == scale.slowest * slowest + in_sum)
-        model.minimize(batch)
+        model.minimize(step_time(model, scale.slowest * slowest + in_sum, None, (), scale, sync, limit))
 
     def _parts(self, stage: int, scale: Scale, most: int, limit: int, received: Sequence[Term]) -> tuple[Term, Term]:
         """Ticks that ZeRO adds to a stage, and what the stage adds to the sum with all it receives, there and back."""
@@ -385,21 +378,14 @@ class LayerModel:
                 self.model.add(spent[0 if alike else level] >= total).only_enforce_if(both)
         return spent
 
-    def forbid(self, stages: Sequence[Taken], over: Sequence[int] = ()) -> None:
-        """Leave out plans that have all these stages, and of which the boundaries have these levels."""
-        differs: list[Term] = [
-            1 - near.get(level, 0) for near, level in zip(self._placement.levels, over, strict=False)
-        ]
+    def forbid(self, stages: Sequence[Any], over: Sequence[int] = ()) -> None:
+        """Leave out plans that have all these stages, by `solution`, and of which the boundaries have these levels."""
+        differs: list[Term] = [1 - near.get(level, 0) for near, level in zip(self.near, over, strict=False)]
         for stage, ahead, after, choice in stages:
             pairs = [*zip(self.behind[stage], ahead, strict=True), *zip(self.behind[stage + 1], after, strict=True)]
             differs += [1 - each if value else each for each, value in pairs if not isinstance(each, int)]
-            differs.append(1 - self._taken[stage][choice])
+            differs += [1 - self._taken[stage][choice]]
         self.model.add(sum(differs) >= 1)
-
-    def name(self, value: Callable[[IntVar], int], stages: Sequence[Taken]) -> tuple[Sequence[Taken], list[int]]:
-        """What `forbid` would leave a plan out by."""
-        levels = self._placement.levels
-        return stages, [next(level for level, here in near.items() if value(here)) for near in levels]  # type: ignore[arg-type]
 
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, Sequence[Any]]:
         """The decisions of a solution, and for each stage what `forbid` would leave out."""

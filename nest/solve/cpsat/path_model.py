@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy
-from attrs import define, evolve, field
+from attrs import evolve
 
 from nest.instance import Instance, Solution, StageDecision, route
 from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS
-from nest.solve.cpsat.bounds import Choices, Narrowed, Relaxation, narrow
-from nest.solve.cpsat.cases import Case, LimitOf, OpenCase, has_ports
-from nest.solve.cpsat.cuts import Cuts, Integers
-from nest.solve.cpsat.placement import ListedPlacement, SlotPlacement, TooManyPlacesError, place
+from nest.solve.cpsat.bounds import Choices, Relaxation
+from nest.solve.cpsat.cases import Case, has_ports
+from nest.solve.cpsat.cuts import Integers
+from nest.solve.cpsat.placement import ListedPlacement, SlotPlacement, place
 from nest.solve.cpsat.pool_placement import PoolPlacement
 from nest.solve.cpsat.ports import StagePorts, together
-from nest.solve.cpsat.replay import Passes, Path
-from nest.solve.cpsat.scaling import TERMS, Limit, Scale, largest_slowest
-from nest.solve.cpsat.stages import StageBook
+from nest.solve.cpsat.replay import Passes, Path, step_time
+from nest.solve.cpsat.scaling import Limit, Scale, largest_slowest
 from nest.tolerances import SUM_ERROR
 
 if TYPE_CHECKING:
@@ -32,14 +30,11 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
     from nest.solve.cpsat.cuts import Floats
-    from nest.solve.cpsat.placement import Term
+    from nest.solve.cpsat.placement import Literals, Term
     from nest.solve.cpsat.stages import StageCosts
 
 MOST_CHOICES = 300_000
 """Choices of all stages together up to which a model is built; more do not fit a small machine's memory."""
-
-FEW_CHOICES = 4_000
-"""Choices of the stages of all cases up to which one joint model asks about them, without any bounds."""
 
 
 PARTS_OF_STAGES: dict[str, Callable[[StageCosts], Floats]] = {
@@ -55,71 +50,6 @@ class TooManyChoicesError(Exception):
     """A model would be too large to build."""
 
 
-@define(eq=False)
-class PathModels:
-    """Models of cases where every stage can be listed: chains, and graphs with few branches.
-
-    Attributes:
-        instance: the problem.
-        cuts: every cut of the layer graph.
-    """
-
-    instance: Instance
-    cuts: Cuts
-    _relaxation: Relaxation = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._relaxation = Relaxation(self.instance, self.cuts, StageBook(self.instance, self.cuts))
-
-    @property
-    def most_stages(self) -> int:
-        """More stages than this no plan has."""
-        return self.cuts.longest
-
-    def bound(self, case: Case, target: float) -> float:
-        """Seconds no plan of the case is below, as far as that matters for `target`: the bound over paths."""
-        return self._relaxation.of(case, target)
-
-    def model(
-        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
-    ) -> PathModel | None:
-        """The model of a case without choices that are `overfull`; None: no plan is below the target.
-
-        Raises:
-            TooManyChoicesError: there would be too many variables.
-            TooManyPlacesError: blocks of several widths have too many places.
-        """
-        narrowed = narrow(self._relaxation, each.case, target, overfull)
-        if narrowed is None:
-            return None
-        # The bound is that of plans up to the margin only.
-        each.bound = max(each.bound, narrowed.bound)
-        limit = limit_of(each.case, TERMS)
-        decided = self._relaxation, each.case, narrowed.choices, limit
-        return PathModel(*decided, ordered=ordered, paths=each.paths, excluded=each.excluded)
-
-    def joint_model(
-        self, every: Sequence[Case], limit_of: LimitOf, *, ordered: bool
-    ) -> tuple[CpModel, list[PathModel]] | None:
-        """One model of few cases, of all plans however slow; None where it would be too large."""
-        from ortools.sat.python import cp_model
-
-        # No bound but memory takes part.
-        possible = [(case, narrow(self._relaxation, case, inf)) for case in every]
-        narrowed: list[tuple[Case, Narrowed]] = [(case, left) for case, left in possible if left is not None]
-        if sum(len(each) for _, left in narrowed for each in left.choices) > FEW_CHOICES:
-            return None
-        model, parts = cp_model.CpModel(), []
-        try:
-            for case, left in narrowed:
-                limit = limit_of(case, TERMS)
-                parts.append(PathModel(self._relaxation, case, left.choices, limit, ordered=ordered, joint=model))
-        except TooManyPlacesError:
-            return None
-        model.add(sum(part.chosen for part in parts) == 1)
-        return model, parts
-
-
 class PathModel:
     """One case as a path through the cuts.
 
@@ -128,10 +58,12 @@ class PathModel:
         chosen: whether the plan is one of this case; 1 in a model of one case.
         limit: on the step time, which is minimised; None: any plan is asked for.
         inexact: why a plan may take longer than the model says; empty: it does not.
+        near: for each boundary, whether it goes over each link that it can.
         passes: what the passes of a plan take; None: it is not replayed.
     """
 
     inexact = ""
+    near: Sequence[Literals] = ()
     passes: Passes | None = None
 
     def __init__(
@@ -156,7 +88,7 @@ class PathModel:
             ordered: whether blocks lie in pipeline order (monotone placement).
             joint: a model of several cases, of which one is to be chosen; left out, a model of this case alone.
             paths: that replays take no less than.
-            excluded: plans that are left out, by `name`.
+            excluded: plans that are left out: what stages take, and what boundaries go over.
 
         Raises:
             TooManyChoicesError: there would be too many variables.
@@ -197,6 +129,7 @@ class PathModel:
             self._placement = place(
                 self.model, self._instance, self._case, offered, ordered=ordered, chosen=self.chosen
             )
+        self.near = self._placement.levels
 
     def _every_stage_takes_one_choice(self) -> None:
         for row in self._taken:
@@ -234,6 +167,7 @@ class PathModel:
             return
         times = [self._weighed(i, [scale.ticks(t) for t in each.time.tolist()]) for i, each in enumerate(self._choices)]
         messages: tuple[list[Term], list[Term]] = [0] * len(times), [0] * len(times)
+        waits: list[Term] = [0] * len(times)
         for boundary in range(len(self._choices) - 1):
             cuts = self._relaxation.cuts
             returning = self._crossing(boundary, boundary, cuts.last, scale.ticks)
@@ -243,7 +177,8 @@ class PathModel:
         times = [sum(each) for each in zip(times, *messages, strict=True)]
         sync = self.model.new_int_var(0, limit // scale.sync, "sync")
         if has_ports(self._instance, self._case):
-            times = [time + self._stage_ports(i, scale).waits(sync) for i, time in enumerate(times)]
+            waits = [self._stage_ports(i, scale).waits(sync) for i in self._every]
+            times = [sum(each) for each in zip(times, waits, strict=True)]
         largest = limit // max(scale.slowest, scale.total, 1)
         slowest = self.model.new_int_var(0, largest, "slowest")
         taken = [self.model.new_int_var(0, largest, f"time {i}") for i in range(len(times))]
@@ -253,7 +188,7 @@ class PathModel:
             self.model.add(slowest >= variable)
         for i, each in enumerate(self._choices):
             self.model.add(sync >= self._weighed(i, [scale.sync_ticks(y) for y in each.sync.tolist()]))
-        self._passes_take(scale, *messages)
+        self._passes_take(scale, *messages, waits)
         self._minimise(scale.slowest * slowest + scale.total * sum(taken) + scale.sync * sync, sync, scale, limit)
 
     def _parts_count(self, scale: Scale, limit: int) -> None:
@@ -283,7 +218,7 @@ class PathModel:
             model.add(slowest >= beside + messages[0][i] + messages[1][i] + waited[i])
             model.add(slowest >= own + waited[i])
             model.add(sync >= self._ticks(i, lambda costs: costs.sync, scale.sync_ticks))
-        self._passes_take(scale, *messages)
+        self._passes_take(scale, *messages, waited)
         once = sum(added, start=sync) * scale.sync
         self._minimise(scale.slowest * slowest + once + scale.total * sum(waited), sync, scale, limit)
 
@@ -307,16 +242,13 @@ class PathModel:
 
     def _minimise(self, closed_form: Term, sync: IntVar, scale: Scale, limit: int) -> None:
         """The step time is the closed form, or longer where a path through the passes is."""
-        batch = self.model.new_int_var(0, limit, "batch")
-        if self.passes is None or not self._paths:
-            self.model.add(batch == closed_form)
-        else:
-            self.model.add(batch >= closed_form)
-            self.passes.bound(self.model, scale, self._paths, batch, sync, limit)
+        batch = step_time(self.model, closed_form, self.passes, self._paths, scale, sync, limit)
         if self._alone:
             self.model.minimize(batch)
 
-    def _passes_take(self, scale: Scale, arriving: Sequence[Term], returning: Sequence[Term]) -> None:
+    def _passes_take(
+        self, scale: Scale, arriving: Sequence[Term], returning: Sequence[Term], waits: Sequence[Term]
+    ) -> None:
         """Say what the passes of each stage take, with what ZeRO sends."""
         if not (self._case.replayed and self._alone):
             return
@@ -326,16 +258,12 @@ class PathModel:
             for kind, of in PARTS_OF_STAGES.items():
                 terms[kind, i] = self._ticks(i, of, scale.ticks)
         none = [0] * self._case.stages
-        self.passes = Passes(route(self._case.schedule, self._case.stages), terms, none, none, self._case.hiding)
-
-    def name(self, value: Callable[[IntVar], int], names: Any) -> Any:
-        """What `excluded` would leave a plan out by: what its stages take, and what their boundaries go over."""
-        over = [next(number for number, here in near.items() if value(here)) for near in self._placement.levels]  # type: ignore[arg-type]
-        return names, over
+        homes = route(self._case.schedule, self._case.stages)
+        self.passes = Passes(homes, terms, none, none, waits, self._case.hiding)
 
     def _exclude(self, names: Sequence[tuple[int, int, tuple[str, int], int]], over: Sequence[int]) -> None:
         """Leave out a plan."""
-        found: list[Term] = [near.get(number, 0) for near, number in zip(self._placement.levels, over, strict=True)]
+        found = [near.get(number, 0) for near, number in zip(self.near, over, strict=True)]
         for index, candidate, mode, stage in names:
             choices, row = self._choices[index], self._relaxation.book.costs(self._case, candidate).modes.index(mode)
             same = (choices.candidate == candidate) & (choices.mode == row) & (choices.stage == stage)

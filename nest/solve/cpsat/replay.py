@@ -34,6 +34,7 @@ Step = tuple[str, int]
 Path = tuple[tuple[Step, int], ...]
 """How often a path runs each step."""
 
+KINDS = (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
 MESSAGES = {FORWARD: "arriving", INPUT_GRADIENTS: "returning"}
 
 
@@ -60,6 +61,7 @@ class Passes:
         terms: of each step; what is hidden of messages is in them, and what ZeRO sends is not.
         gathered: by stage, what ZeRO gathers in the forward passes of its chunks, and again in backward passes.
         scattered: by stage, what it scatters with the gradients of weights.
+        waits: by stage, what its passes together take longer as they wait for ports.
         hiding: whether messages hide under compute.
     """
 
@@ -67,6 +69,7 @@ class Passes:
     terms: dict[Step, Term]
     gathered: Sequence[Term]
     scattered: Sequence[Term]
+    waits: Sequence[Term]
     hiding: bool
 
     def lengths(self, value: Callable[[Term], int]) -> tuple[dict[Step, float], dict[Step, float]]:
@@ -77,15 +80,17 @@ class Passes:
         for stage in own:
             chunks = [chunk for chunk, home in enumerate(self.route) if home == stage]
             sent = sum(found[way, chunk] for way in MESSAGES.values() for chunk in chunks)
-            kinds = (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
-            compute = sum(found[kind, chunk] for kind in kinds for chunk in chunks)
+            compute = sum(found[kind, chunk] for kind in KINDS for chunk in chunks)
             share = min(compute / sent, 1.0) if self.hiding and sent else 0.0
             gathered, scattered = (value(ticks[stage]) / own[stage] for ticks in (self.gathered, self.scattered))
             for chunk in chunks:
-                for kind, added in zip(kinds, (gathered, gathered, scattered), strict=True):
+                for kind, added in zip(KINDS, (gathered, gathered, scattered), strict=True):
                     message = found.get((MESSAGES.get(kind, ""), chunk), 0.0)
                     found[kind, chunk] += added + (1 - share) * message
                     travel[kind, chunk] = share * message
+            without = sum(found[kind, chunk] for kind in KINDS for chunk in chunks)
+            growth = 1 + value(self.waits[stage]) / without if without else 1.0
+            found |= {(kind, chunk): growth * found[kind, chunk] for kind in KINDS for chunk in chunks}
         return found, travel
 
     def least(self, path: Path) -> list[tuple[int, Term]]:
@@ -100,22 +105,46 @@ class Passes:
             gathers = min(counts[FORWARD, chunk] + counts[INPUT_GRADIENTS, chunk] for chunk in chunks)
             scatters = min(counts[WEIGHT_GRADIENTS, chunk] for chunk in chunks)
             found += [(gathers, self.gathered[stage]), (scatters, self.scattered[stage])]
+            found.append((min(counts[kind, chunk] for kind in KINDS for chunk in chunks), self.waits[stage]))
         return [(n, term) for n, term in found if n and not (isinstance(term, int) and term == 0)]
 
-    def bound(
-        self, model: CpModel, scale: Scale, paths: Sequence[Path], batch: IntVar, sync: IntVar, most: int
-    ) -> None:
-        """Say that a batch takes no less than the paths."""
-        known: dict[int, IntVar] = {}
-        for path in paths:
-            total: Term = 0
-            for n, term in self.least(path):
-                if id(term) not in known:
-                    # A variable of its own, so that no count multiplies the coefficients of a time.
-                    known[id(term)] = model.new_int_var(0, most // scale.parts, "")
-                    model.add(known[id(term)] == term)
-                total = total + n * scale.parts * known[id(term)]
-            model.add(batch >= total + scale.sync * sync)
+
+def step_time(
+    model: CpModel,
+    closed_form: Term,
+    passes: Passes | None,
+    paths: Sequence[Path],
+    scale: Scale,
+    sync: IntVar,
+    most: int,
+) -> IntVar:
+    """The step time of a plan: its closed form, or more where a path takes longer.
+
+    Args:
+        model: is added to.
+        closed_form: in ticks once per batch, as what follows.
+        passes: what they take; None: there are no paths.
+        paths: that the plan's replay takes no less than.
+        scale: of the case.
+        sync: what happens once per batch.
+        most: limit on the step time.
+    """
+    batch = model.new_int_var(0, most, "batch")
+    if passes is None or not paths:
+        model.add(batch == closed_form)
+        return batch
+    model.add(batch >= closed_form)
+    known: dict[int, IntVar] = {}
+    for path in paths:
+        total: Term = 0
+        for n, term in passes.least(path):
+            if id(term) not in known:
+                # A variable of its own, so that no count multiplies the coefficients of a time.
+                known[id(term)] = model.new_int_var(0, most // scale.parts, "")
+                model.add(known[id(term)] == term)
+            total = total + n * scale.parts * known[id(term)]
+        model.add(batch >= total + scale.sync * sync)
+    return batch
 
 
 @define(eq=False)

@@ -17,12 +17,14 @@ from attrs import define, evolve, field
 from nest.errors import InternalError
 from nest.instance import Instance, SearchProgress, Solution, chunks_of
 from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
+from nest.solve.cpsat.chunk_model import ChunkModel
 from nest.solve.cpsat.chunk_models import ChunkModels
 from nest.solve.cpsat.comparison import bounds_only, compare
 from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.open_cases import NEAR, Beside, OpenCases
-from nest.solve.cpsat.path_model import PathModels, TooManyChoicesError
+from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
+from nest.solve.cpsat.path_models import PathModels
 from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.replay import Paths
@@ -243,7 +245,8 @@ class Search:
                 self._improve(solution, price)
                 continue
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
-            if self._replayed(each.case, solution, price, scaled.seconds(solver.objective_value) + scaled.error):
+            above = scaled.seconds(solver.objective_value) + scaled.error
+            if not isinstance(self.plain, PlacedModels) and self._replayed(each.case, solution, price, above):
                 self._learn(each, model, solver.value, choices)
                 self._improve(solution, price)
                 if self._over or self._spent > enough:
@@ -277,8 +280,9 @@ class Search:
 
     def _learn(self, each: OpenCase, model: Any, value: Callable[[Any], int], choices: Sequence[Any]) -> None:
         """Leave out a plan that is priced, and with it those that the same passes make too slow."""
-        each.excluded.append(model.name(value, choices))
-        if model.passes is not None:
+        levels = [next(level for level, here in near.items() if value(here)) for near in model.near]
+        each.excluded.append((choices, levels))
+        if isinstance(model, (PathModel, ChunkModel)) and model.passes is not None:
             self._paths.learn(each.case, *model.passes.lengths(value))
 
     def _settled_by_contents(self, each: OpenCase, effort: float) -> bool:

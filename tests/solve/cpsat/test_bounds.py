@@ -20,7 +20,7 @@ from nest.solve.cpsat.chunk_models import ChunkModels
 from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.families import Families
-from nest.solve.cpsat.path_model import PathModels
+from nest.solve.cpsat.path_models import PathModels
 from nest.solve.cpsat.room_bound import RoomBound
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort

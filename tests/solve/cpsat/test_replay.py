@@ -10,6 +10,7 @@ from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.plan.evaluate import evaluate, makespan
 from nest.solve.cpsat import Price, verify
+from nest.spec.constraints import parse
 from tests.seeds import seeds
 from tests.solve.cpsat.test_chunks import CLOSE, draw, every_plan
 
@@ -24,19 +25,23 @@ def replayed(seed: int, name: str | None = None) -> Instance:
     chunks = 1 if name in PLAIN else 2
     problem = draw(seed, chunks)
     schedule = registry().schedules()[name]
-    space = evolve(problem.space, schedules=(schedule,), replayed=True)
+    (used,) = problem.candidates
+    backward = used.forward * numpy.exp(random.uniform(-2.0, 2.0, len(used.forward)))
+    found = None if used.weight_gradients is None else backward * random.uniform(0.1, 0.5)
+    used = evolve(used, backward=backward, weight_gradients=found)
+    space = evolve(problem.space, schedules=(schedule,), replayed=True, constraints=(parse("pp > 1"),))
     space = evolve(space, hidden_messages=(name,) if space.hidden_messages else ())
-    return evolve(problem, space=space, makespan=makespan)
+    return evolve(problem, candidates=(used,), space=space, makespan=makespan)
 
 
 def plans(problem: Instance) -> Iterator[Solution]:
-    """Every plan of the space: chunks differ by one block at most, those at the ends may be smaller."""
+    """Every plan of two stages or more whose chunks differ by one block; those at the ends may be smaller."""
     layers = len(problem.graph.layers)
     others = {0, layers - 1} if problem.space.blocks_and_ends else set()
     for plan in every_plan(problem):
         runs = sorted((chunk for stage in plan.stages for chunk in stage.chunks), key=min)
         sizes = [len(set(run) - others) for run in runs]
-        if not sizes or max(sizes) - min(sizes[1:-1]) <= 1:
+        if len(plan.stages) > 1 and (not sizes or max(sizes) - min(sizes[1:-1]) <= 1):
             yield plan
 
 

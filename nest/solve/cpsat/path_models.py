@@ -1,0 +1,90 @@
+"""Models of cases where every stage can be listed, and one of several cases."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from nest.instance import Instance
+from nest.solve.cpsat.bounds import Narrowed, Relaxation, narrow
+from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
+from nest.solve.cpsat.cuts import Cuts
+from nest.solve.cpsat.path_model import PathModel
+from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.scaling import TERMS
+from nest.solve.cpsat.stages import StageBook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ortools.sat.python.cp_model import CpModel
+
+FEW_CHOICES = 4_000
+"""Choices of the stages of all cases up to which one joint model asks about them, without any bounds."""
+
+
+@define(eq=False)
+class PathModels:
+    """Models of cases where every stage can be listed: chains, and graphs with few branches.
+
+    Attributes:
+        instance: the problem.
+        cuts: every cut of the layer graph.
+    """
+
+    instance: Instance
+    cuts: Cuts
+    _relaxation: Relaxation = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._relaxation = Relaxation(self.instance, self.cuts, StageBook(self.instance, self.cuts))
+
+    @property
+    def most_stages(self) -> int:
+        """More stages than this no plan has."""
+        return self.cuts.longest
+
+    def bound(self, case: Case, target: float) -> float:
+        """Seconds no plan of the case is below, as far as that matters for `target`: the bound over paths."""
+        return self._relaxation.of(case, target)
+
+    def model(
+        self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
+    ) -> PathModel | None:
+        """The model of a case without choices that are `overfull`; None: no plan is below the target.
+
+        Raises:
+            TooManyChoicesError: there would be too many variables.
+            TooManyPlacesError: blocks of several widths have too many places.
+        """
+        narrowed = narrow(self._relaxation, each.case, target, overfull)
+        if narrowed is None:
+            return None
+        # The bound is that of plans up to the margin only.
+        each.bound = max(each.bound, narrowed.bound)
+        limit = limit_of(each.case, TERMS)
+        decided = self._relaxation, each.case, narrowed.choices, limit
+        return PathModel(*decided, ordered=ordered, paths=each.paths, excluded=each.excluded)
+
+    def joint_model(
+        self, every: Sequence[Case], limit_of: LimitOf, *, ordered: bool
+    ) -> tuple[CpModel, list[PathModel]] | None:
+        """One model of few cases, of all plans however slow; None where it would be too large."""
+        from ortools.sat.python import cp_model
+
+        # No bound but memory takes part.
+        possible = [(case, narrow(self._relaxation, case, inf)) for case in every]
+        narrowed: list[tuple[Case, Narrowed]] = [(case, left) for case, left in possible if left is not None]
+        if sum(len(each) for _, left in narrowed for each in left.choices) > FEW_CHOICES:
+            return None
+        model, parts = cp_model.CpModel(), []
+        try:
+            for case, left in narrowed:
+                limit = limit_of(case, TERMS)
+                parts.append(PathModel(self._relaxation, case, left.choices, limit, ordered=ordered, joint=model))
+        except TooManyPlacesError:
+            return None
+        model.add(sum(part.chosen for part in parts) == 1)
+        return model, parts
