@@ -6,7 +6,7 @@ these runs begins and ends, which decides what crosses every border; how many un
 each is left open. Where all units differ each pattern is one split.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice, pairwise
 
 import numpy
@@ -126,7 +126,7 @@ class Splits:
         """The units in runs of alike ones; where constraints tell units apart, each by itself."""
         if not self._runs:
             alone = tuple(Run((unit,)) for unit in self.units)
-            self._runs.append(alone if self._told_apart else _alike(self.instance, self.units))
+            self._runs.append(alone if self._told_apart else _alike(self.instance, self.units, self._blocks))
         return self._runs[0]
 
     @property
@@ -211,7 +211,7 @@ class Splits:
         lengths = [len(run.units) for run in self.runs]
         # Chunks of stages that somebody has decided are of any size.
         sizes = None if allowed is not None else [self._blocks(run.units[0]) for run in self.runs]
-        found = list(islice(_bounds(lengths, sizes, chunks, allowed), MOST_PATTERNS + 1))
+        found = list(dict.fromkeys(islice(_bounds(lengths, sizes, chunks, allowed), MOST_PATTERNS + 1)))
         if len(found) > MOST_PATTERNS:
             self.even_only = True
             return self._even(chunks)
@@ -253,10 +253,10 @@ def _uncut(instance: Instance, units: Sequence[Unit]) -> tuple[Unit, ...]:
     return tuple(tuple(sorted(layers)) for layers in found)
 
 
-def _alike(instance: Instance, units: Sequence[Unit]) -> tuple[Run, ...]:
-    """Units in runs: of units that cost the same in all candidates, with as much crossing between any two."""
+def _alike(instance: Instance, units: Sequence[Unit], blocks: Callable[[Unit], int]) -> tuple[Run, ...]:
+    """Units in runs: that cost the same in all candidates, of as many blocks, with as much crossing between any two."""
     classes = layer_classes(instance)
-    own = [[classes[layer] for layer in unit] for unit in units]
+    own = [(blocks(unit), [classes[layer] for layer in unit]) for unit in units]
     behind = list(accumulate(map(mask_of, reversed(units)), initial=0))[1:-1]
     crossing = border_bytes(instance, instance.candidates, behind[::-1])
     runs: list[list[int]] = [[0]]
