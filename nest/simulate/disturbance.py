@@ -176,10 +176,11 @@ def disturb(
     at_once = max(AT_ONCE // replicas, 1)
     result: list[_Runs] = []
     for first in range(0, disturbance.runs, at_once):
-        runs = _Runs(works, places, (min(at_once, disturbance.runs - first), replicas), disturbance, draw)
+        shape = (min(at_once, disturbance.runs - first), replicas)
+        runs = _Runs(works, places, shape, staggered, disturbance, draw)
         runs.go(spans, replica if first == 0 else None, progress, (first, disturbance.runs))
         result.append(runs)
-    times = numpy.concatenate([runs.batch_times(staggered) for runs in result])
+    times = numpy.concatenate([runs.batch_times for runs in result])
     waits = [float(numpy.concatenate([runs.waits[stage] for runs in result]).mean()) for stage in range(len(works))]
     return Disturbed(
         disturbance,
@@ -198,12 +199,14 @@ class _Runs:
         works: Sequence[StageWork],
         places: Places,
         shape: tuple[int, int],
+        staggered: bool,
         disturbance: Disturbance,
         draw: numpy.random.Generator,
     ) -> None:
         self._works = works
         self._places = places
         self._shape = shape
+        self._staggered = staggered
         self._sigma = disturbance.jitter
         self._draw = draw
         self._slow: dict[int, Times] = {}
@@ -211,14 +214,13 @@ class _Runs:
             factors = self._slow.setdefault(each.stage, numpy.ones((1, shape[1])))
             factors[0, each.replica] *= each.factor
         self._free = [numpy.zeros(shape) for _ in works]
-        self._begun: list[Times | None] = [None for _ in works]
+        self._begun: dict[int, Times] = {}
         self._shown: int | None = None
-        self.waits = [numpy.zeros(shape) for _ in works]
         self.spans: list[Span] = []
         self.tasks: list[Task] = []
 
     def go(self, spans: Sequence[Span], replica: int | None, progress: Progress | None, among: tuple[int, int]) -> None:
-        """Run all passes and the optimizer step; the first run of replica `replica` is recorded."""
+        """Run all passes and the optimizer steps; the first run of replica `replica` is recorded."""
         self._shown = replica
         arrived: dict[Message, Times] = {}
         together: tuple[Span, ...] = ()
@@ -229,20 +231,18 @@ class _Runs:
                 together = ()
             if progress is not None and number % REPORT_EVERY == 0:
                 progress("disturbing", (among[0] + self._shape[0] * number / len(spans)) / among[1])
+        # Gradients are reduced once the last replica has come.
+        done = numpy.stack([self._together(free, self._shape[1]) for free in self._free])
+        self.waits = done - numpy.stack(self._free)
+        ready = done if self._staggered else numpy.broadcast_to(done.max(axis=0), done.shape)
+        at_work = ready - numpy.stack([self._begun[stage] for stage in range(len(ready))]) if self._staggered else ready
+        steps = []
         for stage, work in enumerate(self._works):
-            clock = self._together(self._free[stage], self._shape[1])
-            self.waits[stage] = clock - self._free[stage]
+            clock = ready[stage]
             for piece in work.optimizer_step:
                 clock = self._piece(stage, piece, clock, None)
-            self._free[stage] = clock
-
-    def batch_times(self, staggered: bool) -> Times:
-        """Seconds of each run, as `nest.simulate.timeline.batch_time` counts them. Shape `(runs,)`."""
-        ends = numpy.stack(self._free)
-        if staggered:
-            ends = ends - numpy.stack([numpy.zeros(self._shape) if each is None else each for each in self._begun])
-        seconds: Times = ends.max(axis=(0, 2))
-        return seconds
+            steps.append(clock - ready[stage])
+        self.batch_times = at_work.max(axis=(0, 2)) + numpy.stack(steps).max(axis=(0, 2))
 
     def _run(self, together: Sequence[Span], arrived: dict[Message, Times]) -> None:
         """Run a pass, or two that are overlapped."""
@@ -251,8 +251,7 @@ class _Runs:
         for span in together:
             need = awaited(span.run, device, places)
             clock = clock if need is None else numpy.maximum(clock, arrived.pop(need))
-        if self._begun[device] is None:
-            self._begun[device] = clock
+        self._begun.setdefault(device, clock)
         for span in together:
             step, begun = span.run, clock
             for piece in self._works[places.mirrored(device, step.micro_batch)].passes[step.kind, step.chunk]:

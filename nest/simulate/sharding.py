@@ -15,8 +15,8 @@ class DataParallelism:
     """Seconds that a stage spends on data-parallel communication and its optimizer, and the bytes of its state.
 
     Attributes:
-        gather: of weights, in a forward pass and once more in a backward pass; what is exposed of it.
-        scatter: of gradients, in a backward pass; what is exposed of it.
+        gather: of weights, in a forward pass and once more in a backward pass, by chunk; what is exposed of it.
+        scatter: of gradients, in a backward pass, by chunk; what is exposed of it.
         reduce: of gradients, once per batch, exposed or not; waiting for other ranks included.
         refresh: weights gathered after the optimizer step, exposed or not; waiting included.
         exposed: share of `reduce` and `refresh` that is exposed, ports aside.
@@ -27,8 +27,8 @@ class DataParallelism:
         once_ports: the same once per batch.
     """
 
-    gather: float
-    scatter: float
+    gather: tuple[float, ...]
+    scatter: tuple[float, ...]
     reduce: float
     refresh: float
     exposed: float
@@ -40,7 +40,11 @@ class DataParallelism:
 
 
 def data_parallelism(
-    instance: Instance, groups: Sequence[DataParallelGroup], stage: StageDecision, work: float
+    instance: Instance,
+    groups: Sequence[DataParallelGroup],
+    stage: StageDecision,
+    chunks: Sequence[list[int]],
+    work: float,
 ) -> DataParallelism:
     """What data parallelism costs a stage.
 
@@ -48,14 +52,16 @@ def data_parallelism(
         instance: of the plan.
         groups: of the stage's candidate, one for each of its parameter groups.
         stage: the stage.
+        chunks: layers of each of its chunks.
         work: seconds it computes per micro-batch, recomputation included.
     """
     candidate, space = instance.candidates[stage.candidate], instance.space
     stage = evolve(stage, zero=space.effective_zero(stage.zero))
-    sent = numpy.zeros((4, 1 + len(instance.cluster.levels)))
+    sent, by_chunk = numpy.zeros((4, 1 + len(instance.cluster.levels))), numpy.zeros((2, len(chunks)))
     update, state, in_step = 0.0, 0.0, 1
     for parameters, group in zip(candidate.state, groups, strict=True):
-        sent += _sent(instance, stage, parameters, group)
+        whole, parts = _sent(instance, stage, parameters, group, chunks)
+        sent, by_chunk = sent + whole, by_chunk + parts
         size, ranks = group.shard_size, len(parameters.ranks)
         update += _share(parameters.update, stage, 1, size)
         state += _share(parameters.weights, stage, 3, size) + _share(parameters.gradients, stage, 2, size)
@@ -66,8 +72,8 @@ def data_parallelism(
     often = _exposed_share(instance, 2 * gather + scatter, work, space.often_exposed)
     waited = space.synchronisation * (space.sharded_synchronisation if stage.zero else 1.0)
     return DataParallelism(
-        gather=gather * often,
-        scatter=scatter * often,
+        gather=tuple((by_chunk[0] * often).tolist()),
+        scatter=tuple((by_chunk[1] * often).tolist()),
         reduce=reduce * waited,
         refresh=refresh * waited,
         exposed=_exposed_share(instance, waited * (reduce + refresh), work, space.exposed),
@@ -85,27 +91,59 @@ def _share(row: Array, stage: StageDecision, sharded_from: int, shard_size: int)
     return float(row[list(stage.layers)].sum()) / (shard_size if stage.zero >= sharded_from else 1)
 
 
-def _sent(instance: Instance, stage: StageDecision, parameters: ParameterGroup, group: DataParallelGroup) -> Array:
+def _sent(
+    instance: Instance,
+    stage: StageDecision,
+    parameters: ParameterGroup,
+    group: DataParallelGroup,
+    chunks: Sequence[list[int]],
+) -> tuple[Array, Array]:
     """What one parameter group sends, with all of it exposed (PROBLEM.md section 4, the table).
 
-    Returns: gather, scatter, reduce and refresh, each as `slowest_collective`; shape `(4, 1 + levels)`.
+    Returns: gather, scatter, reduce and refresh, each as `slowest_collective`, shape `(4, 1 + levels)`; then gather and
+        scatter by chunk, shape `(2, chunks)`.
     """
     layers, zero, size = list(stage.layers), stage.zero, group.shard_size
     weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
-    nothing = numpy.zeros(1 + len(instance.cluster.levels))
+    nothing, by_chunk = numpy.zeros(1 + len(instance.cluster.levels)), numpy.zeros((2, len(chunks)))
     if zero == 0:
         whole = slowest_collective(instance, "all_reduce", gradients, group.whole, group.members)
-        return numpy.array([nothing, nothing, whole, nothing])
-    scatter = slowest_collective(instance, "reduce_scatter", gradients, group.shards, size)
-    gather = slowest_collective(instance, "all_gather", weights, group.shards, size)
+        return numpy.array([nothing, nothing, whole, nothing]), by_chunk
     across = slowest_collective(instance, "all_reduce", gradients / size, group.replicates, group.members // size)
+    gather = slowest_collective(instance, "all_gather", weights, group.shards, size)
     if zero == 1:
-        return numpy.array([nothing, nothing, scatter + across, gather])
-    if parameters.pieces is not None and (count := float(parameters.pieces[layers].sum())) > 1:
-        scatter = count * slowest_collective(instance, "reduce_scatter", gradients / count, group.shards, size)
-        if zero == 3:
-            gather = count * slowest_collective(instance, "all_gather", weights / count, group.shards, size)
-    return numpy.array([gather if zero == 3 else nothing, scatter, across, gather if zero == 2 else nothing])
+        scatter = slowest_collective(instance, "reduce_scatter", gradients, group.shards, size)
+        return numpy.array([nothing, nothing, scatter + across, gather]), by_chunk
+    pieces = 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
+    scatter, by_chunk[1] = _by_chunk(instance, "reduce_scatter", parameters.gradients, group, chunks, pieces)
+    if zero == 2:
+        return numpy.array([nothing, scatter, across, gather]), by_chunk
+    gather, by_chunk[0] = _by_chunk(instance, "all_gather", parameters.weights, group, chunks, pieces)
+    return numpy.array([gather, scatter, across, nothing]), by_chunk
+
+
+STEP = 2.0**-16
+"""Share of a collective's bytes by whose cost its latencies are told apart: `seconds - bytes * d seconds / d bytes`.
+
+Rounding errs by some 1e-11 of the seconds then."""
+
+
+def _by_chunk(
+    instance: Instance, kind: str, row: Array, group: DataParallelGroup, chunks: Sequence[list[int]], pieces: float
+) -> tuple[Array, Array]:
+    """A collective of every micro-batch, run in so many pieces, over all that the chunks hold in a row of bytes.
+
+    Returns: its seconds and ports, as `slowest_collective`; then its seconds by chunk: latencies in equal parts, the
+        rest in proportion to bytes (PROBLEM.md section 4, "Price and replay").
+    """
+    sizes = numpy.array([row[layers].sum() for layers in chunks])
+    size, shards, members = float(sizes.sum()) / pieces, group.shards, group.shard_size
+    whole = pieces * slowest_collective(instance, kind, size, shards, members)
+    if len(chunks) == 1 or not whole[0]:
+        return whole, numpy.full(len(chunks), whole[0])
+    less = pieces * slowest_collective(instance, kind, size * (1 - STEP), shards, members)[0]
+    growing = min((whole[0] - less) / STEP, whole[0])
+    return whole, (whole[0] - growing) / len(chunks) + growing * sizes / sizes.sum()
 
 
 def _exposed_share(instance: Instance, seconds: float, work: float, least: float) -> float:

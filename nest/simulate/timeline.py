@@ -205,8 +205,8 @@ def orders_of(schedule: Schedule, stages: int, micro_batches: int) -> tuple[tupl
     return orders
 
 
-def timeline(works: Sequence[StageWork], spans: Sequence[Span], places: Places) -> Timeline:
-    """Passes that run as planned, their tasks, and the optimizer step, which each stage begins after its last pass.
+def timeline(works: Sequence[StageWork], spans: Sequence[Span], places: Places, staggered: bool) -> Timeline:
+    """Passes that run as planned, their tasks, and the optimizer steps, which begin after the last pass of all stages.
 
     All replicas are alike, so that the first stands for all.
 
@@ -214,6 +214,7 @@ def timeline(works: Sequence[StageWork], spans: Sequence[Span], places: Places) 
         works: what each stage has to do.
         spans: passes of their devices.
         places: where they lie in the pipeline.
+        staggered: of the schedule; optimizer steps then begin after the last pass of their own stage.
     """
     tasks: list[Task] = []
     for span in spans:
@@ -222,7 +223,9 @@ def timeline(works: Sequence[StageWork], spans: Sequence[Span], places: Places) 
             end = clock + piece.seconds
             tasks.append(Task(span.stage, piece.kind, step.kind, step.micro_batch, step.chunk, clock, end))
             clock = end
-    for stage, (work, clock) in enumerate(zip(works, last_ends(spans, len(works)), strict=True)):
+    ends = {span.stage: span.end for span in spans}
+    for stage, work in enumerate(works):
+        clock = ends[stage] if staggered else max(ends.values())
         for piece in work.optimizer_step:
             tasks.append(Task(stage, piece.kind, None, None, 0, clock, clock + piece.seconds))
             clock += piece.seconds
@@ -269,37 +272,17 @@ def of_stages(spans: Iterable[Span], stages: int) -> list[list[Span]]:
     return spans_of_stages
 
 
-def last_ends(spans: Iterable[Span], stages: int) -> list[float]:
-    """When each stage ends its last pass."""
-    ends = [0.0] * stages
-    for span in spans:
-        ends[span.stage] = max(ends[span.stage], span.end)
-    return ends
-
-
-def first_starts(spans: Iterable[Span], stages: int) -> list[float]:
-    """When each stage starts its first pass."""
-    starts = [float("inf")] * stages
-    for span in spans:
-        starts[span.stage] = min(starts[span.stage], span.start)
-    return starts
-
-
-def batch_time(spans: Sequence[Span], syncs: Sequence[float], staggered: bool) -> float:
-    """Seconds from one batch to the next.
-
-    A batch ends with the last optimizer step. Where steps do not wait for each other (`staggered`), the next
-    batch follows on each stage as soon as all stages can keep that distance: that of the stage at work for longest.
+def makespan(spans: Sequence[Span], staggered: bool) -> float:
+    """Seconds that the passes of a batch take (PROBLEM.md section 4, "Price and replay").
 
     Args:
-        spans: passes of a batch.
-        syncs: seconds of gradient reduction and optimizer step of each stage.
-        staggered: of the schedule.
+        spans: passes of a batch, those of each stage in order.
+        staggered: of the schedule. Optimizer steps then do not wait for each other, and the next batch follows on each
+            stage as soon as all stages can keep that distance: the time of the stage at work for longest.
     """
-    ends = [end + sync for end, sync in zip(last_ends(spans, len(syncs)), syncs, strict=True)]
-    if not staggered:
-        return max(ends)
-    return max(end - start for end, start in zip(ends, first_starts(spans, len(syncs)), strict=True))
+    ends = {span.stage: span.end for span in spans}
+    begins = {span.stage: span.start for span in reversed(spans)} if staggered else dict.fromkeys(ends, 0.0)
+    return max(end - begins[stage] for stage, end in ends.items())
 
 
 def memory_over_time(

@@ -18,6 +18,7 @@ from nest.instance import (
     copies_of,
 )
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, WHOLE, Step
+from nest.plan.certificate import UNITS
 from nest.plan.layout import (
     Boundary,
     boundaries,
@@ -151,10 +152,7 @@ class StageWork:
 
 
 def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]:
-    """What every stage of a plan has to do.
-
-    Communication of data parallelism is counted for a whole stage; each of its chunks has an equal share.
-    """
+    """What every stage of a plan has to do."""
     if instance.network is not None:
         from nest.plan.on_network import link_loads, on_devices
 
@@ -174,9 +172,9 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         hides = seen.space.hides(solution.schedule)
         mode, layers = candidate.mode(stage.recompute), list(stage.layers)
         compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
-        shared = data_parallelism(seen, groups[index], stage, compute)
         own = [(list(chunk), cuts, sides) for home, chunk, cuts, sides in runs if home == index]
         chunks = [chunk for chunk, *_ in own]
+        shared = data_parallelism(seen, groups[index], stage, chunks, compute)
         entering, messages, received = [], [], []
         for chunk, (_, cuts, sides) in enumerate(own):
             entering.append(cut_bytes(candidate, cuts[0]))
@@ -192,7 +190,8 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
         travel: dict[Step, float] = {}
         for chunk, ways in enumerate(received):
             arriving, returning = (seconds * (1 - beside) for seconds in ways)
-            pieces = _passes(candidate, mode, chunks[chunk], arriving, returning, shared, solution.chunks)
+            sharding = shared.gather[chunk], shared.scatter[chunk]
+            pieces = _passes(candidate, mode, chunks[chunk], arriving, returning, *sharding)
             passes |= {(kind, chunk): each for kind, each in pieces.items()}
             for kinds, seconds in (((FORWARD,), ways[0]), ((BACKWARD, INPUT_GRADIENTS), ways[1])):
                 travel |= {(kind, chunk): seconds * beside for kind in kinds if seconds * beside > 0}
@@ -219,8 +218,8 @@ def _passes(
     layers: list[int],
     arriving: float,
     returning: float,
-    shared: DataParallelism,
-    chunks: int,
+    gather: float,
+    scatter: float,
 ) -> dict[str, tuple[Piece, ...]]:
     """Pieces of every kind of pass over one chunk.
 
@@ -229,15 +228,15 @@ def _passes(
     backward, found = (float(row[layers].sum()) for row in (candidate.backward, candidate.finding_weight_gradients))
     before = [
         ("receive-gradients", returning),
-        ("gather-weights", shared.gather / chunks),
+        ("gather-weights", gather),
         ("recompute", float(mode.extra[layers].sum())),
     ]
-    after = ("reduce-gradients", shared.scatter / chunks)
+    after = ("reduce-gradients", scatter)
     return {
         "forward": _pieces(
             [
                 ("receive-activations", arriving),
-                ("gather-weights", shared.gather / chunks),
+                ("gather-weights", gather),
                 ("forward", float(candidate.forward[layers].sum())),
             ]
         ),
@@ -311,22 +310,18 @@ def _ports(
     return Ports(tuple(often), shared.once_ports)
 
 
-def _waiting(passes: Passes, ports: Ports) -> dict[Step, tuple[Piece, ...]]:
-    """Passes that wait for the busiest port: half of it forward, half backward with the gradients of inputs.
+def _waiting(passes: dict[Step, tuple[Piece, ...]], ports: Ports) -> dict[Step, tuple[Piece, ...]]:
+    """Passes that all grow by one factor where the busiest port needs longer: they wait for it at their ends.
 
-    That is how `Weights.waiting` counts it. Chunks wait in proportion to their lengths, so that equal ones stay equal.
+    Where nothing takes any time, they wait as passes of equal stages take it.
     """
-    wait = max(ports.often) - time_of(passes)
+    alone = time_of(passes)
+    wait = max(ports.often) - alone
     if wait <= 0:
-        return dict(passes)
-    waits: dict[Step, float] = {}
-    for kind in (FORWARD, BACKWARD, INPUT_GRADIENTS):
-        lengths = {each: _seconds(pieces) for each, pieces in passes.items() if each[0] == kind}
-        whole = sum(lengths.values())
-        waits |= {each: wait / 2 * (length / whole if whole else 1 / len(lengths)) for each, length in lengths.items()}
-    return {
-        each: (*pieces, *([Piece(WAIT, waits[each])] if waits.get(each) else [])) for each, pieces in passes.items()
-    }
+        return passes
+    lengths = {each: _seconds(pieces) if alone else UNITS[each[0]] for each, pieces in passes.items()}
+    whole = sum(length for (kind, _), length in lengths.items() if kind in WHOLE)
+    return {each: (*pieces, *_pieces([(WAIT, wait * lengths[each] / whole)])) for each, pieces in passes.items()}
 
 
 def time_of(passes: Passes) -> float:

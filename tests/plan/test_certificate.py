@@ -18,7 +18,7 @@ from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, PASSES, Places, pla
 from nest.plan.certificate import MOST, batch_length, certify, is_staggered
 from nest.schedules.interleaved import Interleaved
 from nest.schedules.one_forward_one_backward import NestBound, OneForwardOneBackward
-from nest.simulate.timeline import Message, batch_time, run
+from nest.simulate.timeline import Message, makespan, run
 from tests.command_line import call
 from tests.plan.four_layers import four_layers
 
@@ -63,7 +63,7 @@ def test_passes_take_as_long_as_the_replay_of_another_hand_says() -> None:
 
         staggered = is_staggered(schedule)
         for late, sent in ((None, lambda _: 0.0), (travel, under_way)):
-            expected = batch_time(run(orders, places, length, sent), [0.0] * stages, staggered)
+            expected = makespan(run(orders, places, length, sent), staggered)
             assert batch_length(orders, places, lengths, staggered, late) == expected, schedule.name
 
 

@@ -7,12 +7,8 @@ from random import Random
 import pytest
 from attrs import evolve
 
-from nest.formulate.fixed_plan import decided_instance
-from nest.formulate.problem import carried_problem
-from nest.hooks.registry import registry
 from nest.instance import Instance, Solution, weights_of
 from nest.plan.certificate import highest_price, longest_pipeline
-from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import schedule_of
 from nest.simulate.replay import Replay, contradiction, replay
@@ -20,7 +16,7 @@ from nest.simulate.timeline import orders_of
 from nest.simulate.trace import trace
 from nest.simulate.work import stage_works
 from tests.simulate.test_trace import valid
-from tests.simulate.uniform_plans import SCHEDULES, uniform_plan
+from tests.simulate.uniform_plans import SCHEDULES, decided, uniform_plan
 
 SEEDS = range(6)
 
@@ -28,8 +24,7 @@ SEEDS = range(6)
 def hiding(seed: int, schedule: str) -> tuple[Instance, Solution, float] | None:
     """A plan of stages that compute as long, whose messages hide, and the seconds of a message; None: it has none."""
     plan = uniform_plan(seed, schedule)
-    instance = decided_instance(carried_problem(plan, registry()), plan, registry())
-    solution = solution_of(instance, plan)
+    instance, solution = decided(plan)
     random = Random(seed)
     (candidate,) = instance.candidates
     if len(solution.stages) == 1:
@@ -59,7 +54,8 @@ def test_what_hides_is_priced_as_replayed_and_the_bound_holds(schedule: str) -> 
                 stage.hidden
             )
             seen += stage.hidden > 0
-        assert found.closed_form == pytest.approx(priced.batch_time, rel=1e-9)
+        assert found.closed_form == pytest.approx(priced.closed_form, rel=1e-9)
+        assert priced.replayed in (0.0, pytest.approx(found.batch_time, rel=1e-9))
         difference = found.batch_time - found.closed_form
         assert found.difference.total == pytest.approx(difference, abs=1e-8 * found.batch_time)
         assert contradiction(instance, solution) is None
@@ -81,7 +77,7 @@ def within_bound(instance: Instance, solution: Solution, priced: PricedPlan, fou
     most = longest_pipeline(weights, orders, found.places, lengths, bool(getattr(schedule, "staggered", False)))
     most = max(most, highest_price(weights, orders, found.places, lengths)) + priced.sync
     assert found.batch_time <= whole.batch_time * (1 + 1e-9)
-    for seconds in (found.batch_time, priced.batch_time):
+    for seconds in (found.batch_time, priced.closed_form):
         assert found.micro_batches * min(stage.time for stage in priced.stages) <= seconds * (1 + 1e-9)
         assert seconds <= most * (1 + 1e-9)
 

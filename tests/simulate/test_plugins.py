@@ -97,19 +97,21 @@ def test_a_plug_in_s_schedule_without_an_order_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "reason"),
+    ("order", "reason", "priced"),
     [
-        (leaves_one_out, "it runs 1 forward;"),
-        (backward_first, "a forward pass comes first"),
-        (crosswise, "waits for ever"),
-        (no_passes, "is no pass of a kind there is"),
-        (raises, "out of order"),
+        (leaves_one_out, "it runs 1 forward;", True),
+        (backward_first, "a forward pass comes first", True),
+        (crosswise, "waits for ever", False),
+        (no_passes, "is no pass of a kind there is", False),
+        (raises, "out of order", False),
     ],
 )
-def test_an_order_that_cannot_be_run_sets_the_schedule_aside(order: Order, reason: str) -> None:
+def test_an_order_that_cannot_be_run_sets_the_schedule_aside(order: Order, reason: str, priced: bool) -> None:
     told, known = plan(Ordered(order))
-    with pytest.raises(InputError, match="foo"):
-        api.simulate(told, plugins=known)
+    assert (told.schedule == "foo") == priced
+    if priced:
+        with pytest.raises(InputError, match="foo"):
+            api.simulate(told, plugins=known)
     (line,) = known.warnings
     assert reason in line
     failed = [finding for finding in check_schedule(Ordered(order)) if not finding.passed]

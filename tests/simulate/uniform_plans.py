@@ -5,8 +5,11 @@ from random import Random
 from typing import Any
 
 from nest import evaluate
+from nest.formulate.fixed_plan import decided_instance
+from nest.formulate.problem import carried_problem
 from nest.hooks.registry import registry
-from nest.instance import ChunkedSchedule, Schedule, admits, chunks_of
+from nest.instance import ChunkedSchedule, Instance, Schedule, Solution, admits, chunks_of
+from nest.plan.document import solution_of
 from nest.spec import PlanDocument
 
 SCHEDULES = tuple(registry().schedules())
@@ -14,9 +17,6 @@ BANDWIDTH, LATENCY = 100.0, 0.01
 
 THIRDS = tuple(name for name in SCHEDULES if name not in ("1f1b", "gpipe", "nest", "interleaved"))
 """Those whose weights are exact in a cone of parts of times only; all of them where the parts take equally long."""
-
-NO_LONGER = ("zero-bubble-h2", "zb-v")
-"""Those whose weights are exact only there: not where ports make forward passes longer than gradients of weights."""
 
 
 @cache
@@ -96,3 +96,9 @@ def uniform_plan(seed: int, schedule: str, *, ports: bool = False) -> PlanDocume
         problem["profile"]["candidates"][0]["busy"] = [busy]
         problem["training"]["exposed"] = draw.choice([0.0, 0.3, 1.0])
     return evaluate(problem, fix=fixed)
+
+
+def decided(plan: PlanDocument) -> tuple[Instance, Solution]:
+    """A plan's problem in numbers, and its decisions."""
+    instance = decided_instance(carried_problem(plan, registry()), plan, registry())
+    return instance, solution_of(instance, plan)

@@ -40,7 +40,6 @@ SMALL = 5e-5
 _REASONS = {
     "passes": "takes passes to have other shares of a stage's time",
     "stages": "sums up over all stages what fills and drains the pipeline",
-    "synchronisation": "lets all stages reduce gradients and update at the end",
 }
 """Why the closed form differs, by the part of the difference (`nest.simulate.replay`)."""
 

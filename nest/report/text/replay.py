@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from math import isclose
 from typing import Any
 
 from nest.report.text.layout import WIDE, Screen, figures, paragraph, table
@@ -14,7 +15,6 @@ _REASONS = {
     "passes": "the schedule's weights fit passes of other shares of a stage's time than these have",
     "chunks": "chunks of a stage differ, and the schedule's weights take them to be alike",
     "stages": "stages differ, and the closed form sums up over all of them what fills and drains the pipeline",
-    "synchronisation": "stages reduce gradients and update as soon as they are done, not all at the end",
 }
 
 
@@ -44,7 +44,9 @@ def _headline(replay: Mapping[str, Any], plan: PlanDocument) -> str:
 
 def _figures(replay: Mapping[str, Any], plan: PlanDocument, screen: Screen) -> str:
     whole, form, difference = replay["batch_time"], replay["closed_form"], replay["difference"]
-    rows = [("step time", format_seconds(whole)), ("closed form", format_seconds(form))]
+    replayed = isclose(plan.batch_time or 0.0, whole, rel_tol=AGREEMENT)
+    prices = (", the plan's price", "") if replayed else ("", ", the plan's price")
+    rows = [("step time", format_seconds(whole) + prices[0]), ("closed form", format_seconds(form) + prices[1])]
     reasons = {name: difference[name] for name in _REASONS if difference[name]}
     if not reasons:
         rows.append(("difference", "none"))
