@@ -80,13 +80,13 @@ def _kept(
     """The choices of a stage that fit, but for those that another one is no worse than, pass by pass."""
     time, cost, sync = own.prices.at(crossed)
     kept = own.fits & (time < inf)
-    for one, other in product(range(len(time)), repeat=2):
-        if one != other and search.no_longer(configuration, one, other):
-            better = (time[one] <= time[other]) & (cost[one] <= cost[other]) & (sync[one] <= sync[other])
-            alike = (time[one] == time[other]) & (cost[one] == cost[other]) & (sync[one] == sync[other])
-            if one > other and search.no_longer(configuration, other, one):
-                better &= ~alike
-            kept[other] &= ~(own.fits[one] & better)
+    for one, other in search.worse(configuration.candidate, configuration.choices):
+        longer = (time[one] >= time[other]) & (cost[one] >= cost[other]) & (sync[one] >= sync[other])
+        alike = (time[one] == time[other]) & (cost[one] == cost[other]) & (sync[one] == sync[other])
+        both = kept[one] & kept[other]
+        # Where both take as long in all, so do their passes: the first of the two is kept.
+        kept[one] &= ~(both & longer & ~alike)
+        kept[max(one, other)] &= ~(both & alike)
     return kept
 
 

@@ -233,14 +233,6 @@ class ChunkSearch(ChunkCosts):
             self.left = min(self.left, filled.bound)
         return places
 
-    def no_longer(self, configuration: Configuration, one: int, other: int) -> bool:
-        """Whether no pass of a stage with one choice takes longer than with another, by what either adds to passes."""
-        first, second = configuration.choices[one], configuration.choices[other]
-        zeros = [max(self.instance.space.effective_zero(each.zero), 1) for each in (first, second)]
-        used = self.instance.candidates[configuration.candidate]
-        extra = [used.mode(each.recompute).extra for each in (first, second)]
-        return zeros[0] <= zeros[1] and bool((extra[0] <= extra[1]).all())
-
     def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
         return best_by_price(self, configuration, stages, limit, price)

@@ -73,6 +73,7 @@ def _ways(search: "PlainSearch", configuration: Configuration, stages: int, leaf
                 behind = [boundary.at(level, int(pairs.smaller[place]))] if stage > 1 else []
                 before = [boundary.at(front, larger)] if index else []
                 classes = numpy.array([pairs.class_of(place)])
+                fitting = {}
                 for choice, table in enumerate(tables.tables):
                     if not table.at(classes).fits(flying[stage - 1], tables.capacity).all():
                         continue
@@ -81,11 +82,20 @@ def _ways(search: "PlainSearch", configuration: Configuration, stages: int, leaf
                         cost = time
                     else:
                         time, cost, sync = table.weighed(classes, weights, before, behind)
-                    figures = float(cost[0]), float(time[0]), float(sync[0])
-                    if figures[1] < inf:
-                        below = int(pairs.smaller[place])
-                        chosen = PlacedStage(larger, below, slot, choice, *figures)
-                        found.append(Option((below, next_slot, level) if stage > 1 else (), *figures, chosen))
+                    if time[0] < inf:
+                        fitting[choice] = float(cost[0]), float(time[0]), float(sync[0])
+                for one, other in search.worse(configuration.candidate, tables.choices):
+                    if one in fitting and other in fitting:
+                        mine, others = fitting[one], fitting[other]
+                        if mine == others:
+                            # Both take as long in all, and so do their passes: the first is kept.
+                            del fitting[max(one, other)]
+                        elif all(each >= least for each, least in zip(mine, others, strict=True)):
+                            del fitting[one]
+                below = int(pairs.smaller[place])
+                for choice, figures in fitting.items():
+                    chosen = PlacedStage(larger, below, slot, choice, *figures)
+                    found.append(Option((below, next_slot, level) if stage > 1 else (), *figures, chosen))
         return found
 
     start = (pairs.count - 1, min(slot for slot, _ in placed.numbers[-1]), 0)
