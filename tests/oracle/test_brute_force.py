@@ -55,6 +55,8 @@ def test_the_oracle_misses_no_plan(kind, ports):
             forbid(random, problem)
         if ports:
             occupy(random, problem)
+        if seed % 2:
+            problem["training"]["price"] = "replay"
         plans = all_or_none(problem)
         if plans is None:
             continue
@@ -80,6 +82,8 @@ def test_no_random_plan_beats_the_oracle(seed, kind):
     problem = random_problem(random, kind)
     if seed % 2:
         occupy(random, problem)
+    if seed % 3:
+        problem["training"]["price"] = "replay"
     answer = solve(problem)
     if answer.plan is not None:
         numbers = price(problem, answer.plan)

@@ -48,6 +48,8 @@ def small_problem(kind: str, seed: int, most: int) -> tuple[dict, Search, list[d
     random = Random(seed)
     problem = KINDS[kind](random)
     problem["search"]["zero"] = random.choice([[0], [0, 2], [1, 3], [2, 3]])
+    if seed % 2:
+        problem["training"]["price"] = "replay"
     search = Search(problem)
     if search.machine.size > 5 or len(problem["profile"]["layers"]) > 4:
         return None
@@ -80,6 +82,8 @@ def test_no_plan_that_is_spelled_out_is_better(kind, last, most):
 @pytest.mark.parametrize("seed", range(12))
 def test_the_best_plan_keeps_the_rules_and_is_priced_so_alone(seed):
     problem = random_network_problem(Random(seed))
+    if seed % 2:
+        problem["training"]["price"] = "replay"
     answer = solve(problem)
     if answer.plan is not None:
         assert violations(problem, answer.plan) == []
@@ -94,6 +98,7 @@ def test_where_all_pairs_are_alike_the_answer_is_that_of_one_level():
     for seed in range(120):
         problem = random_problem(Random(seed), "plain")
         problem["training"] |= {"exposed": 1.0, "overlap": {"data": False}, "hiding": False}
+        problem["training"]["price"] = ["closed-form", "replay"][seed % 2]
         count = 1
         for level in problem["cluster"]["levels"]:
             count *= level["fanout"]
