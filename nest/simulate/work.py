@@ -18,7 +18,6 @@ from nest.instance import (
     copies_of,
 )
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, WHOLE, Step
-from nest.plan.certificate import UNITS
 from nest.plan.layout import (
     Boundary,
     boundaries,
@@ -123,7 +122,7 @@ class StageWork:
     @property
     def time(self) -> float:
         """Seconds per micro-batch while the pipeline is full (`t_i` of PROBLEM.md section 4)."""
-        return self.total("forward") + self.total("backward")
+        return max([time_of(self.passes), *(() if self.ports is None else self.ports.often)])
 
     def weighed(self, weights: Weights) -> float:
         """Its part of the sum in the step time: `Bf f + Bb b + Bw w`, of what fills and drains the pipeline.
@@ -135,7 +134,7 @@ class StageWork:
             return weights.forward * (self.time + sum(hidden.values()))
         pieces = [(kind, piece) for (kind, _), each in self.passes.items() for piece in each]
         whole = [(kind, piece) for kind, piece in pieces if kind in WHOLE]
-        wait = sum(piece.seconds for _, piece in whole if piece.kind == WAIT)
+        wait = self.time - sum(piece.seconds for _, piece in whole if piece.kind != WAIT)
         received = {kind: sum(p.seconds for of, p in whole if of == kind and p.kind in RECEIVES) for kind in WHOLE}
         forward = self.total(FORWARD) - received[FORWARD]
         forward -= sum(piece.seconds for kind, piece in whole if kind == FORWARD and piece.kind == WAIT)
@@ -200,7 +199,8 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
             ports = Ports((links.least_time(index),), (0.0,))
         if ports is not None:
             passes = _waiting(passes, ports)
-            shared = evolve(shared, exposed=_exposed_once(seen, shared, ports, time_of(passes), micro_batches))
+            time = max(time_of(passes), *ports.often)
+            shared = evolve(shared, exposed=_exposed_once(seen, shared, ports, time, micro_batches))
         shared = evolve(shared, state=copies * shared.state)
         works.append(_work(seen, candidate, mode, stage.zero, passes, travel, shared, ports, chunks, entering))
     return tuple(works)
@@ -311,17 +311,10 @@ def _ports(
 
 
 def _waiting(passes: dict[Step, tuple[Piece, ...]], ports: Ports) -> dict[Step, tuple[Piece, ...]]:
-    """Passes that all grow by one factor where the busiest port needs longer: they wait for it at their ends.
-
-    Where nothing takes any time, they wait as passes of equal stages take it.
-    """
+    """Passes that all grow by one factor where the busiest port needs longer: they wait for it at their ends."""
     alone = time_of(passes)
-    wait = max(ports.often) - alone
-    if wait <= 0:
-        return passes
-    lengths = {each: _seconds(pieces) if alone else UNITS[each[0]] for each, pieces in passes.items()}
-    whole = sum(length for (kind, _), length in lengths.items() if kind in WHOLE)
-    return {each: (*pieces, *_pieces([(WAIT, wait * lengths[each] / whole)])) for each, pieces in passes.items()}
+    share = max(ports.often) / alone - 1 if alone else 0.0
+    return {each: (*pieces, *_pieces([(WAIT, share * _seconds(pieces))])) for each, pieces in passes.items()}
 
 
 def time_of(passes: Passes) -> float:

@@ -139,6 +139,13 @@ def test_passes_that_wait_for_ports_grow_by_one_factor(schedule: str, expected: 
     assert lengths(found, 1) == {kind: each / 2 for kind, each in expected.items()}
 
 
+def test_a_stage_without_passes_only_waits_in_the_closed_form() -> None:
+    """Nothing grows by any factor; the second stage is full for 6 s: 3 * 6 s + 3 s + 6 s, in place of 4 * 3 s."""
+    asked = problem(2, "1f1b", forward=[1.0, 0.0], backward=[2.0, 0.0], busy=[[0.0, 6.0], [0.0, 0.0], [0.0, 0.0]])
+    found = nest.simulate(plan(asked))
+    assert (found.closed_form, found.batch_time) == (27.0, 12.0)
+
+
 @pytest.mark.parametrize(
     ("size", "extra", "spans"),
     [
