@@ -75,7 +75,7 @@ class Schedule(Protocol):
         fills: when true, each stage holds, at some moment, one micro-batch or more in each of its chunks, as where the
             first one passes all chunks before anything goes back; left out, `in_flight` of every stage says.
         staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
-            the stage that is at it for longest, from its first pass to its step; only replays read it.
+            the stage that is at it for longest, from its first pass to its step; replays and prices read it.
         closed_form: when true, `training.price: closed-form` leaves its plans at what the weights say, as literature
             does; left out, they are replayed whatever that says.
         suffices: `suffices(forward, backward)`: whether what the weights say is proved to be no less than a replay of
