@@ -295,7 +295,10 @@ class ChunkModel:
             sent = [
                 (each, sum(scale.ticks(one.seconds) * one.holds for one in possible)) for each, possible in messages
             ]
-            self.passes = chunk_passes(model, self._numbers, self._route, chosen, self._runs, sent, waits, scale)
+            longest = largest_slowest(scale, limit)
+            self.passes = chunk_passes(
+                model, self._numbers, self._route, chosen, self._runs, sent, waits, scale, longest
+            )
         model.minimize(step_time(model, closed_form, self.passes, self._paths, scale, sync, limit))
 
     def _exclude(self, names: Sequence[Overfull], over: Sequence[int]) -> None:

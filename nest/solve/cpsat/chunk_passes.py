@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy
+
 from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS
 from nest.solve.cpsat.replay import MESSAGES, Passes
-from nest.solve.cpsat.scaling import LONGEST
-from nest.tolerances import SUM_ERROR
+from nest.solve.cpsat.stages import data_parallel_groups, in_pieces, rows_of_state
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.scaling import Scale
 
 
+STEP = 2.0**-16
+"""Share by which a buffer grows to tell the bytes of a collective from its latencies."""
+
+MOST_SHARES = 50_000
+"""Choices of stages, times chunks and their units, up to which it is said what ZeRO sends for each chunk."""
+
+
 def chunk_passes(
     model: CpModel,
     numbers: ChunkCase,
@@ -29,8 +38,9 @@ def chunk_passes(
     messages: Sequence[tuple[Sending, Term]],
     waits: Sequence[Term],
     scale: Scale,
+    longest: int,
 ) -> Passes:
-    """What passes take; which chunk of a stage gathers or scatters how much is not asked.
+    """What passes take, with what ZeRO sends unless that would be too many numbers.
 
     Args:
         model: is added to.
@@ -41,6 +51,7 @@ def chunk_passes(
         messages: what is sent over a boundary, and in how many ticks, either way.
         waits: by stage, ticks that it waits for ports.
         scale: of the case.
+        longest: ticks that a stage takes per micro-batch at most. CP-SAT can be wrong where numbers are far larger.
     """
     used, units, costs = numbers.candidate, numbers.contents.layers, numbers.costs
     found = used.finding_weight_gradients
@@ -51,7 +62,7 @@ def chunk_passes(
         terms |= {("arriving", sending.number + 1): ticks, ("returning", sending.number): ticks}
 
     def over(chunk: int, values: Floats) -> Term:
-        ticks = [scale.ticks(float(values[list(layers)].sum())) for layers in units]
+        ticks = [min(scale.ticks(float(values[list(layers)].sum())), longest + 1) for layers in units]
         return sum((each * runs(chunk, unit) for unit, each in enumerate(ticks) if each), start=0)
 
     for stage, (choices, taken) in enumerate(chosen):
@@ -63,18 +74,71 @@ def chunk_passes(
             here = model.new_bool_var(f"{stage} runs {name}")
             model.add(sum(literal for each, literal in zip(names, taken, strict=True) if each == name) == here)
             for chunk in own:
-                more = model.new_int_var(0, LONGEST, "")
+                more = model.new_int_var(0, longest, "")
                 model.add(more == over(chunk, extra[name])).only_enforce_if(here)
                 model.add(more == 0).only_enforce_if(~here)
                 terms[INPUT_GRADIENTS, chunk] = terms[INPUT_GRADIENTS, chunk] + more
 
-    def sent(seconds: Floats) -> list[Term]:
-        from ortools.sat.python.cp_model import LinearExpr
+    if numbers.costs.shared.any():
+        _share(model, numbers, route, chosen, runs, terms, scale, longest)
+    return Passes(route, terms, waits, numbers.case.hiding)
 
-        each = [seconds[choices.mode, choices.content].tolist() for choices, _ in chosen]
-        rows = zip(chosen, each, strict=True)
-        return [LinearExpr.weighted_sum(taken, [scale.ticks(s) for s in own]) for (_, taken), own in rows]
 
-    # What a difference may have lost is taken off.
-    scattered = sent(costs.scattered - SUM_ERROR * costs.shared)
-    return Passes(route, terms, sent(costs.gathered), scattered, waits, numbers.case.hiding)
+def _share(
+    model: CpModel,
+    numbers: ChunkCase,
+    route: Sequence[int],
+    chosen: Sequence[tuple[ChunkChoices, Sequence[IntVar]]],
+    runs: Callable[[int, int], Term],
+    terms: dict[tuple[str, int], Term],
+    scale: Scale,
+    longest: int,
+) -> None:
+    """Add what ZeRO sends: latencies in equal parts, the rest by the bytes of chunks."""
+    units, costs, chunks = numbers.contents.layers, numbers.costs, len(route) // numbers.case.stages
+    if sum(len(choices) for choices, _ in chosen) * chunks * len(units) > MOST_SHARES:
+        return
+    lost = SUM_ERROR * costs.shared
+    for kind, of, sent, kinds in (
+        ("all_gather", "weights", costs.gathered, (FORWARD, INPUT_GRADIENTS)),
+        ("reduce_scatter", "gradients", costs.scattered - lost, (WEIGHT_GRADIENTS,)),
+    ):
+        whole, latencies, rates = _of_contents(numbers, kind, of)
+        if (latencies < -LIMIT_SLACK * whole).any():
+            continue  # Bytes that take more than all of the time: nothing is said of their parts.
+        held = [rows_of_state(group)[of] for group in numbers.candidate.state]
+        each = numpy.array([[row[list(layers)].sum() for layers in units] for row in held])
+        for chunk, stage in enumerate(route):
+            choices, taken = chosen[stage]
+            more, none = model.new_int_var(0, longest, ""), [model.new_bool_var("")]
+            for content, row, here in zip(choices.content.tolist(), choices.mode.tolist(), taken, strict=True):
+                if sent[row, content] <= lost[row, content]:
+                    none.append(here)
+                    continue
+                # A difference of nearly equal numbers, the part that grows may be off by that much.
+                share = sent[row, content] / whole[content] * (1 - LIMIT_SLACK)
+                ticks = [
+                    min(scale.ticks(share * seconds), longest + 1) for seconds in (rates[:, content] @ each).tolist()
+                ]
+                total = sum((n * runs(chunk, unit) for unit, n in enumerate(ticks) if n), start=0)
+                total = total + scale.ticks(share * latencies[content] / chunks)
+                model.add(more == total).only_enforce_if(here)
+            model.add(sum(none[1:]) == none[0])
+            model.add(more == 0).only_enforce_if(none[0])
+            for each_kind in kinds:
+                terms[each_kind, chunk] = terms[each_kind, chunk] + more
+
+
+def _of_contents(numbers: ChunkCase, kind: str, of: str) -> tuple[Floats, Floats, Floats]:
+    """By content seconds of a collective, those that do not grow with bytes, and by group those of a byte."""
+    groups = data_parallel_groups(numbers.instance, numbers.case, numbers.case.candidates[0])
+    whole, latencies = numpy.zeros((2, len(numbers.contents.counts)))
+    rates = []
+    for sums, group in zip(numbers.contents.parts.state, groups, strict=True):
+        seconds, longer = (
+            in_pieces(numbers.instance, kind, of, sums | {of: grown * sums[of]}, group, 1)[0] for grown in (1, 1 + STEP)
+        )
+        growing = (longer - seconds) / STEP
+        rates.append(numpy.divide(growing, sums[of], out=numpy.zeros_like(growing), where=sums[of] > 0))
+        whole, latencies = whole + seconds, latencies + seconds - growing
+    return whole, latencies, numpy.array(rates)

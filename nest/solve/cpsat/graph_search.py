@@ -30,9 +30,10 @@ from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.least_costs import LeastCostsBook
 from nest.solve.cpsat.listed_model import ListedStages
 from nest.solve.cpsat.listing import Listing
-from nest.solve.cpsat.path_model import TooManyChoicesError
+from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError
-from nest.solve.cpsat.pricing import exact_price
+from nest.solve.cpsat.pricing import exact_price, with_replay
+from nest.solve.cpsat.replay import Paths
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
 from nest.solve.effort import Deadline
@@ -108,7 +109,7 @@ def price(instance: Instance, solution: Solution) -> float:
         instance.space.hides(schedule.name),
         zero_degree=solution.zero_degree,
     )
-    return exact_price(instance, case, solution).batch_time
+    return with_replay(instance, solution, exact_price(instance, case, solution).batch_time)
 
 
 @define
@@ -134,6 +135,7 @@ class GraphSearch:
     _unlistable: dict[Case, float] = field(init=False, factory=dict)
     _cases: int = field(init=False, default=0)
     _settled_by: dict[str, int] = field(init=False, factory=dict)
+    _paths: Paths = field(init=False, factory=Paths)
 
     def __attrs_post_init__(self) -> None:
         self._costs = LeastCostsBook(self.instance)
@@ -227,13 +229,16 @@ class GraphSearch:
     def _asked(self, each: OpenCase, target: float, stages: ListedStages, effort: float) -> bool:
         """Whether CP-SAT told whether the case has a plan below `target`; the best is taken, or the bound raised."""
         overfull: tuple[Any, ...] = ()
+        excluded: list[Any] = []
         self._walk(each, stages)
-        while True:
+        while not self.spent:
             try:
                 model = stages.model(
                     min(target, self.target),
                     lambda case, terms: self._limit(case, terms, min(target, self.target)),
                     overfull,
+                    paths=self._paths.of(each.case),
+                    excluded=excluded,
                 )
             except (TooManyChoicesError, TooManyPlacesError):
                 return False
@@ -246,24 +251,36 @@ class GraphSearch:
                 return True
             if status not in ("OPTIMAL", "FEASIBLE"):
                 return False
-            overfull, taken = self._take(each, model, solver.value, overfull)
+            overfull, taken = self._take(each, model, solver.value, overfull, excluded)
             if taken and status == "OPTIMAL":
                 assert model.limit is not None
                 each.bound = max(each.bound, min(model.limit[0].seconds(solver.best_objective_bound), self.target))
             if taken:
                 return each.bound > self.target
+        return False
 
     def _take(
-        self, each: OpenCase, model: Any, value: Callable[[Any], int], overfull: tuple[Any, ...]
+        self,
+        each: OpenCase,
+        model: PathModel | LayerModel,
+        value: Callable[[Any], int],
+        overfull: tuple[Any, ...],
+        excluded: list[Any],
     ) -> tuple[tuple[Any, ...], bool]:
-        """Price a solution: what does not fit is added to `overfull`; else it is the best, where it is better."""
+        """Price a solution, which is the best where it is better; whether it takes as long as the model says.
+
+        What does not fit is added to `overfull`, and a plan whose replay takes longer to `excluded`.
+        """
         solution, choices = model.solution(value)
         price = exact_price(self.instance, each.case, solution)
         if any(price.overfull):
             return (*overfull, *(one for one, over in zip(choices, price.overfull, strict=True) if over)), False
-        if price.batch_time < self.best:
-            self.known = solution, price.batch_time
-        return overfull, True
+        seconds = with_replay(self.instance, solution, price.batch_time)
+        if seconds < self.best:
+            self.known = solution, seconds
+        if seconds > price.batch_time:
+            self._paths.exclude(each.case, model, value, choices, excluded)
+        return overfull, seconds == price.batch_time
 
     def _improve(self, each: OpenCase) -> None:
         """Better plans of a case around the best known, as long as there are any: all that cut nearby."""
@@ -284,7 +301,8 @@ class GraphSearch:
         for plan in stages.plans(self.target, ()):
             price = exact_price(self.instance, each.case, plan)
             if price.batch_time < self.best and not any(price.overfull):
-                self.known = plan, price.batch_time
+                seconds = with_replay(self.instance, plan, price.batch_time)
+                self.known = (plan, seconds) if seconds < self.best else self.known
 
     def _settled_by_model(self, each: OpenCase, effort: float) -> bool:
         """Whether a model of the whole case, however many cuts there are, settles it."""
@@ -302,9 +320,9 @@ class GraphSearch:
                 each.bound = max(each.bound, min(model.limit[0].seconds(solver.best_objective_bound), self.target))
             if status not in ("OPTIMAL", "FEASIBLE"):
                 return each.bound > self.target
-            before, had = self.best, len(overfull)
-            overfull, _ = self._take(each, model, solver.value, overfull)
-            if len(overfull) == had and self.best == before:
+            before = self.best
+            overfull, taken = self._take(each, model, solver.value, overfull, each.excluded)
+            if taken and self.best == before:
                 return each.bound > self.target
         return False
 

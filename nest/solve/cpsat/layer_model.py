@@ -381,11 +381,10 @@ class LayerModel:
     def forbid(self, stages: Sequence[Any], over: Sequence[int] = ()) -> None:
         """Leave out plans that have all these stages, by `solution`, and of which the boundaries have these levels."""
         differs: list[Term] = [1 - near.get(level, 0) for near, level in zip(self.near, over, strict=False)]
-        for stage, ahead, after, choice in stages:
+        for stage, ahead, after, _ in stages:
             pairs = [*zip(self.behind[stage], ahead, strict=True), *zip(self.behind[stage + 1], after, strict=True)]
             differs += [1 - each if value else each for each, value in pairs if not isinstance(each, int)]
-            differs += [1 - self._taken[stage][choice]]
-        self.model.add(sum(differs) >= 1)
+        self.model.add(sum(differs) + sum(1 - self._taken[stage][choice] for stage, _, _, choice in stages) >= 1)
 
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, Sequence[Any]]:
         """The decisions of a solution, and for each stage what `forbid` would leave out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
+from typing import Any
 
 import numpy
 from attrs import define, field
@@ -14,6 +15,7 @@ from nest.solve.cpsat.cases import Case, LimitOf, replica_devices
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
 from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.placement import boundary_levels, point_to_point
+from nest.solve.cpsat.replay import Path
 from nest.solve.cpsat.scaling import TERMS
 from nest.solve.cpsat.stages import StageBook, StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
@@ -47,8 +49,15 @@ class ListedStages:
         """The stages between these cuts."""
         return cls(instance, case, cuts, Relaxation(instance, cuts, StageBook(instance, cuts)))
 
-    def model(self, target: float, limit_of: LimitOf, overfull: Sequence[Overfull]) -> PathModel | None:
-        """The model of the plans below `target`; None: there are none.
+    def model(
+        self,
+        target: float,
+        limit_of: LimitOf,
+        overfull: Sequence[Overfull],
+        paths: Sequence[Path] = (),
+        excluded: Sequence[Any] = (),
+    ) -> PathModel | None:
+        """The model of the plans below `target`, as `PathModel` has it; None: there are none.
 
         Raises:
             TooManyChoicesError: there would be too many variables.
@@ -57,7 +66,9 @@ class ListedStages:
         choices = self._narrowed(target, overfull)
         if choices is None:
             return None
-        return PathModel(self.relaxation, self.case, choices, limit_of(self.case, TERMS))
+        return PathModel(
+            self.relaxation, self.case, choices, limit_of(self.case, TERMS), paths=paths, excluded=excluded
+        )
 
     def plans(self, target: float, overfull: Sequence[Overfull]) -> Iterator[Solution]:
         """Good plans: the least sum of times, under ever lower limits on the slowest stage; blocks lie side by side."""

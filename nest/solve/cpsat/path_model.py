@@ -257,9 +257,8 @@ class PathModel:
             terms |= {("arriving", i): arriving[i], ("returning", i): returning[i]}
             for kind, of in PARTS_OF_STAGES.items():
                 terms[kind, i] = self._ticks(i, of, scale.ticks)
-        none = [0] * self._case.stages
         homes = route(self._case.schedule, self._case.stages)
-        self.passes = Passes(homes, terms, none, none, waits, self._case.hiding)
+        self.passes = Passes(homes, terms, waits, self._case.hiding)
 
     def _exclude(self, names: Sequence[tuple[int, int, tuple[str, int], int]], over: Sequence[int]) -> None:
         """Leave out a plan."""

@@ -22,6 +22,14 @@ def exact_price(instance: Instance, case: Case, solution: Solution) -> Price:
     return Price(seconds, tuple(each > capacity for each in memory))
 
 
+def with_replay(instance: Instance, solution: Solution, closed_form: float) -> float:
+    """The step time of a plan of which the closed form is known, in seconds."""
+    schedule = next(each for each in instance.space.schedules if each.name == solution.schedule)
+    if instance.makespan is None or not instance.space.replays(schedule):
+        return closed_form
+    return max(closed_form, instance.makespan(instance, solution))
+
+
 def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple[float, list[float]]:
     """The step time of such a plan in seconds, and the bytes that each of its stages needs."""
     behind = numpy.zeros((case.stages + 1, len(instance.graph.layers)), dtype=bool)

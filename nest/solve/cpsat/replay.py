@@ -8,12 +8,13 @@ all plans of as many stages and micro-batches, and leaves out those that are too
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import define, field, frozen
 
 from nest.instance import chunks_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, places_of, runs
+from nest.solve.cpsat.scaling import largest_slowest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,17 +59,13 @@ class Passes:
 
     Attributes:
         route: the stage of each chunk in pipeline order.
-        terms: of each step; what is hidden of messages is in them, and what ZeRO sends is not.
-        gathered: by stage, what ZeRO gathers in the forward passes of its chunks, and again in backward passes.
-        scattered: by stage, what it scatters with the gradients of weights.
+        terms: of each step; messages are steps of their own, and what ZeRO sends is in them.
         waits: by stage, what its passes together take longer as they wait for ports.
         hiding: whether messages hide under compute.
     """
 
     route: Sequence[int]
     terms: dict[Step, Term]
-    gathered: Sequence[Term]
-    scattered: Sequence[Term]
     waits: Sequence[Term]
     hiding: bool
 
@@ -82,11 +79,10 @@ class Passes:
             sent = sum(found[way, chunk] for way in MESSAGES.values() for chunk in chunks)
             compute = sum(found[kind, chunk] for kind in KINDS for chunk in chunks)
             share = min(compute / sent, 1.0) if self.hiding and sent else 0.0
-            gathered, scattered = (value(ticks[stage]) / own[stage] for ticks in (self.gathered, self.scattered))
             for chunk in chunks:
-                for kind, added in zip(KINDS, (gathered, gathered, scattered), strict=True):
+                for kind in KINDS:
                     message = found.get((MESSAGES.get(kind, ""), chunk), 0.0)
-                    found[kind, chunk] += added + (1 - share) * message
+                    found[kind, chunk] += (1 - share) * message
                     travel[kind, chunk] = share * message
             without = sum(found[kind, chunk] for kind in KINDS for chunk in chunks)
             growth = 1 + value(self.waits[stage]) / without if without else 1.0
@@ -101,10 +97,7 @@ class Passes:
         found = [(n, self.terms[step]) for step, n in counts.items()]
         for stage in dict.fromkeys(self.route):
             chunks = [chunk for chunk, home in enumerate(self.route) if home == stage]
-            # Which chunk gathers how much is not asked: all together do as often as the one with the fewest passes.
-            gathers = min(counts[FORWARD, chunk] + counts[INPUT_GRADIENTS, chunk] for chunk in chunks)
-            scatters = min(counts[WEIGHT_GRADIENTS, chunk] for chunk in chunks)
-            found += [(gathers, self.gathered[stage]), (scatters, self.scattered[stage])]
+            # Of passes that all take longer by one factor, so many times a micro-batch of the whole stage does.
             found.append((min(counts[kind, chunk] for kind in KINDS for chunk in chunks), self.waits[stage]))
         return [(n, term) for n, term in found if n and not (isinstance(term, int) and term == 0)]
 
@@ -140,7 +133,7 @@ def step_time(
         for n, term in passes.least(path):
             if id(term) not in known:
                 # A variable of its own, so that no count multiplies the coefficients of a time.
-                known[id(term)] = model.new_int_var(0, most // scale.parts, "")
+                known[id(term)] = model.new_int_var(0, largest_slowest(scale, most), "")
                 model.add(known[id(term)] == term)
             total = total + n * scale.parts * known[id(term)]
         model.add(batch >= total + scale.sync * sync)
@@ -158,13 +151,27 @@ class Paths:
         """Those found so far."""
         return list(self._paths.get(_key(case), {}))
 
-    def learn(self, case: Case, lengths: dict[Step, float], travel: dict[Step, float]) -> None:
-        """Remember the path that decides the replay of a plan whose passes take so long."""
+    def exclude(
+        self, case: Case, model: Any, value: Callable[[Any], int], choices: Sequence[Any], excluded: list[Any]
+    ) -> None:
+        """Add a plan that is priced to those left out, and remember the path that decides its replay.
+
+        Args:
+            case: of the plan.
+            model: of which it is a solution.
+            value: of its variables.
+            choices: what its stages take, as the model has it.
+            excluded: is added to.
+        """
+        excluded.append((choices, [next(level for level, here in near.items() if value(here)) for near in model.near]))
+        passes: Passes | None = getattr(model, "passes", None)
+        if passes is None:
+            return
         key = _key(case)
         if key not in self._events:
             self._events[key] = events(case.schedule, case.stages, case.micro_batches)
         staggered = bool(getattr(case.schedule, "staggered", False))
-        path = longest_path(self._events[key], lengths, travel, staggered=staggered)
+        path = longest_path(self._events[key], *passes.lengths(value), staggered=staggered)
         self._paths.setdefault(key, {})[path] = None
 
 

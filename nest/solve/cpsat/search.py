@@ -21,6 +21,7 @@ from nest.solve.cpsat.chunk_model import ChunkModel
 from nest.solve.cpsat.chunk_models import ChunkModels
 from nest.solve.cpsat.comparison import bounds_only, compare
 from nest.solve.cpsat.cuts import list_cuts
+from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.open_cases import NEAR, Beside, OpenCases
 from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
@@ -247,7 +248,8 @@ class Search:
             optimal, (scaled, _) = status == "OPTIMAL", model.limit
             above = scaled.seconds(solver.objective_value) + scaled.error
             if not isinstance(self.plain, PlacedModels) and self._replayed(each.case, solution, price, above):
-                self._learn(each, model, solver.value, choices)
+                assert isinstance(model, (PathModel, ChunkModel, LayerModel))
+                self._paths.exclude(each.case, model, solver.value, choices, each.excluded)
                 self._improve(solution, price)
                 if self._over or self._spent > enough:
                     return False
@@ -277,13 +279,6 @@ class Search:
             return False
         assert self.instance.makespan is not None
         return self.instance.makespan(self.instance, solution) >= price.batch_time
-
-    def _learn(self, each: OpenCase, model: Any, value: Callable[[Any], int], choices: Sequence[Any]) -> None:
-        """Leave out a plan that is priced, and with it those that the same passes make too slow."""
-        levels = [next(level for level, here in near.items() if value(here)) for near in model.near]
-        each.excluded.append((choices, levels))
-        if isinstance(model, (PathModel, ChunkModel)) and model.passes is not None:
-            self._paths.learn(each.case, *model.passes.lengths(value))
 
     def _settled_by_contents(self, each: OpenCase, effort: float) -> bool:
         """Whether the stages of a case of several chunks are too slow wherever its chunks begin."""

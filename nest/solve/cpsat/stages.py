@@ -346,11 +346,11 @@ def _sharded(
         elif zero == 1:
             once += scatter + gather
         elif zero == 2:
-            often += _in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
+            often += in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
             once += gather
         else:
-            often += _in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
-            gather = _in_pieces(instance, "all_gather", "weights", sums, group, rows)
+            often += in_pieces(instance, "reduce_scatter", "gradients", sums, group, rows)
+            gather = in_pieces(instance, "all_gather", "weights", sums, group, rows)
             often += 2 * gather
             gathered += gather[0]
         held += held_state(sums, group.shard_size, zero)
@@ -368,10 +368,10 @@ def held_state(sums: dict[str, Floats], shards: int, zero: int) -> Floats:
     return held
 
 
-def _in_pieces(
+def in_pieces(
     instance: Instance, kind: str, of: str, sums: dict[str, Floats], group: DataParallelGroup, rows: int
 ) -> Floats:
-    """What a stage sends in every micro-batch, in as many equal calls as its layers have pieces."""
+    """Seconds of what a stage sends in every micro-batch, in as many equal calls as its layers have pieces."""
     calls = numpy.maximum(sums.get("pieces", numpy.ones(1)), 1.0)
     return calls * collective_seconds(instance, kind, sums[of] / calls, group.shards, group.shard_size, rows)
 
