@@ -31,6 +31,8 @@ APART = ("pools",)
 """Kinds that are drawn only where they are named."""
 PORTS = 0.25
 """Of all draws, this share has busy ports besides."""
+REPLAYS = 0.4
+"""Of all draws, in this share all schedules are priced by replays, not only those that always are."""
 ROUNDING = (1 + 1e-14, 1 + 1.1e-12)
 """Every program must find that what takes up to so much of the capacity fits; and that what takes more does not."""
 
@@ -54,6 +56,7 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
     kind = kind or drawn
     if kind in APART:
         problem = random_pool_problem(random)
+        ask_for_replays(seed, problem)
         return Draw(seed, kind, (), problem, None, answer_of(problem, None))
     problem = random_of_kind(random, kind)
     if kind not in ("uneven", "schedules") and len(problem["profile"]["layers"]) > 1 and random.random() < 0.3:
@@ -65,6 +68,7 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
     if further.random() < PORTS and "ports" not in corners and kind != "schedules":
         occupy(further, problem)
         corners = (*corners, "ports")
+    ask_for_replays(seed, problem)
     limits = random_limits(random, problem) if kind == "target" else None
     answer = answer_of(problem, limits)
     for _ in range(3 if kind == "target" else 0):
@@ -74,6 +78,12 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
     if settle(random, problem, answer):
         answer = answer_of(problem, limits)
     return Draw(seed, kind, corners, problem, limits, answer)
+
+
+def ask_for_replays(seed: int, problem: dict) -> None:
+    """Let some problems have every schedule priced by its replay; of their own numbers, too."""
+    if Random(f"price of {seed}").random() < REPLAYS:
+        problem["training"]["price"] = "replay"
 
 
 def random_of_kind(random: Random, kind: str) -> dict:

@@ -89,6 +89,16 @@ def test_a_tie_decided_for_more_devices_is_noticed(kind):
     assert compare.check_tie(document, answer) != []
 
 
+def test_only_where_plans_are_replayed_may_a_plan_be_left_open():
+    problem = {"training": {"schedule": "gpipe", "price": "replay"}}
+    answer, document = Answer(10.0, {}, None), {"status": "feasible", "batch_time": 11.0, "lower_bound": 9.0}
+    assert compare.left_open(problem, document, answer)
+    assert not compare.left_open({"training": {"schedule": "gpipe"}}, document, answer)
+    assert not compare.left_open(problem, {**document, "status": "optimal"}, answer)
+    assert not compare.left_open(problem, {**document, "lower_bound": 10.1}, answer)
+    assert not compare.left_open(problem, {**document, "batch_time": 9.9}, answer)
+
+
 @pytest.mark.parametrize("kind", ["plain", "mixed"])
 @pytest.mark.parametrize(("answers", "code"), [(lambda problem: solve(problem).plan, 0), (lambda _: None, 1)])
 def test_the_script_reports_and_returns_a_code(monkeypatch, capsys, answers, code, kind):
