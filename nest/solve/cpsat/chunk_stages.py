@@ -200,6 +200,8 @@ class ChunkCase:
         """Where a mode is no faster than another one that never needs more memory."""
         mine, its = (self.candidate.mode(self.costs.modes[each][0]) for each in (row, other))
         never_more = bool((its.more <= mine.more).all()) and its.stash_inputs <= mine.stash_inputs
+        # Of replayed plans it matters which chunk takes longer, not the stage alone.
+        never_more &= not self.case.replayed or bool((its.extra <= mine.extra).all())
         # Where a chunk holds nothing at a fullest moment, less of each micro-batch is more of all.
         held = (min(moment) for moments in self.moments for moment in moments)
         if not never_more or (mine is not its and min(held) < 1):

@@ -389,10 +389,7 @@ class LayerModel:
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, Sequence[Any]]:
         """The decisions of a solution, and for each stage what `forbid` would leave out."""
         stages, taken = [], []
-        behind = [
-            [each if isinstance(each, int) else value(each) for each in row]  # type: ignore[arg-type]
-            for row in self.behind
-        ]
+        behind = [[each if isinstance(each, int) else value(each) for each in row] for row in self.behind]  # type: ignore[arg-type]
         for stage, offset in enumerate(self._placement.offsets(value)):
             choice = next(choice for choice, literal in self._taken[stage].items() if value(literal))
             ahead, after = behind[stage : stage + 2]

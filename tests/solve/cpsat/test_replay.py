@@ -106,17 +106,31 @@ def test_a_closed_form_below_the_claim_does_not_refute_it(name: str, seed: int) 
     examine(problem)
 
 
-def contrary(name: str, seed: int) -> Instance:
+def contrary(name: str, seed: int, *, even: bool = False) -> Instance:
     """Two or four stages of layers whose passes take anything."""
     random, chunks = numpy.random.default_rng(seed), chunks_of(registry().schedules()[name])
-    count = 3 + 2 * chunks
+    count = 8 if even else 3 + 2 * chunks
     used = candidate(count, seed=seed)
     forward, backward = numpy.exp(random.uniform(-3.0, 1.0, (2, count)))
     used = evolve(used, forward=forward, backward=backward, recompute=used.recompute[:1])
     rules = [f"pp == {4 // chunks}"]
     numbers = {"rank_orders": ("pp-inner",), "zero": (0,), "blocks": tuple((layer,) for layer in range(count))}
-    problem = instance([used], schedules=(name,), constraints=rules, replayed=True, **numbers)
+    problem = instance([used], schedules=(name,), constraints=rules, replayed=True, even=even, **numbers)
     return evolve(problem, makespan=makespan)
+
+
+@pytest.mark.parametrize("name", ["interleaved", "dualpipe-v"])
+@pytest.mark.parametrize("seed", range(2))
+def test_modes_that_add_as_much_to_other_chunks_are_told_apart(seed: int, name: str) -> None:
+    """A stage may take as long with either, and the batch not."""
+    problem = contrary(name, seed, even=True)
+    (used,) = problem.candidates
+    (mode,) = used.recompute
+    early = numpy.arange(len(used.forward)) < 4
+    added = numpy.array([early, ~early]) * 0.5
+    modes = (evolve(mode, name=name, extra=extra) for name, extra in zip(("one", "other"), added, strict=True))
+    problem = evolve(problem, candidates=(evolve(used, recompute=tuple(modes)),))
+    examine(problem)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "zero-bubble"])
