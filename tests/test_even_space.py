@@ -10,7 +10,7 @@ from nest.solve.dp import units
 
 def irregular() -> dict[str, Any]:
     """Eight layers that all differ, on four devices, in two chunks a stage."""
-    times = [1.0, 1.7, 0.6, 1.3, 0.8, 1.1, 0.5, 1.9]
+    times = [2.6, 2.4, 1.6, 1.1, 1.8, 1.5, 2.5, 1.3]
     none = [0.0] * 8
     group = {"ranks": [0], **dict.fromkeys(("weights", "gradients", "optimizer", "update"), none)}
     mode = {**dict.fromkeys(("extra", "first", "more", "peak"), none), "stash_inputs": False}
