@@ -73,7 +73,7 @@ def start(
     cluster: str | None = None,
     options: LaunchOptions | None = None,
     vocabulary: int | None = None,
-    text: str | None = None,
+    reading: Reading | None = None,
     plugins: Registry | None = None,
 ) -> Start:
     """The problem that the file `flags` takes every decision of.
@@ -86,14 +86,14 @@ def start(
         cluster: a name `nest clusters` lists, or a file with a `cluster` section, or a topology; None: the problem's.
         options: what else is said of the launch; None: nothing.
         vocabulary: tokens of the vocabulary, where the file leaves them to a tokenizer.
-        text: what is read of the file; None: all of it.
+        reading: what the file says; None: it is read.
         plugins: registered plan readers and the like; left out, those installed.
 
     Raises:
         InputError: a file cannot be read, contradicts itself or the problem, or something is missing.
     """
     known = plugins or registry()
-    read = read_flags(flags, framework, options, known, text)
+    read = read_flags(flags, framework, options, known) if reading is None else reading
     path = Path(problem) if isinstance(problem, (str, Path)) else None
     folder = None if path is None else path.parent
     written: dict[str, Any] = {} if problem is None else _written(problem)

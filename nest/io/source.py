@@ -2,6 +2,7 @@
 
 import math
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def file_state(path: Path) -> FileState:
 
 
 def read_text_of(path: Path) -> str:
-    """What the file at `path` says; `-` is standard input, which is read once and then remembered.
+    """What the file at `path` says; `-` is standard input. It and pipes of the shell are read once and remembered.
 
     Raises:
         InputError: it cannot be read, is too large, or is not text.
@@ -119,7 +120,10 @@ def read_text_of(path: Path) -> str:
     try:
         if path.is_dir():
             raise PlacedErrors([f"{path}: this is a folder; name a file in it."])
-        size = path.stat().st_size
+        state = path.stat()
+        size, pipe = state.st_size, (state.st_dev, state.st_ino) if _empties(path, state.st_mode) else None
+        if pipe in _pipes:
+            return _pipes[pipe]
         if size > LARGEST_FILE:
             raise PlacedErrors([f"{path}: the file has {size / 2**20:.0f} MiB, more than the {_LARGEST} nest reads."])
         with path.open("rb") as stream:
@@ -128,7 +132,19 @@ def read_text_of(path: Path) -> str:
         raise PlacedErrors([f"{path}: there is no such file."]) from None
     except (OSError, ValueError) as error:
         raise PlacedErrors([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}."]) from None
-    return _text(data, path)
+    text = _text(data, path)
+    if pipe is not None:
+        _pipes[pipe] = text
+    return text
+
+
+_pipes: dict[tuple[int, int] | None, str] = {}
+"""What pipes of the shell said, by device and inode: a second reading finds nothing."""
+
+
+def _empties(path: Path, mode: int) -> bool:
+    """Whether a file is a pipe without a name, such as `<(command)` and `/dev/stdin` are."""
+    return stat.S_ISFIFO(mode) and path.is_absolute() and path.parts[1] in ("dev", "proc")
 
 
 def _text(data: bytes, path: Path) -> str:

@@ -358,9 +358,10 @@ class Task:
         """What a file of a framework decides, on this problem."""
         from nest.formulate.from_flags import KEPT, read_flags, start
 
-        remarks, summary = read_flags(file, framework, options, self.known).notes, f"a file of {framework}"
+        reading, summary = read_flags(file, framework, options, self.known), f"a file of {framework}"
+        remarks = reading.notes
         try:
-            started = start(file, framework, self.source, keep=KEPT, options=options, plugins=self.known)
+            started = start(file, framework, self.source, keep=KEPT, reading=reading, plugins=self.known)
             remarks = started.notes
             plan = self.evaluate(started.problem, plugins=self.known)
             entry = self.given(str(file), summary, plan, remarks)
