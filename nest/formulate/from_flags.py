@@ -104,7 +104,7 @@ def start(
         raise InputError(f"{flags}: this file says nothing of the cluster; give --cluster or a problem that has one.")
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
     try:
-        merged = _merged(written, settings)
+        merged = _merged(written, settings, read.usual)
         whole = self_contained(structure(merged, Problem), folder, known)
         size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
@@ -236,12 +236,14 @@ def _section(written: Mapping[str, Any], key: str, above: str = "") -> dict[str,
     return dict(section)
 
 
-def _merged(written: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem as written, with what a file says in place of what it says."""
+def _merged(written: Mapping[str, Any], settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """A problem as written, with what a file says in place of what it says, and what is `usual` where none does."""
     training = _section(written, "training")
     said = dict(settings.get("training", {}))
     if training.get("stack") is not None:
         said.pop("stack", None)  # Files say it by being a framework's only; who measured a stack of their own names it.
+    else:
+        training = {**usual, **training}
     if "overlap" in said:
         said["overlap"] = {**_section(training, "overlap", "training."), **said["overlap"]}
     decided = {name: value for name, value in _section(written, "fixed").items() if name not in UNDECIDED}
