@@ -39,6 +39,23 @@ def test_flags_out_of_a_command_are_refused(script: str) -> None:
         read_megatron(script)
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (f"cat flags.txt | xargs {RUN}", r"\$\(xargs\.\.\..* stands among the flags"),
+        (f"{RUN} --{{use-distributed-optimizer,overlap-grad-reduce}}", "does not expand braces"),
+        (f"{RUN} --yaml-cfg conf.yaml", "its file replaces all flags"),
+    ],
+)
+def test_flags_that_are_elsewhere_are_refused(script: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_megatron(script)
+
+
+def test_a_checkpoint_that_may_change_the_model_is_told() -> None:
+    assert any("--use-checkpoint-args" in note for note in read_megatron(f"{RUN} --use-checkpoint-args").notes)
+
+
 def test_values_out_of_a_command_are_not() -> None:
     told = "--save $(pwd) --data-path 1 $(ls data) --tensorboard-dir `pwd` --wandb-exp-name run-$(date)"
     assert read_megatron(f"{RUN} {told}").settings == read_megatron(RUN).settings

@@ -130,6 +130,8 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield flag, tuple(values)
             flag, equals, value = word.partition("=")
             check_seen(flag.replace(UNKNOWN, ""))
+            if "{" in flag and UNKNOWN not in flag:
+                raise InputError(f"{word:.60}: nest does not expand braces; write the flags one by one.")
             flag = flag.replace("_", "-")  # As some forks, and DeepSpeed, write them.
             values = [value] if equals else []
         elif flag and values and UNSET.fullmatch(word):
@@ -168,6 +170,8 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
     for flag, values in flags.words.items():
         if values and is_printed(values[0]) and flag not in flags.valued and not _VALUED.search(flag):
             flags.problem(unseen(values[0], f"stands behind {flag}"))
+    if flags.has("--yaml-cfg"):
+        flags.problem("--yaml-cfg: its file replaces all flags, and is not read; write them as flags.")
     costly = [f"{flag} ({assumed})" if assumed else flag for flag, assumed in COSTLY.items() if flags.has(flag)]
     if costly:
         flags.note(f"given, and not priced: {'; '.join(costly)}.")

@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.schedulers import NODES, SLURM, directives
-from nest.exporters.megatron.reading.tokens import UNKNOWN, Token
+from nest.exporters.megatron.reading.tokens import UNKNOWN, Token, printed
 from nest.io.source import read_text_of
 
 
@@ -123,7 +123,7 @@ def set_by(words: Sequence[str], variables: Mapping[str, tuple[str, ...]]) -> di
         return positional(variables.get("@", ())[1:])
     if command == "set":
         return positional(rest[1:]) if rest[:1] == ["--"] else {}
-    return {name: (f"{UNKNOWN}$({command}...){UNKNOWN}",) for name in rest if name.isidentifier()}
+    return {name: (printed(command),) for name in rest if name.isidentifier()}
 
 
 @contextmanager
