@@ -45,6 +45,7 @@ def test_flags_out_of_a_command_are_refused(script: str) -> None:
         (f"cat flags.txt | xargs {RUN}", r"\$\(xargs\.\.\..* stands among the flags"),
         (f"{RUN} --{{use-distributed-optimizer,overlap-grad-reduce}}", "does not expand braces"),
         (f"{RUN} --yaml-cfg conf.yaml", "its file replaces all flags"),
+        (f"mpirun -n 8 python {RUN.partition('8 ')[2]} : -n 8 python other.py", "nest prices one program"),
     ],
 )
 def test_flags_that_are_elsewhere_are_refused(script: str, told: str) -> None:

@@ -134,6 +134,8 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
                 raise InputError(f"{word:.60}: nest does not expand braces; write the flags one by one.")
             flag = flag.replace("_", "-")  # As some forks, and DeepSpeed, write them.
             values = [value] if equals else []
+        elif word == ":":
+            raise InputError("`:` starts another program beside this one (srun, mpirun), and nest prices one program.")
         elif flag and values and UNSET.fullmatch(word):
             continue  # Told by `find_launch`.
         elif is_printed(word) and (not flag or (values and not _LISTED.search(flag))):

@@ -24,10 +24,17 @@ PBS_NODES, PBS_TASKS, LSF_NODES = "#PBS -l select", "mpiprocs", "#BSUB -nnodes"
 NODES = (*SLURM["--nodes"], PBS_NODES, LSF_NODES)
 TASKS = (*SLURM["--ntasks-per-node"], PBS_TASKS)
 
-_ADDED = (*SLURM["--nodes"], *SLURM["--ntasks"])
+OF_COMPONENT = "SLURM_NTASKS_HET_GROUP_"
+"""Begins the names of the tasks of each component of a heterogeneous job; no name of a variable of a script."""
+
+_HEAD = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:#[^\n]*)?")
+"""What Slurm and PBS read of a script: comments up to the first command."""
+
 _SBATCH = re.compile(r"^#SBATCH[ \t]+([^#\n]*)", re.MULTILINE)
 _OPTION = re.compile(r"(--[a-z-]+|-[a-zA-Z])(?:=|[ \t]+|(?=\d))([^-\s]\S*)")
-_PBS = re.compile(r"^#PBS[ \t]+-l[ \t]*(?:select|nodes)=(\d+)\b(?:[^\n]*:(?:mpiprocs|ppn)=(\d+))?", re.MULTILINE)
+_PBS = re.compile(r"^#PBS[ \t]+-l[ \t]*(?:select|nodes)=(\d[^ \t\n]*)", re.MULTILINE)
+_CHUNK = re.compile(r"(?:^|\+)(\d+)([^+]*)")
+_PBS_TASKS = re.compile(r":(?:mpiprocs|ppn)=(\d+)")
 _LSF = re.compile(r"^#BSUB[ \t]+-nnodes[ \t]+(\d+)\b", re.MULTILINE)
 
 _COUNTED = re.compile(r"\bwc -l\b")
@@ -37,19 +44,25 @@ _LISTS = ((re.compile("PBS_NODEFILE"), PBS_NODES), (re.compile("LSB_DJOB_HOSTFIL
 
 
 def directives(text: str) -> Iterator[tuple[str, str]]:
-    """Variables, and their like, by the lines for the scheduler at the head of a script."""
-    heterogeneous = "hetjob" in _SBATCH.findall(text)
-    totals: dict[str, int] = {}
-    for line in _SBATCH.findall(text):
-        for name, value in slurm_options(line):
-            if name in _ADDED and value.isdecimal():  # Over the components of a heterogeneous job (`hetjob`).
-                totals[name] = int(value) + (totals.get(name, 0) if heterogeneous else 0)
-                value = str(totals[name])
-            yield name, value
-    for nodes, tasks in _PBS.findall(text):
-        yield PBS_NODES, nodes
-        if tasks:
-            yield PBS_TASKS, tasks
+    """Variables, and their like, by the lines for the scheduler in front of a script's first command."""
+    head = _HEAD.match(text)
+    said = head[0] if head else ""
+    components: list[dict[str, str]] = [{}]
+    for line in _SBATCH.findall(said):
+        if line.strip() in ("hetjob", "packjob"):
+            components.append({})
+        components[-1] |= dict(slurm_options(line))
+    yield from components[0].items()  # Of a heterogeneous job its first component, as Slurm sets them.
+    for index, component in enumerate(components if len(components) > 1 else ()):
+        nodes, tasks = (component.get(name, "") for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
+        product = str(int(nodes) * int(tasks)) if nodes.isdecimal() and tasks.isdecimal() else ""
+        yield f"{OF_COMPONENT}{index}", component.get("SLURM_NTASKS", product)
+    for request in _PBS.findall(said):
+        chunks = [(int(count), "".join(_PBS_TASKS.findall(chunk))) for count, chunk in _CHUNK.findall(request)]
+        yield PBS_NODES, str(sum(count for count, _ in chunks))
+        first, *others = {each for _, each in chunks}
+        if first and not others:  # Else nobody says one number for all nodes.
+            yield PBS_TASKS, first
     for nodes in _LSF.findall(text):
         yield LSF_NODES, nodes
 
