@@ -40,7 +40,8 @@ SITES = (
 """Labels of places larger than a fabric: levels where there are none of `FABRICS`."""
 
 PLACE = re.compile(
-    r"[./_-](rack|row|pod|superpod|island|block|leaf|spine|switch|room|hall|cell)(?:[._-]?(?:id|name))?$"
+    r"(?:^|[./_-])(rack|row|pod|superpod|island|block|leaf|spine|switch|room|hall|cell)(?:[._-]?(?:id|name))?$",
+    re.IGNORECASE,
 )
 """How keys end that may name a place; of no origin that is known here."""
 
@@ -53,8 +54,13 @@ DOMAINS = (
 )
 """Labels of NVLink domains, the first that a node has."""
 
-BROKEN = re.compile(r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|ToBeDeletedByClusterAutoscaler$")
-"""Taints that Kubernetes and its autoscaler put on nodes that are out of order."""
+BROKEN = re.compile(
+    r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|ToBeDeletedByClusterAutoscaler$|karpenter\.sh/disrupt"
+)
+"""Taints that Kubernetes and its autoscalers put on nodes that are out of order."""
+
+WELL, ILL = re.compile(r"(?:Ready|(?<!Un)Healthy)$"), re.compile(r"(?:Unavailable|Pressure|Unhealthy|Deadlock)$")
+"""Conditions of nodes in order, and of others (kubernetes.io, Node Status; node-problem-detector; Amazon EKS)."""
 
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 SHARERS = "nvidia.com/gpu.replicas"
@@ -160,7 +166,10 @@ def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
     taints = [str(each.get("key")) for each in _listed(spec, "taints") if each.get("effect") != "PreferNoSchedule"]
     if spec.get("unschedulable"):
         return "which are cordoned", ()
-    if any(each.get("type") == "Ready" and each.get("status") != "True" for each in _listed(status, "conditions")):
+    if _mapping(item, "metadata").get("deletionTimestamp"):
+        return "which are being deleted", ()
+    conditions = [(str(each.get("type")), each.get("status") == "True") for each in _listed(status, "conditions")]
+    if any((WELL.search(kind) and not holds) or (ILL.search(kind) and holds) for kind, holds in conditions):
         return "which are not ready", ()
     if any(map(BROKEN.match, taints)):
         return "which Kubernetes has tainted as out of order", ()
@@ -273,10 +282,10 @@ def _working(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     usable = [node for node in equipped if node.why is None]
     if not usable:
         raise InputError(f"no node with accelerators takes jobs. {' '.join(sentences[-3:])}")
-    resources = sorted({node.resource for node in usable if node.resource and node.product is None})
-    if len(resources) > 1:
+    resources = sorted({node.resource for node in usable if node.resource})
+    if len(resources) > 1 and any(node.product is None for node in usable):
         raise InputError(
-            f"nodes offer {' and '.join(resources)} and have no labels of their products; import those of one kind, or "
+            f"nodes offer {' and '.join(resources)} and some have no label of their product; import one kind, or "
             "label them with NVIDIA's and AMD's GPU Operators."
         )
     return usable, sentences
