@@ -158,10 +158,10 @@ def test_nanotron_keeps_single_precision_beside_such_gradients_only(
 
 
 def test_nanotron_is_told_to_add_up_gradients_as_priced() -> None:
-    for told in ({}, {"gradients": "fp32"}, {"precision": "fp16", "gradients": "fp32"}):
+    for told in ({}, {"gradients": "fp32"}, {"precision": "fp16"}):
         text = nanotron.export(plan({"dp": 8}, MODEL, stack="nanotron", **told))[nanotron.YAML_FILE]
         assert read_mapping_text(text, "x.yaml")["optimizer"]["accumulate_grad_in_fp32"] is True
-    for narrow in ({"gradients": "bf16"}, {"precision": "fp16"}):
+    for narrow in ({"gradients": "bf16"}, {"precision": "fp16", "gradients": "fp16"}):
         with pytest.raises(InputError, match=r"training\.gradients: fp32"):
             nanotron.export(plan({"dp": 8}, MODEL, stack="nanotron", **narrow))
 
