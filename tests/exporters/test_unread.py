@@ -94,6 +94,11 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_llama_factory, f"{LLAMA_FACTORY}use_mca: true", "use_mca"),
         (deepspeed.read, '{"train_batch_size": 8, "zero_optimization": {"zero_hpz_partition_size": 8}}', "hpz"),
         (maxtext_reading.read, f"{MAXTEXT} ici_stage_parallelism=2", "ici_stage_parallelism"),
+        (
+            maxtext_reading.read,
+            f"{MAXTEXT} model_name=llama3-8b override_model_config=true base_num_decoder_layers=4",
+            "override_model_config has base_num_decoder_layers change llama3-8b",
+        ),
         (read_megatron, f"{RUN} --virtual-shard-degree 2", "--virtual-shard-degree"),
     ],
 )
