@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.files import beginning, text_of
+from nest.topologies.files import beginning, text_of, xml_of
 from nest.topologies.hosts.hardware import PRODUCTS, capability, nvlink, pci_nominal
 from nest.topologies.hosts.nccl_system import hexadecimal, read_system
 from nest.topologies.hosts.network import host_network
@@ -51,15 +51,7 @@ class HwlocImporter:
         Raises:
             InputError: it cannot be parsed, has no GPUs, or says nothing of what joins them.
         """
-        from xml.etree.ElementTree import ParseError, fromstring
-
-        text = _TYPE.sub("", text_of(source), count=1)
-        if "<!DOCTYPE" in text or "<!ENTITY" in text:
-            raise InputError("the file declares XML entities, which are not read.")
-        try:
-            root = fromstring(text)
-        except (ParseError, ValueError) as error:
-            raise InputError(f"the file is not well-formed XML: {error!s:.100}. Import all of it.") from None
+        root = xml_of(_TYPE.sub("", text_of(source), count=1))
         if root.get("version", "1").startswith("1"):
             raise InputError("the file is of hwloc 1; export it again with hwloc 2 (`lstopo machine.xml`).")
         notes: list[str] = []

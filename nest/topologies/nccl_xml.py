@@ -10,7 +10,7 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.files import beginning, text_of
+from nest.topologies.files import beginning, text_of, xml_of
 from nest.topologies.hosts.hardware import (
     CAPABILITIES,
     GENERATIONS,
@@ -67,15 +67,7 @@ class NcclXmlImporter:
         Raises:
             InputError: it cannot be parsed, holds graphs and no system, or something in it cannot be.
         """
-        from xml.etree.ElementTree import ParseError, fromstring
-
-        text = text_of(source)
-        if "<!DOCTYPE" in text or "<!ENTITY" in text:
-            raise InputError("the file declares XML entities, which are not read.")
-        try:
-            root = fromstring(text)
-        except (ParseError, ValueError) as error:
-            raise InputError(f"the file is not well-formed XML: {error!s:.100}. Import all of it.") from None
+        root = xml_of(text_of(source))
         if root.tag == "graphs":
             raise InputError(
                 "the file holds rings and trees that NCCL found (NCCL_GRAPH_FILE), not what joins the GPUs; import the "
