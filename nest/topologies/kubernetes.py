@@ -152,12 +152,13 @@ def _node(item: Any, index: int) -> _Node:
             f"items[{index}].metadata.name is missing; give the nodes as `kubectl get nodes -o json` does."
         )
     sharers = _whole(labels.get(SHARERS)) or 1
-    host = LocatedHost(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels, sharers))
+    resource, count = _offered(item, labels, sharers)
+    host = LocatedHost(str(name), _layers(labels), _first(labels, DOMAINS), count)
     product = _first(labels, PRODUCTS)
     why, tolerated = _state(item)
     if why is None and product is not None and is_slice(product):
         why = "whose accelerators are split (MIG), which NCCL does not join"
-    return _Node(host, product, why, sharers, _resource(item), tolerated)
+    return _Node(host, product, why, sharers, resource, tolerated)
 
 
 def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
@@ -179,14 +180,6 @@ def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
 def _listed(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     entries = item.get(key)
     return [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, (list, tuple)) else []
-
-
-def _resource(item: Any) -> str | None:
-    status = _mapping(item, "status")
-    return next(
-        (key for part in ("allocatable", "capacity") for key in RESOURCES if _whole(_mapping(status, part).get(key))),
-        None,
-    )
 
 
 def _overlooked(items: Sequence[Any], nodes: Sequence[_Node]) -> list[str]:
@@ -240,8 +233,8 @@ def _held(labels: Mapping[str, str], families: Sequence[tuple[str, ...]]) -> lis
     return [tuple(labels[key] for key in keys if labels.get(key)) for keys in families]
 
 
-def _count(item: Any, labels: Mapping[str, str], sharers: int) -> int | None:
-    """Accelerators that jobs may use: those the node can allocate, else those it is labelled with; None: not said.
+def _offered(item: Any, labels: Mapping[str, str], sharers: int) -> tuple[str | None, int | None]:
+    """By what accelerators are asked for, and how many jobs may use, else how many the labels say; None: not said.
 
     Of accelerators that several jobs share, the resources count each as often (k8s-device-plugin, "Shared Access to
     GPUs").
@@ -251,8 +244,8 @@ def _count(item: Any, labels: Mapping[str, str], sharers: int) -> int | None:
         for key in RESOURCES:
             count = _whole(resources.get(key))
             if count is not None:
-                return count // sharers if count % sharers == 0 else count
-    return _whole(_first(labels, COUNTS))
+                return key if count else None, count // sharers if count % sharers == 0 else count
+    return None, _whole(_first(labels, COUNTS))
 
 
 def _whole(value: Any) -> int | None:
@@ -303,6 +296,11 @@ def _chosen(usable: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     if any(node.sharers > 1 for node in chosen):
         sentences.append(
             "Accelerators that several jobs may share are counted once; a job is planned to have them whole."
+        )
+    unsaid = [node.host.name for node in chosen if node.product is None]
+    if len(unsaid) not in (0, len(chosen)):
+        sentences.append(
+            f"Nodes without a label of their product, such as {unsaid[0]:.60}, are taken to have what the others have."
         )
     return chosen, sentences
 

@@ -174,6 +174,13 @@ def test_accelerators_of_two_vendors_that_nobody_names_are_refused(named: dict[s
         imported(listed(*bare))
 
 
+def test_a_node_that_does_not_say_its_product_is_told() -> None:
+    nodes = [node(name, ["leaf"]) for name in "abc"]
+    assert "label of their product" not in told(imported(listed(*nodes)))
+    del nodes[2]["metadata"]["labels"]["nvidia.com/gpu.product"]
+    assert "such as c, are taken to have what the others have" in told(imported(listed(*nodes)))
+
+
 def test_the_file_and_other_kinds_of_lists(tmp_path: Path) -> None:
     nodes = [node(f"n{index}", ["leaf"]) for index in range(2)]
     path = tmp_path / "nodes.json"
