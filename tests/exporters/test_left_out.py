@@ -166,6 +166,14 @@ def test_nanotron_is_told_to_add_up_gradients_as_priced() -> None:
             nanotron.export(plan({"dp": 8}, MODEL, stack="nanotron", **narrow))
 
 
+@pytest.mark.parametrize(
+    ("training", "wide"), [({}, True), ({"gradients": "fp32"}, True), ({"gradients": "bf16"}, False)]
+)
+def test_galvatron_is_told_to_reduce_gradients_as_priced(training: dict[str, str], wide: bool) -> None:
+    files = registry().exporters()["galvatron"].export(plan({"dp": 8}, MODEL, **training))
+    assert f"runtime.parallel.reduce_in_fp32={wide}" in files["galvatron_overrides.sh"]
+
+
 NEMO = """
 trainer: {num_nodes: 1, devices: 8, precision: bf16}
 model: {mcore_gpt: true, megatron_amp_O2: true, micro_batch_size: 1, global_batch_size: 16, encoder_seq_length: 256,
