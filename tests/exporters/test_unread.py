@@ -10,6 +10,7 @@ from nest.exporters.accelerate import read as read_accelerate
 from nest.exporters.megatron.reading.launch import find_launch
 from nest.exporters.megatron.reading.read import read_megatron
 from nest.exporters.megatron.reading.script import walk
+from nest.exporters.megatron.relatives.swift import read as read_swift
 from nest.exporters.megatron.relatives.verl import read as read_verl
 from nest.exporters.torchtitan.reading import read as read_torchtitan
 from nest.exporters.trainers.reading import read_axolotl, read_llama_factory, read_transformers
@@ -74,6 +75,7 @@ def test_settings_out_of_a_command_are_refused(reader: Any, text: str) -> None:
 LLAMA_FACTORY = "model_name_or_path: x\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\n"
 AXOLOTL = "base_model: x\nmicro_batch_size: 1\nsequence_len: 512\n"
 TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 8\n'
+SWIFT = "model: meta-llama/Llama-3.1-8B\nmax_length: 4096\nENV: {NPROC_PER_NODE: 8}\n"
 TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
 
 
@@ -92,6 +94,8 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_axolotl, f"{AXOLOTL}quantize_moe_experts: True", "quantize_moe_experts"),
         (read_transformers, f"{TRAINER}freeze_embeddings: true", "freeze_embeddings"),
         (read_llama_factory, f"{LLAMA_FACTORY}use_mca: true", "use_mca"),
+        (read_swift, f"{SWIFT}model_kwargs: {{num_hidden_layers: 4}}", "model_kwargs.num_hidden_layers"),
+        (read_swift, f"{SWIFT}load_in_4bit: true", "load_in_4bit"),
         (deepspeed.read, '{"train_batch_size": 8, "zero_optimization": {"zero_hpz_partition_size": 8}}', "hpz"),
         (maxtext_reading.read, f"{MAXTEXT} ici_stage_parallelism=2", "ici_stage_parallelism"),
         (
