@@ -11,6 +11,7 @@ from nest.exporters.megatron.relatives.nemo import read as read_nemo
 from nest.exporters.megatron.relatives.verl import read as read_verl
 from nest.exporters.torchtitan import PYTHON_FILE, TOML_FILE
 from nest.exporters.torchtitan.reading import read as read_titan
+from nest.exporters.trainers.reading import read_axolotl, read_llama_factory, read_transformers
 from nest.hooks.registry import registry
 from nest.io import read_mapping_text, yaml_text
 from tests.exporters.plans import DENSE as MODEL
@@ -172,6 +173,33 @@ def test_nanotron_is_told_to_add_up_gradients_as_priced() -> None:
 def test_galvatron_is_told_to_reduce_gradients_as_priced(training: dict[str, str], wide: bool) -> None:
     files = registry().exporters()["galvatron"].export(plan({"dp": 8}, MODEL, **training))
     assert f"runtime.parallel.reduce_in_fp32={wide}" in files["galvatron_overrides.sh"]
+
+
+TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\nbf16: true\n"
+
+
+@pytest.mark.parametrize(
+    ("read_file", "text", "kept"),
+    [
+        (read_transformers, TRAINER, ("adamw", None, None)),
+        (read_transformers, f"{TRAINER}torch_dtype: bfloat16", ("adam-bf16", "bf16", False)),
+        (read_transformers, f"{TRAINER}dtype: float32", ("adamw", None, None)),
+        (
+            read_transformers,
+            f"{TRAINER}dtype: bfloat16\nfsdp: full_shard",
+            ("adamw", None, None),
+        ),  # Accelerate upcasts.
+        (read_transformers, f"{TRAINER}dtype: bfloat16\nuse_peft: true", ("adamw", None, None)),
+        (read_transformers, f"{TRAINER}dtype: bfloat16\noptim: adamw_bnb_8bit", ("adam-8bit", "bf16", False)),
+        (read_axolotl, "base_model: x\nmicro_batch_size: 1\nbf16: auto", ("adam-bf16", "bf16", False)),
+        (read_llama_factory, "stage: sft\nfinetuning_type: full\npure_bf16: true", ("adam-bf16", "bf16", False)),
+    ],
+)
+def test_weights_loaded_in_16_bits_stay_so_without_sharding(
+    read_file: Any, text: str, kept: tuple[str | None, ...]
+) -> None:
+    found = read_file(text, ONE).settings["training"]
+    assert tuple(found.get(key) for key in ("optimizer", "gradients", "master_weights")) == kept
 
 
 NEMO = """
