@@ -291,7 +291,7 @@ def _accelerate(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[
     keys.problems += inner.problems
     inner.problems.clear()
     fixed, training = dict(settings["fixed"]), dict(settings["training"])
-    loaded = names is AXOLOTL or {keys.value("dtype"), keys.value("torch_dtype")} & {"bfloat16", "float16"}
+    loaded = names is AXOLOTL or any(keys.value(key) in ("bfloat16", "float16") for key in ("dtype", "torch_dtype"))
     if fixed.get("zero") == 0 and loaded and not ours["trainable"] and ours["precision"] in ("bf16", "fp16"):
         training |= _narrow(ours)
         keys.note(f"without sharding {names.framework} keeps weights in 16 bits alone; they are priced so.")

@@ -13,7 +13,6 @@ from attrs import frozen
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.schedulers import NODES as JOB_NODES
-from nest.exporters.megatron.reading.schedulers import OF_COMPONENT
 from nest.exporters.megatron.reading.schedulers import TASKS as JOB_TASKS
 from nest.exporters.megatron.reading.tokens import UNKNOWN, remedy, wanted
 from nest.exporters.megatron.reading.walked import Files
@@ -79,8 +78,12 @@ def count_ranks(
         InputError: nothing says so.
     """
     name, said = _innermost(launcher)
-    if name == SLURM and options.nodes is None and not any(option in said for option in TOTAL[SLURM]):
-        said |= _of_components(said, variables)
+    groups = said.get("--het-group", said.get("--pack-group", "0"))
+    if name == SLURM and options.nodes is None and groups != "0" and not said.keys() & TOTAL[SLURM]:
+        raise InputError(
+            f"srun --het-group={_shown(groups)}: nest does not add up the components of a heterogeneous job; give "
+            "--nodes and --devices-per-node."
+        )
     around = dict(said) if name == SLURM else _of(launcher, SLURM)
     nodes, per_node = _nodes(name, said, around, variables, files), _per_node(name, said, variables, files)
     total = _total(name, said, variables, files)
@@ -134,24 +137,6 @@ def _innermost(launcher: Sequence[str]) -> tuple[str | None, dict[str, str]]:
             counts = [part[option] for part in parts if part.get(option, "").isdecimal()]
             said |= {option: str(sum(map(int, counts)))} if len(counts) == len(parts) else {}
     return name, said
-
-
-def _of_components(said: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The tasks of the components of a heterogeneous job that srun(1) names; empty: it names none.
-
-    Raises:
-        InputError: the script does not say the tasks of each.
-    """
-    named = said.get("--het-group", said.get("--pack-group"))
-    if named is None:
-        return {}
-    counts = [variables.get(f"{OF_COMPONENT}{index}", "") for index in named.split(",")]
-    if not all(each.isdecimal() for each in counts):
-        raise InputError(
-            f"srun --het-group={_shown(named)}: the script does not say how many tasks each of these components has; "
-            "give --nodes and --devices-per-node."
-        )
-    return {TOTAL[SLURM][0]: str(sum(map(int, counts)))}
 
 
 def _called(launcher: Sequence[str], at: int) -> str:

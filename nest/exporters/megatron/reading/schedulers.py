@@ -6,6 +6,7 @@ Sources: man sbatch of Slurm 24.05, Input and Output Environment Variables; man 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 SLURM = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -23,9 +24,6 @@ PBS_NODES, PBS_TASKS, LSF_NODES = "#PBS -l select", "mpiprocs", "#BSUB -nnodes"
 
 NODES = (*SLURM["--nodes"], PBS_NODES, LSF_NODES)
 TASKS = (*SLURM["--ntasks-per-node"], PBS_TASKS)
-
-OF_COMPONENT = "SLURM_NTASKS_HET_GROUP_"
-"""Begins the names of the tasks of each component of a heterogeneous job; no name of a variable of a script."""
 
 _HEAD = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:#[^\n]*)?")
 """What Slurm and PBS read of a script: comments up to the first command."""
@@ -47,16 +45,8 @@ def directives(text: str) -> Iterator[tuple[str, str]]:
     """Variables, and their like, by the lines for the scheduler in front of a script's first command."""
     head = _HEAD.match(text)
     said = head[0] if head else ""
-    components: list[dict[str, str]] = [{}]
-    for line in _SBATCH.findall(said):
-        if line.strip() in ("hetjob", "packjob"):
-            components.append({})
-        components[-1] |= dict(slurm_options(line))
-    yield from components[0].items()  # Of a heterogeneous job its first component, as Slurm sets them.
-    for index, component in enumerate(components if len(components) > 1 else ()):
-        nodes, tasks = (component.get(name, "") for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
-        product = str(int(nodes) * int(tasks)) if nodes.isdecimal() and tasks.isdecimal() else ""
-        yield f"{OF_COMPONENT}{index}", component.get("SLURM_NTASKS", product)
+    for line in takewhile(lambda each: each.strip() not in ("hetjob", "packjob"), _SBATCH.findall(said)):
+        yield from slurm_options(line)  # Of a heterogeneous job its first component, as Slurm sets them.
     for request in _PBS.findall(said):
         chunks = [(int(count), "".join(_PBS_TASKS.findall(chunk))) for count, chunk in _CHUNK.findall(request)]
         yield PBS_NODES, str(sum(count for count, _ in chunks))

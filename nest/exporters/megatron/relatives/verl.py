@@ -247,13 +247,12 @@ def _trains(words: Any) -> bool:
 
 def _strategy(keys: Keys) -> str:
     """What trains: megatron, fsdp or fsdp2; mistakes are left with `keys`."""
-    chosen = str(keys.value("model_engine") or keys.value("defaults") or "")
-    usual = "megatron" if "megatron" in chosen or keys.value(f"{ACTOR}.megatron") else "fsdp"
+    chosen, section = str(keys.value("model_engine") or keys.value("defaults") or ""), keys.value(f"{ACTOR}.megatron")
     keys.asked.discard(f"{ACTOR}.megatron")
-    said = keys.value(f"{ACTOR}.strategy") or usual
+    said = keys.value(f"{ACTOR}.strategy") or ("megatron" if "megatron" in chosen or section else "fsdp")
     if said not in ("megatron", "fsdp", "fsdp2"):
         keys.problem(f"{ACTOR}.strategy is {said!r:.40}, and nest knows megatron, fsdp and fsdp2.")
-    elif said != "megatron" and isinstance(keys.content["actor_rollout_ref"].get("actor", {}).get("megatron"), Mapping):
+    elif said != "megatron" and section:
         keys.problem(f"{ACTOR}.strategy is {said}, whose actor has no section megatron; delete one of them.")
     return str(said)
 
