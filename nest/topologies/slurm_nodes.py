@@ -116,7 +116,7 @@ def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     usual: dict[str, str] = {}
     records = _NODE.split("\n".join(line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines()))
     for record in records[1:]:
-        lines = record.splitlines()
+        lines = record.split("\n")
         # Of slurm.conf a line is a node; scontrol goes on in lines that are indented.
         whole = [lines[0]]
         for line in lines[1:]:
