@@ -14,6 +14,7 @@ import attrs
 
 from nest.errors import FieldError, InputErrors, PlacedErrors, Steps
 from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
+from nest.units import displayed
 
 LARGEST_FILE = 64 * 2**20
 """Bytes; a larger file is refused unread. A problem with a thousand measured layers takes a few MiB."""
@@ -28,8 +29,8 @@ thousand measured layers under 300 candidates are 4.5 million."""
 STANDARD_INPUT = Path("-")
 """Stands for what is piped to a command."""
 
-MOST_DIGITS = 4000
-"""Digits in a row; Python makes no number of 4,300."""
+MOST_DIGITS = 300
+"""Digits in a row; no float holds a number of 309."""
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
@@ -314,13 +315,13 @@ class _Walk:
 
     def _leaf(self, item: Any, steps: Steps) -> None:
         """Note what is wrong with a single value."""
-        if isinstance(item, float):
-            if not math.isfinite(item):
-                self.findings.append(FieldError(steps, f"must be a finite number, is {item}"))
+        if isinstance(item, (float, int)):
+            if not abs(item) <= sys.float_info.max:  # Hexadecimal numbers of YAML and TOML may be as large.
+                self.findings.append(FieldError(steps, f"must be a finite number, is {displayed(item)}"))
         elif isinstance(item, str):
             if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
                 self.findings.append(FieldError(steps, "holds half a character (a lone surrogate)"))
-        elif item is not None and not isinstance(item, int) and not attrs.has(type(item)):
+        elif item is not None and not attrs.has(type(item)):
             kind = {"date": "a date", "datetime": "a date", "time": "a time of day"}.get(type(item).__name__)
             kind_text = kind or f"of the kind {type(item).__name__}"
             sentence = f"is {kind_text}; only text, numbers, true, false, lists and keys can be read"

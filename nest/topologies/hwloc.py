@@ -19,6 +19,7 @@ from nest.topologies.hosts.hardware import PRODUCTS, capability, nvlink, pci_nom
 from nest.topologies.hosts.nccl_system import hexadecimal, read_system
 from nest.topologies.hosts.network import host_network
 from nest.topologies.nccl_xml import machine
+from nest.units import whole_number
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -118,7 +119,7 @@ def _link(name: str, matrix: "Element", by_index: dict[str, "Element"]) -> None:
     from xml.etree.ElementTree import SubElement
 
     indexes = [word.rpartition(":")[2] for word in _words(matrix, "indexes")]
-    values = [int(word) if word.isdecimal() else 0 for word in _words(matrix, "u64values")]
+    values = [whole_number(word) or 0 for word in _words(matrix, "u64values")]
     count = len(indexes)
     if len(values) != count * count or not by_index.keys() >= set(indexes):
         raise InputError(f"the matrix {name} does not fit the objects of the file; import all of it.")

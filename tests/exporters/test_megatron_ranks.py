@@ -100,6 +100,7 @@ def test_the_command_line_counts_more(script: str, options: dict[str, Any], rank
             r"torchrun --nnodes is '\$NNODES', which nothing sets; give --nodes, or `-- NNODES=VALUE`.",
         ),
         (f"torchrun --nnodes 1:4 --nproc-per-node 8 {RUN}", "torchrun --nnodes is '1:4', .* give --nodes."),
+        (f'torchrun --nnodes "4\x1c" --nproc-per-node 8 {RUN}', r"torchrun --nnodes is '4\\x1c', .* give --nodes."),
         (f"torchrun --nnodes 2 --nproc-per-node gpu {RUN}", "all a node has; give --devices-per-node."),
         (f"torchrun --nnodes $(wc -l < h) --nproc-per-node $G {RUN}", "give --nodes and --devices-per-node."),
         (f"deepspeed {RUN}", "give --devices-per-node."),

@@ -69,7 +69,8 @@ class FlagReader:
         text = self.word(flag)
         if text is None:
             return None
-        if not re.fullmatch(r"[+-]?[0-9]{1,13}", text.strip()) or not minimum <= int(text) <= LARGEST:
+        # White space as `int` takes it, without the separators of ASCII.
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,13}\s*", text, re.ASCII) or not minimum <= int(text) <= LARGEST:
             self.problems.append(f"{flag} is {text!r:.60}; it must be a whole number of at least {minimum}.")
             return None
         return int(text)

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
+from nest.units import whole_number
+
 SLURM = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -31,7 +33,7 @@ _HEAD = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:#[^\n]*)?")
 _SBATCH = re.compile(r"^#SBATCH[ \t]+([^#\n]*)", re.MULTILINE)
 _OPTION = re.compile(r"(--[a-z-]+|-[a-zA-Z])(?:=|[ \t]+|(?=\d))([^-\s]\S*)")
 _PBS = re.compile(r"^#PBS[ \t]+-l[ \t]*(?:select|nodes)=(\d[^ \t\n]*)", re.MULTILINE)
-_CHUNK = re.compile(r"(?:^|\+)(\d+)([^+]*)")
+_CHUNK = re.compile(r"(?:^|\+)(\d{1,9})(?!\d)([^+]*)")
 _PBS_TASKS = re.compile(r":(?:mpiprocs|ppn)=(\d+)")
 _LSF = re.compile(r"^#BSUB[ \t]+-nnodes[ \t]+(\d+)\b", re.MULTILINE)
 
@@ -50,9 +52,9 @@ def directives(text: str) -> Iterator[tuple[str, str]]:
     for request in _PBS.findall(said):
         chunks = [(int(count), "".join(_PBS_TASKS.findall(chunk))) for count, chunk in _CHUNK.findall(request)]
         yield PBS_NODES, str(sum(count for count, _ in chunks))
-        first, *others = {each for _, each in chunks}
-        if first and not others:  # Else nobody says one number for all nodes.
-            yield PBS_TASKS, first
+        tasks = {each for _, each in chunks}
+        if len(tasks) == 1 and all(tasks):  # Else nobody says one number for all nodes.
+            yield PBS_TASKS, tasks.pop()
     for nodes in _LSF.findall(text):
         yield LSF_NODES, nodes
 
@@ -79,8 +81,8 @@ def node_count(command: str, variables: Mapping[str, Sequence[str]]) -> str | No
         return None
     for pattern, name in _LISTS:
         if pattern.search(command):
-            nodes, tasks = ("".join(variables.get(each, ())) for each in (name, PBS_TASKS))
+            nodes, tasks = (whole_number("".join(variables.get(each, ()))) for each in (name, PBS_TASKS))
             # The file of PBS has a line for each process, unless they are merged.
-            lines = tasks if name == PBS_NODES and not re.search(r"\buniq\b|sort -u", command) else ""
-            return str(int(nodes) * int(lines or 1)) if nodes.isdecimal() else None
+            lines = tasks if name == PBS_NODES and not re.search(r"\buniq\b|sort -u", command) else 1
+            return None if nodes is None else str(nodes * (lines or 1))
     return None
