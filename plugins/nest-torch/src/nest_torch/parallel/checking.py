@@ -22,6 +22,7 @@ from nest.spec import PlanDocument
 from nest_torch.parallel import layout, stages
 from nest_torch.parallel.applying import Parallel, apply, cross_entropy
 from nest_torch.parallel.execution import Execution, differences
+from nest_torch.parallel.samples import drawn, observed
 from nest_torch.parallel.scaling import scaled
 
 STEPS, TOLERANCE, MOST_RANKS, SECONDS = 5, 1e-5, 16, 600.0
@@ -208,7 +209,7 @@ def _made(task: _Task) -> tuple[nn.Module, dict[str, Any], Any]:
     for precision in dict.fromkeys((task.precision, torch.float32)):
         model = model.to(precision)
         try:
-            _observed(model, named, precision)
+            observed(model, named, precision)
         except RuntimeError:  # Some kernels have no wide numbers.
             if precision == torch.float32:
                 raise
@@ -223,52 +224,14 @@ def _batches(
 ) -> list[tuple[dict[str, Any], Any]]:
     """Random inputs and targets of every step, the same in every process."""
     count = layout.deployment_of(task.plan).global_batch
-    bounds, sizes = _observed(model, inputs, precision)
+    bounds, sizes = observed(model, inputs, precision)
     generator = torch.Generator().manual_seed(1)
-
-    def drawn(name: str, each: Any) -> Any:
-        if not isinstance(each, torch.Tensor):
-            return each
-        rows = (count, *each.shape[1:])
-        if each.is_floating_point():
-            return torch.randn(rows, generator=generator, dtype=precision)
-        if each.dtype == torch.bool:
-            return torch.ones(rows, dtype=torch.bool)
-        return torch.randint(0, bounds.get(name, 2), rows, generator=generator, dtype=each.dtype)
 
     found = []
     for _ in range(task.steps):
-        given = {name: drawn(name, each) for name, each in inputs.items()}
+        given = drawn(inputs, count, bounds, precision, generator)
         found.append((given, torch.randint(0, sizes[-1], (count, *sizes[1:-1]), generator=generator)))
     return found
-
-
-def _observed(model: nn.Module, inputs: Mapping[str, Any], precision: Any) -> tuple[dict[str, int], tuple[int, ...]]:
-    """How many rows the tables have that inputs index, and the sizes of what the module returns."""
-    given = {
-        name: torch.zeros((2, *each.shape[1:]), dtype=precision if each.is_floating_point() else each.dtype)
-        if isinstance(each, torch.Tensor)
-        else each
-        for name, each in inputs.items()
-    }
-    bounds: dict[str, int] = {}
-
-    def hook(module: Any, arguments: Any, _: Any) -> None:
-        for name, each in given.items():
-            if arguments and isinstance(each, torch.Tensor) and arguments[0].data_ptr() == each.data_ptr():
-                bounds[name] = min(module.num_embeddings, bounds.get(name, module.num_embeddings))
-
-    handles = [m.register_forward_hook(hook) for m in model.modules() if isinstance(m, nn.Embedding)]
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            made = stages.first_tensor(model(**given))
-    finally:
-        model.train(training)
-        for handle in handles:
-            handle.remove()
-    return bounds, tuple(made.shape)
 
 
 def _parts(task: _Task, model: nn.Module) -> list[str]:
@@ -340,7 +303,7 @@ def _together(
         world_size=ranks,
         timeout=datetime.timedelta(seconds=task.seconds),
     )
-    parallel = apply(model, task.plan, example_inputs=inputs)
+    parallel = apply(model, task.plan, example_inputs=inputs, check=False)
     optimizer = torch.optim.AdamW(parallel.parameters(), RATE)
     losses: list[float] = []
     norms: list[float] = []
