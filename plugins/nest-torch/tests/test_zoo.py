@@ -120,6 +120,15 @@ def test_ranks_that_differ_and_wrong_samples_are_refused(tmp_path: Path, monkeyp
     assert not any(rows.values()), rows
 
 
+@pytest.mark.slow
+def test_a_rank_that_fails_where_others_wait_for_it_is_heard_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = found([("plain", "tp")], tmp_path, 2, monkeypatch, "lonely")
+    assert rows.keys() == {"0", "1"}
+    assert all("ValueError: no memory is left" in each for each in rows.values()), rows
+
+
 @pytest.mark.parametrize(
     ("name", "key", "reason"),
     [

@@ -7,11 +7,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import zoo
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 import nest_torch
 from nest.errors import InputError
-from nest_torch.parallel import trial
+from nest_torch.parallel import agreement, trial
 from nest_torch.parallel.stages import first_tensor
 
 STEPS, RATE = 2, 0.1
@@ -152,10 +153,33 @@ def odd(plan, pipeline, several, wrong):
     return found
 
 
+class Lonely(zoo.Feed):
+    """Fails on the second rank, where others wait for it in tensor parallelism."""
+
+    def forward(self, source):
+        if dist.get_rank() == 1 and isinstance(self.up.weight, DTensor):
+            raise ValueError("no memory is left")
+        return super().forward(source)
+
+
+def lonely(plan):
+    """What each rank refuses with, when one fails alone; nothing, when a collective of others did not end."""
+    agreement.PATIENCE = 1.0
+    torch.manual_seed(0)
+    model = zoo.plain()
+    for layer in model.layers:
+        layer.feed = Lonely()
+    return refusal(lambda: nest_torch.apply(model, plan, example_inputs=TOKENS))
+
+
 def main():
     """Train every plan; the first rank writes what came of each beside it."""
     dist.init_process_group("gloo")
     folder = Path(sys.argv[1])
+    if "lonely" in sys.argv:  # The rank that fails ends its process.
+        found = lonely(str(folder / "plain-tp.plan.json"))
+        (folder / f"{dist.get_rank()}.found").write_text(json.dumps(found))
+        return
     if "odd" in sys.argv:
         found = odd(
             *(str(folder / f"{case}.plan.json") for case in ("plain-tp", "plain-pp", "fused_qkv-tp", "query_norms-sp"))

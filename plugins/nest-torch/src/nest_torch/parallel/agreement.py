@@ -1,6 +1,8 @@
-"""What ranks of one replica must have in common in each step: samples, and the random numbers of dropout."""
+"""What ranks must have in common: refusals, and in each step samples and the random numbers of dropout."""
 
-from collections.abc import Mapping
+import itertools
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +13,77 @@ from nest_torch.parallel.layout import Meshes
 
 if TYPE_CHECKING:
     from nest_torch.parallel.applying import Parallel
+
+CHANGE = "Use another plan, or change that part of the module"
+
+PATIENCE = 20.0
+"""Seconds that a rank that has failed waits for the others, which may wait for it."""
+
+_NUMBERS = itertools.count()
+
+
+def together(work: Callable[[], Any], told: str = "apply cannot try this module", remedy: str = CHANGE) -> Any:
+    """What `work` makes; where it fails on one rank, all refuse with the words of the first.
+
+    A rank that fails alone may leave others in a collective of `work`. It waits `PATIENCE` for them and raises; when
+    its process ends, gloo frees those that wait, and NCCL leaves them to the launcher, which ends them.
+
+    Raises:
+        InputError: on every rank.
+    """
+    made, refused = None, ""
+    try:
+        made = work()
+    except InputError as error:
+        refused = str(error)
+    except Exception as error:  # Whatever the module's code raises is the caller's to hear.
+        refused = f"{told}: {reason(error)} {remedy}."
+    place = dist.PrefixStore(f"nest/{next(_NUMBERS)}", dist.distributed_c10d._get_default_store())
+    every: list[Any] = [None] * dist.get_world_size()
+    try:
+        _followed(place, refused, len(every))
+        dist.all_gather_object(every, refused)
+    except Exception as error:
+        own = refused or f"{told}: {reason(error)} {remedy}."
+        raise InputError(f"{_first_refusal(place) or own} Other ranks waited for the one that failed.") from None
+    first = next((each for each in every if each), None)
+    if first is not None:
+        raise InputError(first)
+    return made
+
+
+def _followed(place: Any, refused: str, ranks: int) -> None:
+    """Note that this rank has ended; if it failed, wait for the others to end.
+
+    Raises:
+        TimeoutError: they do not.
+    """
+    if refused:
+        place.compare_set("refused", "", refused)  # Those that are freed later find the words of the first.
+    ended, end = place.add("ended", 1), time.monotonic() + PATIENCE
+    while refused and ended < ranks:
+        if time.monotonic() > end or place.check(["left"]):
+            place.set("left", "")
+            raise TimeoutError
+        time.sleep(0.05)
+        ended = place.add("ended", 0)
+
+
+def _first_refusal(place: Any) -> str:
+    """What the first rank that failed refused with; empty: nobody knows."""
+    try:
+        return str(place.get("refused").decode()) if place.check(["refused"]) else ""
+    except Exception:  # The rank that kept it has left.
+        return ""
+
+
+def reason(error: BaseException) -> str:
+    """What was raised, in a sentence; PyTorch's pipelines raise another error from it."""
+    while error.__cause__ is not None and not isinstance(error, InputError):
+        error = error.__cause__
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    told = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
+    return f"{told[:400].rstrip('.')}."
 
 
 def data_rank(meshes: Meshes) -> int:

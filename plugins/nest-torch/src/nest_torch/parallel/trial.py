@@ -31,7 +31,6 @@ LARGE = 2**26
 NOISE = 0.05
 """Added to parameters: what a module sets to 0 or 1 would hide errors."""
 
-CHANGE = "Use another plan, or change that part of the module"
 UNCHECKED = "Check a small module of the same code with `nest torch check`, then pass check=False"
 
 
@@ -78,12 +77,12 @@ def tried(subject: Subject, build: Build, meshes: layout.Meshes, device: Any) ->
     """
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), quiet():
-        _together(lambda: _same_weights(subject.model))
+        agreement.together(lambda: _same_weights(subject.model))
         if subject.shape.stages > 1:
-            _together(lambda: _nothing_around(subject))
+            agreement.together(lambda: _nothing_around(subject))
         large = sum(p.numel() for p in subject.model.parameters()) > LARGE
         copied, alone = _begun(_shrunk(subject) if large else None, subject, meshes, device)
-        _together(
+        agreement.together(
             lambda: _compared(copied, build, meshes, alone), f"the module cannot run under {_under(subject.shape)}"
         )
 
@@ -93,7 +92,7 @@ def _begun(smaller: Subject | None, subject: Subject, meshes: layout.Meshes, dev
     if smaller is not None:
         with suppress(InputError):
             return _begun(None, smaller, meshes, device)
-    copied, alone = _together(lambda: _alone(subject, meshes, device), "apply cannot try this module", UNCHECKED)
+    copied, alone = agreement.together(lambda: _alone(subject, meshes, device), remedy=UNCHECKED)
     return evolve(subject, model=copied), alone
 
 
@@ -106,24 +105,6 @@ def _nothing_around(subject: Subject) -> None:
             f"what {found[layer]} returns goes around the cut in front of {layer}, and would be lost; hand it from "
             "layer to layer, as an argument and a result, or plan with pp 1."
         )
-
-
-def _together(work: Callable[[], Any], told: str = "apply cannot try this module", remedy: str = CHANGE) -> Any:
-    """What `work` makes; where it fails on one rank, all refuse with the words of the first."""
-    made, refused = None, None
-    try:
-        made = work()
-    except InputError as error:
-        refused = str(error)
-    except Exception as error:  # Whatever the module's code raises is the caller's to hear.
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        refused = f"{told}: {type(error).__name__}: {reason[:200].rstrip('.')}. {remedy}."
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, refused)
-    first = next((each for each in every if each), None)
-    if first is not None:
-        raise InputError(first)
-    return made
 
 
 def _under(shape: Deployment) -> str:
@@ -288,7 +269,7 @@ def _compared(subject: Subject, build: Build, meshes: layout.Meshes, alone: _Alo
         more = f" ({len(found) - 1} more differ)" if len(found) > 1 else ""
         raise InputError(
             f"under {_under(shape)} the module does not train as in one process: {found[0]}{more}. "
-            f"{CHANGE}; `nest torch check` names the first module that differs."
+            f"{agreement.CHANGE}; `nest torch check` names the first module that differs."
         )
 
 
