@@ -163,6 +163,14 @@ def parse_count(text: str, kind: object) -> int:
     return round(number)
 
 
+def whole_number(text: str) -> int | None:
+    """The number that up to 9 ASCII digits are; None: `text` is anything else.
+
+    No count of devices, links or lanes has more digits. Python makes no number of 4,300, and no float of 309.
+    """
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
 def count_pattern(kind: object) -> str:
     """A regular expression, as JSON schema understands them, that the texts `parse_count` takes match."""
     number = _NUMBER.removeprefix("[+-]?")

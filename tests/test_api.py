@@ -193,22 +193,13 @@ def test_decisions_that_contradict_each_other_are_refused(decisions: dict[str, A
 
 
 def test_a_mixed_plan_is_found_checked_and_allowed_only_where_asked_for() -> None:
-    from tests.plan.test_check import PROBLEM
+    from tests.plan.test_tampering import MIXED
 
-    one = PROBLEM["profile"]["candidates"][0]
-    half = {name: [value / 2 for value in one[name]] for name in ("forward", "backward")}
-    two = {**one, **half, "name": "two", "width": 2, "forward": [0.9, *half["forward"][1:]]}
-    problem = {
-        **PROBLEM,
-        "profile": {**PROBLEM["profile"], "candidates": [one, two]},
-        "search": {"mixed": True},
-        "constraints": ["pp == 2", "devices == 3"],
-    }
-    document = nest.solve(problem).to_dict()
+    document = nest.solve(MIXED).to_dict()
     assert sorted(stage["candidate"] for stage in document["stages"]) == ["one", "two"]
     assert document["candidate"]["name"] == "two"
     assert nest.check(document).ok
-    assert nest.solve({**problem, "search": {}}).status == "infeasible"
+    assert nest.solve({**MIXED, "search": {}}).status == "infeasible"
     document["problem"]["search"]["mixed"] = False
     assert "search.mixed" in str(nest.check(document))
 

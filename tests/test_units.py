@@ -25,6 +25,7 @@ from nest.units import (
     format_seconds,
     parse,
     parse_count,
+    whole_number,
 )
 
 
@@ -164,6 +165,12 @@ def test_counts_with_a_suffix(text: str, kind: object, value: int) -> None:
 def test_what_is_no_count_is_refused(text: str, kind: object, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         parse_count(text, kind)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", " 1", "1\x1c", "1\n", "1_0", "²", "٣", "1.0", "9" * 10, "9" * 5000])
+def test_whole_numbers_are_up_to_nine_digits_alone(text: str) -> None:
+    assert whole_number(text) is None
+    assert [whole_number(each) for each in ("0", "08", "9" * 9)] == [0, 8, 999_999_999]
 
 
 @pytest.mark.parametrize(

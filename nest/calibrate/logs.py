@@ -12,9 +12,11 @@ from statistics import median
 from attrs import define, evolve, field, frozen
 
 from nest.errors import InputError
+from nest.units import LARGEST, SMALLEST, whole_number
 
 MIB, GIB, GB = 2.0**20, 2.0**30, 1e9
 NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+COUNT = r"\d[\d,]*"
 
 
 @frozen
@@ -33,8 +35,8 @@ class StepLine:
 
     @classmethod
     def of(cls, framework: str, pattern: str) -> "StepLine":
-        """A line by its pattern, with `NUMBER` for a number."""
-        return cls(framework, re.compile(pattern.replace("NUMBER", NUMBER)))
+        """A line by its pattern, with `NUMBER` for a number and `COUNT` for a whole one with commas."""
+        return cls(framework, re.compile(pattern.replace("NUMBER", NUMBER).replace("COUNT", COUNT)))
 
     @property
     def says(self) -> str:
@@ -52,7 +54,7 @@ STEPS = (
     # NeMo: the progress printer of version 2, and the logger of MLPerf.
     StepLine.of("NeMo", r"global_step\"?: (?P<step>\d+).*?train_step_timing in s\"?: (?P<seconds>NUMBER)"),
     # torchtitan/components/metrics.py; `wps` until 2024. A device's tokens over context, tensor and pipeline degrees.
-    StepLine.of("torchtitan", r"(?<!validate )step: +(?P<step>\d+) .*?\b[tw]ps: +(?P<tokens>[\d,]+)"),
+    StepLine.of("torchtitan", r"(?<!validate )step: +(?P<step>\d+) .*?\b[tw]ps: +(?P<tokens>COUNT)"),
     # MaxText, metric_logger.py: one step. The first are dispatched, not done.
     StepLine.of("MaxText", r"completed step: (?P<step>\d+), seconds: (?P<seconds>NUMBER)"),
     # DeepSpeed, runtime/pipe/engine.py, train_batch: the mean over steps_per_print steps.
@@ -90,14 +92,14 @@ DELTAS = re.compile(
 PEAK_DELTA = "train_mem_gpu_peaked_delta"
 
 BATCH = re.compile(
-    r"(?:global[ _]batch[ _]size|Total train batch size \(w\. parallel, distributed & ?accumulation\))[ .:=]+([\d,]+)"
+    rf"(?:global[ _]batch[ _]size|Total train batch size \(w\. parallel, distributed & ?accumulation\))[ .:=]+({COUNT})"
 )
 FACTS = {
     "sequence": re.compile(r"(?:sequence length|seq_length|max_target_length:?)[ .]+(\d+)"),
     "devices": re.compile(r"(?:world[ _]size[ .:]+|Num_devices: )(\d+)"),
-    "steps": re.compile(r"Total optimization steps = ([\d,]+)"),
+    "steps": re.compile(rf"Total optimization steps = ({COUNT})"),
 }
-MESH = re.compile(r"device mesh with (?:\[[^\]]*\], \[([\d, ]+)\]|parallelism: ((?:\w+=\d+,? ?)+))")
+MESH = re.compile(r"device mesh with (?:\[[^\]]*\], \[([\d, ]{1,99})\]|parallelism: ((?:\w+=\d+,? ?){1,20}))")
 RUNTIME = re.compile(rf"train_runtime['\"]?: ['\"]?({NUMBER})")
 ARGUMENTS = re.compile(r"-{6,} (end of )?arguments -{6,}")
 PADDED = "> padded vocab (size: "
@@ -214,7 +216,7 @@ class _LogReader:
         self.lines += 1
         batch = BATCH.search(line)
         if batch:
-            self.facts["batch"] = _whole(batch.group(1))
+            self._fact("batch", batch.group(1))
         for index, each in enumerate(STEPS):
             match = each.pattern.search(line)
             if match:
@@ -227,10 +229,12 @@ class _LogReader:
     def _step(self, index: int, match: re.Match[str], has_batch: bool) -> None:
         said = match.groupdict()
         step = int(said["step"]) if said.get("step") else len(self.steps[index]) + 1
-        self.steps[index][step].append(_value(said))
         self.last_step = self.lines
+        if (value := _value(said)) is None:
+            return
+        self.steps[index][step].append(value)
         if has_batch:
-            self.batches[step] = self.facts["batch"]
+            self.batches[step] = self.facts.get("batch", 0)
         if "of" in said:
             self.ends[step] = int(said["of"])
 
@@ -244,19 +248,24 @@ class _LogReader:
     def _facts(self, line: str) -> None:
         for name, pattern in FACTS.items():
             if match := pattern.search(line):
-                self.facts[name] = _whole(match.group(1))
+                self._fact(name, match.group(1))
         if match := MESH.search(line):
             sizes, named = match.groups()
             # Experts lie over the other axes.
             tags = sizes or re.sub(r"\bep=\d+", "", named)
-            self.facts["devices"] = prod(int(each) for each in re.findall(r"\d+", tags))
+            self._fact("devices", str(prod(map(int, re.findall(r"\d+", tags)))))
         if match := RUNTIME.search(line):
-            self.runtime = float(match.group(1))
+            self.runtime = _number(match.group(1))
+
+    def _fact(self, name: str, text: str) -> None:
+        """Note a number; no run has 0 of anything, or a billion."""
+        if value := whole_number(text.replace(",", "")):
+            self.facts[name] = value
 
     def _memory(self, line: str) -> None:
         for index, (_, unit, pattern) in enumerate(PEAKS):
             for text in pattern.findall(line):
-                self.peaks[index] = max(self.peaks.get(index, 0.0), float(text) * unit)
+                self.peaks[index] = max(self.peaks.get(index, 0.0), _number(text) * unit)
         if match := DELTAS.search(line):
             name, number, mebibytes = match.groups()
             self.deltas[name] = max(self.deltas.get(name, 0.0), float(number) * (MIB if mebibytes else 1.0))
@@ -289,7 +298,7 @@ class _LogReader:
         index = next((index for index in range(len(STEPS)) if self._usable(index)), None)
         if index is not None:
             return STEPS[index].framework, STEPS[index].says, self._settled(index)
-        if self.runtime is not None and self.facts.get("steps"):
+        if self.runtime and self.facts.get("steps"):
             return FRAMEWORKS[-1], "seconds", [self.runtime / self.facts["steps"]]
         return "", "", []
 
@@ -317,13 +326,13 @@ class _LogReader:
             spread = _spread_out(settled)
             settled = [(after, (end - begin) / (after - before)) for (before, begin), (after, end) in pairwise(spread)]
         left_out = -(-len(settled) // WARM_UP) if len(settled) > 1 else 0
-        return [value for _, value in settled[left_out:] if value > 0] or [value for _, value in settled]
+        return [value for _, value in settled[left_out:] if value > 0] or [value for _, value in settled if value > 0]
 
     def _peak(self) -> tuple[float | None, str | None]:
         for index, (kind, _, _) in enumerate(PEAKS):
-            if index in self.peaks:
+            if self.peaks.get(index):
                 return self.peaks[index], kind
-        if PEAK_DELTA in self.deltas:
+        if PEAK_DELTA in self.deltas and any(self.deltas.values()):
             return sum(self.deltas.values()), "allocated"
         return None, None
 
@@ -337,16 +346,21 @@ def _spread_out(times: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     return [*spread, *times[1:][-1:]]
 
 
-def _value(said: Mapping[str, str | None]) -> float:
-    """What a line says, in seconds, or in tokens per second."""
+def _value(said: Mapping[str, str | None]) -> float | None:
+    """What a line says, in seconds, or in tokens per second; None: its date is none."""
     if (clock := said.get("clock")) is not None:
-        return datetime.strptime(f"{clock} +0000", "%Y-%m-%d %H:%M:%S,%f %z").timestamp()
+        try:
+            return datetime.strptime(f"{clock} +0000", "%Y-%m-%d %H:%M:%S,%f %z").timestamp()
+        except ValueError:
+            return None
     if (elapsed := said.get("elapsed")) is not None:
         return float(sum(int(part) * 60**place for place, part in enumerate(reversed(elapsed.split(":")))))
     if (milliseconds := said.get("milliseconds")) is not None:
-        return float(milliseconds) / 1000
-    return float((said.get("seconds") or said.get("tokens") or "0").replace(",", ""))
+        return _number(milliseconds) / 1000
+    return _number(said.get("seconds") or said.get("tokens") or "0")
 
 
-def _whole(text: str) -> int:
-    return int(text.replace(",", ""))
+def _number(text: str) -> float:
+    """The number; 0, as if nothing was said, where no quantity has so much or so little."""
+    value = float(text.replace(",", ""))
+    return value if SMALLEST <= value <= LARGEST else 0.0

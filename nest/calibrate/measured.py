@@ -11,7 +11,7 @@ from nest.calibrate.logs import LogFigures, read_log
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.formulate.fixed_plan import as_fixed, with_decisions
-from nest.formulate.from_flags import start
+from nest.formulate.from_flags import read_flags, start
 from nest.formulate.problem import whole_problem
 from nest.hooks.registry import Registry
 from nest.io import read_mapping, structure, unstructure
@@ -129,10 +129,9 @@ def _problem(
         flags,
         FLAGS_OF,
         options.problem,
-        text=figures.arguments or None,
         cluster=options.cluster,
-        options=LaunchOptions(options.nodes),
         vocabulary=options.vocabulary,
+        reading=read_flags(flags, FLAGS_OF, LaunchOptions(options.nodes), known, figures.arguments or None),
         plugins=known,
     )
     return started.problem, started.notes

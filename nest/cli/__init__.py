@@ -1,6 +1,6 @@
 """The command line: `app` and a file per command; and Ctrl-C while nest is still being loaded.
 
-The command then ends with a sentence, as it does later (`nest.cli.output`).
+The command then ends with a sentence, as it does later (`nest.cli.output`); so it does while Python ends.
 """
 
 import os
@@ -16,7 +16,18 @@ def stop_at_once() -> None:
     """Let Ctrl-C end this process, if it is the command and nobody ignores or handles interrupts."""
     called = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""  # noqa: PTH119 - loads nothing
     as_module = called == "-m" and "nest" in sys.orig_argv  # Python says so until it has found the module.
-    if (called in NAMES or as_module) and getsignal(SIGINT) is default_int_handler:
+    if called in NAMES or as_module:
+        _is_command.append(True)
+        stop_again()
+
+
+_is_command: list[bool] = []
+"""Something, if this process is the command."""
+
+
+def stop_again() -> None:
+    """Let Ctrl-C end this process, if it is the command, once nobody turns `KeyboardInterrupt` into a sentence."""
+    if _is_command and getsignal(SIGINT) is default_int_handler:
         signal(SIGINT, _stop)
 
 

@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 from nest import __version__
-from nest.cli import raise_again
+from nest.cli import raise_again, stop_again
 
 if TYPE_CHECKING:
     from nest.hooks.registry import Registry
@@ -117,6 +117,7 @@ def _list_whole_sentences(group: typer.Typer) -> None:
 
 def main() -> None:
     """Entry point of the `nest` command: errors a user can cause end in plain sentences and exit code 2."""
+    _open_closed_streams()
     gc.set_threshold(*COLLECTED_AFTER)
     # NumPy reads it when it is imported, which is below. Its products here are small: threads of OpenBLAS wait for work
     # in loops, a fifth of the CPU time of solving for Llama 3 70B on 128 devices and none of the time it takes, and let
@@ -141,10 +142,19 @@ def main() -> None:
 
     warnings.showwarning = in_a_line
     code = run(_call)
+    stop_again()
     # What is left ends with the process. Python would look through all of it for garbage once more and free it piece
     # by piece: a quarter of the CPU time of solving a small problem, 6 % of `nest explain` of the example above.
     gc.freeze()
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Lead standard streams that the caller has closed nowhere; the next files opened would have their numbers."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, "r" if name == "stdin" else "w")  # noqa: PTH123, SIM115
+            setattr(sys, name, stream)
 
 
 def _call() -> None:

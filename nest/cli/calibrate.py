@@ -188,9 +188,7 @@ def memory(
     risk: float | None = typer.Option(
         None,
         "--risk",
-        min=0.001,
-        max=0.999,
-        help="Share of launches one accepts to fail; left out, what a problem's training.memory_risk is then.",
+        help="Share of launches one accepts to fail, 0.001 to 0.999; left out, what a problem's memory_risk is then.",
     ),
     prior: str = typer.Option(
         "catalogue",
@@ -214,6 +212,8 @@ def memory(
     from nest.io import write_text
 
     risk = RISK if risk is None else risk
+    if not 0.001 <= risk <= 0.999:
+        raise InputError(f"--risk is {risk:g}; it must be from 0.001 to 0.999.")
     _check_prior(prior, "catalogue", "none")
     doubts: list[str] = []
     with share_line() as tell:

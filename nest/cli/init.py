@@ -99,7 +99,7 @@ def init(
     given = {"model": model, "cluster": cluster, "global_batch": global_batch}
     if model is None or length is not None:
         given["sequence_length"] = sequence_length
-    _refuse_missing([name for name, value in given.items() if value is None])
+    _refuse_missing([name for name, value in given.items() if not value])
     if model is None:
         model = _ask("model")
         length = _usual_length(model)

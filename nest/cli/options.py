@@ -96,7 +96,7 @@ def count(text: str, kind: object, option: str | None = None) -> int:
     `option` is what it is written behind, for errors; None: whoever reads the option knows.
     """
     with _usage(option):
-        number = int(text) if text.strip().isdecimal() else parse_count(text, kind)
+        number = int(text) if re.fullmatch(r"\s*[0-9]{1,99}\s*", text, re.ASCII) else parse_count(text, kind)
         if number < 1:
             raise ValueError(f"must be at least 1, is {number}")
         return number

@@ -90,9 +90,6 @@ class _Results:
 def results_apart() -> Iterator[Callable[[], None]]:
     """Keep what plug-ins print out of standard output; what is given ends that early, for commands of their own."""
     with ExitStack() as changes:
-        if sys.stdout is None:  # The caller has closed it.
-            yield changes.close
-            return
         results = changes.enter_context(_moved()) if _is_file_of_process(sys.stdout) else sys.stdout
         changes.enter_context(redirect_stdout(cast("TextIO", _Results(results))))
         yield changes.close
@@ -134,9 +131,13 @@ def run(command: Callable[[], Any]) -> int:
         sys.stdout.flush()
         return DONE
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # For which typer ends the process, with another code.
+            sys.stdout = _nowhere()
+            return DONE
         return stop.code if isinstance(stop.code, int) else DONE if stop.code is None else BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
-        note("stopped.")
+        with suppress(KeyboardInterrupt):  # Once more.
+            note("stopped.")
         return INTERRUPTED
     except BrokenPipeError:
         sys.stdout = _nowhere()

@@ -287,9 +287,11 @@ class Reading(Record):
         vocabulary: keys in `settings` of the number of tokens of the vocabulary, which is missing there; empty: it is
             there, or there is no model.
         notes: what was passed over or assumed, a sentence each.
+        usual: keys of `training` with what holds where neither the file nor the problem, which names no stack, says.
     """
 
     settings: Mapping[str, Any]
     devices: int | None = None
     vocabulary: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    usual: Mapping[str, Any] = field(factory=dict)

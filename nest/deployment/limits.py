@@ -104,8 +104,9 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
                 yield f"activations are kept in the host's memory, which {target} cannot do"
         elif limits.recompute is not None and mode not in limits.recompute:
             yield f"recompute mode {mode!r} is used, but {target} has {_known(limits.recompute)}"
-    # What ZeRO shards over matters only where it shards.
-    if shape.zero_degree is not None and not limits.zero_degrees and any(shape.zero):
+    # What ZeRO shards over matters only where it shards; more ranks than hold the same parameters are all of them.
+    within = shape.zero_degree is not None and shape.zero_degree < shape.data_parallel * shape.cp
+    if within and not limits.zero_degrees and any(shape.zero):
         yield (
             f"ZeRO shards over {shape.zero_degree} ranks (zero_degree), but {target} shards over all ranks that hold "
             "the same parameters"

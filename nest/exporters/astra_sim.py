@@ -8,8 +8,6 @@ one link in ns.
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from attrs import frozen
-
 from nest.errors import InputError
 from nest.exporters.common import plan_levels
 from nest.hooks.architectures import cluster_spec
@@ -20,21 +18,8 @@ LINKS_OF_A_SWITCH = 2
 """Links between two devices of one switch: each delays a message by its latency."""
 
 
-@frozen
-class Dimension:
-    """One dimension.
-
-    Attributes:
-        kind: of ASTRA-sim's building blocks.
-        size: devices of a row.
-        bandwidth: of one link, bytes per second and direction.
-        latency: of one link, seconds.
-    """
-
-    kind: str
-    size: int
-    bandwidth: float
-    latency: float
+Dimension = tuple[str, int, float, float]
+"""Of ASTRA-sim's building blocks one, devices of a row, bytes per second and direction of a link, and its seconds."""
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
@@ -56,20 +41,21 @@ def _dimensions(plan: PlanDocument) -> list[Dimension]:
     if isinstance(torus, TorusSpec):
         # The last coordinate varies fastest along the devices (docs/reference/topologies.md).
         sizes = [size for size in reversed(torus.shape) if size > 1]
-        return [Dimension("Ring", size, torus.bandwidth, torus.latency) for size in sizes]
+        return [("Ring", size, float(torus.bandwidth), float(torus.latency)) for size in sizes]
     return [
-        Dimension("Switch", level.fanout, level.bandwidth, level.latency / LINKS_OF_A_SWITCH)
+        ("Switch", level.fanout, level.bandwidth, level.latency / LINKS_OF_A_SWITCH)
         for level in plan_levels(plan)
         if level.fanout > 1
     ]
 
 
 def _text(dimensions: Sequence[Dimension]) -> str:
+    kinds, sizes, bandwidths, latencies = zip(*dimensions, strict=True)
     rows = {
-        "topology": [each.kind for each in dimensions],
-        "npus_count": [str(each.size) for each in dimensions],
-        "bandwidth": [_plain(each.bandwidth / 2**30) for each in dimensions],
-        "latency": [_plain(each.latency * 1e9) for each in dimensions],
+        "topology": kinds,
+        "npus_count": map(str, sizes),
+        "bandwidth": (_plain(each / 2**30) for each in bandwidths),
+        "latency": (_plain(each * 1e9) for each in latencies),
     }
     units = {"bandwidth": "  # GiB/s of one link and direction", "latency": "  # ns of one link"}
     text = [

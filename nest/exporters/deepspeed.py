@@ -167,6 +167,11 @@ UNPRICED = {
     "zero_optimization.zero_quantized_weights": "weights are taken to be gathered in 16 bits",
     "zero_optimization.zero_quantized_gradients": "gradients are taken to be reduced in their own format",
     "zero_optimization.zero_quantized_nontrainable_weights": "",
+    **dict.fromkeys(
+        ("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads", "bf16.bf16_optimizer_states"),
+        "the optimizer and its weights are taken to be in single precision",
+    ),
+    "tensor_parallel.tp_overlap_comm": "tensor-parallel communication is taken not to overlap",
     "activation_checkpointing.partition_activations": "every rank is taken to keep the inputs of its layers",
     "activation_checkpointing.cpu_checkpointing": "inputs of layers are taken to stay on the device",
     "compression_training": "",
@@ -174,7 +179,7 @@ UNPRICED = {
     "curriculum_learning.enabled": "",
     "elasticity.enabled": "",
     "amp.enabled": "",
-    "compile.enabled": "",
+    **dict.fromkeys(("compile.enabled", "compile.deepcompile", "autotuning.enabled"), ""),
 }
 """What is assumed where a key is set; empty: it is only named."""
 
@@ -188,7 +193,8 @@ HARMLESS = (
     *("zero_optimization.allgather_partitions", "zero_optimization.load_from_*", "zero_optimization.elastic_*"),
     *("zero_optimization.ignore_unused_parameters", "zero_optimization.offload_optimizer.*", "amp.*", "compile.*"),
     *("zero_optimization.gather_16bit_*", "zero_optimization.memory_efficient_linear", "sparse_gradients"),
-    *("zero_optimization.max_*", "_comment"),
+    *("zero_optimization.max_*", "_comment", "tensor_parallel.preset_model", "tensor_parallel.partition_config.*"),
+    *(f"tensor_parallel.{key}" for key in ("use_*", "tp*.tp_grain_size", "dtype", "vocab_parallel_ce_backend")),
     *("activation_checkpointing.*", "expert_parallel.*", "curriculum_learning.*", "elasticity.*", "data_types.*"),
 )
 """Patterns of keys that change no cost that nest counts."""
@@ -248,7 +254,10 @@ def _degrees(keys: Keys) -> dict[str, Any]:
     keys.value("pipeline")
     degrees: dict[str, Any] = {"pp": stages, "recompute": _recompute(keys, stages, every)}
     tp = keys.integer("tensor_parallel.autotp_size", 0)
-    keys.value("tensor_parallel")
+    if keys.value("tensor_parallel.tp.tp_size") not in (None, 1, tp):
+        keys.problem(
+            "tensor_parallel.tp.tp_size is not tensor_parallel.autotp_size, which splits the model; give both alike."
+        )
     if stages == 1:
         degrees |= {"tp": tp or 1, "sp": False}
     else:
@@ -359,6 +368,10 @@ def _offload(keys: Keys) -> list[str] | None:
     device = keys.choice(path, {"none": None, "cpu": "cpu", "nvme": "nvme"}, None)
     if device == "nvme":
         keys.note(f"{path} nvme is priced as cpu.")
+    if device and keys.value("zero_optimization.offload_optimizer.ratio") not in (None, 1):
+        keys.note(
+            "zero_optimization.offload_optimizer.ratio is not priced: the whole state is taken to be on the host."
+        )
     return ["optimizer"] if device else []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nest.deployment import Deployment
 from nest.exporters.common import checked, problem_of
-from nest.exporters.limits import ULYSSES, meshes
+from nest.exporters.limits import ULYSSES, gradient_format, meshes
 from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "galvatron_config.json"
@@ -84,13 +84,13 @@ def _script(shape: Deployment, problem: Problem) -> str:
         "runtime.train.global_batch_size": shape.global_batch,
         "runtime.train.chunks": shape.micro_batches,
         "runtime.model.num_layers": shape.blocks,
+        # Left out, it reduces in the format of products (core/runtime/parallel.py, `reduce_dtype`).
+        "runtime.parallel.reduce_in_fp32": gradient_format(problem.training) == "fp32",
     }
     if shape.sequence_length is not None:
         overrides["runtime.train.seq_length"] = shape.sequence_length
     if shape.cp > 1:
         overrides["runtime.parallel.cp_mode"] = "ring"
-    if problem.training.gradients is not None:
-        overrides["runtime.parallel.reduce_in_fp32"] = problem.training.gradients == "fp32"
     lines = [f"  {shlex.quote(f'{key}={value}')}" for key, value in overrides.items()]
     head = ["#!/usr/bin/env bash", '# torchrun ... train_dist.py scripts/train_dist.yaml "${GALVATRON_OVERRIDES[@]}"']
     return "\n".join([*head, "GALVATRON_OVERRIDES=(", *lines, ")"]) + "\n"

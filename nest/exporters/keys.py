@@ -14,9 +14,9 @@ from nest.io import read_mapping_text
 LARGEST = 10**12
 
 DECIDING = re.compile(
-    r"parallel|pipeline|shard|offload|recomput|remat|activation_checkpoint|gradient_checkpoint|zero|fsdp|schedule(?!r)"
-    r"|(^|[._])(tp|pp|vpp|cp|ep|etp|sp|dp|hsdp|mesh|stages?|layers?|hidden|heads?|experts?|vocab|quant\w*|lora|adapters?"
-    r"|freeze|frozen|micro_?batch|dtype|fp8|fp4|[48]bit|bits|mtp)([._]|$)",
+    r"parallel|pipeline|shard|offload|autocast|recomput|remat|activation_checkpoint|gradient_checkpoint|zero|fsdp|schedule(?!r)"
+    r"|(^|[._])(tp|pp|vpp|cp|ep|etp|sp|dp|hsdp|mesh|stages?|layers?|hidden|heads?|experts?|vocab|quant\w*|qat|lora"
+    r"|adapters?|freeze|frozen|unfrozen|micro_?batch|dtype|fp8|fp4|[48]bit|bits|mtp|mca)([._]|$)",
     re.IGNORECASE,
 )
 """Words of keys that may change layout, memory or model."""
@@ -25,6 +25,11 @@ IDLE: tuple[Any, ...] = (None, False, 0, 1, "", "none", "no", "null", "false", "
 """Values that ask for nothing, or for one device."""
 
 Chosen = TypeVar("Chosen")
+
+
+def _asks(value: Any) -> bool:
+    """Whether a value asks for something; `true` does, which Python takes for 1."""
+    return value is True or (value.lower() if isinstance(value, str) else value) not in IDLE
 
 
 @define
@@ -111,7 +116,7 @@ class Keys:
             and not any(fnmatchcase(path, pattern) for pattern in harmless)
         }
         for path, value in unread.items():
-            if DECIDING.search(path) and (value.lower() if isinstance(value, str) else value) not in IDLE:
+            if DECIDING.search(path) and _asks(value):
                 self.problem(
                     f"{path} is {value!r:.60}, which nest does not read, and it may change layout, memory or model; "
                     "delete it to price the run without it."

@@ -47,6 +47,16 @@ WIDTHS = {
 }
 """nest's name of a width, and what it is where it is not given."""
 
+MODEL_KEYS = (
+    *WIDTHS,
+    "num_experts",
+    "num_experts_per_tok",
+    "base_moe_mlp_dim",
+    "decoder_block",
+    "logits_via_embedding",
+)
+"""Keys of which a named model has values of its own."""
+
 FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 
 UNPRICED = {
@@ -298,6 +308,12 @@ def _model(keys: Keys) -> tuple[Any, bool]:
     tied, normalised = keys.truth("logits_via_embedding"), keys.truth("use_qk_norm")
     experts, top_k = keys.integer("num_experts") or 1, keys.integer("num_experts_per_tok") or 1
     inner = keys.integer("base_moe_mlp_dim", -1)
+    changes = keys.truth("override_model_config") and [key for key in MODEL_KEYS if keys.value(key) is not None]
+    if changes and name != "default":
+        keys.problem(
+            f"override_model_config has {', '.join(changes)} change {name:.60}, which nest does not read; leave "
+            "model_name out, and give all widths."
+        )
     if name != "default":
         plain = name.removesuffix("-base").replace("-", "")
         known = {each.replace("-", ""): each for each in library_models()} | NAMES

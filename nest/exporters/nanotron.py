@@ -83,7 +83,7 @@ def _configuration(shape: Deployment, problem: Problem, model: Mapping[str, Any]
             "model_config": dict(model),
         },
         "optimizer": {
-            "accumulate_grad_in_fp32": training.gradients == "fp32" and training.precision != "fp32",
+            "accumulate_grad_in_fp32": training.precision != "fp32",
             "clip_grad": 1.0,
             "learning_rate_scheduler": {
                 "learning_rate": 0.0003,
@@ -247,15 +247,20 @@ def _training(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
     batch, trained = fixed["dp"] * micro * steps, keys.integer("tokens.train_steps")
     formats = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
     names = {"adamw": "adamw", "adam": "adam", "sgd": "sgd"}
-    wide = keys.truth("optimizer.accumulate_grad_in_fp32")
+    precision, wide = keys.choice("model.dtype", formats, "bf16"), keys.truth("optimizer.accumulate_grad_in_fp32")
+    optimizer = keys.choice("optimizer.optimizer_factory.name", names, None)
+    narrow = precision != "fp32" and not wide
+    if narrow:  # src/nanotron/helpers.py, `init_optimizer_and_grad_accumulator`.
+        keys.note("optimizer.accumulate_grad_in_fp32 is false: nanotron keeps nothing in single precision, priced so.")
     return said(
         {
             "global_batch": batch,
             "sequence_length": length,
             "tokens": batch * length * trained if trained else None,
-            "precision": keys.choice("model.dtype", formats, "bf16"),
-            "optimizer": keys.choice("optimizer.optimizer_factory.name", names, None),
-            "gradients": "fp32" if wide else None,
+            "precision": precision,
+            "optimizer": optimizer if optimizer in (None, "sgd") or not narrow else "adam-bf16",
+            "gradients": "fp32" if wide else precision if narrow else None,
+            "master_weights": False if narrow else None,
             "stack": STACK,
             "overlap": {"tensor": keys.truth("parallelism.tp_linear_async_communication")},
         }

@@ -299,13 +299,13 @@ def _untried(
 ) -> tuple[str, ...]:
     """Each decision of a plan that no list of its problem allows; lists left out allow what they default to."""
     free = evolve(without_missing_plugins(problem, registry), fixed=None)
-    sentences = list(_outside_lists(solution, free))
+    sentences = list(_outside_lists(instance, solution, free))
     for index in dict.fromkeys(stage.candidate for stage in solution.stages):
         sentences += _outside_candidate(instance, index, formulation, free, registry)
     return tuple(dict.fromkeys(sentences))
 
 
-def _outside_lists(solution: Solution, free: Problem) -> Iterator[str]:
+def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Iterator[str]:
     """What `training` and `search` list otherwise."""
     yield from _sentences("schedule", solution.schedule, "training.schedule", free.training.schedule)
     yield from _sentences("rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free))
@@ -314,10 +314,13 @@ def _outside_lists(solution: Solution, free: Problem) -> Iterator[str]:
         if free.search.recompute is not None:
             yield from _sentences("recompute", stage.recompute, "search.recompute", free.search.recompute)
     if any(stage.zero for stage in solution.stages):
-        # Without ZeRO nothing is sharded, over however many ranks.
-        degrees = [ALL_RANKS if each is None else each for each in allowed_zero_degrees(free)]
-        degree = ALL_RANKS if solution.zero_degree is None else solution.zero_degree
-        yield from _sentences("zero_degree", degree, "search.zero_degree", degrees)
+        # Without ZeRO nothing is sharded, over however many ranks; more than hold the same parameters are all of them.
+        groups = (group for stage in solution.stages for group in instance.candidates[stage.candidate].state)
+        most = max((solution.replicas * len(set(group.ranks)) for group in groups), default=1)
+        listed = allowed_zero_degrees(free)
+        if min(solution.zero_degree or most, most) not in (min(each or most, most) for each in listed):
+            degree, *degrees = (ALL_RANKS if each is None else each for each in (solution.zero_degree, *listed))
+            yield from _sentences("zero_degree", degree, "search.zero_degree", degrees)
 
 
 def _outside_candidate(

@@ -73,7 +73,7 @@ def start(
     cluster: str | None = None,
     options: LaunchOptions | None = None,
     vocabulary: int | None = None,
-    text: str | None = None,
+    reading: Reading | None = None,
     plugins: Registry | None = None,
 ) -> Start:
     """The problem that the file `flags` takes every decision of.
@@ -86,14 +86,14 @@ def start(
         cluster: a name `nest clusters` lists, or a file with a `cluster` section, or a topology; None: the problem's.
         options: what else is said of the launch; None: nothing.
         vocabulary: tokens of the vocabulary, where the file leaves them to a tokenizer.
-        text: what is read of the file; None: all of it.
+        reading: what the file says; None: it is read.
         plugins: registered plan readers and the like; left out, those installed.
 
     Raises:
         InputError: a file cannot be read, contradicts itself or the problem, or something is missing.
     """
     known = plugins or registry()
-    read = read_flags(flags, framework, options, known, text)
+    read = read_flags(flags, framework, options, known) if reading is None else reading
     path = Path(problem) if isinstance(problem, (str, Path)) else None
     folder = None if path is None else path.parent
     written: dict[str, Any] = {} if problem is None else _written(problem)
@@ -104,7 +104,7 @@ def start(
         raise InputError(f"{flags}: this file says nothing of the cluster; give --cluster or a problem that has one.")
     settings, notes = _with_model(flags, read, written.get("model"), folder, vocabulary)
     try:
-        merged = _merged(written, settings)
+        merged = _merged(written, settings, read.usual)
         whole = self_contained(structure(merged, Problem), folder, known)
         size = build_cluster(whole.cluster, known)[0].size
     except InputError as error:
@@ -236,12 +236,14 @@ def _section(written: Mapping[str, Any], key: str, above: str = "") -> dict[str,
     return dict(section)
 
 
-def _merged(written: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem as written, with what a file says in place of what it says."""
+def _merged(written: Mapping[str, Any], settings: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """A problem as written, with what a file says in place of what it says, and what is `usual` where none does."""
     training = _section(written, "training")
     said = dict(settings.get("training", {}))
     if training.get("stack") is not None:
         said.pop("stack", None)  # Files say it by being a framework's only; who measured a stack of their own names it.
+    else:
+        training = {**usual, **training}
     if "overlap" in said:
         said["overlap"] = {**_section(training, "overlap", "training."), **said["overlap"]}
     decided = {name: value for name, value in _section(written, "fixed").items() if name not in UNDECIDED}

@@ -109,7 +109,7 @@ def _filled(training: Training, stack: StackSpec, schedules: Collection[str]) ->
     if overlap.pipeline is None and stack.pipeline_overlap:
         overlap = evolve(overlap, pipeline=tuple(name for name in stack.pipeline_overlap if name in schedules))
     keys = [each.name for each in fields(StackDefaults) if each.name != "overlap"]
-    if training.precision in WHOLE and usual.gradients not in (None, training.precision):
+    if training.precision in WHOLE and usual.gradients == "bf16":
         keys = [key for key in keys if key not in ("gradients", "master_gradients")]
     left_out = {key: getattr(usual, key) for key in keys if getattr(training, key) is None}
     return evolve(training, overlap=_over(training.overlap, overlap), **left_out)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import attrs
 
 from nest.errors import FieldError, InputErrors, PlacedErrors, Steps
 from nest.io.formats import Repeated, UnreadableError, content_of, lines_of
+from nest.units import displayed
 
 LARGEST_FILE = 64 * 2**20
 """Bytes; a larger file is refused unread. A problem with a thousand measured layers takes a few MiB."""
@@ -27,8 +29,8 @@ thousand measured layers under 300 candidates are 4.5 million."""
 STANDARD_INPUT = Path("-")
 """Stands for what is piped to a command."""
 
-MOST_DIGITS = 4000
-"""Digits in a row; Python makes no number of 4,300."""
+MOST_DIGITS = 300
+"""Digits in a row; no float holds a number of 309."""
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 MOST_REPORTED = 20
@@ -107,7 +109,7 @@ def file_state(path: Path) -> FileState:
 
 
 def read_text_of(path: Path) -> str:
-    """What the file at `path` says; `-` is standard input, which is read once and then remembered.
+    """What the file at `path` says; `-` is standard input. It and pipes of the shell are read once and remembered.
 
     Raises:
         InputError: it cannot be read, is too large, or is not text.
@@ -119,7 +121,10 @@ def read_text_of(path: Path) -> str:
     try:
         if path.is_dir():
             raise PlacedErrors([f"{path}: this is a folder; name a file in it."])
-        size = path.stat().st_size
+        state = path.stat()
+        size, pipe = state.st_size, (state.st_dev, state.st_ino) if _empties(path, state.st_mode) else None
+        if pipe in _pipes:
+            return _pipes[pipe]
         if size > LARGEST_FILE:
             raise PlacedErrors([f"{path}: the file has {size / 2**20:.0f} MiB, more than the {_LARGEST} nest reads."])
         with path.open("rb") as stream:
@@ -128,7 +133,19 @@ def read_text_of(path: Path) -> str:
         raise PlacedErrors([f"{path}: there is no such file."]) from None
     except (OSError, ValueError) as error:
         raise PlacedErrors([f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}."]) from None
-    return _text(data, path)
+    text = _text(data, path)
+    if pipe is not None:
+        _pipes[pipe] = text
+    return text
+
+
+_pipes: dict[tuple[int, int] | None, str] = {}
+"""What pipes of the shell said, by device and inode: a second reading finds nothing."""
+
+
+def _empties(path: Path, mode: int) -> bool:
+    """Whether a file is a pipe without a name, such as `<(command)` and `/dev/stdin` are."""
+    return stat.S_ISFIFO(mode) and path.is_absolute() and path.parts[1] in ("dev", "proc")
 
 
 def _text(data: bytes, path: Path) -> str:
@@ -298,13 +315,13 @@ class _Walk:
 
     def _leaf(self, item: Any, steps: Steps) -> None:
         """Note what is wrong with a single value."""
-        if isinstance(item, float):
-            if not math.isfinite(item):
-                self.findings.append(FieldError(steps, f"must be a finite number, is {item}"))
+        if isinstance(item, (float, int)):
+            if not abs(item) <= sys.float_info.max:  # Hexadecimal numbers of YAML and TOML may be as large.
+                self.findings.append(FieldError(steps, f"must be a finite number, is {displayed(item)}"))
         elif isinstance(item, str):
             if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
                 self.findings.append(FieldError(steps, "holds half a character (a lone surrogate)"))
-        elif item is not None and not isinstance(item, int) and not attrs.has(type(item)):
+        elif item is not None and not attrs.has(type(item)):
             kind = {"date": "a date", "datetime": "a date", "time": "a time of day"}.get(type(item).__name__)
             kind_text = kind or f"of the kind {type(item).__name__}"
             sentence = f"is {kind_text}; only text, numbers, true, false, lists and keys can be read"

@@ -26,7 +26,7 @@ from nest.simulate.timeline import (
     under_way,
 )
 from nest.simulate.work import COLLECTIVES, COMPUTE, Piece, StageWork
-from nest.units import displayed
+from nest.units import displayed, whole_number
 
 Times = NDArray[numpy.float64]
 """Seconds; shape `(runs, replicas)`."""
@@ -317,11 +317,12 @@ def disturbance(jitter: float, seed: int, runs: int | None, slow_devices: Mappin
 
 def _slow_device(place: str, factor: float) -> SlowDevice:
     stage, slash, replica = place.partition("/")
-    if not stage.isdecimal() or not (replica.isdecimal() if slash else True) or int(stage) < 1:
+    number, copy = whole_number(stage), whole_number(replica) if slash else 0
+    if not number or copy is None:
         raise InputError(
             f"a slow device is named by its stage, counted from 1, and its replica, counted from 0, such as 2/0; "
             f"got {displayed(place)}."
         )
     if isinstance(factor, bool) or not isinstance(factor, (int, float)):
         raise InputError(f"the factor of the slow device {place} must be a number above 0, is {displayed(factor)}.")
-    return SlowDevice(int(stage) - 1, int(replica or 0), float(factor))
+    return SlowDevice(number - 1, copy, float(factor))

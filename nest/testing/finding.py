@@ -67,7 +67,12 @@ class Tally:
         Some of the first answers are kept for that; later calls may not change them in place either.
         """
         first: list[Any] = []
-        self.run(check, where, unsteady, ask, same, moved, first)
+
+        def asked() -> Any:
+            first.append(ask())
+            return first[-1]
+
+        self.run(check, where, unsteady, asked, same, moved)
         again = self._again.setdefault(check, [])
         if first and len(again) < MOST_AGAIN:
             kept = Kept(first[0])
@@ -112,16 +117,9 @@ MOST_AGAIN = 3
 """Answers of each check that are asked for again at the end."""
 
 
-def unsteady(
-    ask: Callable[[], Any],
-    same: Callable[[Any, Any], Any] = eq,
-    moved: bool = False,
-    first: list[Any] | None = None,
-) -> Iterator[str]:
-    """Whether `ask`, called here and elsewhere, has two answers; `same` compares them, `first` gets the one here."""
+def unsteady(ask: Callable[[], Any], same: Callable[[Any, Any], Any] = eq, moved: bool = False) -> Iterator[str]:
+    """Whether `ask`, called here and elsewhere, has two answers; `same` compares them."""
     here = ask()
-    if first is not None:
-        first.append(here)
     with elsewhere(moved):
         there = ask()
     if not same(here, there):

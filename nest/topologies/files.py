@@ -4,10 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nest.errors import InputError
 from nest.io.source import read_text_of
 from nest.network.imported import PartOf
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 BEGINNING = 64 * 2**10
 """Bytes by which an importer tells whether a file is of its kind."""
@@ -44,6 +48,22 @@ def text_of(path: Path) -> str:
         return read_text_of(path)
     except InputError as error:
         raise InputError(str(error).removeprefix(f"{path}: ")) from None
+
+
+def xml_of(text: str) -> "Element":
+    """The root of an XML text.
+
+    Raises:
+        InputError: it is none, or declares entities.
+    """
+    from xml.etree.ElementTree import ParseError, fromstring
+
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise InputError("the file declares XML entities, which are not read.")
+    try:
+        return fromstring(text)
+    except (ParseError, ValueError) as error:
+        raise InputError(f"the file is not well-formed XML: {error!s:.100}. Import all of it.") from None
 
 
 MOST_HOSTS = 2**20

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.files import beginning, text_of
+from nest.topologies.files import beginning, text_of, xml_of
 from nest.topologies.hosts.hardware import PRODUCTS, capability, nvlink, pci_nominal
 from nest.topologies.hosts.nccl_system import hexadecimal, read_system
 from nest.topologies.hosts.network import host_network
 from nest.topologies.nccl_xml import machine
+from nest.units import whole_number
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -51,15 +52,7 @@ class HwlocImporter:
         Raises:
             InputError: it cannot be parsed, has no GPUs, or says nothing of what joins them.
         """
-        from xml.etree.ElementTree import ParseError, fromstring
-
-        text = _TYPE.sub("", text_of(source), count=1)
-        if "<!DOCTYPE" in text or "<!ENTITY" in text:
-            raise InputError("the file declares XML entities, which are not read.")
-        try:
-            root = fromstring(text)
-        except (ParseError, ValueError) as error:
-            raise InputError(f"the file is not well-formed XML: {error!s:.100}. Import all of it.") from None
+        root = xml_of(_TYPE.sub("", text_of(source), count=1))
         if root.get("version", "1").startswith("1"):
             raise InputError("the file is of hwloc 1; export it again with hwloc 2 (`lstopo machine.xml`).")
         notes: list[str] = []
@@ -126,7 +119,7 @@ def _link(name: str, matrix: "Element", by_index: dict[str, "Element"]) -> None:
     from xml.etree.ElementTree import SubElement
 
     indexes = [word.rpartition(":")[2] for word in _words(matrix, "indexes")]
-    values = [int(word) if word.isdecimal() else 0 for word in _words(matrix, "u64values")]
+    values = [whole_number(word) or 0 for word in _words(matrix, "u64values")]
     count = len(indexes)
     if len(values) != count * count or not by_index.keys() >= set(indexes):
         raise InputError(f"the matrix {name} does not fit the objects of the file; import all of it.")

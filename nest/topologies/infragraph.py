@@ -175,7 +175,7 @@ ACCELERATOR, SWITCH = "xpu", "switch"
 UNITS = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
 TIMES = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _NVLINK = re.compile(r"nvlink[\s_-]*(\d)", re.IGNORECASE)
-_PCIE = re.compile(r"pci.*?gen\s*_?([3-6]).*?x\s*(\d+)", re.IGNORECASE | re.DOTALL)
+_PCIE = re.compile(r"pci.*?gen\s*_?([3-6]).*?x\s*(\d\d?)(?!\d)", re.IGNORECASE | re.DOTALL)
 _TRANSFERS = {3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9}
 """Transfers per second and lane of generations of PCI Express; 128 of 130 bits are data up to the fifth (PCI Express
 Base Specification), which is taken of the sixth, too."""

@@ -40,7 +40,8 @@ SITES = (
 """Labels of places larger than a fabric: levels where there are none of `FABRICS`."""
 
 PLACE = re.compile(
-    r"[./_-](rack|row|pod|superpod|island|block|leaf|spine|switch|room|hall|cell)(?:[._-]?(?:id|name))?$"
+    r"(?:^|[./_-])(rack|row|pod|superpod|island|block|leaf|spine|switch|room|hall|cell)(?:[._-]?(?:id|name))?$",
+    re.IGNORECASE,
 )
 """How keys end that may name a place; of no origin that is known here."""
 
@@ -53,8 +54,13 @@ DOMAINS = (
 )
 """Labels of NVLink domains, the first that a node has."""
 
-BROKEN = re.compile(r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|ToBeDeletedByClusterAutoscaler$")
-"""Taints that Kubernetes and its autoscaler put on nodes that are out of order."""
+BROKEN = re.compile(
+    r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|ToBeDeletedByClusterAutoscaler$|karpenter\.sh/disrupt"
+)
+"""Taints that Kubernetes and its autoscalers put on nodes that are out of order."""
+
+WELL, ILL = re.compile(r"(?:Ready|(?<!Un)Healthy)$"), re.compile(r"(?:Unavailable|Pressure|Unhealthy|Deadlock)$")
+"""Conditions of nodes in order, and of others (kubernetes.io, Node Status; node-problem-detector; Amazon EKS)."""
 
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name")
 SHARERS = "nvidia.com/gpu.replicas"
@@ -146,12 +152,13 @@ def _node(item: Any, index: int) -> _Node:
             f"items[{index}].metadata.name is missing; give the nodes as `kubectl get nodes -o json` does."
         )
     sharers = _whole(labels.get(SHARERS)) or 1
-    host = LocatedHost(str(name), _layers(labels), _first(labels, DOMAINS), _count(item, labels, sharers))
+    resource, count = _offered(item, labels, sharers)
+    host = LocatedHost(str(name), _layers(labels), _first(labels, DOMAINS), count)
     product = _first(labels, PRODUCTS)
     why, tolerated = _state(item)
     if why is None and product is not None and is_slice(product):
         why = "whose accelerators are split (MIG), which NCCL does not join"
-    return _Node(host, product, why, sharers, _resource(item), tolerated)
+    return _Node(host, product, why, sharers, resource, tolerated)
 
 
 def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
@@ -160,7 +167,10 @@ def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
     taints = [str(each.get("key")) for each in _listed(spec, "taints") if each.get("effect") != "PreferNoSchedule"]
     if spec.get("unschedulable"):
         return "which are cordoned", ()
-    if any(each.get("type") == "Ready" and each.get("status") != "True" for each in _listed(status, "conditions")):
+    if _mapping(item, "metadata").get("deletionTimestamp"):
+        return "which are being deleted", ()
+    conditions = [(str(each.get("type")), each.get("status") == "True") for each in _listed(status, "conditions")]
+    if any((WELL.search(kind) and not holds) or (ILL.search(kind) and holds) for kind, holds in conditions):
         return "which are not ready", ()
     if any(map(BROKEN.match, taints)):
         return "which Kubernetes has tainted as out of order", ()
@@ -170,14 +180,6 @@ def _state(item: Any) -> tuple[str | None, tuple[str, ...]]:
 def _listed(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     entries = item.get(key)
     return [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, (list, tuple)) else []
-
-
-def _resource(item: Any) -> str | None:
-    status = _mapping(item, "status")
-    return next(
-        (key for part in ("allocatable", "capacity") for key in RESOURCES if _whole(_mapping(status, part).get(key))),
-        None,
-    )
 
 
 def _overlooked(items: Sequence[Any], nodes: Sequence[_Node]) -> list[str]:
@@ -231,8 +233,8 @@ def _held(labels: Mapping[str, str], families: Sequence[tuple[str, ...]]) -> lis
     return [tuple(labels[key] for key in keys if labels.get(key)) for keys in families]
 
 
-def _count(item: Any, labels: Mapping[str, str], sharers: int) -> int | None:
-    """Accelerators that jobs may use: those the node can allocate, else those it is labelled with; None: not said.
+def _offered(item: Any, labels: Mapping[str, str], sharers: int) -> tuple[str | None, int | None]:
+    """By what accelerators are asked for, and how many jobs may use, else how many the labels say; None: not said.
 
     Of accelerators that several jobs share, the resources count each as often (k8s-device-plugin, "Shared Access to
     GPUs").
@@ -242,8 +244,8 @@ def _count(item: Any, labels: Mapping[str, str], sharers: int) -> int | None:
         for key in RESOURCES:
             count = _whole(resources.get(key))
             if count is not None:
-                return count // sharers if count % sharers == 0 else count
-    return _whole(_first(labels, COUNTS))
+                return key if count else None, count // sharers if count % sharers == 0 else count
+    return None, _whole(_first(labels, COUNTS))
 
 
 def _whole(value: Any) -> int | None:
@@ -273,10 +275,10 @@ def _working(nodes: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     usable = [node for node in equipped if node.why is None]
     if not usable:
         raise InputError(f"no node with accelerators takes jobs. {' '.join(sentences[-3:])}")
-    resources = sorted({node.resource for node in usable if node.resource and node.product is None})
-    if len(resources) > 1:
+    resources = sorted({node.resource for node in usable if node.resource})
+    if len(resources) > 1 and any(node.product is None for node in usable):
         raise InputError(
-            f"nodes offer {' and '.join(resources)} and have no labels of their products; import those of one kind, or "
+            f"nodes offer {' and '.join(resources)} and some have no label of their product; import one kind, or "
             "label them with NVIDIA's and AMD's GPU Operators."
         )
     return usable, sentences
@@ -294,6 +296,11 @@ def _chosen(usable: Sequence[_Node]) -> tuple[list[_Node], list[str]]:
     if any(node.sharers > 1 for node in chosen):
         sentences.append(
             "Accelerators that several jobs may share are counted once; a job is planned to have them whole."
+        )
+    unsaid = [node.host.name for node in chosen if node.product is None]
+    if len(unsaid) not in (0, len(chosen)):
+        sentences.append(
+            f"Nodes without a label of their product, such as {unsaid[0]:.60}, are taken to have what the others have."
         )
     return chosen, sentences
 

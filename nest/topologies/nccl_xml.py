@@ -10,7 +10,7 @@ from typing import Any
 from nest.errors import InputError
 from nest.network.imported import Imported
 from nest.spec import LinkProfile
-from nest.topologies.files import beginning, text_of
+from nest.topologies.files import beginning, text_of, xml_of
 from nest.topologies.hosts.hardware import (
     CAPABILITIES,
     GENERATIONS,
@@ -29,6 +29,7 @@ from nest.topologies.hosts.hardware import (
     pci_nominal,
     pci_rate,
     pci_reached,
+    pci_width,
     reached,
     slot_bandwidth,
 )
@@ -43,6 +44,7 @@ from nest.topologies.hosts.nccl_system import (
     read_system,
 )
 from nest.topologies.hosts.network import Bus, Machine, host_network
+from nest.units import whole_number
 
 _BEFORE = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _FIRST = re.compile(r"\s*<(system|graphs)(?=[\s>/])[^>]*>\s*(?:<(/?\w+)|$)")
@@ -67,15 +69,7 @@ class NcclXmlImporter:
         Raises:
             InputError: it cannot be parsed, holds graphs and no system, or something in it cannot be.
         """
-        from xml.etree.ElementTree import ParseError, fromstring
-
-        text = text_of(source)
-        if "<!DOCTYPE" in text or "<!ENTITY" in text:
-            raise InputError("the file declares XML entities, which are not read.")
-        try:
-            root = fromstring(text)
-        except (ParseError, ValueError) as error:
-            raise InputError(f"the file is not well-formed XML: {error!s:.100}. Import all of it.") from None
+        root = xml_of(text_of(source))
         if root.tag == "graphs":
             raise InputError(
                 "the file holds rings and trees that NCCL found (NCCL_GRAPH_FILE), not what joins the GPUs; import the "
@@ -156,19 +150,18 @@ def _usual_link(accelerators: Sequence[Accelerator], device: str | None) -> str 
     if device is not None:
         return own_link(device)
     attributes = accelerators[0].attributes or {}
-    known = attributes.get("sm", "")
-    if "vendor" in (accelerators[0].place.pci or {}) or "gcn" in attributes or not known.isdecimal():
+    known = whole_number(attributes.get("sm", ""))
+    if "vendor" in (accelerators[0].place.pci or {}) or "gcn" in attributes or known not in GENERATIONS:
         return None
-    return nvlink(int(known)).link if int(known) in GENERATIONS else None
+    return nvlink(known).link
 
 
 def _ordered(accelerators: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
     """In the order of `dev`, as CUDA counts them, machine by machine; as listed where it does not tell them apart."""
-    numbers = [(each.place.host, (each.attributes or {}).get("dev", "")) for each in accelerators]
-    if len(set(numbers)) < len(numbers) or not all(number.isdecimal() for _, number in numbers):
+    numbers = [(each.place.host, whole_number((each.attributes or {}).get("dev", ""))) for each in accelerators]
+    if len(set(numbers)) < len(numbers) or any(number is None for _, number in numbers):
         return tuple(accelerators)
-    places = sorted(range(len(numbers)), key=lambda index: (numbers[index][0], int(numbers[index][1])))
-    return tuple(accelerators[index] for index in places)
+    return tuple(accelerators[index] for index in sorted(range(len(numbers)), key=numbers.__getitem__))
 
 
 def _device(accelerators: Sequence[Accelerator], notes: list[str]) -> str | None:
@@ -186,9 +179,9 @@ def _device(accelerators: Sequence[Accelerator], notes: list[str]) -> str | None
             return device
         notes.append(f"the GPUs are device {number:#06x} of PCI vendor {vendor:#06x}, which is not known by name.")
         return None
-    capable = (accelerators[0].attributes or {}).get("sm", "")
-    if capable.isdecimal() and int(capable) in CAPABILITIES and "gcn" not in (accelerators[0].attributes or {}):
-        notes.append(f"the GPUs have compute capability {int(capable) / 10:g}: {CAPABILITIES[int(capable)]}.")
+    capable = whole_number((accelerators[0].attributes or {}).get("sm", ""))
+    if capable and capable in CAPABILITIES and "gcn" not in (accelerators[0].attributes or {}):
+        notes.append(f"the GPUs have compute capability {capable / 10:g}: {CAPABILITIES[capable]}.")
     return None
 
 
@@ -196,7 +189,7 @@ def _fabric(accelerators: Sequence[Accelerator], device: str | None, notes: list
     attributes = accelerators[0].attributes or {}
     if "gcn" in attributes:
         return infinity_fabric(attributes["gcn"])
-    known = int(attributes["sm"]) if attributes.get("sm", "").isdecimal() else capability(device)
+    known = whole_number(attributes.get("sm", "")) or capability(device)
     if known is None and any(each.links for each in accelerators):
         notes.append("the file does not say of what generation NVLink is; its links are taken to have 25 GB/s each.")
     return nvlink(USUAL_CAPABILITY if known is None else known)
@@ -248,9 +241,10 @@ def _key(place: Place) -> tuple[int, str]:
 
 def _count(link: Attributes, index: int) -> int:
     text = link.get("count", "1")
-    if not text.isdecimal() or not 0 < int(text) <= MOST_COUNT:
+    count = whole_number(text) or 0
+    if not 0 < count <= MOST_COUNT:
         raise InputError(f"a link of GPU{index} has count {text!r:.20}; it must be a number of links.")
-    return int(text)
+    return count
 
 
 def _leads_to(link: Attributes, peer: int | None) -> str:
@@ -270,8 +264,7 @@ def _slots(
     buses, unknown = [], 0
     for name, place in places:
         pci = place.pci or {}
-        rate, width = pci_rate(pci.get("link_speed", "")), pci.get("link_width", "")
-        lanes = int(width) if width.isdecimal() and 0 < int(width) <= 32 else USUAL_WIDTH
+        rate, lanes = pci_rate(pci.get("link_speed", "")), pci_width(pci.get("link_width", ""))
         unknown += rate is None
         if name != place.above:
             buses.append(Bus(name, place.above, pci_reached(usual if rate is None else pci_nominal(rate, lanes))))
@@ -292,9 +285,9 @@ def _chip_links(
         if index in linked:
             yield Bus(names[index], each.place.above, linked[index] * fabric.rate * reached(fabric.link)[0])
         for link in each.chip_links:
-            bandwidth, count = link.get("bw", ""), link.get("count", "1")
-            if bandwidth.isdecimal() and count.isdecimal() and int(bandwidth) * int(count):
-                yield Bus(names[index], each.place.above, int(bandwidth) * int(count) * CHIP_LINK)
+            bandwidth, count = whole_number(link.get("bw", "")), whole_number(link.get("count", "1"))
+            if bandwidth and count:
+                yield Bus(names[index], each.place.above, bandwidth * count * CHIP_LINK)
 
 
 def _between_processors(system: System) -> tuple[list[Bus], list[str]]:

@@ -30,8 +30,10 @@ OUT = frozenset({
 })  # fmt: skip
 """States in which a node takes no job; nodes that are powered down do, as Slurm starts them for it."""
 
+_SPACED = re.compile(r"(?<=\w)[ \t]+=[ \t]*")
+_INCLUDE = re.compile(r"^[ \t]*Include[ \t]+\S", re.IGNORECASE | re.MULTILINE)
 _DOWN = re.compile(r'^[ \t]*DownNodes=(?:"([^"]*)"|(\S*))', re.IGNORECASE | re.MULTILINE)
-_NODE = re.compile(r"^[ \t]*NodeName=", re.IGNORECASE | re.MULTILINE)
+_NODE = re.compile(r"^[ \t]*NodeName[ \t]*=", re.IGNORECASE | re.MULTILINE)
 _PAIR = re.compile(r'([A-Za-z]+)=(?:"([^"]*)"|(\S*))')
 _ACCELERATORS = re.compile(r"gpu(?::(?P<type>[A-Za-z][^:,(]*))?(?::(?P<count>\d{1,4}))?(?:\([^)]*\))?", re.IGNORECASE)
 
@@ -54,7 +56,7 @@ class SlurmNodesImporter:
                 different numbers of them, or the catalogue does not know them.
         """
         kinds: dict[str | None, dict[str, LocatedHost]] = {}
-        text = text_of(source)
+        text = _SPACED.sub("=", text_of(source))
         seen, left = set[str](), dict[str, list[str]]()
         down = {name for quoted, plain in _DOWN.findall(text) for name in host_names(quoted or plain)}
         for name, keys in _nodes(text):
@@ -71,6 +73,8 @@ class SlurmNodesImporter:
             device = product_device(f"{product} {features}".strip(), profile) if product or features else None
             kinds.setdefault(device, {})[name] = LocatedHost(name, devices=count)
         notes = [left_out(names, why) for why, names in left.items()]
+        if _INCLUDE.search(text):
+            notes.append("Files that `Include` names are not read: nodes that they describe are not planned with.")
         if not kinds:
             if set(left) <= {BARE}:
                 raise InputError("no node has accelerators: give `Gres=gpu:TYPE:COUNT` of those that do.")
@@ -112,7 +116,7 @@ def _nodes(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     usual: dict[str, str] = {}
     records = _NODE.split("\n".join(line.partition("#")[0] for line in text.replace("\\\n", " ").splitlines()))
     for record in records[1:]:
-        lines = record.splitlines()
+        lines = record.split("\n")
         # Of slurm.conf a line is a node; scontrol goes on in lines that are indented.
         whole = [lines[0]]
         for line in lines[1:]:

@@ -68,6 +68,11 @@ class Entry:
         return None if self.plan is None else self.plan.batch_time
 
 
+def _is_below(entry: Entry, seconds: float | None) -> bool:
+    """Whether a plan takes less; None: whatever it takes is less."""
+    return entry.batch_time is not None and (seconds is None or entry.batch_time < seconds * (1 - AGREEMENT))
+
+
 @frozen
 class Comparison:
     """Our plan and others.
@@ -102,24 +107,12 @@ class Comparison:
     @property
     def faster(self) -> tuple[Entry, ...]:
         """Plans of the problem that fit and are faster than ours."""
-        mine = self.ours.batch_time
-        return tuple(
-            each
-            for each in self.others
-            if each.counts
-            and each.batch_time is not None
-            and (mine is None or each.batch_time < mine * (1 - AGREEMENT))
-        )
+        return tuple(each for each in self.others if each.counts and _is_below(each, self.ours.batch_time))
 
     @property
     def refuting(self) -> tuple[Entry, ...]:
         """Those among them that cannot be: faster than what was proved that no plan is faster than."""
-        bound = self.ours.lower_bound
-        return tuple(
-            each
-            for each in self.faster
-            if each.refutes and (bound is None or each.batch_time is None or each.batch_time < bound * (1 - AGREEMENT))
-        )
+        return tuple(each for each in self.faster if each.refutes and _is_below(each, self.ours.lower_bound))
 
     def assert_unbeaten(self) -> None:
         """Our plan is proved to be the fastest, so that a faster one shows a bug of ours.
@@ -358,9 +351,10 @@ class Task:
         """What a file of a framework decides, on this problem."""
         from nest.formulate.from_flags import KEPT, read_flags, start
 
-        remarks, summary = read_flags(file, framework, options, self.known).notes, f"a file of {framework}"
+        reading, summary = read_flags(file, framework, options, self.known), f"a file of {framework}"
+        remarks = reading.notes
         try:
-            started = start(file, framework, self.source, keep=KEPT, options=options, plugins=self.known)
+            started = start(file, framework, self.source, keep=KEPT, reading=reading, plugins=self.known)
             remarks = started.notes
             plan = self.evaluate(started.problem, plugins=self.known)
             entry = self.given(str(file), summary, plan, remarks)

@@ -9,6 +9,7 @@ found by asking every number below, each proved to miss the deadline.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from json import dumps
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,8 @@ def recommendation(
     Raises:
         InputError: the problem or a cluster cannot be used, or it does not say how many tokens there are.
     """
-    if not wanted.within > 0 or (wanted.budget is not None and not wanted.budget > 0):
-        raise InputError("--within and --budget must be above 0.")
+    if not all(0 < each < inf for each in (wanted.within, wanted.budget) if each is not None):
+        raise InputError("--within and --budget must be finite and above 0.")
     with naming(source):
         problem, written = read_record(source, Problem, changes)
         if problem.model is None:

@@ -97,6 +97,51 @@ def test_the_trainer_s_memory_is_a_sum(reading):
     assert (found.peak, found.peak_kind) == (7000 * 2**20, "allocated")
 
 
+THROUGHPUT = "[2024-04-{} 02:45:{:02d},722] [INFO] epoch=0/micro_step=3/global_step={}, RunningAvgSamplesPerSec=7\n"
+
+
+@pytest.mark.parametrize("day", ["31", "00", "99"])
+def test_a_day_that_no_month_has_tells_no_time(reading, day):
+    lines = [THROUGHPUT.format("30", 2 * step, step) for step in range(8)]
+    whole, damaged = reading("".join(lines)), lines.copy()
+    damaged[3] = lines[3].replace("-30 ", f"-{day} ")
+    assert reading("".join(damaged)).seconds == whole.seconds == 2.0
+
+
+TITAN = "step: {}  loss: 2.0  memory: {}GiB(6%)  tps: {}\n"
+SAYING = "world size: 8\n global batch size 16, sequence length 1024\n"
+
+
+def test_nothing_and_what_no_run_has_count_as_not_said(reading):
+    steps = "".join(TITAN.format(step, 40.0, 512) for step in range(9, 15))
+    expected = reading(SAYING + steps)
+    assert (expected.seconds, expected.peak) == (16 * 1024 / (512 * 8), 40 * GIB)
+    for tokens in ("0", ",", "9," * 50):
+        found = reading(SAYING + TITAN.format(8, 0.0, tokens) + steps)
+        assert (found.seconds, found.peak) == (expected.seconds, expected.peak)
+    for said in ("world size: 0\n", "global batch size ,\n", f"sequence length {'9' * 30}\n"):
+        assert reading(SAYING + said + steps) == expected
+    assert reading(TITAN.format(1, "0.00", 512)).peak is None
+    assert reading(TITAN.format(1, "1e999", 512)).peak is None
+    memory = "before_init_mem_gpu = 0\ntrain_mem_gpu_peaked_delta = 0\n"
+    assert reading(ITERATION.format(7, 1000.0, 64) + memory).peak_kind is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SAYING + TITAN.format(1, 40.0, 0),
+        ITERATION.format(1, 0.0, 64),
+        ITERATION.format(1, 1000.0, 64).replace("1000.0", "1e999"),
+        "  Total optimization steps = 5\n{'train_runtime': 0.0}\n",
+        "  Total optimization steps = 0\n{'train_runtime': 9.0}\n",
+    ],
+)
+def test_steps_that_take_no_time_or_for_ever_tell_none(reading, text):
+    with pytest.raises(InputError, match="no step in it"):
+        reading(text)
+
+
 STEP = ITERATION.format(7, 1000.0, 64)
 FAILURES = (
     "RuntimeError: CUDA out of memory. Tried to allocate 1024.00 MiB (GPU 0; 15.90 GiB total capacity)",

@@ -104,6 +104,8 @@ def test_a_file_without_runs_is_refused(tmp_path: Path, cli: Command) -> None:
     code, _, err = cli("calibrate", "memory", str(path))
     assert code == 2
     assert "no runs" in err
+    for risk in ("nan", "0", "1"):
+        assert cli("calibrate", "memory", str(path), "--risk", risk)[2].endswith("must be from 0.001 to 0.999.\n")
 
 
 def test_the_file_of_the_catalogue_is_read_as_it_is_written() -> None:

@@ -487,6 +487,8 @@ def test_other_commands(refused: Refused, arguments: list[str]) -> None:
         ["solve", str(EXAMPLE), "--time-limit", "soon"],
         ["check", "one.json", "two.json"],
         ["models", "gpt2", "--sequence-length", "0"],
+        ["models", "gpt2", "--sequence-length", "\x1c8"],
+        ["models", "gpt2", "--sequence-length", "9" * 5000],
         ["--colour"],
     ],
 )

@@ -1,13 +1,18 @@
 """What spares typing: short options, standard input, completion; and what is said of a command line with a mistake."""
 
 import io
+import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import nest
 from tests import processes
+from tests.plan.test_check import PROBLEM
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "measured-layers"
 
@@ -39,6 +44,35 @@ def test_what_is_piped_to_another_call_is_not_remembered(call, monkeypatch: pyte
     for name in ("one", "two"):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{name}: 1\n".encode())))
         assert f"<stdin>:1: {name} is not a known key" in call("solve", "-")[2]
+
+
+@contextmanager
+def pipe(text: str) -> Iterator[str]:
+    """The name of a pipe without one, as the shell makes of `<(command)`."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "w") as stream:
+        stream.write(text)
+        stream.close()
+        yield f"/dev/fd/{reading}"
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="this system names no descriptors")
+@pytest.mark.parametrize(
+    "words",
+    [("check",), ("verify",), ("export", "--to", "dot"), ("simulate",), ("explain", "--only", "binding")],
+    ids=lambda words: words[0],
+)
+def test_a_pipe_of_the_shell_is_as_good_as_a_file(call, tmp_path: Path, words: tuple[str, ...]) -> None:
+    text = json.dumps(nest.solve(PROBLEM).to_dict())
+    (tmp_path / "plan.json").write_text(text)
+    name, *options = words
+    for each in (text, text.replace("1f1b", "gpipe")):  # Another pipe's text is another.
+        (tmp_path / "plan.json").write_text(each)
+        told = call(name, str(tmp_path / "plan.json"), *options)
+        with pipe(each) as opened:
+            code, printed, errors = call(name, opened, *options)
+        assert (code, printed.splitlines()[:1]) == (told[0], told[1].splitlines()[:1]), errors
+        assert "empty" not in errors
 
 
 @pytest.mark.parametrize("command", [(), ("solve",), ("topology", "show"), ("plugins",)])

@@ -1,5 +1,6 @@
 """The newest Megatron-Core's own `parse_args` and `validate_args` take the flags of nest's exporter."""
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -19,6 +20,7 @@ from nest.spec import PlanDocument
 from tests.conformance.consumer import consume, needs
 from tests.conformance.megatron_core import PRELUDE, wheel
 from tests.conformance.plans import DENSE_MODEL, EXPERT_MODEL, PROBLEMS, problem
+from tests.docs.document import REPOSITORY, Step, documents, run, steps
 from tests.exporters.megatron_plans import problems
 
 README = Path(__file__).parents[2] / "examples/llama-3-70b-on-128-h100/problem.yaml"
@@ -80,9 +82,16 @@ DECISIONS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }
 
 
+FLAGS = "megatron_flags.sh"
+
+
 def case(plan: PlanDocument) -> dict[str, Any]:
-    """What bash makes of the exported file, and how many ranks it is for."""
-    text = export(plan)["megatron_flags.sh"]
+    """What bash makes of a plan's exported file, and how many ranks it is for."""
+    return case_of(export(plan)[FLAGS], deployed(plan).world_size)
+
+
+def case_of(text: str, world: int) -> dict[str, Any]:
+    """What bash makes of an exported file for `world` ranks."""
     script = f"set -eu; eval {shlex.quote(text)}; env -0; printf '\\n'; printf '%s\\0' \"${{MEGATRON_ARGS[@]}}\""
     done = subprocess.run(["env", "-i", "bash", "-c", script], capture_output=True, text=True, check=True)
     variables, _, words = done.stdout.partition("\0\n")
@@ -90,7 +99,7 @@ def case(plan: PlanDocument) -> dict[str, Any]:
         "words": words.split("\0")[:-1],
         "environment": dict(each.split("=", 1) for each in variables.split("\0") if "=" in each and each[0] != "_"),
         "unset": [line.split()[1] for line in text.splitlines() if line.startswith("unset ")],
-        "world": deployed(plan).world_size,
+        "world": world,
     }
 
 
@@ -128,11 +137,47 @@ def test_the_newest_megatron_core_takes_what_is_exported(newest: str) -> None:
     assert {name: why for name, why in answers.items() if why is not None} == {}
 
 
+def is_export(step: Step) -> bool:
+    return step.arguments[:2] == ("nest", "export") and "megatron" in step.arguments
+
+
+def documented(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the documents' own commands export, by document and file; whatever stands before them is done first."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in documents():
+        text = (REPOSITORY / name).read_text()
+        last = max((step.start for step in steps(text) if is_export(step)), default=-1)
+        here = folder / name.with_suffix("") / "checkout"
+        for outcome in run(text, here, lambda step, last=last: step.start <= last) if last >= 0 else ():
+            assert outcome.exit == outcome.step.exit, outcome
+            if is_export(outcome.step) and not outcome.exit:
+                files = sorted(here.rglob(FLAGS))
+                assert files, outcome
+                texts = {f"{name}: {path.relative_to(here)}": path.read_text() for path in files}
+                found |= {key: case_of(each, ranks_of(each)) for key, each in texts.items()}
+    return found
+
+
+def ranks_of(text: str) -> int:
+    """Ranks that an exported file is for, as its head says."""
+    (ranks,) = re.findall(r"^# (\d+) ranks: ", text, re.MULTILINE)
+    return int(ranks)
+
+
+def test_the_newest_megatron_core_takes_what_documents_export(newest: str, tmp_path: Path) -> None:
+    asked = documented(tmp_path)
+    exporting = {str(name) for name in documents() if "nest export" in (REPOSITORY / name).read_text()}
+    assert {name.partition(": ")[0] for name in asked} <= exporting
+    assert len(asked) >= 5
+    answers = consume(VALIDATE, {"wheel": newest, "plans": asked})
+    assert {name: why for name, why in answers.items() if why is not None} == {}
+
+
 def test_the_newest_megatron_core_takes_random_plans(newest: str) -> None:
     asked: dict[str, dict[str, Any]] = {}
 
     @seed(56)
-    @settings(max_examples=60, database=None, deadline=None)
+    @settings(max_examples=100, database=None, deadline=None)
     @given(problems())
     def draw(drawn: dict[str, Any]) -> None:
         asked[str(len(asked))] = case(nest.evaluate(drawn))

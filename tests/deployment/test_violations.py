@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from nest import api
-from nest.deployment import Limits, violations
+from nest.deployment import Limits, deployment, violations
 from nest.deployment.limits import degrees_of
 from nest.errors import InputError
 from nest.spec import PlanDocument
@@ -96,6 +96,11 @@ def test_shard_groups_matter_where_zero_shards(plan: PlanDocument) -> None:
     (told,) = violations(smaller, Limits(), "toy")
     assert told.startswith("ZeRO shards over 1 ranks (zero_degree), but toy")
     assert violations(stages(smaller, {"zero": 0}, {"zero": 0}), Limits(), "toy") == []
+    shape = deployment(plan)
+    every = shape.data_parallel * shape.cp
+    assert every > 1
+    assert violations(evolve(plan, zero_degree=every), Limits(), "toy") == []
+    assert violations(evolve(plan, zero_degree=every - 1), Limits(), "toy") != []
 
 
 def test_stages_that_are_split_differently_are_read_by_their_own_degrees(plan: PlanDocument) -> None:

@@ -259,6 +259,41 @@ def test_what_is_not_understood_is_told() -> None:
     assert "these keys were not read: speed, zero_optimization.speed." in told
 
 
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True}},
+            "bf16.bf16_master_weights_and_grads is not",
+        ),
+        (
+            {"fp16": {"enabled": True, "fp16_master_weights_and_grads": True}},
+            "fp16.fp16_master_weights_and_grads is not",
+        ),
+        ({"compile": {"deepcompile": True}}, "compile.deepcompile is not priced"),
+        (
+            {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.3}}},
+            "ratio is not priced: the whole state",
+        ),
+    ],
+)
+def test_what_changes_memory_and_is_not_priced_is_told(keys: dict[str, Any], told: str) -> None:
+    assert any(told in note for note in read_deepspeed(json.dumps({"train_batch_size": 8, **keys})).notes)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"tensor_parallel": {"tp_size": 2}}, "tensor_parallel.tp_size is 2"),
+        ({"tensor_parallel": {"tp": {"tp_size": 2}}}, "give both alike"),
+        ({"torch_autocast": {"enabled": True}}, "torch_autocast.enabled is True"),
+    ],
+)
+def test_what_splits_the_model_or_changes_its_format_elsewhere_is_refused(keys: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_deepspeed(json.dumps({"train_batch_size": 8, **keys}))
+
+
 LAUNCH = """
 compute_environment: LOCAL_MACHINE
 debug: false

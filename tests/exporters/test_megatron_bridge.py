@@ -1,10 +1,13 @@
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nest
 from nest.errors import InputError
-from nest.exporters.megatron.bridge import export, read
+from nest.exporters.megatron.bridge import FUSED_ADAPTERS, export, read
+from nest.formulate.from_flags import start
 from nest.io import read_mapping_text
 from tests.conformance.plans import DENSE_MODEL, PROBLEMS, plan, problem
 
@@ -82,3 +85,54 @@ def test_the_defaults_of_its_own_stack_can_be_exported(precision: str) -> None:
     told = read_mapping_text(text["megatron_bridge.yaml"], "overlay.yaml")
     assert told["mixed_precision"]["grad_reduce_in_fp32"] is False
     assert told["optimizer"]["main_grads_dtype"] == "torch.bfloat16"
+
+
+OVERLAY = "model: {tensor_model_parallel_size: 2, pipeline_model_parallel_size: 2}\ntrain: {micro_batch_size: 1}\n"
+SILENT: list[dict[str, Any]] = [{}, {"cross_entropy_loss_fusion": True}]
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "loss"),
+    [
+        ({}, {}, "fused"),  # As performance recipes of Megatron-Bridge 0.6.2 and most of its others have it.
+        ({"cross_entropy_loss_fusion": True}, {}, "fused"),
+        ({"cross_entropy_loss_fusion": False}, {}, "unfused"),
+        ({"cross_entropy_fusion_impl": "te"}, {}, "fused"),  # GPTModelProvider has the fusion on.
+        ({"cross_entropy_fusion_impl": "te"}, {"stack": "megatron-core"}, "fused"),
+        ({"cross_entropy_fusion_impl": "te", "cross_entropy_loss_fusion": False}, {}, "unfused"),
+        ({"cross_entropy_fusion_impl": "native"}, {"loss": "fused"}, "unfused"),
+        ({}, {"loss": "unfused"}, "unfused"),
+        ({}, {"stack": "megatron-core"}, "unfused"),
+        ({}, {"stack": "megatron-bridge"}, "fused"),
+        ({"cross_entropy_loss_fusion": True}, {"loss": "unfused"}, "unfused"),
+    ],
+)
+def test_the_cross_entropy_of_an_overlay_is_its_own_the_problem_s_or_the_recipes(
+    tmp_path: Path, model: dict[str, Any], training: dict[str, Any], loss: str
+) -> None:
+    told = read_mapping_text(OVERLAY, "overlay.yaml")
+    file = tmp_path / "overlay.yaml"
+    file.write_text(json.dumps({**told, "model": {**told["model"], **model}}))
+    begun = start(file, "megatron-bridge", problem(DENSE_MODEL, training, {}))
+    assert begun.problem.training.loss == loss
+    assert any(note.startswith("model.cross_entropy_fusion_impl is left") for note in begun.notes) == (model in SILENT)
+
+
+def test_an_overlay_without_a_cross_entropy_needs_no_more_than_with_transformer_engine_s(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.yaml" for name in ("silent", "te", "native")}
+    for name, file in files.items():
+        told = read_mapping_text(OVERLAY, "overlay.yaml")
+        told["model"] |= {} if name == "silent" else {"cross_entropy_fusion_impl": name}
+        file.write_text(json.dumps(told))
+    asked = problem(DENSE_MODEL, {}, {})
+    silent, te, native = (
+        nest.evaluate(start(file, "megatron-bridge", asked).problem.to_dict()).stages[-1].memory
+        for file in files.values()
+    )
+    assert silent == te < native
+
+
+def test_adapters_are_trained_with_megatron_core_s_own_cross_entropy(tmp_path: Path) -> None:
+    (tmp_path / "overlay.yaml").write_text(OVERLAY + f"peft: {{_target_: {FUSED_ADAPTERS}, dim: 8}}\n")
+    found = start(tmp_path / "overlay.yaml", "megatron-bridge", problem(DENSE_MODEL, {}, {}))
+    assert found.problem.training.loss == "unfused"

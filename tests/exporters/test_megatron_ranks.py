@@ -11,6 +11,7 @@ from nest.exporters.megatron.reading.launch import find_launch
 RUN = "pretrain_gpt.py --micro-batch-size 1"
 SBATCH = "#!/bin/bash\n#SBATCH -N 128 --job-name=x\n#SBATCH --ntasks-per-node=1 --gres=gpu:a100:4  # a comment\n"
 PBS = "#PBS -l select=4:ncpus=8:mpiprocs=4:ngpus=8\nN=$(sort -u $PBS_NODEFILE | wc -l)\n"
+HETEROGENEOUS = "#SBATCH --nodes=2 --ntasks-per-node=8\n#SBATCH hetjob\n#SBATCH --nodes=1 --ntasks=8\n"
 HOSTS = "cat > hosts <<EOF\nworker-1 slots=4\nworker-2 slots=4\nEOF\n"
 
 
@@ -35,6 +36,11 @@ HOSTS = "cat > hosts <<EOF\nworker-1 slots=4\nworker-2 slots=4\nEOF\n"
         (f"{SBATCH}srun -n 512 python {RUN}", 512, "512 ranks, from srun -n"),
         (f"{SBATCH}srun python {RUN}", 128, "from SLURM_NTASKS"),
         (f"#SBATCH -n 24\nsrun python {RUN}", 24, "from SLURM_NTASKS"),
+        (f"#SBATCH -n 24\n\n# A comment\n#SBATCH -n 16\nmodule load x\n#SBATCH -n 8\nsrun python {RUN}", 16, "NTASKS"),
+        (f"{HETEROGENEOUS}srun --het-group=0 python {RUN}", 16, "from SLURM_NTASKS"),
+        (f"{HETEROGENEOUS.replace('hetjob', 'packjob')}srun python {RUN}", 16, "from SLURM_NTASKS"),
+        (f"{HETEROGENEOUS}srun --het-group=0,1 -n 24 python {RUN}", 24, "from srun -n"),
+        (f"#PBS -l select=2:mpiprocs=4+1:ngpus=4:mpiprocs=4\nmpirun python {RUN}", 12, "3 nodes x 4"),
         (f"{SBATCH}srun -N 4 --ntasks-per-node 4 bash -c 'python {RUN}'", 16, "4 nodes x 4"),
         (f"{SBATCH}L='torchrun --nnodes 6 --nproc-per-node 4'\nC='{RUN}'\nsrun bash -c '$L $C'", 24, "6 nodes x 4"),
         (f"deepspeed --num_nodes 4 --num_gpus 8 {RUN}", 32, "4 nodes x 8, from deepspeed --num-nodes and --num-gpus"),
@@ -94,6 +100,7 @@ def test_the_command_line_counts_more(script: str, options: dict[str, Any], rank
             r"torchrun --nnodes is '\$NNODES', which nothing sets; give --nodes, or `-- NNODES=VALUE`.",
         ),
         (f"torchrun --nnodes 1:4 --nproc-per-node 8 {RUN}", "torchrun --nnodes is '1:4', .* give --nodes."),
+        (f'torchrun --nnodes "4\x1c" --nproc-per-node 8 {RUN}', r"torchrun --nnodes is '4\\x1c', .* give --nodes."),
         (f"torchrun --nnodes 2 --nproc-per-node gpu {RUN}", "all a node has; give --devices-per-node."),
         (f"torchrun --nnodes $(wc -l < h) --nproc-per-node $G {RUN}", "give --nodes and --devices-per-node."),
         (f"deepspeed {RUN}", "give --devices-per-node."),
@@ -105,6 +112,8 @@ def test_the_command_line_counts_more(script: str, options: dict[str, Any], rank
         (f"mpirun -np $((8 * N)) python {RUN}", r"mpirun -np is .*, which nothing sets; give .*, or `-- N=VALUE`"),
         (f"torchrun $DIST {RUN}", r"torchrun is called with \$DIST, which nothing sets; .* or `-- DIST=VALUE`"),
         (f"N=$1\ntorchrun --nnodes $N {RUN}", "The script takes arguments; give them behind `--`."),
+        (f"{HETEROGENEOUS}srun --het-group=0,1 python {RUN}", "--het-group=0,1: .* give --nodes and"),
+        (f"#PBS -l select=2:mpiprocs=8+2:mpiprocs=4\nmpirun python {RUN}", "give --devices-per-node."),
         ("A=(--bf16)\nsrun ./wrapper ${A[@]}", "give --nodes and --devices-per-node."),
     ],
 )

@@ -203,6 +203,8 @@ def test_training(changed: dict[str, str | None], training: dict[str, Any]) -> N
         ({"num_attention_heads": "7", "num_query_groups": "7"}, "does not divide --hidden-size"),
         ({"moe_layer_freq": "[1]*3", "num_experts": "8"}, "a 0 or a 1 for each of the 32 layers"),
         ({"window_size": "wide"}, "no pair of numbers"),
+        ({"num_layers": "\x1c32"}, r"--num-layers is '\x1c32'; it must be a whole number"),
+        ({"num_layers": "32\x1f"}, r"--num-layers is '32\x1f'; it must be a whole number"),
     ],
 )  # fmt: skip
 def test_contradictions_are_told_with_their_reason(changed: dict[str, str | None], told: str) -> None:

@@ -186,7 +186,7 @@ def test_a_file_says_the_plan(tmp_path_factory: pytest.TempPathFactory, document
     [
         ({"dp": 16, "zero": 1}, {}),
         ({"dp": 8, "tp": 2, "sp": True, "recompute": "full"}, {"gradients": "fp32"}),
-        ({"dp": 8, "tp": 2}, {"overlap": {"tensor": False}, "precision": "fp16"}),
+        ({"dp": 8, "tp": 2}, {"overlap": {"tensor": False}, "precision": "fp16", "gradients": "fp32"}),
         ({"dp": 4, "tp": 2, "sp": True, "pp": 2, "zero": 1, "stages": [5, 3]}, {"schedule": ["gpipe"]}),
         ({"dp": 4, "pp": 4, "stages": [3, 2, 2, 1]}, {"optimizer": "sgd", "precision": "fp32"}),
     ],

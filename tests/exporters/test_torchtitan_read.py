@@ -195,7 +195,7 @@ def test_blocks_are_split_as_torchtitan_does() -> None:
     [
         ("[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = 'op'", "priced as nest's selective"),
         ("[training]\nenable_cpu_offload = true", "training.enable_cpu_offload is not priced"),
-        ("[training]\ndtype = 'bfloat16'", "in single precision"),
+        ("[training]\ndtype = 'bfloat16'", "kept in the format in which they are reduced"),
         ("[model]\nflavor = 'debugmodel'", "no figures of torchtitan's llama3 debugmodel"),
         ("[warp]\nspeed = 9", "these keys were not read: warp.speed"),
     ],

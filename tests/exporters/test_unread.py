@@ -10,6 +10,7 @@ from nest.exporters.accelerate import read as read_accelerate
 from nest.exporters.megatron.reading.launch import find_launch
 from nest.exporters.megatron.reading.read import read_megatron
 from nest.exporters.megatron.reading.script import walk
+from nest.exporters.megatron.relatives.swift import read as read_swift
 from nest.exporters.megatron.relatives.verl import read as read_verl
 from nest.exporters.torchtitan.reading import read as read_torchtitan
 from nest.exporters.trainers.reading import read_axolotl, read_llama_factory, read_transformers
@@ -39,6 +40,24 @@ def test_flags_out_of_a_command_are_refused(script: str) -> None:
         read_megatron(script)
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (f"cat flags.txt | xargs {RUN}", r"\$\(xargs\.\.\..* stands among the flags"),
+        (f"{RUN} --{{use-distributed-optimizer,overlap-grad-reduce}}", "does not expand braces"),
+        (f"{RUN} --yaml-cfg conf.yaml", "its file replaces all flags"),
+        (f"mpirun -n 8 python {RUN.partition('8 ')[2]} : -n 8 python other.py", "nest prices one program"),
+    ],
+)
+def test_flags_that_are_elsewhere_are_refused(script: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_megatron(script)
+
+
+def test_a_checkpoint_that_may_change_the_model_is_told() -> None:
+    assert any("--use-checkpoint-args" in note for note in read_megatron(f"{RUN} --use-checkpoint-args").notes)
+
+
 def test_values_out_of_a_command_are_not() -> None:
     told = "--save $(pwd) --data-path 1 $(ls data) --tensorboard-dir `pwd` --wandb-exp-name run-$(date)"
     assert read_megatron(f"{RUN} {told}").settings == read_megatron(RUN).settings
@@ -56,6 +75,7 @@ def test_settings_out_of_a_command_are_refused(reader: Any, text: str) -> None:
 LLAMA_FACTORY = "model_name_or_path: x\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\n"
 AXOLOTL = "base_model: x\nmicro_batch_size: 1\nsequence_len: 512\n"
 TITAN = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\ndata_parallel_shard_degree = 8\n'
+SWIFT = "model: meta-llama/Llama-3.1-8B\nmax_length: 4096\nENV: {NPROC_PER_NODE: 8}\n"
 TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
 
 
@@ -70,8 +90,19 @@ TRAINER = "per_device_train_batch_size: 1\nmax_length: 512\n"
         (read_axolotl, f"{AXOLOTL}pipeline_parallel_size: 2", "pipeline_parallel_size"),
         (read_torchtitan, f"{TITAN}tensor_shard_degree = 2", "parallelism.tensor_shard_degree"),
         (read_accelerate, "distributed_type: MULTI_GPU\npp_size: 2", "pp_size"),
+        (read_axolotl, f"{AXOLOTL}use_tensor_parallel: true", "use_tensor_parallel"),
+        (read_axolotl, f"{AXOLOTL}quantize_moe_experts: True", "quantize_moe_experts"),
+        (read_transformers, f"{TRAINER}freeze_embeddings: true", "freeze_embeddings"),
+        (read_llama_factory, f"{LLAMA_FACTORY}use_mca: true", "use_mca"),
+        (read_swift, f"{SWIFT}model_kwargs: {{num_hidden_layers: 4}}", "model_kwargs.num_hidden_layers"),
+        (read_swift, f"{SWIFT}load_in_4bit: true", "load_in_4bit"),
         (deepspeed.read, '{"train_batch_size": 8, "zero_optimization": {"zero_hpz_partition_size": 8}}', "hpz"),
         (maxtext_reading.read, f"{MAXTEXT} ici_stage_parallelism=2", "ici_stage_parallelism"),
+        (
+            maxtext_reading.read,
+            f"{MAXTEXT} model_name=llama3-8b override_model_config=true base_num_decoder_layers=4",
+            "override_model_config has base_num_decoder_layers change llama3-8b",
+        ),
         (read_megatron, f"{RUN} --virtual-shard-degree 2", "--virtual-shard-degree"),
     ],
 )

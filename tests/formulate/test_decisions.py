@@ -41,6 +41,8 @@ def problem(fixed: dict[str, Any], **sections: Any) -> dict[str, Any]:
         ({"zero": 3}, ("zero is 3, but search.zero allows 0, 1 only",)),
         ({"zero_degree": 2}, ("zero_degree is 2, but search.zero_degree allows all only",)),
         ({"zero_degree": 2, "zero": 0}, ()),
+        ({"zero_degree": 4}, ()),  # All ranks that hold the same parameters.
+        ({"zero_degree": 32}, ()),
         ({"recompute": "selective"}, ("recompute is selective, but search.recompute allows none, full only",)),
         ({"tp": 4}, ("tp is 4, but strategies.tp allows 1, 2 only",)),
         ({"sp": False}, ("sp is 1, but strategies.sp allows 2 only",)),
@@ -56,6 +58,12 @@ def test_evaluate_names_what_the_lists_leave_out(decided: dict[str, Any], told: 
     plan = nest.evaluate(problem({**LISTED, **decided}))
     assert plan.outside == told
     assert nest.check(plan).ok
+
+
+def test_a_number_of_all_ranks_is_all_of_them_in_lists() -> None:
+    assert nest.evaluate(problem(LISTED, search={"zero_degree": [4]})).outside == ()
+    (told,) = nest.evaluate(problem(LISTED, search={"zero_degree": [2]})).outside or ()
+    assert told == "zero_degree is all, but search.zero_degree allows 2 only"
 
 
 def test_a_strategy_that_is_named_is_searched() -> None:

@@ -1,6 +1,7 @@
 """The target of a problem that names none: the framework of its stack, unless that cannot run what is named."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import nest
 from nest import api
 from nest.deployment.pytorch_schedules import RUNS
 from nest.formulate.problem import whole_problem
-from nest.formulate.target import Target, with_target
+from nest.formulate.target import Target, reasons, with_target
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.io import structure
-from nest.spec import Problem
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
 from tests.hooks.test_plugin_errors import Strategy
 
 PROBLEM: dict[str, Any] = {
@@ -185,26 +187,56 @@ def test_maxtext_has_pipelines() -> None:
     assert "maxtext" in (plan.runs_on or ())
 
 
-OTHERWISE = ("bridge-26.04.01-deepseek-v3-b200-mxfp8-256-gbs4096",)
-"""Rows that recompute a part of a module, where Megatron Core runs all of it again."""
+OTHERWISE = "bridge-26.04.01-deepseek-v3-b200-mxfp8-256-gbs4096"
+"""A row that recomputes `mlp_up` and `mlp_activated`, where Megatron Core's module `mlp` runs `mlp_down` again, too."""
+
+GROUPS = ("megatron_bridge", "megatron_bridge_moe")
+
+
+def recipes(folder: Path, groups: Collection[str] = GROUPS) -> dict[str, dict[str, Any]]:
+    """The problems of published recipes of Megatron-Bridge, each once, by the name of a row."""
+    files = sorted((folder / "fidelity").glob("measured*.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    once = {json.dumps(row["problem"], sort_keys=True): row for row in rows if row["group"] in groups}
+    assert once
+    return {row["id"]: row["problem"] for row in once.values()}
+
+
+def undecided(recipe: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in recipe.items() if key != "fixed"}
 
 
 def test_published_recipes_of_megatron_bridge_have_its_target(shared: Path) -> None:
-    files = sorted((shared / "fidelity").glob("measured*.jsonl"))
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    mine = [row for row in rows if row["group"] in ("megatron_bridge", "megatron_bridge_moe")]
-    assert mine
-    apart = {}
-    for row in mine:
-        problem = {key: value for key, value in row["problem"].items() if key != "fixed"}
-        apart[json.dumps([problem["model"], problem["training"]])] = row
-        found = chosen(problem)
-        assert found is not None
-        assert found.name == "megatron-bridge", (row["id"], found.why)
-    for row in apart.values():
-        plan = nest.evaluate({**row["problem"], "search": {"target": "megatron-bridge"}})
-        beyond = [each for each in plan.outside or () if each.startswith("search.target")]
-        assert bool(beyond) == (row["id"] in OTHERWISE), (row["id"], beyond)
+    for name, recipe in recipes(shared).items():
+        for asked in (undecided(recipe), recipe):
+            found = chosen(asked)
+            assert found is not None
+            wanted = None if name == OTHERWISE and "fixed" in asked else "megatron-bridge"
+            assert found.name == wanted, (name, found.why)
+
+
+def test_published_recipes_of_megatron_bridge_are_plans_that_it_runs(shared: Path) -> None:
+    for name, recipe in recipes(shared).items():
+        plan = nest.evaluate({**recipe, "search": {"target": "megatron-bridge"}})
+        refusals = reasons(plan, registry(), ["megatron-bridge"])["megatron-bridge"]
+        assert bool(refusals) == bool(plan.outside) == (name == OTHERWISE), (name, refusals, plan.outside)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_published_recipe_of_megatron_bridge_is_faster_than_the_plan(shared: Path, group: str) -> None:
+    best: dict[str, PlanDocument] = {}
+    for name, recipe in recipes(shared, [group]).items():
+        plan = nest.evaluate(recipe)
+        if not plan.fits:
+            continue
+        asked = json.dumps(undecided(recipe))
+        found = best[asked] = best.get(asked) or nest.solve(undecided(recipe))
+        assert found.runs_on is not None
+        assert "megatron-bridge" in found.runs_on, name
+        assert found.batch_time is not None
+        assert plan.batch_time is not None
+        assert found.lower_bound == found.batch_time <= plan.batch_time * (1 + AGREEMENT), name
 
 
 def test_what_is_decided_is_priced_whoever_can_run_it() -> None:

@@ -12,8 +12,11 @@ from nest.testing.samples import model_sources, topology_sources
 from tests.calibrate.test_collective_measurements import OUTPUT
 from tests.exporters.test_megatron_read import DENSE, EXPERTS
 from tests.plan.test_check import PROBLEM
+from tests.plan.test_tampering import MIXED
+from tests.pooled_problems import two_pools
 from tests.spec.test_measurements import COLLECTIVE, OPERATOR, RUN
 from tests.test_any_problem import CONFIGURED, DESCRIBED, MEASURED
+from tests.test_contenders import problem as tight
 
 Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
@@ -34,10 +37,18 @@ def inputs() -> dict[str, list[Input]]:
     plain: dict[str, Any] = {**PROBLEM, "fixed": {"pp": 2}}
     ring = {"torus": {"shape": [2, 2], "bandwidth": 10.0, "latency": 0.01}}
     torus = {**PROBLEM, "cluster": {"memory": 60.0, "topology": ring}}
-    mixed = {**PROBLEM, "search": {"mixed": True, "zero": [0, 1]}}
-    problems = [MEASURED, PROBLEM, plain, torus, mixed, small, configured, zero]
-    plans = [nest.solve(each).to_dict() for each in (MEASURED, torus, mixed)]
-    plans += [nest.evaluate(plain).to_dict(), nest.evaluate(small).to_dict()]
+    chunked = [
+        {**each, "training": {**PROBLEM["training"], "schedule": name}, "constraints": ["pp > 1"]}
+        for each, name in ((PROBLEM, "interleaved"), (torus, "zb-v"), (PROBLEM, "dualpipe-v"))
+    ]
+    searched = [MEASURED, torus, MIXED, two_pools(), *chunked]
+    problems = [*searched, PROBLEM, plain, small, configured, zero]
+    plans = [nest.solve(each).to_dict() for each in (*searched, tight(2.0))]
+    plans += [
+        nest.solve(PROBLEM, verify=True).to_dict(),
+        nest.evaluate(plain).to_dict(),
+        nest.evaluate(small).to_dict(),
+    ]
     plans += [json.loads(path.read_text()) for path in (Path(str(files("nest.testing"))) / "data").glob("*.json")]
     model = {"transformer": DESCRIBED["model"]["transformer"]}
     collectives = [

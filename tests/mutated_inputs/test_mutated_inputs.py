@@ -10,6 +10,7 @@ from nest import api
 from nest.cli.app import MODULES
 from tests.mutated_inputs.cases import Case, call, draw
 from tests.mutated_inputs.commands import COMMANDS
+from tests.mutated_inputs.inputs import inputs
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,17 @@ def test_what_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_command_is_called() -> None:
     assert {command.words[0] for command in COMMANDS} == set(MODULES)
+
+
+def test_plans_of_all_kinds_are_mutated() -> None:
+    plans = [plan for _, plan in inputs()["plan"]]
+    clusters = [plan["problem"]["cluster"] for plan in plans]
+    assert {plan["status"] for plan in plans} == {"optimal", "feasible", "infeasible"}
+    assert {plan["schedule"] for plan in plans} > {"1f1b", "interleaved", "zb-v", "dualpipe-v"}
+    mixed = [len({stage["candidate"] for stage in plan["stages"]}) > 1 for plan in plans]
+    assert {"pools" in each for each, both in zip(clusters, mixed, strict=True) if both} == {True, False}
+    assert any("topology" in each and plan["chunks"] > 1 for each, plan in zip(clusters, plans, strict=True))
+    assert {"verification", "placement", "other_risks"} <= {key for plan in plans for key in plan if plan[key]}
 
 
 @pytest.mark.slow

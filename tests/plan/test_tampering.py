@@ -11,6 +11,7 @@ import pytest
 import nest
 from nest.errors import InputError
 from tests.plan.test_check import PROBLEM
+from tests.pooled_problems import two_pools
 from tests.test_any_problem import DESCRIBED
 from tests.test_contenders import problem as tight
 
@@ -38,11 +39,17 @@ TORUS = {
     **PROBLEM,
     "cluster": {"memory": 60.0, "topology": {"torus": {"shape": [2, 3], "bandwidth": 10.0, "latency": 0.01}}},
 }
-MIXED = copy.deepcopy(PROBLEM)
-MIXED["search"] = {"mixed": True}
-MIXED["profile"]["candidates"].append(
-    {**MIXED["profile"]["candidates"][0], "name": "two", "width": 2, "degrees": {"tp": 2}, "forward": [1, 1, 1, 1]}
-)
+ONE = PROBLEM["profile"]["candidates"][0]
+HALF = {name: [value / 2 for value in ONE[name]] for name in ("forward", "backward")}
+TWO = {**ONE, **HALF, "name": "two", "width": 2, "forward": [0.9, *HALF["forward"][1:]]}
+MIXED: dict[str, Any] = {
+    **PROBLEM,
+    "profile": {**PROBLEM["profile"], "candidates": [ONE, TWO]},
+    "search": {"mixed": True},
+    "constraints": ["pp == 2", "devices == 3"],
+}
+"""Its only plans have a stage of each candidate."""
+CHUNKED = {**SOLVED, "training": {**PROBLEM["training"], "schedule": "interleaved"}}
 PLANS = {
     "proved": lambda: nest.solve(SOLVED, verify="free"),
     "decided": lambda: nest.evaluate(
@@ -52,6 +59,8 @@ PLANS = {
     "on a torus": lambda: nest.solve(TORUS),
     "of another risk": lambda: nest.solve(tight(2.0)),
     "mixed": lambda: nest.solve(MIXED),
+    "of chunks": lambda: nest.solve(CHUNKED),
+    "on pools": lambda: nest.solve(two_pools()),
     "infeasible": lambda: nest.solve({**PROBLEM, "cluster": {**PROBLEM["cluster"], "memory": 5.0}}),
 }
 

@@ -169,6 +169,8 @@ def test_runs_are_replayed_in_parts_where_there_are_many() -> None:
         ({"slow_devices": {"0": 1.2}}, "counted from 1"),
         ({"slow_devices": {"one": 1.2}}, "'one'"),
         ({"slow_devices": {"1/": 1.2}}, "'1/'"),
+        ({"slow_devices": {"9" * 5000: 1.2}}, "'999"),
+        ({"slow_devices": {"1/" + "9" * 5000: 1.2}}, "'1/999"),
         ({"slow_devices": {"1": 0.0}}, "factor"),
         ({"slow_devices": {"1": float("inf")}}, "factor"),
         ({"slow_devices": {"1": "fast"}}, "factor"),

@@ -20,7 +20,11 @@ def node(name: str, layers: list[str], tier: str = NEW, gpus: int = 8, **more: A
     labels = {tier.format(index): switch for index, switch in enumerate(layers)}
     labels |= {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"} if gpus else {}
     status = {"allocatable": {"cpu": "64", "nvidia.com/gpu": str(gpus)}}
-    metadata = {"name": name, "labels": {**labels, **more.pop("labels", {})}}
+    metadata = {
+        "name": name,
+        "labels": {**labels, **more.pop("labels", {})},
+        "deletionTimestamp": more.pop("deleted", ""),
+    }
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status, **more}
 
 
@@ -97,8 +101,8 @@ def test_what_is_not_planned_with_is_told() -> None:
         assert sentence in told(found)
 
 
-def condition(status: str) -> dict[str, Any]:
-    return {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": status}]}
+def condition(status: str, kind: str = "Ready") -> dict[str, Any]:
+    return {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": kind, "status": status}]}
 
 
 def tainted(key: str, effect: str = "NoSchedule") -> dict[str, Any]:
@@ -109,6 +113,11 @@ MIG = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}
 OUT_OF_ORDER: list[tuple[dict[str, Any], str]] = [
     ({"status": condition("False")}, "which are not ready"),
     ({"status": condition("Unknown")}, "which are not ready"),
+    ({"status": condition("False", "AcceleratedHardwareReady")}, "which are not ready"),
+    ({"status": condition("True", "GpuUnhealthy")}, "which are not ready"),
+    ({"status": condition("True", "NetworkUnavailable")}, "which are not ready"),
+    ({"deleted": "2026-11-29T10:00:00Z"}, "which are being deleted"),
+    ({"spec": tainted("karpenter.sh/disrupted")}, "which Kubernetes has tainted"),
     ({"spec": {"unschedulable": True}}, "which are cordoned"),
     ({"spec": tainted("node.kubernetes.io/unreachable", "NoExecute")}, "which Kubernetes has tainted"),
     ({"spec": tainted("ToBeDeletedByClusterAutoscaler")}, "which Kubernetes has tainted"),
@@ -127,7 +136,8 @@ def test_nodes_that_take_no_job_are_left_out_and_refused_where_none_is_left(brok
 
 
 def test_taints_that_jobs_tolerate_leave_nodes_in() -> None:
-    kept = [node(f"n{index}", ["leaf"], spec=tainted("nvidia.com/gpu"), status=condition("True")) for index in range(2)]
+    states = condition("True"), condition("False", "GpuUnhealthy")
+    kept = [node(f"n{at}", ["leaf"], spec=tainted("nvidia.com/gpu"), status=each) for at, each in enumerate(states)]
     found = imported(listed(*kept, node("n2", ["leaf"], spec=tainted("node.kubernetes.io/x", "PreferNoSchedule"))))
     assert found.hosts == ("n0", "n1", "n2")
     assert "Jobs must tolerate the taints of these nodes: nvidia.com/gpu." in told(found)
@@ -146,20 +156,29 @@ def test_zones_are_levels_where_nothing_nearer_is_known() -> None:
     assert levels(near)[1:] == [(4, 50e9)]
 
 
-def test_labels_that_may_name_places_are_told() -> None:
-    racks = [node(f"n{index}", [], labels={"example.com/rack-id": f"r{index // 2}"}) for index in range(4)]
+@pytest.mark.parametrize("key", ["example.com/rack-id", "rack", "example.com/rackName", "example.com/Rack"])
+def test_labels_that_may_name_places_are_told(key: str) -> None:
+    racks = [node(f"n{index}", [], labels={key: f"r{index // 2}"}) for index in range(4)]
     found = told(imported(listed(*racks)))
-    assert "Labels that may name places are not read: example.com/rack-id (2 values). Copy them to" in found
+    assert f"Labels that may name places are not read: {key} (2 values). Copy them to" in found
     one = imported(listed(*(node(f"n{index}", [], labels={"example.com/rack": "same"}) for index in range(4))))
     assert "may name places" not in told(one)
 
 
-def test_accelerators_of_two_vendors_that_nobody_names_are_refused() -> None:
+@pytest.mark.parametrize("named", [{}, {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}])
+def test_accelerators_of_two_vendors_that_nobody_names_are_refused(named: dict[str, str]) -> None:
     bare = [node("a", []), node("b", [])]
-    for each, resource in zip(bare, ("nvidia.com/gpu", "amd.com/gpu"), strict=True):
-        each["metadata"]["labels"], each["status"] = {}, {"allocatable": {resource: "8"}}
+    for each, resource, labels in zip(bare, ("nvidia.com/gpu", "amd.com/gpu"), (named, {}), strict=True):
+        each["metadata"]["labels"], each["status"] = labels, {"allocatable": {resource: "8"}}
     with pytest.raises(InputError, match=r"nodes offer amd\.com/gpu and nvidia.com/gpu"):
         imported(listed(*bare))
+
+
+def test_a_node_that_does_not_say_its_product_is_told() -> None:
+    nodes = [node(name, ["leaf"]) for name in "abc"]
+    assert "label of their product" not in told(imported(listed(*nodes)))
+    del nodes[2]["metadata"]["labels"]["nvidia.com/gpu.product"]
+    assert "such as c, are taken to have what the others have" in told(imported(listed(*nodes)))
 
 
 def test_the_file_and_other_kinds_of_lists(tmp_path: Path) -> None:

@@ -189,6 +189,14 @@ def test_accelerators_of_one_kind_in_two_parts_are_added_up_and_nodes_are_descri
         imported(slurm(tmp_path, parts + "NodeName=h2 Gres=gpu:a100-80gb:8\n", None))
 
 
+def test_slurm_conf_may_have_blanks_around_equals_signs_and_other_files(tmp_path: Path) -> None:
+    text = "NodeName=h[1-2] Gres=gpu:h100:8\nNodeName = h3  Gres = gpu:h100:8 State = DOWN\ninclude more.conf\n"
+    found = imported(slurm(tmp_path, text, None))
+    assert found.hosts == ("h1", "h2")
+    assert "h3 (1 host), whose state is DOWN." in told(found)
+    assert "Files that `Include` names are not read" in told(found)
+
+
 AMD = {"nvidia.com/gpu.product": "", "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}
 
 

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings, strategies
 import nest
 from nest import api
 from nest.errors import InputError, InternalError
+from nest.formulate import from_flags
 from nest.hooks import hook
 from nest.hooks.planning import Proposal
 from nest.hooks.registry import Registry, registry
+from nest.io.source import read_text_of
 from nest.report.text.comparison import comparison_text
 from nest.whatif.compare import Entry
 from tests.agreement.problems import KINDS, random_problem
@@ -159,6 +161,20 @@ def test_flags_are_priced_on_the_problem(tmp_path: Path):
     assert len(entry.plan.stages) == 2
     assert "it trains with global_batch 32; priced with the problem's 16." in entry.remarks
     assert entry.plan.micro_batches * entry.plan.data_parallel * entry.plan.candidate.samples == 16
+
+
+def test_a_file_of_flags_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    script, times = tmp_path / "run.sh", []
+    script.write_text(SCRIPT)
+    written = problem(1e12)
+
+    def text_of(path: Path) -> str:
+        times.append(path)
+        return read_text_of(path)
+
+    monkeypatch.setattr(from_flags, "read_text_of", text_of)
+    (entry,) = api.compare(written, planners=[], flags={"megatron": [script]}).others
+    assert times == [script], entry.reasons
 
 
 class Copying:

@@ -2,6 +2,7 @@
 
 from itertools import accumulate
 from json import dumps
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +198,9 @@ def test_a_cluster_of_no_levels_is_used_as_a_whole() -> None:
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(InputError, match="tokens is missing"):
         nest.recommend(problem(tokens=None), within=DAY)
-    with pytest.raises(InputError, match="above 0"):
-        nest.recommend(problem(), within=0)
+    for within, budget in ((0, None), (inf, None), (nan, None), (DAY, inf), (DAY, -1.0)):
+        with pytest.raises(InputError, match="finite and above 0"):
+            nest.recommend(problem(), within=within, budget=budget)
     with pytest.raises(InputError, match="dgx-h1"):
         nest.recommend(problem(), within=DAY, clusters=["dgx-h1"])
 

@@ -10,6 +10,7 @@ from nest.errors import InputError
 from nest.exporters.limits import (
     ULYSSES,
     fanouts,
+    gradient_format,
     like_llama,
     mixture,
     model_of,
@@ -171,9 +172,14 @@ def nanotron(problem: Problem) -> Limits:
         "nanotron",
         "nanotron",
         precisions=("bf16", "fp16", "fp32"),
-        gradients=("fp32", problem.training.precision),
+        gradients=("fp32", "bf16", "fp16"),
         optimizers=("adam", "adamw", "sgd"),
     )
+    if gradient_format(problem.training) != "fp32":  # src/nanotron/helpers.py, `init_optimizer_and_grad_accumulator`.
+        raise InputError(
+            "nanotron keeps single-precision weights only beside gradients that it adds up in single precision; set "
+            "training.gradients: fp32."
+        )
     model = built_like_llama(model_of(problem))
     constraints = NANOTRON | whole_batches(problem, "nanotron")
     if problem.training.overlap.tensor:

@@ -180,6 +180,13 @@ DIALECT = Dialect(
     recipe=True,
 )
 
+LOSS = ("model.cross_entropy_loss_fusion", "model.cross_entropy_fusion_impl")
+LEFT = (
+    f"{LOSS[1]} is left to the recipe, and to the problem; where that has neither training.loss nor a stack, it is te, "
+    "as in performance recipes and most others that pre-train."
+)
+"""Of Megatron-Bridge 0.6.2, perf_recipes/_common.py (_benchmark_common) and 46 of 84 other recipes that pre-train."""
+
 SECTIONS = ("peft", "model", "train", "dataset", "optimizer", "ddp", "dist", "mixed_precision", "comm_overlap")
 
 
@@ -214,13 +221,23 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     if extra.get("--overlap-grad-reduce") is False and True in gathers:
         extra["--overlap-param-gather"] = False
         keys.note("overlap_param_gather without overlap_grad_reduce is priced as neither.")
+    fusion, kernel = (keys.value(path) for path in LOSS)
+    if fusion is None and kernel is not None:  # GPTModelProvider fuses the cross-entropy unless told otherwise.
+        extra["--cross-entropy-loss-fusion"] = True
+    left = kernel is None and str(fusion).lower() != "false"
+    if left and not keys.value("peft"):  # Recipes with adapters have Megatron Core's own.
+        keys.note(LEFT)
     adapters = {}
     if keys.value("peft"):
         keys.asked |= {"peft"}  # Whose scale and dropout change no cost.
         names = MODULES if "Canonical" in str(keys.value("peft._target_")) else FUSED_MODULES
         adapters = {"trainable": trained(keys, "peft.dim", "peft.target_modules", tuple(names.values()), 32)}
     found = DIALECT.read(keys, devices, extra)
-    return evolve(found, settings={**found.settings, "training": {**found.settings["training"], **adapters}})
+    training = {**found.settings["training"], **adapters}
+    if left:
+        training.pop("loss", None)
+    usual = {"loss": "fused"} if left and not adapters else {}
+    return evolve(found, settings={**found.settings, "training": training}, usual=usual)
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:

@@ -279,6 +279,7 @@ COSTLY = {
     "--lora-target-modules": "all weights are taken to be trained",
     "--load-teacher": "the teacher of a distillation is left out",
     "--kd": "the teacher of a distillation is left out",
+    "--use-checkpoint-args": "the model is taken to be what the flags say, not the checkpoint",
     "--skip-train": "it is taken to train",
     "--cuda-graph-impl": "",
     "--use-legacy-models": "",

@@ -24,12 +24,16 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     Raises:
         InputError: torchtitan cannot run the plan, and why.
     """
-    from nest.exporters.torchtitan.files import IMPORTED, python_text, toml_file
+    from nest.exporters.torchtitan.files import IMPORTED, parallelism, python_text, toml_file
 
     problem = problem_of(plan)
     shape = checked(plan, sharded.torchtitan(problem), NAME)
     model = architecture(plan)
     beyond = {OLD: list(beyond_old(shape, model)), NEW: list(beyond_new(shape))}
+    sharded_by = parallelism(shape, head="output")["data_parallel_shard_degree"] * shape.cp
+    if problem.training.precision != "fp32" and sharded_by == 1 < shape.tp * shape.stages:
+        # torchtitan/distributed/utils.py of 0.2.2, `maybe_enable_amp`.
+        beyond[OLD].append("it trains in single precision where TP or PP splits the model and FSDP shards nothing")
     if all(beyond.values()):
         obstacles = " and ".join(f"torchtitan {version} cannot: {reasons[0]}" for version, reasons in beyond.items())
         raise InputError(f"no version of torchtitan can run this plan: {obstacles}.")

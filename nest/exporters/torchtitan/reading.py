@@ -250,9 +250,9 @@ def _training(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
             "global_batch": batch,
             "sequence_length": length,
             "tokens": prod((steps, batch, length)) if steps and batch else None,
-            "precision": _precision(keys),
             "optimizer": keys.choice("optimizer.name", {"adamw": "adamw", "adam": "adam"}, "adamw"),
             "gradients": keys.choice("training.mixed_precision_reduce", {"float32": None, "bfloat16": "bf16"}, None),
+            **_formats(keys, fixed),
             "stack": STACK,
             **_overlap(keys),
             **_exchange(keys, fixed["cp"]),
@@ -260,18 +260,27 @@ def _training(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _precision(keys: Keys) -> str:
+def _formats(keys: Keys, fixed: dict[str, Any]) -> dict[str, Any]:
+    """The format of products and, where it is not single precision, of all that is kept."""
     plain = {"bfloat16": "bf16", "float32": "fp32"}
     precision = keys.choice("training.mixed_precision_param", plain, "bf16")
-    if keys.choice("training.dtype", {"float32": False, "bfloat16": True}, False):
-        keys.note("training.dtype bfloat16 is not priced: weights and optimizer are taken to be in single precision.")
+    narrow = keys.choice("training.dtype", plain, "fp32") == "bf16"
+    if not fixed["zero"] and fixed["tp"] * fixed["pp"] > 1 and precision == "bf16" and not narrow:
+        # torchtitan/distributed/utils.py, `maybe_enable_amp`.
+        keys.note(
+            "torchtitan 0.2 trains in single precision beside TP or PP where FSDP shards nothing; it is priced so."
+        )
+        precision = "fp32"
     converters = keys.value("model.converters") or ()
     named = " ".join(map(str, converters)) if isinstance(converters, (list, tuple)) else str(converters)
-    narrow = "fp8" if "float8" in named else "mxfp8" if "mx" in named else precision
+    precision = "fp8" if "float8" in named else "mxfp8" if "mx" in named else "bf16" if narrow else precision
     for recipe in ("float8.recipe_name", "quantize.linear.float8.recipe_name"):
-        if keys.value(recipe) not in (None, "", "tensorwise") and narrow == "fp8":
+        if keys.value(recipe) not in (None, "", "tensorwise") and precision == "fp8":
             keys.note(f"{recipe} {keys.value(recipe)} is priced as tensorwise.")
-    return narrow
+    if not narrow:
+        return {"precision": precision}
+    keys.note("training.dtype bfloat16: gradients are priced as kept in the format in which they are reduced.")
+    return {"precision": precision, "master_weights": False, "optimizer": "adam-bf16"}
 
 
 def _overlap(keys: Keys) -> dict[str, Any]:

@@ -133,14 +133,20 @@ def _training(keys: Keys, names: Names) -> dict[str, Any]:
         attention = FLASH
     elif keys.value(names.attention) is not None or names.length is not None:
         attention = keys.choice(names.attention, names.attentions, "unfused" if flags["eager_attention"] else FLASH)
-    return {
+    training = {
         "precision": precision,
-        "master_weights": False if pure and not keys.value("deepspeed") else None,
         "optimizer": OPTIMIZERS.get(optimizer),
         "sequence_length": lengths[0] if lengths else names.length,
         "attention": attention,
         "trainable": _adapters(keys, names),
     }
+    return training | (_narrow(training) if pure and not keys.value("deepspeed") else {})
+
+
+def _narrow(training: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept where weights are in 16 bits alone: gradients and AdamW's state are in their format."""
+    state = {"adamw": "adam-bf16"}.get(training["optimizer"], training["optimizer"])
+    return {"master_weights": False, "gradients": training["precision"], "optimizer": state}
 
 
 def _adapters(keys: Keys, names: Names) -> dict[str, Any] | None:
@@ -285,9 +291,10 @@ def _accelerate(keys: Keys, names: Names, options: LaunchOptions, ours: Mapping[
     keys.problems += inner.problems
     inner.problems.clear()
     fixed, training = dict(settings["fixed"]), dict(settings["training"])
-    if fixed.get("zero") == 0 and names is AXOLOTL and not ours["trainable"] and ours["precision"] in ("bf16", "fp16"):
-        training["master_weights"] = False
-        keys.note("without sharding Axolotl keeps weights in 16 bits alone; they are priced so.")
+    loaded = names is AXOLOTL or any(keys.value(key) in ("bfloat16", "float16") for key in ("dtype", "torch_dtype"))
+    if fixed.get("zero") == 0 and loaded and not ours["trainable"] and ours["precision"] in ("bf16", "fp16"):
+        training |= _narrow(ours)
+        keys.note(f"without sharding {names.framework} keeps weights in 16 bits alone; they are priced so.")
     return Reading({"training": training, "fixed": fixed}, devices, notes=inner.finish(accelerate.HARMLESS))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from nest.catalogue import link, published_devices
+from nest.units import whole_number
 
 
 @frozen
@@ -214,6 +215,12 @@ def pci_rate(text: str) -> float | None:
     return rate if 0.0 < rate <= ENCODINGS[-1][0] else None
 
 
+def pci_width(text: str) -> int:
+    """Lanes of a link; the usual ones where `text` is no number of them."""
+    lanes = whole_number(text) or 0
+    return lanes if 0 < lanes <= 32 else USUAL_WIDTH
+
+
 def pci_nominal(rate: float, lanes: int) -> float:
     """Bytes per second and direction of `lanes` lanes at `rate` GT/s."""
     share = next(share for most, share in ENCODINGS if rate <= most)
@@ -239,10 +246,6 @@ def between_processors(attributes: Mapping[str, str]) -> float | None:
     if vendor == "AuthenticAMD":
         return AMD_LINK
     if vendor == "GenuineIntel":
-        family, model = (_number(attributes.get(key, "")) for key in ("familyid", "modelid"))
+        family, model = (whole_number(attributes.get(key, "")) or 0 for key in ("familyid", "modelid"))
         return next(bandwidth for least, bandwidth in INTEL_LINKS if (model if family == 6 else 0) >= least)
     return ZHAOXIN_LINK if vendor.strip() in ("CentaurHauls", "Shanghai") else None
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0

@@ -8,7 +8,7 @@ from attrs import Factory, define, frozen
 
 from nest.errors import InputError
 from nest.spec import TierSpec
-from nest.topologies.hosts.hardware import AMAZON, USUAL_WIDTH, pci_nominal, pci_rate
+from nest.topologies.hosts.hardware import AMAZON, pci_nominal, pci_rate, pci_width
 from nest.units import BytesPerSecond
 
 if TYPE_CHECKING:
@@ -217,10 +217,8 @@ def _rate(net: Attributes, notes: list[str]) -> float | None:
 def _slot(place: Place) -> float:
     """Bytes per second and direction of a NIC's PCI Express; unlimited where the file does not say."""
     pci = place.pci or {}
-    rate, width = pci_rate(pci.get("link_speed", "")), pci.get("link_width", "")
-    if rate is None:
-        return float("inf")
-    return pci_nominal(rate, int(width) if width.isdecimal() and 0 < int(width) <= 32 else USUAL_WIDTH)
+    rate = pci_rate(pci.get("link_speed", ""))
+    return float("inf") if rate is None else pci_nominal(rate, pci_width(pci.get("link_width", "")))
 
 
 def _link(place: Place, name: str) -> str:

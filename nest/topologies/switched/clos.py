@@ -330,7 +330,7 @@ def fabric_network(
     Raises:
         InputError: there are no hosts, they cannot reach one another, or an irregular fabric is too large.
     """
-    if not machines:
+    if not any(each.links for each in machines):
         raise InputError("no host hangs on a switch.")
     sentences = [*assumptions, *figures_used.sentences]
     try:

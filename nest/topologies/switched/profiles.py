@@ -159,7 +159,7 @@ to QDR signal 10 bits for 8, FDR10 and FDR 66 for 64; from EDR on the name is th
 LANES = 4
 """Lanes of a port whose width is not written: ports of NICs and switches have four ("4x")."""
 
-_RATE = re.compile(r"(?:(\d+)\s*[xX]\s*)?(SDR|DDR|QDR|FDR10|FDR|EDR|HDR100|HDR|NDR200|NDR|XDR)", re.IGNORECASE)
+_RATE = re.compile(r"(?:([1-9]\d?)\s*[xX]\s*)?(SDR|DDR|QDR|FDR10|FDR|EDR|HDR100|HDR|NDR200|NDR|XDR)", re.IGNORECASE)
 _HALVES = {"HDR100": ("HDR", 2), "NDR200": ("NDR", 2)}
 """Ports split in two: names of two lanes."""
 

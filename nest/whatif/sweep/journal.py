@@ -31,7 +31,8 @@ class Journal:
         """
         self._path = path
         try:
-            self._file: BinaryIO = path.open("a+b")
+            self._writing = path.open("ab", buffering=0)
+            self._file: BinaryIO = path.open("rb")
             self._lock()
         except OSError as error:
             raise InputError(f"{path}: cannot write here: {error.strerror or error}.") from None
@@ -43,6 +44,9 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
+        if not self._places:
+            self._path.unlink(missing_ok=True)
+        self._writing.close()
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
@@ -53,13 +57,14 @@ class Journal:
         Raises:
             InputError: it cannot be written, as on a full disk.
         """
+        place, rest = os.fstat(self._writing.fileno()).st_size, memoryview(line.encode() + b"\n")
         try:
-            self._file.seek(0, os.SEEK_END)
-            place = self._file.tell()
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            while rest:
+                rest = rest[self._writing.write(rest) :]
+            os.fsync(self._writing.fileno())
         except OSError as error:
+            with suppress(OSError):
+                self._writing.truncate(place)
             raise InputError(f"{self._path}: cannot write here: {error.strerror or error}.") from None
         self._places[key] = place
 
@@ -83,7 +88,7 @@ class Journal:
                 break
             self._places.setdefault(key, end)
             end += len(line)
-        self._file.truncate(end)
+        self._writing.truncate(end)
 
     def _lock(self) -> None:
         """Keep other sweeps out, where the system can; the lock ends with the process."""
@@ -91,9 +96,10 @@ class Journal:
             import fcntl
 
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._writing, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._file.close()
+                self._writing.close()
                 raise InputError(
                     f"{self._path}: another sweep is writing it; wait for that, or name another --output."
                 ) from None

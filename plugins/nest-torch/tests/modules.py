@@ -1,5 +1,8 @@
 """Modules that tests capture: a GPT, a Llama, a convolutional network, and what cannot be captured."""
 
+import os
+import signal
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -293,3 +296,37 @@ class FaultyGpt(Gpt):
 def _changed_on_second_rank(module, inputs, made):
     there = torch.distributed
     return made * 1.01 if there.is_initialized() and there.get_rank() == 1 else made
+
+
+class EndedGpt(Gpt):
+    """The second of several ranks ends without a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[0].register_forward_hook(_ended_on_second_rank)
+
+
+def _ended_on_second_rank(module, inputs, made):
+    there = torch.distributed
+    if there.is_initialized() and there.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGABRT)
+
+
+class LoneGpt(Gpt):
+    """The second of several ranks fails in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[1].register_full_backward_hook(_failed_on_second_rank)
+
+
+def _failed_on_second_rank(module, inputs, made):
+    there = torch.distributed
+    if there.is_initialized() and there.get_rank() == 1:
+        raise ValueError("no memory is left")
+
+
+def made_by_threads():
+    """A module whose code sets the number of threads."""
+    torch.set_num_threads(64)
+    return Gpt()

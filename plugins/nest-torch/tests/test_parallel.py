@@ -91,6 +91,25 @@ def test_a_rank_that_differs_is_named_with_its_module(tmp_path: Path) -> None:
     assert "does not train as one process does" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("make", "fixed", "told"),
+    [
+        (modules.EndedGpt, {}, r"^rank 1 failed: signal 6 \(Aborted\) ended it\.$"),
+        (modules.LoneGpt, {"pp": 2}, r"^rank 1 failed: ValueError: no memory is left\.$"),
+    ],
+)
+def test_the_rank_that_failed_is_told_before_those_that_waited_for_it(
+    make: Any, fixed: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        nest_torch.check(make, planned(modules.Gpt, 2, fixed), TOKENS, steps=1, seconds=100)
+
+
+def test_code_that_sets_threads_does_not_keep_ranks_from_starting() -> None:
+    plan = planned(modules.Gpt, 2, {"pp": 2})
+    assert nest_torch.check(modules.made_by_threads, plan, TOKENS, steps=1, seconds=100).ok
+
+
 def test_fused_pieces_are_stored_rank_by_rank() -> None:
     rows = torch.arange(12).unsqueeze(1)
     stored = rank_by_rank(rows, Cut(0, "heads", 4, 3), 2)

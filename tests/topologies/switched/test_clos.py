@@ -8,7 +8,15 @@ from nest.catalogue import profile
 from nest.errors import InputError
 from nest.network import pairs
 from nest.network.graph import LinkGraph
-from nest.topologies.switched.clos import Fabric, FabricHost, NoTreeError, fabric_graph, fabric_tree, figures
+from nest.topologies.switched.clos import (
+    Fabric,
+    FabricHost,
+    NoTreeError,
+    fabric_graph,
+    fabric_network,
+    fabric_tree,
+    figures,
+)
 from nest.topologies.switched.tiers import inside, network_tiers
 from nest.topologies.switched.tree import SwitchTree
 from tests.topologies.fabrics import FatTree, fat_trees
@@ -94,6 +102,11 @@ def test_what_is_no_tree() -> None:
     machines, fabric = built([("a/0", "x"), ("a/1", "y"), ("b/0", "y"), ("b/1", "z")], {})
     with pytest.raises(NoTreeError, match="hosts 'a' and 'b' share some"):
         fabric_tree(machines, fabric)
+
+
+def test_hosts_without_links_hang_on_no_switch() -> None:
+    with pytest.raises(InputError, match="no host hangs on a switch"):
+        fabric_network([FabricHost("a", ()), FabricHost("b", ())], Fabric(), FIGURES)
 
 
 def test_a_cable_back_to_its_own_switch_leads_nowhere() -> None:

@@ -69,7 +69,8 @@ class FlagReader:
         text = self.word(flag)
         if text is None:
             return None
-        if not re.fullmatch(r"[+-]?[0-9]{1,13}", text.strip()) or not minimum <= int(text) <= LARGEST:
+        # White space as `int` takes it, without the separators of ASCII.
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,13}\s*", text, re.ASCII) or not minimum <= int(text) <= LARGEST:
             self.problems.append(f"{flag} is {text!r:.60}; it must be a whole number of at least {minimum}.")
             return None
         return int(text)
@@ -130,8 +131,12 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield flag, tuple(values)
             flag, equals, value = word.partition("=")
             check_seen(flag.replace(UNKNOWN, ""))
+            if "{" in flag and UNKNOWN not in flag:
+                raise InputError(f"{word:.60}: nest does not expand braces; write the flags one by one.")
             flag = flag.replace("_", "-")  # As some forks, and DeepSpeed, write them.
             values = [value] if equals else []
+        elif word == ":":
+            raise InputError("`:` starts another program beside this one (srun, mpirun), and nest prices one program.")
         elif flag and values and UNSET.fullmatch(word):
             continue  # Told by `find_launch`.
         elif is_printed(word) and (not flag or (values and not _LISTED.search(flag))):
@@ -168,6 +173,8 @@ def tell_unpriced(flags: FlagReader, *, unread: bool = True) -> None:
     for flag, values in flags.words.items():
         if values and is_printed(values[0]) and flag not in flags.valued and not _VALUED.search(flag):
             flags.problem(unseen(values[0], f"stands behind {flag}"))
+    if flags.has("--yaml-cfg"):
+        flags.problem("--yaml-cfg: its file replaces all flags, and is not read; write them as flags.")
     costly = [f"{flag} ({assumed})" if assumed else flag for flag, assumed in COSTLY.items() if flags.has(flag)]
     if costly:
         flags.note(f"given, and not priced: {'; '.join(costly)}.")

@@ -16,6 +16,7 @@ from nest.exporters.megatron.reading.script import walk
 from nest.exporters.megatron.reading.tokens import UNKNOWN, UNSET, WORDS, remedy
 from nest.exporters.megatron.reading.walked import Call, Files, Walk
 from nest.io import read_mapping_text
+from nest.units import whole_number
 
 LONGEST = 2**20
 """Characters of a script; what people write has thousands."""
@@ -290,5 +291,4 @@ def _arrays(script: Walk) -> tuple[str, ...]:
 
 
 def _whole(text: str) -> int | None:
-    plain = text.strip()
-    return int(plain) or None if plain.isascii() and plain.isdigit() and len(plain) < 10 else None
+    return whole_number(text.strip(" \t\n")) or None

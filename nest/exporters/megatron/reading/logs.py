@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from nest.exporters.megatron.notation import COSTLY
+from nest.units import whole_number
 
 HEAD = re.compile(r"-{6} arguments -{6,}\s*$", re.MULTILINE)
 FOOT = re.compile(r"-{6} end of arguments -{6,}\s*$", re.MULTILINE)
@@ -67,9 +68,7 @@ def printed(text: str) -> tuple[tuple[str, ...], int | None] | None:
     padded = _PADDED.search(text)
     if padded and not _given(values, "padded_vocab_size"):
         values["padded_vocab_size"] = padded.group(1)
-    size = values.get("world_size", "")
-    devices = int(size) if size.isdecimal() else None
-    return tuple(_words(values)), devices
+    return tuple(_words(values)), whole_number(values.get("world_size", ""))
 
 
 def _given(values: Mapping[str, str], name: str) -> bool:

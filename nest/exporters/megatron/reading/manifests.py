@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.io import read_mapping_text
+from nest.units import whole_number
 
 RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
@@ -109,8 +110,8 @@ def _kubeflow(spec: Mapping[str, Any], key: str) -> Iterator[Pods]:
     name = "PET_NPROC_PER_NODE"
     each_node = _told(name, _of(spec, "elasticPolicy"), "nProcPerNode") | _told(name, spec, "nprocPerNode")
     told = {"PET_NNODES": str(total), **each_node}
-    if each_node.get(name, "1").isdecimal():
-        told["WORLD_SIZE"] = str(total * int(each_node.get(name, "1")))
+    if (count := whole_number(each_node.get(name, "1"))) is not None:
+        told["WORLD_SIZE"] = str(total * count)
     for each in replicas:
         pods = _of(each, "template", "spec")
         yield from _containers(_count(each, "replicas"), pods, told if key.startswith("pytorch") else {})
@@ -126,7 +127,7 @@ def _containers(count: int, pod: Mapping[str, Any], told: Mapping[str, str] | No
         said = {str(each.get("name")): str(each["value"]) for each in given}
         resources = _of(container, "resources")
         asked = {**_of(resources, "requests"), **_of(resources, "limits")}
-        device = next((name for name in RESOURCES if str(asked.get(name, "")).isdecimal()), None)
+        device = next((name for name in RESOURCES if whole_number(str(asked.get(name))) is not None), None)
         devices = int(asked[device]) if device is not None else 0
         variables = {**(told or {}), **said, **({device: str(devices)} if device is not None else {})}
         written = [*_words(container.get("command")), *_words(container.get("args"))]

@@ -16,6 +16,7 @@ from nest.exporters.megatron.reading.schedulers import NODES as JOB_NODES
 from nest.exporters.megatron.reading.schedulers import TASKS as JOB_TASKS
 from nest.exporters.megatron.reading.tokens import UNKNOWN, remedy, wanted
 from nest.exporters.megatron.reading.walked import Files
+from nest.units import whole_number
 
 TORCH, DEEPSPEED, SLURM, MPI, ACCELERATE = "torchrun", "deepspeed", "srun", "mpirun", "accelerate launch"
 JSM, ALPS = "jsrun", "aprun"
@@ -50,8 +51,8 @@ LOOSE = "$"
 SETS = {"-n": "--nrs", "-a": "--tasks-per-rs", "-r": "--rs-per-host"}
 """Long names of what jsrun starts: sets of resources, tasks in each, and sets on a node."""
 
-_HOST = re.compile(r"^[ \t]*[^\s#]+[ \t]+slots=(\d+)", re.MULTILINE)
-_PER_NODE = re.compile(r"ppr:(\d+):node")
+_HOST = re.compile(r"^[ \t]*[^\s#]+[ \t]+slots=(\d{1,9})\b", re.MULTILINE)
+_PER_NODE = re.compile(r"ppr:(\d{1,9}):node")
 
 
 @frozen
@@ -78,6 +79,12 @@ def count_ranks(
         InputError: nothing says so.
     """
     name, said = _innermost(launcher)
+    groups = said.get("--het-group", said.get("--pack-group", "0"))
+    if name == SLURM and options.nodes is None and groups != "0" and not said.keys() & TOTAL[SLURM]:
+        raise InputError(
+            f"srun --het-group={_shown(groups)}: nest does not add up the components of a heterogeneous job; give "
+            "--nodes and --devices-per-node."
+        )
     around = dict(said) if name == SLURM else _of(launcher, SLURM)
     nodes, per_node = _nodes(name, said, around, variables, files), _per_node(name, said, variables, files)
     total = _total(name, said, variables, files)
@@ -128,8 +135,8 @@ def _innermost(launcher: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     if name == SLURM and ":" in words:  # Components of a heterogeneous job, whose tasks and nodes add up.
         parts = [dict(_options(part.split())) for part in " ".join(words).split(" : ")]
         for option in (*TOTAL[SLURM], *NODES[SLURM]):
-            counts = [part[option] for part in parts if part.get(option, "").isdecimal()]
-            said |= {option: str(sum(map(int, counts)))} if len(counts) == len(parts) else {}
+            counts = [count for part in parts if (count := whole_number(part.get(option, ""))) is not None]
+            said |= {option: str(sum(counts))} if len(counts) == len(parts) else {}
     return name, said
 
 
@@ -255,9 +262,9 @@ def _total(name: str | None, said: Mapping[str, str], variables: Mapping[str, st
         return _in_sets(said) or Count(None, "")
     if name == MPI:
         hosts = next((said[each] for each in ("-H", "-host", "--host") if each in said), "")
-        slots = [host.rpartition(":")[2] for host in hosts.split(",") if host]
-        if slots and all(each.isdecimal() for each in slots):
-            return Count(sum(map(int, slots)), "the slots of mpirun -H")
+        slots = [whole_number(host.rpartition(":")[2]) for host in hosts.split(",") if host]
+        if slots and None not in slots:
+            return Count(sum(filter(None, slots)), "the slots of mpirun -H")
     if name == SLURM and not any(option in said for option in (*NODES[SLURM], *PER_NODE[SLURM])):
         return _variable(variables, ("SLURM_NTASKS",)) or Count(None, "")
     return (_variable(variables, ("WORLD_SIZE",)) if name is None else None) or Count(None, "")
@@ -280,6 +287,5 @@ def _shown(text: str) -> str:
 
 def _whole(text: str) -> int | None:
     """The number; that of `2:2` as well, as torchrun takes them."""
-    low, _, high = text.strip().partition(":")
-    plain = low if high in ("", low) else ""
-    return int(plain) or None if plain.isascii() and plain.isdigit() and len(plain) < 10 else None
+    low, _, high = text.strip(" \t\n").partition(":")
+    return (whole_number(low) if high in ("", low) else None) or None

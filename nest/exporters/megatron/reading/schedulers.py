@@ -6,6 +6,9 @@ Sources: man sbatch of Slurm 24.05, Input and Output Environment Variables; man 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+
+from nest.units import whole_number
 
 SLURM = {
     "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -24,10 +27,14 @@ PBS_NODES, PBS_TASKS, LSF_NODES = "#PBS -l select", "mpiprocs", "#BSUB -nnodes"
 NODES = (*SLURM["--nodes"], PBS_NODES, LSF_NODES)
 TASKS = (*SLURM["--ntasks-per-node"], PBS_TASKS)
 
-_ADDED = (*SLURM["--nodes"], *SLURM["--ntasks"])
+_HEAD = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:#[^\n]*)?")
+"""What Slurm and PBS read of a script: comments up to the first command."""
+
 _SBATCH = re.compile(r"^#SBATCH[ \t]+([^#\n]*)", re.MULTILINE)
 _OPTION = re.compile(r"(--[a-z-]+|-[a-zA-Z])(?:=|[ \t]+|(?=\d))([^-\s]\S*)")
-_PBS = re.compile(r"^#PBS[ \t]+-l[ \t]*(?:select|nodes)=(\d+)\b(?:[^\n]*:(?:mpiprocs|ppn)=(\d+))?", re.MULTILINE)
+_PBS = re.compile(r"^#PBS[ \t]+-l[ \t]*(?:select|nodes)=(\d[^ \t\n]*)", re.MULTILINE)
+_CHUNK = re.compile(r"(?:^|\+)(\d{1,9})(?!\d)([^+]*)")
+_PBS_TASKS = re.compile(r":(?:mpiprocs|ppn)=(\d+)")
 _LSF = re.compile(r"^#BSUB[ \t]+-nnodes[ \t]+(\d+)\b", re.MULTILINE)
 
 _COUNTED = re.compile(r"\bwc -l\b")
@@ -37,19 +44,17 @@ _LISTS = ((re.compile("PBS_NODEFILE"), PBS_NODES), (re.compile("LSB_DJOB_HOSTFIL
 
 
 def directives(text: str) -> Iterator[tuple[str, str]]:
-    """Variables, and their like, by the lines for the scheduler at the head of a script."""
-    heterogeneous = "hetjob" in _SBATCH.findall(text)
-    totals: dict[str, int] = {}
-    for line in _SBATCH.findall(text):
-        for name, value in slurm_options(line):
-            if name in _ADDED and value.isdecimal():  # Over the components of a heterogeneous job (`hetjob`).
-                totals[name] = int(value) + (totals.get(name, 0) if heterogeneous else 0)
-                value = str(totals[name])
-            yield name, value
-    for nodes, tasks in _PBS.findall(text):
-        yield PBS_NODES, nodes
-        if tasks:
-            yield PBS_TASKS, tasks
+    """Variables, and their like, by the lines for the scheduler in front of a script's first command."""
+    head = _HEAD.match(text)
+    said = head[0] if head else ""
+    for line in takewhile(lambda each: each.strip() not in ("hetjob", "packjob"), _SBATCH.findall(said)):
+        yield from slurm_options(line)  # Of a heterogeneous job its first component, as Slurm sets them.
+    for request in _PBS.findall(said):
+        chunks = [(int(count), "".join(_PBS_TASKS.findall(chunk))) for count, chunk in _CHUNK.findall(request)]
+        yield PBS_NODES, str(sum(count for count, _ in chunks))
+        tasks = {each for _, each in chunks}
+        if len(tasks) == 1 and all(tasks):  # Else nobody says one number for all nodes.
+            yield PBS_TASKS, tasks.pop()
     for nodes in _LSF.findall(text):
         yield LSF_NODES, nodes
 
@@ -76,8 +81,8 @@ def node_count(command: str, variables: Mapping[str, Sequence[str]]) -> str | No
         return None
     for pattern, name in _LISTS:
         if pattern.search(command):
-            nodes, tasks = ("".join(variables.get(each, ())) for each in (name, PBS_TASKS))
+            nodes, tasks = (whole_number("".join(variables.get(each, ()))) for each in (name, PBS_TASKS))
             # The file of PBS has a line for each process, unless they are merged.
-            lines = tasks if name == PBS_NODES and not re.search(r"\buniq\b|sort -u", command) else ""
-            return str(int(nodes) * int(lines or 1)) if nodes.isdecimal() else None
+            lines = tasks if name == PBS_NODES and not re.search(r"\buniq\b|sort -u", command) else 1
+            return None if nodes is None else str(nodes * (lines or 1))
     return None

@@ -27,6 +27,7 @@ from nest.exporters.megatron.reading.tokens import (
     assigns,
     counted,
     is_script,
+    printed,
     settled,
 )
 from nest.exporters.megatron.reading.walked import SETTERS, Call, Walk, beginning, called_with, count_tasks, set_by
@@ -217,6 +218,7 @@ class _Walker(Cursor):
         elif first == "eval" and _INNER.search(" ".join(words)):
             self._inner(" ".join(words[1:]))
         elif words:
+            words += [printed("xargs")] if first == "xargs" else []
             self.result.calls.append(Call(line, tuple(words), self.around, tuple(self.result.loops)))
             for place, word in enumerate(words):  # Such as `bash -c "torchrun ..."`.
                 if _INNER.search(word) or is_script(words, place):

@@ -48,6 +48,11 @@ def check_seen(text: str, place: str = "") -> None:
         )
 
 
+def printed(command: str) -> str:
+    """The word that stands for what a command prints or reads: only a run would tell."""
+    return f"{UNKNOWN}$({command}...){UNKNOWN}"
+
+
 def is_printed(word: str) -> bool:
     """Whether all of a word is what only a run would tell, so that it may be any number of words."""
     return bool(re.fullmatch(rf"{UNKNOWN}\$[({{][^{UNKNOWN}]*{UNKNOWN}", word))

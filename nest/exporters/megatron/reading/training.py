@@ -171,8 +171,8 @@ def _overlap(flags: FlagReader) -> dict[str, bool]:
         flags.problem("--tp-comm-overlap needs --sequence-parallel.")
     exposed = {"pipeline": False} if flags.has("--no-overlap-p2p-communication") else {}
     experts = flags.has("--overlap-moe-expert-parallel-comm")
-    # PyTorch's own data parallelism, which old versions could take, reduces gradients behind the backward pass.
-    torch = flags.word("--DDP-impl") == "torch" and not flags.has("--deepspeed")
+    # PyTorch's own data parallelism, FSDP2 or what old versions could take, communicates behind the backward pass.
+    torch = flags.has("--use-torch-fsdp2") or (flags.word("--DDP-impl") == "torch" and not flags.has("--deepspeed"))
     return {"data": flags.has("--overlap-grad-reduce") or torch, "tensor": tensor, "experts": experts, **exposed}
 
 

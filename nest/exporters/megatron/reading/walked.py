@@ -9,8 +9,9 @@ from attrs import define, field, frozen
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.reading.schedulers import NODES, SLURM, directives
-from nest.exporters.megatron.reading.tokens import UNKNOWN, Token
+from nest.exporters.megatron.reading.tokens import UNKNOWN, Token, printed
 from nest.io.source import read_text_of
+from nest.units import whole_number
 
 
 @define
@@ -123,7 +124,7 @@ def set_by(words: Sequence[str], variables: Mapping[str, tuple[str, ...]]) -> di
         return positional(variables.get("@", ())[1:])
     if command == "set":
         return positional(rest[1:]) if rest[:1] == ["--"] else {}
-    return {name: (f"{UNKNOWN}$({command}...){UNKNOWN}",) for name in rest if name.isidentifier()}
+    return {name: (printed(command),) for name in rest if name.isidentifier()}
 
 
 @contextmanager
@@ -143,6 +144,7 @@ def called_with(variables: dict[str, tuple[str, ...]], arguments: Sequence[str] 
 
 def count_tasks(variables: dict[str, tuple[str, ...]]) -> None:
     """Say how many processes Slurm starts, where nodes and processes a node say it."""
-    nodes, tasks = (variables.get(name, ("",))[0] for name in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))
-    if nodes.isdecimal() and tasks.isdecimal() and "SLURM_NTASKS" not in variables:
-        variables |= dict.fromkeys(SLURM["--ntasks"], (str(int(nodes) * int(tasks)),))
+    names = ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE")
+    nodes, tasks = (whole_number("".join(variables.get(name, ())[:1])) for name in names)
+    if nodes is not None and tasks is not None and "SLURM_NTASKS" not in variables:
+        variables |= dict.fromkeys(SLURM["--ntasks"], (str(nodes * tasks),))

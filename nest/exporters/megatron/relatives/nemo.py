@@ -120,7 +120,7 @@ IN_MODEL = """
 data.* optim.* tokenizer.* nsys_profile.* *_p2p_* fp8* *_fusion *resume* apex_* native_amp_* pre_process post_process
 reduce_* persist_layer_norm gradient_as_bucket_view *_log_level use_scaled_init_method ffn_dropout headscale normalize_*
 target grad_* transformer_block_type sync_batch_comm gc_interval seed deterministic_mode wgrad_deferral_limit use_emha
-ub_* mcore_* onnx_safe data_sharding attention_type megatron_* do_layer_norm_* num_layers_* precision nemo_*
+ub_* mcore_gpt onnx_safe data_sharding attention_type megatron_* do_layer_norm_* num_layers_* precision nemo_*
 answer_only_loss sharp fsdp_* layernorm_zero_* dist_ckpt* apply_query_* moe_*loss* *_momentum enable_megatron_timers
 """
 """Patterns of keys of `model`, beside fields of Megatron Core, that change no cost that nest counts."""
@@ -199,6 +199,15 @@ def _extra(keys: Keys) -> Flags:
     if eight["fp8"]:
         form = "e4m3" if eight["fp8_e4m3"] and not eight["fp8_hybrid"] else "hybrid"
         flags |= {"--fp8-format": form, "--fp8-recipe": "delayed"}
+    # ModelParallelConfig overlaps no messages between stages unless told, where Megatron-LM does; Apex's optimizer
+    # reduces gradients behind the backward pass unless told.
+    if keys.value("model.overlap_p2p_comm") is None:
+        flags["--no-overlap-p2p-communication"] = True
+    if (
+        keys.value("model.optim.name") == "distributed_fused_adam"
+        and keys.value("model.optim.overlap_grad_sync") is None
+    ):
+        flags["--overlap-grad-reduce"] = True
     if not keys.value("model.encoder_seq_length") and (length := keys.integer("model.data.seq_length")):
         flags["--seq-length"] = str(length)
     return flags | _vocabulary(keys)

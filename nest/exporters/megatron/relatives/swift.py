@@ -65,12 +65,13 @@ ROWS: Mapping[str, Row] = {
 ONLY_ALL = "nest does not read which weights that leaves frozen"
 
 HARMLESS = """
-ENV.* dataset* val_dataset* cached_* streaming* packing* padding* split_* model* load_* lora_* target_* merge_lora
-output_dir add_version report_to wandb_* swanlab_* no_* num_train_epochs logging_* callbacks system template* use_hf
-hub_token strict max_epochs *_fusion align_* batch_p2p_comm manual_gc* ddp_* train_dataloader_* truncation*
-agent_template use_chat_template add_non_thinking_prefix attn_impl loss_type enable_*loss* new_special_tokens task_type
-tuner_type train_type freeze_aligner bridge_backend *deepep min_lr* perform_initialization torch_dtype experts_impl
-custom_* external_* group_by_length use_persistent* interleave* stopping_strategy shuffle* lazy_tokenize response_prefix
+ENV.* dataset* val_dataset* cached_* streaming* packing* padding* split_* model_type model_revision model_author
+model_name load_from* load_args lora_* target_* merge_lora output_dir add_version report_to wandb_* swanlab_* no_*
+num_train_epochs logging_* callbacks system template* use_hf hub_token strict max_epochs *_fusion align_*
+batch_p2p_comm manual_gc* ddp_* train_dataloader_* truncation* agent_template use_chat_template
+add_non_thinking_prefix attn_impl loss_type enable_*loss* new_special_tokens task_type tuner_type train_type
+freeze_aligner bridge_backend *deepep min_lr* perform_initialization torch_dtype experts_impl custom_* external_*
+group_by_length use_persistent* interleave* stopping_strategy shuffle* lazy_tokenize response_prefix
 """
 """Patterns of arguments, beside flags of Megatron-LM, that change no cost that nest counts."""
 

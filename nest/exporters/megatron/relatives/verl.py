@@ -65,6 +65,15 @@ OPTIMIZER: Mapping[str, Row] = {
     "sgd_momentum": "--sgd-momentum",
 }
 
+STATE = ("--main-grads-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype")
+"""Formats of the precision-aware optimizer (verl/utils/megatron/optimizer.py of 0.9.1)."""
+
+FORMATS = {
+    **dict.fromkeys(("fp32", "float32"), None),
+    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
+    **dict.fromkeys(("fp16", "float16"), "fp16"),
+}
+
 DDP: Mapping[str, Row] = {
     "grad_reduce_in_fp32": {True: {}, False: {"--grad-reduce-in-bf16": True}},
     "overlap_grad_reduce": "?--overlap-grad-reduce",
@@ -74,12 +83,27 @@ DDP: Mapping[str, Row] = {
 ELSEWHERE = """
 defaults hydra.* algorithm.* critic.* reward* ray_* custom_reward_function.* _target_ data.* trainer.* global_profiler.*
 transfer_queue.* distillation.* model_engine actor_rollout_ref.rollout.* actor_rollout_ref.ref.*
-actor_rollout_ref.hybrid_engine actor_rollout_ref.nccl_timeout actor_rollout_ref.model.*
+actor_rollout_ref.hybrid_engine actor_rollout_ref.nccl_timeout
+"""
+
+IN_MODEL = """
+_target_ *_path use_shm trust_remote_code custom_chat_template external_lib use_remove_padding *target_modules
+lora_alpha exclude_modules lora.* fused_kernel_options.* tiled_mlp.* mtp.* enable_gradient_checkpointing
+"""
+
+IN_OPTIMIZER = """
+_target_ *lr* *weight_decay* *_steps betas eps clip_grad num_cycles warmup_style zero_indexed_step optimizer_impl muon_*
+use_checkpoint_opt_param_scheduler use_layer_wise_distributed_optimizer
 """
 
 IN_ACTOR = """
 _target_ rollout_n tau_* *entropy* use_torch_compile shuffle checkpoint.* profiler.* router_replay.* data_loader_seed
-optim.* load_weight use_fused_kernels use_prefix_grouper grad_clip *loss* clip_* fsdp_config.*
+load_weight use_fused_kernels use_prefix_grouper grad_clip *loss* clip_* ppo_epochs use_remove_padding
+"""
+
+IN_FSDP = """
+_target_ wrap_policy.* forward_prefetch use_orig_params seed full_determinism *entropy* use_torch_compile pad_*
+forward_only strategy turbo_config.* mixed_precision.buffer_dtype qat.*
 """
 
 IN_ENGINE = """
@@ -130,11 +154,19 @@ DIALECT = Dialect(
         f"{MODEL}.enable_activation_offload": "activations are taken to stay on the device",
         f"{MODEL}.tiled_mlp.enabled": "layers are taken to run in one piece",
         f"{ACTOR}.freeze_vision_tower": "the model is taken to be a decoder like GPT's",
-        f"{ACTOR}.megatron.qat.enable": "products are taken to run in the format of dtype",
+        **dict.fromkeys(
+            (f"{where}.qat.enable" for where in (ACTOR, FSDP, f"{ACTOR}.megatron")),
+            "products are taken to run in the format of dtype",
+        ),
+        f"{FSDP}.use_no_sync_for_gradient_accumulation": "gradients are taken to be reduced after each micro-batch",
+        f"{MODEL}.use_liger": "operators are taken to take what calibration says",
     },
     harmless=(
         *ELSEWHERE.split(),
+        *under(MODEL, dict.fromkeys(IN_MODEL.split())),
         *under(ACTOR, dict.fromkeys(IN_ACTOR.split())),
+        *under(f"{ACTOR}.optim", dict.fromkeys(IN_OPTIMIZER.split())),
+        *under(FSDP, dict.fromkeys(IN_FSDP.split())),
         *under(f"{ACTOR}.megatron", dict.fromkeys(IN_ENGINE.split())),
         *under(f"{ACTOR}.megatron.override_transformer_config", dict.fromkeys((*FREE, *IN_TRANSFORMER.split()))),
     ),
@@ -168,7 +200,7 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     keys = Keys(resolved(content), notes=notes)
     devices = machines(keys, asked, "trainer.nnodes", "trainer.n_gpus_per_node")
     kind = _strategy(keys)
-    flags = _fsdp(keys) if kind != "megatron" else {}
+    flags = (_core if kind == "megatron" else _fsdp)(keys)
     flags |= _batch(keys, devices, kind)
     if keys.truth(f"{MODEL}.use_fused_kernels"):
         flags |= FUSED
@@ -179,17 +211,22 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
             f"what {ACTOR}.{engine} offloads ({', '.join(moved)}) waits on the host between steps, and not in them."
         )
     name, known = with_model(keys, f"{MODEL}.path", asked.folder)
-    lora = _adapters(keys, kind)
+    lora, size = _adapters(keys, kind), keys.integer(f"{FSDP}.fsdp_size", -1)
     found = DIALECT.read(keys, devices, flags, known)
     settings = {**found.settings, **({"model": name} if name is not None else {})}
     if lora is not None:
         settings["training"] = {**settings["training"], "trainable": lora}
     if kind != "megatron":
-        settings["training"] = {**settings["training"], "stack": "fsdp"}
-    size = keys.value(f"{FSDP}.fsdp_size")
-    if kind != "megatron" and isinstance(size, int) and size > 0:
-        settings["fixed"] = {**settings["fixed"], "zero_degree": size}
+        narrow = {"master_weights": False, "optimizer": "adam-bf16"} if _is_narrow(keys) else {}
+        settings["training"] = {**settings["training"], **narrow, "stack": "fsdp"}
+        if size is not None and size > 0:
+            settings["fixed"] = {**settings["fixed"], "zero_degree": size}
     return evolve(found, settings=settings)
+
+
+def _is_narrow(keys: Keys) -> bool:
+    """Whether FSDP keeps weights, and so the optimizer's state, in 16 bits alone."""
+    return keys.choice(f"{FSDP}.model_dtype", FORMATS, None) is not None
 
 
 def _adapters(keys: Keys, kind: str) -> dict[str, Any] | None:
@@ -210,13 +247,22 @@ def _trains(words: Any) -> bool:
 
 def _strategy(keys: Keys) -> str:
     """What trains: megatron, fsdp or fsdp2; mistakes are left with `keys`."""
-    chosen = str(keys.value("model_engine") or keys.value("defaults") or "")
-    usual = "megatron" if "megatron" in chosen or keys.value(f"{ACTOR}.megatron") else "fsdp"
+    chosen, section = str(keys.value("model_engine") or keys.value("defaults") or ""), keys.value(f"{ACTOR}.megatron")
     keys.asked.discard(f"{ACTOR}.megatron")
-    said = keys.value(f"{ACTOR}.strategy") or usual
+    said = keys.value(f"{ACTOR}.strategy") or ("megatron" if "megatron" in chosen or section else "fsdp")
     if said not in ("megatron", "fsdp", "fsdp2"):
         keys.problem(f"{ACTOR}.strategy is {said!r:.40}, and nest knows megatron, fsdp and fsdp2.")
+    elif said != "megatron" and section:
+        keys.problem(f"{ACTOR}.strategy is {said}, whose actor has no section megatron; delete one of them.")
     return str(said)
+
+
+def _core(keys: Keys) -> Flags:
+    """What Megatron Core's optimizer keeps in which format: `STATE` counts where it is precision-aware."""
+    keys.asked.add(FSDP)
+    formats = {flag: keys.choice(f"{ACTOR}.optim.{flag[2:].replace('-', '_')}", FORMATS, None) for flag in STATE}
+    aware = keys.truth(f"{ACTOR}.optim.use_precision_aware_optimizer")
+    return {"--use-precision-aware-optimizer": True, **formats} if aware else {}
 
 
 def _fsdp(keys: Keys) -> Flags:
@@ -227,6 +273,12 @@ def _fsdp(keys: Keys) -> Flags:
     again = keys.truth(f"{FSDP}.reshard_after_forward", True)
     recomputes = keys.truth(f"{MODEL}.enable_gradient_checkpointing", True)
     half = keys.choice(f"{FSDP}.dtype", {"bfloat16": "--bf16", "float16": "--fp16"}, "--bf16")
+    words = {word: f"--{ours}" for word, ours in FORMATS.items() if ours is not None}
+    half = keys.choice(f"{FSDP}.mixed_precision.param_dtype", words, half)
+    reduced = keys.choice(f"{FSDP}.mixed_precision.reduce_dtype", FORMATS, None)
+    if reduced is not None or _is_narrow(keys):
+        keys.note(f"{FSDP}: gradients are priced as kept in the format in which they are reduced.")
+    attentions = {"eager": "unfused", **dict.fromkeys(("sdpa", "flash_attention_2", "flash_attention_3"), "flash")}
     optimizer = keys.choice(f"{ACTOR}.optim.optimizer", {"adamw": "adam", "adam": "adam"}, "adam")
     full: Flags = {"granularity": "full", "method": "uniform", "num-layers": 1}
     return {
@@ -235,6 +287,8 @@ def _fsdp(keys: Keys) -> Flags:
         "--use-distributed-optimizer": None,
         "--bf16": None,
         half: True,
+        "--grad-reduce-in-bf16": reduced == "bf16" or None,
+        "--attention-backend": keys.choice(f"{MODEL}.override_config.attn_implementation", attentions, "flash"),
         "--optimizer": optimizer,
         **{f"--recompute-{name}": value if recomputes else None for name, value in full.items()},
     }

@@ -12,8 +12,9 @@ from nest.errors import InputError
 from nest.graph import OperatorGraph
 from nest.spec import PlanDocument
 from nest_torch.capturing import capture
+from nest_torch.parallel import cuts, shares
 from nest_torch.parallel.splits import TENSOR, splits
-from nest_torch.parallel.stages import named_inputs
+from nest_torch.parallel.stages import blocks_of, named_inputs
 
 TARGET = "pytorch"
 """Name of the exporter whose limits hold."""
@@ -44,6 +45,8 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
         for name, each in named_inputs(model, example_inputs).items()
     }
     graph = capture(model, (), keywords=inputs, loss=problem.get("training", {}).get("loss") or "unfused")
+    why = _strategies(model, graph, inputs)
+    _refuse(problem, why)
     training = {"precision": _precision(model), **problem.get("training", {})}
     return solve(
         {
@@ -53,8 +56,12 @@ def plan(model: Any, example_inputs: Any, cluster: str | Mapping[str, Any], **pr
             "cluster": {"name": cluster} if isinstance(cluster, str) else dict(cluster),
             "training": training,
             "search": {"target": TARGET, **problem.get("search", {})},
-            "strategies": {**_strategies(model, graph), **problem.get("strategies", {})},
-            "constraints": [*_constraints(graph), *problem.get("constraints", [])],
+            "strategies": {**{name: [1] for name in why if name != "pp"}, **problem.get("strategies", {})},
+            "constraints": [
+                *_constraints(graph),
+                *(["pp == 1"] if "pp" in why else []),
+                *problem.get("constraints", []),
+            ],
         }
     )
 
@@ -68,15 +75,44 @@ def _precision(model: nn.Module) -> str:
     return {"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(most, "fp32")
 
 
-def _strategies(model: nn.Module, graph: OperatorGraph) -> dict[str, list[int]]:
-    """Strategies that the module's code leaves no room for."""
+def _strategies(model: nn.Module, graph: OperatorGraph, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Strategies that the module's code leaves no room for, and why."""
     found = {}
     if "position_ids" not in inspect.signature(model.forward).parameters:
-        found["cp"] = [1]
-    split = (path for path, each in splits(graph, model).items() if each.cuts and not each.expert)
-    if any(isinstance(model.get_submodule(path), nn.MultiheadAttention) for path in split):
-        found["tp"] = [1]  # Its forward pass counts heads and channels of the whole.
+        found["cp"] = "it takes no position_ids, so ranks could not tell their tokens"
+    split = splits(graph, model)
+    own = [path for path, each in split.items() if each.cuts and not each.expert]
+    if any(isinstance(model.get_submodule(path), nn.MultiheadAttention) for path in own):
+        found["tp"] = "nn.MultiheadAttention counts the heads of the whole"
+    blocks = blocks_of(model, graph.layers)
+    refused = shares.refused(model, split, list(blocks.values()), inputs) if own and "tp" not in found else None
+    if refused is not None:
+        found["tp"] = (
+            f"its code does not run on a share of the heads or widths ({refused}); take sizes from tensors or from "
+            "attributes called `heads`"
+        )
+    try:
+        around = cuts.skipped(model, inputs, blocks)
+    except InputError as error:
+        found["pp"] = str(error).rstrip(".")
+    else:
+        for layer, part in around.items():
+            found["pp"] = (
+                f"what {part} returns goes around the cut in front of {layer}; hand it from layer to layer, as an "
+                "argument and a result"
+            )
+            break
     return found
+
+
+def _refuse(asked: Mapping[str, Any], why: Mapping[str, str]) -> None:
+    """Refuse degrees that the problem asks for and the module's code leaves no room for."""
+    for name, reason in why.items():
+        for section in ("fixed", "strategies"):
+            degrees = (asked.get(section) or {}).get(name, 1)
+            every = degrees if isinstance(degrees, (list, tuple)) else [degrees]
+            if any(isinstance(each, int) and each > 1 for each in every):
+                raise InputError(f"{section}.{name}: the module cannot be split so, because {reason}.")
 
 
 def _constraints(graph: OperatorGraph) -> Iterator[str]:

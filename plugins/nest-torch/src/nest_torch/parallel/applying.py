@@ -17,10 +17,12 @@ from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import PlanDocument, Problem
 from nest_torch.capturing import capture
-from nest_torch.parallel import contexts, experts, layout, sharding, stages
+from nest_torch.parallel import agreement, contexts, experts, layout, saving, sharding, stages, statistics
 from nest_torch.parallel.pipelines import pipeline_schedule
 from nest_torch.parallel.splits import Split, splits
 from nest_torch.parallel.tensors import TensorParallel
+from nest_torch.parallel.trial import Subject, tried
+from nest_torch.parallel.tying import Tied, between_stages, tied_names
 
 Loss = Callable[[Any, Any], Any]
 
@@ -49,10 +51,10 @@ class Parallel:
     data_rank: int
     data_ranks: int
     batch: int
-    _schedule: Any
-    _tied: "list[_Tied]"
     _positions: bool
-    _length: int = field(default=0, init=False)
+    _schedule: Any = field(default=None, init=False)
+    _tied: list[Tied] = field(factory=list, init=False)
+    _agreed: bool = field(default=False, init=False)
 
     def named_parameters(self) -> Iterator[tuple[str, Any]]:
         """Parameters of this rank, named as in the module."""
@@ -75,22 +77,47 @@ class Parallel:
             The mean loss over all samples of the step, on every rank.
         """
         shape = self.meshes.shape
-        given, targets = self._shared(stages.named_inputs(self.stages[0], inputs), targets)
-        if self._schedule is None:
-            loss = self._accumulated(given, targets)
-        else:
-            losses: list[Any] = []
-            last = len(shape.runs) - 1
-            more = {"target": targets, "losses": losses} if self._holds(last) else {}
-            self._schedule.step(**given, **more, return_outputs=False)
-            device = targets.device
-            mine = torch.stack([each.detach() for each in losses]).mean() if losses else torch.zeros((), device=device)
-            loss = mine.double()  # One format on all stages.
-            dist.all_reduce(loss, group=self.meshes.dense["pp"].get_group())
+        named = stages.named_inputs(self.stages[0], inputs)
+        agreement.same_samples(named, targets, self)
+        agreement.same_random_state(self.meshes)
+        given, targets = self.shared(named, targets)
+        with statistics.merged(self.stages, self.meshes):
+            if self._schedule is None:
+                loss = self._accumulated(given, targets)
+            else:
+                losses: list[Any] = []
+                last = len(shape.runs) - 1
+                more = {"target": targets, "losses": losses} if self._holds(last) else {}
+                self._schedule.step(**given, **more, return_outputs=False)
+                mine = torch.stack([each.detach() for each in losses]).mean() if losses else targets.new_zeros(())
+                loss = mine.double()  # One format on all stages.
+                dist.all_reduce(loss, group=self.meshes.dense["pp"].get_group())
         sharding.complete_gradients(self.parameters())
         for tied in self._tied:
             tied.add_up()
-        return self._mean(loss)
+        return self.mean(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and buffers by name in the module, whole and in its order, on the first rank; empty on others.
+
+        Every rank must call it.
+        """
+        found = {name: each.to("cpu", copy=True) for name, each in saving.saved(self.stages).items()}
+        if self.meshes.shape.stages > 1:
+            first = dist.get_rank() in self.meshes.dense.mesh[0].flatten().tolist()
+            every: list[Any] = [None] * self.meshes.shape.stages
+            group = self.meshes.dense["pp"].get_group()
+            dist.gather_object(found, every if first else None, dist.get_global_rank(group, 0), group)
+            found = {name: each for part in reversed(every) if part for name, each in part.items()}
+        return found if dist.get_rank() == 0 else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned; every rank must be given all of it.
+
+        Raises:
+            InputError: a tensor is missing, or has other sizes.
+        """
+        saving.load(self.stages, state)
 
     def gradient_norm(self) -> Any:
         """The norm of all gradients of the module, on every rank."""
@@ -107,7 +134,7 @@ class Parallel:
             found = {name: value for part in every for name, value in part.items()}
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
 
-    def _shared(self, given: dict[str, Any], targets: Any) -> tuple[dict[str, Any], Any]:
+    def shared(self, given: dict[str, Any], targets: Any) -> tuple[dict[str, Any], Any]:
         """This rank's run of every sequence."""
         if self.meshes.shape.cp == 1:
             return given, targets
@@ -133,7 +160,8 @@ class Parallel:
             total = total + loss.detach()
         return total
 
-    def _mean(self, loss: Any) -> Any:
+    def mean(self, loss: Any) -> Any:
+        """The mean of a loss over the ranks with different samples."""
         shape, dense = self.meshes.shape, self.meshes.dense
         for name in ("dp_replicate", "dp_shard", "cp"):
             if dense[name].size() > 1:
@@ -142,30 +170,6 @@ class Parallel:
 
     def _holds(self, run: int) -> bool:
         return bool(self.meshes.shape.runs[run].stage == self.meshes.dense["pp"].get_local_rank())
-
-
-@define
-class _Tied:
-    """A parameter of which several stages have copies: their gradients are added up.
-
-    Attributes:
-        copies: of this rank.
-        group: the ranks that have copies; None: this rank alone.
-        repeated: names of copies on this rank beside the first of all.
-    """
-
-    copies: list[Any]
-    group: Any
-    repeated: tuple[str, ...]
-
-    def add_up(self) -> None:
-        """Give every copy the sum of all their gradients."""
-        local = [each.grad.to_local() if hasattr(each.grad, "to_local") else each.grad for each in self.copies]
-        total = torch.stack(local).sum(0)
-        if self.group is not None:
-            dist.all_reduce(total, group=self.group)
-        for each in local:
-            each.copy_(total)
 
 
 def apply(
@@ -177,6 +181,7 @@ def apply(
     loss: Loss = cross_entropy,
     policy: Any = None,
     compiled: Mapping[str, Any] | None = None,
+    check: bool = True,
 ) -> Parallel:
     """Split, place, recompute and shard a module as a plan says. Its parameters are the ranks' own afterwards.
 
@@ -193,9 +198,13 @@ def apply(
         policy: number formats of FSDP (`torch.distributed.fsdp.MixedPrecisionPolicy`).
         compiled: what `torch.compile` is given, by keyword, for each block, before FSDP wraps it; None: blocks run as
             they are.
+        check: run two micro-batches of random samples on a copy of the module first, split as planned and in one piece,
+            and refuse what differs. The loss of a trial is its own: `loss` must be a mean over samples. False: start
+            at once, as after `nest_torch.check`.
 
     Raises:
-        InputError: the plan asks for what the module, or PyTorch, does not have.
+        InputError: the plan asks for what the module, or PyTorch, does not have, or does not train it as one process
+            does; on every rank.
     """
     document = layout.plan_document(plan)
     shape = layout.deployment_of(document)
@@ -210,29 +219,52 @@ def apply(
     layers = [name for run in shape.runs for name in run.layers]
     blocks = stages.blocks_of(model, layers)
     split = _splits(model, document, blocks, shape, example_inputs)
-    runs = [run for run in shape.runs if run.stage == found.dense["pp"].get_local_rank()]
     place = torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
-    tied = _tied_names(model)
-    if shape.stages == 1:
-        made: list[nn.Module] = [model]
-    else:
-        made = _cut(model, shape, runs, blocks, example_inputs, place)
+    if check:
+        subject = Subject(model, shape, blocks, split, _example(model, example_inputs, shape))
+        tried(subject, lambda one: _parallel(one, one.shape.runs, found, cross_entropy, place), found, place)
+    runs = [run for run in shape.runs if run.stage == found.dense["pp"].get_local_rank()]
+    tied = tied_names(model)
+    subject = Subject(model, shape, blocks, split, example_inputs)
+    parallel = _parallel(subject, runs, found, loss, place, policy, compiled)
+    if shape.stages > 1:
+        parallel._schedule = pipeline_schedule(parallel.stages, document, shape, found, loss, place)
+        parallel._tied = between_stages(parallel.stages, tied, shape, found)
+    return parallel
+
+
+def _parallel(
+    subject: Subject,
+    runs: Sequence[Run],
+    meshes: layout.Meshes,
+    loss: Loss,
+    place: Any,
+    policy: Any = None,
+    compiled: Mapping[str, Any] | None = None,
+) -> Parallel:
+    """Some runs of the layers of a module on this rank, split and sharded, without a schedule."""
+    shape, model = subject.shape, subject.model
+    made = [model] if shape.stages == 1 else _cut(model, shape, runs, subject.blocks, subject.inputs, place)
     for stage, run in zip(made, runs, strict=True):
-        _split_run(stage, run, found, split, blocks, policy, compiled)
-    accepts = "position_ids" in _parameters_of(model)
-    schedule = pipeline_schedule(made, document, shape, found, loss, place) if shape.stages > 1 else None
-    data = found.dense.get_local_rank("dp_replicate") * found.dense["dp_shard"].size()
+        _split_run(stage, run, meshes, subject.split, subject.blocks, policy, compiled)
     return Parallel(
         made,
-        found,
+        meshes,
         loss,
-        data + found.dense.get_local_rank("dp_shard"),
+        agreement.data_rank(meshes),
         shape.data_parallel,
         shape.micro_batches * _samples(shape),
-        schedule,
-        _between_stages(made, tied, shape, found),
-        accepts,
+        "position_ids" in _parameters_of(model),
     )
+
+
+def _example(model: nn.Module, inputs: Any, shape: Deployment) -> dict[str, Any]:
+    """What the module is tried with: its example inputs, else token ids."""
+    if inputs is not None:
+        return stages.named_inputs(model, inputs)
+    if not shape.sequence_length:
+        raise InputError("apply tries the module before it starts; give it example_inputs.")
+    return stages.named_inputs(model, torch.zeros(1, shape.sequence_length, dtype=torch.long))
 
 
 def _samples(shape: Deployment) -> int:
@@ -324,40 +356,6 @@ def _split_run(
     routed = [path for path, each in split.items() if each.expert]
     inside = [path for path in routed if any(path.startswith(f"{blocks[n]}.") for n in run.layers if n in blocks)]
     sharding.shard(stage, own, [model.get_submodule(path) for path in inside], meshes, policy)
-
-
-def _tied_names(model: nn.Module) -> list[list[str]]:
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    return [row for row in names.values() if len(row) > 1]
-
-
-def _between_stages(
-    made: Sequence[nn.Module], tied: Sequence[Sequence[str]], shape: Deployment, meshes: layout.Meshes
-) -> list[_Tied]:
-    """The tied parameters whose copies are on several stages; every rank takes part in making their groups."""
-    if shape.stages == 1 or not tied:
-        return []
-    dense, found = meshes.dense, []
-    here: list[tuple[str, Any]] = [
-        (name.removeprefix("module."), parameter) for stage in made for name, parameter in stage.named_parameters()
-    ]
-    every: list[Any] = [None] * shape.stages
-    dist.all_gather_object(every, [name for name, _ in here], group=dense["pp"].get_group())
-    place = dense["pp"].get_local_rank()
-    for names in tied:
-        holders = [index for index, held in enumerate(every) if any(name in held for name in names)]
-        own = [(name, parameter) for name, parameter in here if name in names]
-        repeated = tuple(name for name, _ in own[0 if holders and place != holders[0] else 1 :])
-        group = None
-        for column in dense.mesh.reshape(shape.stages, -1).T.tolist() if len(holders) > 1 else ():
-            made_group = dist.new_group([column[index] for index in holders])
-            if dist.get_rank() in column:
-                group = made_group
-        if own and (len(holders) > 1 or len(own) > 1):
-            found.append(_Tied([parameter for _, parameter in own], group, repeated))
-    return found
 
 
 def _sequence(inputs: Mapping[str, Any]) -> int:

@@ -19,9 +19,10 @@ from torch import nn
 
 from nest.errors import InputError
 from nest.spec import PlanDocument
-from nest_torch.parallel import layout, stages
+from nest_torch.parallel import agreement, layout, stages
 from nest_torch.parallel.applying import Parallel, apply, cross_entropy
 from nest_torch.parallel.execution import Execution, differences
+from nest_torch.parallel.samples import drawn, observed
 from nest_torch.parallel.scaling import scaled
 
 STEPS, TOLERANCE, MOST_RANKS, SECONDS = 5, 1e-5, 16, 600.0
@@ -127,24 +128,34 @@ def _first(task: _Task, folder: Path, ranks: int) -> NoReturn:
     except BaseException as error:  # Whatever the module's code raises is the caller's to hear.
         _failed(folder, -1, error)
         os._exit(1)
-    children, parent = [], os.getppid()
+    children, parent, end = {}, os.getppid(), float("inf")
     for rank in range(-1, ranks):
         child = os.fork()
         if child == 0:
             _child(task, model, inputs, batches, folder, rank, ranks)
-        children.append(child)
-    while children:
+        children[child] = rank
+    while children and time.monotonic() < end:
         child, status = os.waitpid(-1, os.WNOHANG)
-        if not child:
-            if os.getppid() != parent:  # Nobody waits for the answer any more.
-                os.killpg(0, signal.SIGKILL)
-            time.sleep(0.05)
+        if child:
+            if not _told(folder, children.pop(child), os.waitstatus_to_exitcode(status)):
+                end = min(end, time.monotonic() + 1.0)  # What the others have to say of it.
             continue
-        children.remove(child)
-        if status:
-            time.sleep(1.0)  # What the others have to say of it.
-            os.killpg(0, signal.SIGKILL)  # A rank that waits for one that is gone would be waited for in turn.
+        if os.getppid() != parent:  # Nobody waits for the answer any more.
+            break
+        time.sleep(0.05)
+    if children:
+        os.killpg(0, signal.SIGKILL)  # A rank that waits for one that is gone would be waited for in turn.
     os._exit(0)
+
+
+def _told(folder: Path, rank: int, code: int) -> bool:
+    """Whether a process that has ended leaves a result; where it could not even say why not, how it ended is noted."""
+    if (folder / f"{rank}.pickle").exists():
+        return True
+    if not (folder / f"{rank}.failed").exists():
+        how = f"signal {-code} ({signal.strsignal(-code)}) ended it" if code < 0 else f"it left with exit code {code}"
+        _failed(folder, rank, InputError(how))
+    return False
 
 
 def _failed_first(folder: Path, ranks: int) -> list[int]:
@@ -170,6 +181,8 @@ def _result(folder: Path, rank: int, seconds: float) -> dict[str, Any]:
 
 
 def _child(task: _Task, model: nn.Module, inputs: Any, batches: Any, folder: Path, rank: int, ranks: int) -> NoReturn:
+    # The first threads of a fork that compute race for its new pool of threads; PyTorch aborts one that finds none.
+    torch.set_num_threads(1)
     try:
         if rank < 0:
             found = _alone(task, model, batches)
@@ -188,15 +201,14 @@ def _child(task: _Task, model: nn.Module, inputs: Any, batches: Any, folder: Pat
 
 
 def _failed(folder: Path, rank: int, error: BaseException) -> None:
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    told = text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
-    (folder / f"{rank}.failed").write_text(f"{told[:400].rstrip('.')}.")
+    (folder / f"{rank}.failed").write_text(agreement.reason(error))
 
 
 def _made(task: _Task) -> tuple[nn.Module, dict[str, Any], Any]:
     """The module, its inputs by name, and the number format in which it runs."""
     torch.manual_seed(0)
     made = task.factory()
+    torch.set_num_threads(1)  # Of several, forks wait for those that they do not have.
     model, inputs = made if isinstance(made, tuple) else (made, task.inputs)
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
@@ -208,7 +220,7 @@ def _made(task: _Task) -> tuple[nn.Module, dict[str, Any], Any]:
     for precision in dict.fromkeys((task.precision, torch.float32)):
         model = model.to(precision)
         try:
-            _observed(model, named, precision)
+            observed(model, named, precision)
         except RuntimeError:  # Some kernels have no wide numbers.
             if precision == torch.float32:
                 raise
@@ -223,52 +235,14 @@ def _batches(
 ) -> list[tuple[dict[str, Any], Any]]:
     """Random inputs and targets of every step, the same in every process."""
     count = layout.deployment_of(task.plan).global_batch
-    bounds, sizes = _observed(model, inputs, precision)
+    bounds, sizes = observed(model, inputs, precision)
     generator = torch.Generator().manual_seed(1)
-
-    def drawn(name: str, each: Any) -> Any:
-        if not isinstance(each, torch.Tensor):
-            return each
-        rows = (count, *each.shape[1:])
-        if each.is_floating_point():
-            return torch.randn(rows, generator=generator, dtype=precision)
-        if each.dtype == torch.bool:
-            return torch.ones(rows, dtype=torch.bool)
-        return torch.randint(0, bounds.get(name, 2), rows, generator=generator, dtype=each.dtype)
 
     found = []
     for _ in range(task.steps):
-        given = {name: drawn(name, each) for name, each in inputs.items()}
+        given = drawn(inputs, count, bounds, precision, generator)
         found.append((given, torch.randint(0, sizes[-1], (count, *sizes[1:-1]), generator=generator)))
     return found
-
-
-def _observed(model: nn.Module, inputs: Mapping[str, Any], precision: Any) -> tuple[dict[str, int], tuple[int, ...]]:
-    """How many rows the tables have that inputs index, and the sizes of what the module returns."""
-    given = {
-        name: torch.zeros((2, *each.shape[1:]), dtype=precision if each.is_floating_point() else each.dtype)
-        if isinstance(each, torch.Tensor)
-        else each
-        for name, each in inputs.items()
-    }
-    bounds: dict[str, int] = {}
-
-    def hook(module: Any, arguments: Any, _: Any) -> None:
-        for name, each in given.items():
-            if arguments and isinstance(each, torch.Tensor) and arguments[0].data_ptr() == each.data_ptr():
-                bounds[name] = min(module.num_embeddings, bounds.get(name, module.num_embeddings))
-
-    handles = [m.register_forward_hook(hook) for m in model.modules() if isinstance(m, nn.Embedding)]
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            made = stages.first_tensor(model(**given))
-    finally:
-        model.train(training)
-        for handle in handles:
-            handle.remove()
-    return bounds, tuple(made.shape)
 
 
 def _parts(task: _Task, model: nn.Module) -> list[str]:
@@ -340,7 +314,7 @@ def _together(
         world_size=ranks,
         timeout=datetime.timedelta(seconds=task.seconds),
     )
-    parallel = apply(model, task.plan, example_inputs=inputs)
+    parallel = apply(model, task.plan, example_inputs=inputs, check=False)
     optimizer = torch.optim.AdamW(parallel.parameters(), RATE)
     losses: list[float] = []
     norms: list[float] = []

@@ -16,7 +16,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from nest.deployment import Deployment
 from nest.errors import InputError
 from nest_torch.parallel.layout import Meshes
-from nest_torch.parallel.splits import EXPERTS, Split, rank_by_rank
+from nest_torch.parallel.saving import store_rank_by_rank
+from nest_torch.parallel.splits import EXPERTS, Split
 from nest_torch.parallel.stages import present
 from nest_torch.parallel.tensors import entering, moved, replace_forward, resize, use_shards
 
@@ -50,7 +51,7 @@ def _split(module: nn.Module, split: Split, meshes: Meshes) -> None:
             if cut.size % ranks:
                 raise InputError(f"{split.path}: {cut.size} {cut.axis} do not divide evenly over {ranks} ranks.")
             placements[0 if over_experts else 1] = Shard(cut.dim)
-            laid = rank_by_rank(laid, cut, ranks)
+            laid = store_rank_by_rank(module, name, laid, cut, ranks)
             count = cut.size if over_experts else count
             resize(module, cut.size, ranks)
         laid = distribute_tensor(laid, mesh, placements, src_data_rank=None)

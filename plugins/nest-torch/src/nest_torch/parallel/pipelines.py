@@ -24,6 +24,8 @@ def pipeline_schedule(
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import get_schedule_class
 
+    for stage in made:
+        stage.sized = False
     mine = [index for index, run in enumerate(shape.runs) if run.stage == meshes.dense["pp"].get_local_rank()]
     group = meshes.dense["pp"].get_group()
     parts = [

@@ -64,6 +64,10 @@ def splits(graph: OperatorGraph, module: Any) -> dict[str, Split]:
         InputError: a parameter of the graph is none of the module.
     """
     found: dict[str, Split] = {}
+    readers: dict[str, list[Operator]] = {}
+    for operator in graph.operators:
+        for tensor in operator.inputs:
+            readers.setdefault(tensor.name, []).append(operator)
     for operator in graph.operators:
         if not operator.parameters:
             continue
@@ -88,11 +92,23 @@ def splits(graph: OperatorGraph, module: Any) -> dict[str, Split]:
             any(axis in operator.contracted for axis in axes) and operator.kind != "embedding",
             {**(before.cuts if before else {}), **cuts},
             (*(before.whole if before else ()), *whole),
-            any(axis in TENSOR for tensor in (*operator.inputs, *operator.outputs) for axis, _ in tensor.shape),
+            _among_split(operator, readers) or (before is not None and before.among_split),
             any(parameter.group == "expert" for parameter in operator.parameters),
         )
         found[path] = split
     return found
+
+
+def _among_split(operator: Operator, readers: Mapping[str, Sequence[Operator]]) -> bool:
+    """Whether what an operator reads or writes is split.
+
+    Of one that reads parameters only, as `1 + weight`, its readers tell.
+    """
+    tensors = (*operator.inputs, *operator.outputs)
+    if any(axis in TENSOR for tensor in tensors for axis, _ in tensor.shape):
+        return True
+    following = (each for tensor in operator.outputs for each in readers.get(tensor.name, ()))
+    return not operator.inputs and any(_among_split(each, readers) for each in following)
 
 
 def _path(operator: Operator, module: Any) -> str:

@@ -108,7 +108,7 @@ def recorded(model: nn.Module, inputs: Mapping[str, Any], blocks: Mapping[str, s
 
         return hook
 
-    for path in _units(model, set(layer_of)):
+    for path in units(model, set(layer_of)):
         module = model.get_submodule(path)
         handles.append(module.register_forward_hook(called(path, module), with_kwargs=True))
     try:
@@ -132,7 +132,7 @@ def _with_layers(parts: Sequence[Part]) -> Iterator[Part]:
         yield Part(part.path, current, part.made, part.crossing, part.owns)
 
 
-def _units(model: nn.Module, blocks: set[str]) -> Iterator[str]:
+def units(model: nn.Module, blocks: set[str]) -> Iterator[str]:
     """Paths of the largest modules in which there is no block, and of the blocks."""
 
     def inside(path: str, module: nn.Module) -> Iterator[str]:
@@ -224,6 +224,7 @@ class Stage(nn.Module):  # type: ignore[misc]
         if not here:
             raise InputError(f"no module of the model runs in the layers {', '.join(layers)}.")
         self._received: tuple[Any, ...] = ()
+        self.sized = True  # False: the next pass is no training, PyTorch only looks at sizes.
         self.paths = tuple(parts[index].path for index in here)
         for index, part in enumerate(parts):
             if index in here or not (part.owns or part.layer not in ENDS):
@@ -244,12 +245,16 @@ class Stage(nn.Module):  # type: ignore[misc]
     def forward(self, *received: Any, **inputs: Any) -> Any:
         """The tensors that the next stage receives; on the last, the first tensor that the module returns."""
         self._received = received
+        kept = [] if self.sized else _with_other_buffers(self.module)
         try:
             return first_tensor(self.module(**inputs))
         except _Left as left:
             return left.tensors if len(left.tensors) > 1 else left.tensors[0]
         finally:
             self._received = ()
+            for held, buffers in kept:
+                held.update(buffers)
+            self.sized = True
 
     def _enter(self, part: Part, arguments: Any, keywords: Any) -> Any:
         flat, spec = tree_flatten((arguments, keywords))
@@ -259,7 +264,17 @@ class Stage(nn.Module):  # type: ignore[misc]
 
     def _leave(self, part: Part, arguments: Any, keywords: Any) -> Any:
         flat, _ = tree_flatten((arguments, keywords))
-        raise _Left(tuple(flat[index] for index in part.crossing))
+        # PyTorch detaches in place what a stage returns; of several, one may be what a block saved for recomputation.
+        leaving = [flat[index] for index in part.crossing]
+        raise _Left(tuple(each.clone() for each in leaving) if len(leaving) > 1 else tuple(leaving))
+
+
+def _with_other_buffers(model: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Put copies in place of all buffers; where they were held, and what was held there."""
+    kept = [(module._buffers, dict(module._buffers)) for module in model.modules() if module._buffers]
+    for held, buffers in kept:
+        held.update({name: each if each is None else each.clone() for name, each in buffers.items()})
+    return kept
 
 
 def first_tensor(made: Any) -> Any:

@@ -11,8 +11,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.utils.stateless import _reparametrize_module
 
 from nest.errors import InputError
-from nest_torch.parallel.splits import TENSOR, Cut, Split, rank_by_rank
+from nest_torch.parallel.saving import store_rank_by_rank
+from nest_torch.parallel.splits import TENSOR, Cut, Split
 from nest_torch.parallel.stages import present
+from nest_torch.parallel.tying import tied_names
 
 SEQUENCE = 1
 """The dimension of activations along which sequence and context parallelism split them: batch, sequence, ..."""
@@ -75,10 +77,11 @@ class TensorParallel:
         self.model, self.mesh, self.found, self.blocks, self.sequence = model, mesh, found, blocks, sequence
         self.ranks = mesh.size()
         self._owners: set[str] = set()
+        self._counted: dict[nn.Module, set[str]] = {}
 
     def apply(self) -> None:
         """Split every module that is there."""
-        tied = _tied(self.model)
+        tied = tied_names(self.model)
         for path, split in self.found.items():
             module = present(self.model, path)
             if module is None or split.expert:
@@ -96,6 +99,22 @@ class TensorParallel:
         if self.sequence:
             self._enter_and_leave()
 
+    def shrink(self) -> None:
+        """Leave of split parameters in blocks a share without numbers, and of what counts them a rank's number."""
+        for path, split in self.found.items():
+            module, block = present(self.model, path), self._block(path)
+            if module is None or split.expert or block is None or not split.cuts:
+                continue
+            cuts = {name: made[0] for name, made in split.cuts.items()}
+            owner = path.rpartition(".")[0]
+            self._count_shares(present(self.model, owner if owner.startswith(block) else path), cuts)
+            for name, cut in cuts.items():
+                parameter = getattr(module, name)
+                if not isinstance(module, nn.Linear) and not split.contracted:
+                    resize(module, parameter.shape[cut.dim], self.ranks)
+                share = parameter.narrow(cut.dim, 0, parameter.shape[cut.dim] // self.ranks)
+                setattr(module, name, nn.Parameter(share, parameter.requires_grad))
+
     def _splittable(self, split: Split) -> bool:
         for cuts in split.cuts.values():
             for cut in cuts:
@@ -112,7 +131,7 @@ class TensorParallel:
             if cut.pieces > 1:
                 parameter = getattr(module, name)
                 with torch.no_grad():
-                    parameter.copy_(rank_by_rank(parameter, cut, self.ranks))
+                    parameter.copy_(store_rank_by_rank(module, name, parameter, cut, self.ranks))
         owner = path.rpartition(".")[0]
         if block is not None:
             self._count_shares(present(self.model, owner if owner.startswith(block) else path), cuts)
@@ -140,8 +159,10 @@ class TensorParallel:
             return
         sizes = {cut.size for cut in cuts.values() if cut.axis in ("heads", "kv_heads")}
         fused = [(name, cut) for name, cut in cuts.items() if cut.pieces > 1]
+        counted = self._counted.setdefault(owner, set())
         for name, value in list(vars(owner).items()):
-            if name.endswith(("heads", "n_head")) and type(value) is int and value in sizes:
+            if name.endswith(("heads", "n_head")) and type(value) is int and value in sizes and name not in counted:
+                counted.add(name)  # Half of the heads may be as many as the key-value heads.
                 setattr(owner, name, value // self.ranks)
         for name, cut in fused:
             for module in owner.modules():
@@ -257,14 +278,6 @@ def _distribute(module: nn.Module, name: str, mesh: DeviceMesh, placement: Any) 
     if not isinstance(parameter, DTensor):
         laid = distribute_tensor(parameter.detach(), mesh, [placement], src_data_rank=None)
         setattr(module, name, nn.Parameter(laid, requires_grad=parameter.requires_grad))
-
-
-def _tied(model: nn.Module) -> list[list[str]]:
-    """Names of each parameter that several modules share."""
-    names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    return [row for row in names.values() if len(row) > 1]
 
 
 def _tie(model: nn.Module, names: Sequence[str]) -> None:

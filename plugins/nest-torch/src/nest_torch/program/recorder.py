@@ -131,7 +131,8 @@ class Recorder:
 def memory_bound(recorder: Recorder, call: Call) -> list[Value]:
     """An operator whose time is that of the bytes it moves."""
     dims = [result_dims(call, index) for index in range(len(call.shapes))]
-    return recorder.add(call, "elementwise", dims, saves=_saved(call))
+    reduced = _summed(call, call.values[0].dims) if call.target in REDUCTIONS else []
+    return recorder.add(call, "elementwise", dims, saves=_saved(call), reduced=reduced)
 
 
 def result_dims(call: Call, index: int = 0) -> tuple[Dim, ...]:
@@ -153,16 +154,26 @@ def result_dims(call: Call, index: int = 0) -> tuple[Dim, ...]:
 
 def _reduced(call: Call, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:
     """What a reduction leaves of the dimensions of its operand."""
-    along = next(
-        (each for each in call.arguments[1:] if isinstance(each, (int, list)) and not isinstance(each, bool)), None
-    )
-    along = call.keywords.get("dim", along)
+    along = _along(call)
     if along is None or len(dims) == len(shape):
         kept = dims if len(dims) == len(shape) else ()
         return aligned((), shape, [kept])
     gone = {index % len(dims) for index in ([along] if isinstance(along, int) else along)}
     left = tuple(dim for index, dim in enumerate(dims) if index not in gone)
     return left if len(left) == len(shape) else tuple(fresh(length) for length in shape)
+
+
+def _along(call: Call) -> Any:
+    """The dimensions that a reduction is over; None: all."""
+    given = (each for each in call.arguments[1:] if isinstance(each, (int, list)) and not isinstance(each, bool))
+    return call.keywords.get("dim", next(given, None))
+
+
+def _summed(call: Call, dims: tuple[Dim, ...]) -> list[Dim]:
+    """The dimensions of the operand that a reduction is over."""
+    along = _along(call)
+    every = range(len(dims)) if along is None or along == [] else [along] if isinstance(along, int) else along
+    return [dims[index] for index in every if dims]
 
 
 def _saved(call: Call) -> list[Value]:

@@ -1,0 +1,396 @@
+"""Small modules of many kinds, some of which plans train wrongly or not at all: 16 rows of 8 token ids go in.
+
+Each is for `nest_torch.plan`, `apply` and one process alike; `test_zoo.py` says which plans each is tried with.
+"""
+
+import torch
+from modules import Gpt, Llama
+from torch import nn
+from torch.nn import functional
+
+WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH = 32, 4, 4, 64, 8
+CHANNELS = WIDTH // HEADS
+
+
+class Norm(nn.Module):
+    """RMS norm, plain or with the weight counted from 1, as Gemma's."""
+
+    def __init__(self, width=WIDTH, offset=0.0):
+        super().__init__()
+        self.weight, self.offset = nn.Parameter(torch.full((width,), 1.0 - offset)), offset
+
+    def forward(self, source):
+        return source * torch.rsqrt(source.pow(2).mean(-1, keepdim=True) + 1e-6) * (self.offset + self.weight)
+
+
+class Attention(nn.Module):
+    """Attention with what makes trouble: a `kind` of its own."""
+
+    def __init__(self, kind=""):
+        super().__init__()
+        self.kind, self.heads = kind, HEADS
+        self.kv_heads = 2 if kind == "grouped" else HEADS
+        if kind == "fused":
+            self.qkv, self.size = nn.Linear(WIDTH, 3 * WIDTH), WIDTH
+        else:
+            self.query = nn.Linear(WIDTH, WIDTH)
+            self.key = nn.Linear(WIDTH, self.kv_heads * CHANNELS)
+            self.value = nn.Linear(WIDTH, self.kv_heads * CHANNELS)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        if kind == "norms":
+            self.query_norm, self.key_norm = Norm(), Norm()
+        if kind == "grouped":
+            self.query_norm = Norm(CHANNELS)
+        if kind == "scaled":
+            self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, source, bias=None, memory=None):
+        batch, tokens, width = source.shape
+        if self.kind == "fused":
+            query, key, value = self.qkv(source).split(self.size, dim=2)
+        else:
+            seen = source if memory is None else memory
+            query, key, value = self.query(source), self.key(seen), self.value(seen)
+        if self.kind == "norms":
+            query, key = self.query_norm(query), self.key_norm(key)
+        if self.kind == "literal":
+            query, key, value = (each.view(batch, tokens, 4, 8).transpose(1, 2) for each in (query, key, value))
+        elif self.kind == "inferred":
+            query, key, value = (each.view(batch, -1, 4, 8).transpose(1, 2) for each in (query, key, value))
+        else:
+            query = query.view(batch, tokens, self.heads, CHANNELS).transpose(1, 2)
+            key, value = (each.view(batch, -1, self.kv_heads, CHANNELS).transpose(1, 2) for each in (key, value))
+        if self.kind == "grouped":
+            query = self.query_norm(query)
+        if self.kind == "scaled":
+            query = query * self.scale
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, bias, is_causal=bias is None and memory is None, enable_gqa=self.kind == "grouped"
+        )
+        return self.out(
+            mixed.transpose(1, 2).reshape(batch, tokens if self.kind != "inferred" else -1, width)
+            if self.kind in ("literal", "inferred")
+            else mixed.transpose(1, 2).reshape(batch, tokens, -1)
+        )
+
+
+class Feed(nn.Module):
+    """A feed-forward network, plain, gated in one product, with a norm inside, or a mixture."""
+
+    def __init__(self, kind=""):
+        super().__init__()
+        self.kind = kind
+        if kind == "mixture":
+            self.router = nn.Linear(WIDTH, 3)
+            self.ups = nn.ModuleList(nn.Linear(WIDTH, 2 * WIDTH) for _ in range(3))
+            self.downs = nn.ModuleList(nn.Linear(2 * WIDTH, WIDTH) for _ in range(3))
+            return
+        self.up = nn.Linear(WIDTH, (4 if kind == "gated" else 2) * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+        if kind == "norm":
+            self.norm = Norm(2 * WIDTH)
+        self.dropout = nn.Dropout(0.2 if kind == "dropout" else 0.0)
+
+    def forward(self, source):
+        if self.kind == "mixture":
+            shares = self.router(source).softmax(-1)
+            rows = (down(functional.gelu(up(source))) for up, down in zip(self.ups, self.downs, strict=True))
+            return sum(shares[..., index : index + 1] * each for index, each in enumerate(rows))
+        if self.kind == "gated":
+            gate, up = self.up(source).chunk(2, -1)
+            inner = functional.silu(gate) * up
+        else:
+            inner = functional.gelu(self.up(source))
+        if self.kind == "norm":
+            inner = self.norm(inner)
+        return self.dropout(self.down(inner))
+
+
+class Block(nn.Module):
+    def __init__(self, attention="", feed="", offset=0.0):
+        super().__init__()
+        self.norm, self.norm2 = Norm(offset=offset), Norm(offset=offset)
+        self.attention, self.feed = Attention(attention), Feed(feed)
+
+    def forward(self, source, bias=None):
+        source = source + self.attention(self.norm(source), bias)
+        return source + self.feed(self.norm2(source))
+
+
+class Decoder(nn.Module):
+    """An embedding, blocks, a norm and a head."""
+
+    def __init__(self, attention="", feed="", offset=0.0):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(Block(attention, feed, offset) for _ in range(LAYERS))
+        self.norm = Norm(offset=offset)
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, tokens):
+        source = self.embed(tokens)
+        for layer in self.layers:
+            source = layer(source)
+        return self.head(self.norm(source))
+
+
+def plain():
+    return Decoder()
+
+
+def llama():
+    return Llama(WIDTH, 48, HEADS, 2, LAYERS, VOCABULARY)
+
+
+def offset_norms():
+    return Decoder(offset=1.0)
+
+
+def fused_qkv():
+    return Decoder("fused")
+
+
+def gated():
+    return Decoder(feed="gated")
+
+
+def tied():
+    model = Gpt(WIDTH, HEADS, LAYERS, VOCABULARY)
+    for block in model.blocks:
+        block.dropout.p = 0.0
+    return model
+
+
+def inner_norm():
+    return Decoder(feed="norm")
+
+
+def query_norms():
+    return Decoder("norms")
+
+
+def grouped():
+    return Decoder("grouped")
+
+
+def scaled_queries():
+    return Decoder("scaled")
+
+
+def literal_views():
+    return Decoder("literal")
+
+
+def inferred_views():
+    return Decoder("inferred")
+
+
+def mixture():
+    return Decoder(feed="mixture")
+
+
+def dropout():
+    return Decoder(feed="dropout")
+
+
+class Skips(Decoder):
+    """The first two outputs are added again behind the last two layers, as in a U-Net."""
+
+    def forward(self, tokens):
+        source, kept = self.embed(tokens), []
+        for index, layer in enumerate(self.layers):
+            source = layer(source) + (kept.pop() if index >= LAYERS // 2 else 0)
+            kept += [source] if index < LAYERS // 2 else []
+        return self.head(self.norm(source))
+
+
+class Held(Decoder):
+    """The embedding is kept as an attribute, and added in front of the head."""
+
+    def forward(self, tokens):
+        self.kept = source = self.embed(tokens)
+        for layer in self.layers:
+            source = layer(source)
+        return self.head(self.norm(source + self.kept))
+
+
+class Everywhere(Decoder):
+    """Each block is given the embedding beside what the block before returns."""
+
+    class Layer(Block):
+        def forward(self, source, first):
+            return super().forward(source + 0.5 * first)
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(self.Layer() for _ in range(LAYERS))
+
+    def forward(self, tokens):
+        first = source = self.embed(tokens)
+        for layer in self.layers:
+            source = layer(source, first)
+        return self.head(self.norm(source))
+
+
+class Tuples(Decoder):
+    """Blocks return their input beside their output, the module its logits and the last input."""
+
+    class Layer(Block):
+        def forward(self, source, before):
+            return super().forward(source) + 0.1 * before, source
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(self.Layer() for _ in range(LAYERS))
+
+    def forward(self, tokens):
+        source = before = self.embed(tokens)
+        for layer in self.layers:
+            source, before = layer(source, before)
+        return self.head(self.norm(source)), before
+
+
+class Alibi(Decoder):
+    """A bias of positions, a buffer, is handed through all blocks: one row for each head."""
+
+    def __init__(self):
+        super().__init__()
+        places = torch.arange(LENGTH)
+        distances = (places[None, :] - places[:, None]).float()
+        slopes = torch.tensor([2.0**-index for index in range(1, HEADS + 1)])
+        self.register_buffer("bias", (distances * slopes[:, None, None]).masked_fill(distances > 0, -1e4))
+
+    def forward(self, tokens):
+        source = self.embed(tokens)
+        for layer in self.layers:
+            source = layer(source, self.bias.to(source.dtype))
+        return self.head(self.norm(source))
+
+
+class EncoderDecoder(nn.Module):
+    """Each decoder layer looks at what the encoder made."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.norm2, self.norm3 = Norm(), Norm(), Norm()
+            self.attention, self.crossing, self.feed = Attention(), Attention(), Feed()
+
+        def forward(self, source, memory):
+            source = source + self.attention(self.norm(source))
+            source = source + self.crossing(self.norm2(source), memory=memory)
+            return source + self.feed(self.norm3(source))
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.encoder = nn.ModuleList(Block() for _ in range(2))
+        self.decoder = nn.ModuleList(self.Layer() for _ in range(4))
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, tokens):
+        memory = source = self.embed(tokens)
+        for layer in self.encoder:
+            memory = layer(memory)
+        for layer in self.decoder:
+            source = layer(source, memory)
+        return self.head(source)
+
+
+class Statistics(nn.Module):
+    """Batch norms, whose running statistics are saved, and residual sums around blocks or none."""
+
+    def __init__(self, around=False):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Conv1d(WIDTH, WIDTH, 3, padding=1), nn.BatchNorm1d(WIDTH), nn.ReLU())
+            for _ in range(LAYERS)
+        )
+        self.around = around
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, tokens):
+        source = self.embed(tokens).transpose(1, 2)
+        for layer in self.layers:
+            source = layer(source) + (source if self.around else 0)
+        return self.head(source.transpose(1, 2))
+
+
+def residual_around():
+    return Statistics(around=True)
+
+
+class Average(Decoder):
+    """A moving average that no rank of data parallelism shares."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(WIDTH))
+
+    def forward(self, tokens):
+        source = self.embed(tokens)
+        if self.training:
+            with torch.no_grad():
+                self.average.lerp_(source.mean((0, 1)), 0.1)
+        for layer in self.layers:
+            source = layer(source)
+        return self.head(self.norm(source))
+
+
+class Noisy(Decoder):
+    """Random numbers in every forward pass."""
+
+    def forward(self, tokens):
+        source = self.embed(tokens)
+        source = source + 0.1 * torch.randn_like(source)
+        for layer in self.layers:
+            source = layer(source)
+        return self.head(self.norm(source))
+
+
+class OwnLoss(Decoder):
+    """Returns a loss."""
+
+    def forward(self, tokens):
+        return super().forward(tokens).pow(2).mean()
+
+
+PLANS = {
+    "tp": {"tp": 2},
+    "sp": {"tp": 2, "sp": True},
+    "pp": {"pp": 2},
+    "zero": {"dp": 2, "zero": 3},
+    "recompute": {"pp": 2, "recompute": "full"},
+    "tp-pp": {"tp": 2, "pp": 2},
+    "tp-zero": {"tp": 2, "dp": 2, "zero": 2},
+}
+"""What is fixed of the plans, of 2 ranks and of 4."""
+
+TRAINED = {
+    "plain": plain,
+    "llama": llama,
+    "offset_norms": offset_norms,
+    "fused_qkv": fused_qkv,
+    "gated": gated,
+    "tied": tied,
+    "inner_norm": inner_norm,
+    "query_norms": query_norms,
+    "grouped": grouped,
+    "scaled_queries": scaled_queries,
+    "literal_views": literal_views,
+    "inferred_views": inferred_views,
+    "mixture": mixture,
+    "skips": Skips,
+    "held": Held,
+    "everywhere": Everywhere,
+    "tuples": Tuples,
+    "alibi": Alibi,
+    "encoder_decoder": EncoderDecoder,
+    "statistics": Statistics,
+    "residual_around": residual_around,
+    "average": Average,
+    "noisy": Noisy,
+    "own_loss": OwnLoss,
+}
+"""Every kind but dropout, which no two runs draw alike."""
