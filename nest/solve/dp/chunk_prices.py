@@ -80,7 +80,7 @@ def _kept(
     """The choices of a stage that fit, but for those that another one is no worse than, pass by pass."""
     time, cost, sync = own.prices.at(crossed)
     kept = own.fits & (time < inf)
-    for one, other in search.worse(configuration.candidate, configuration.choices):
+    for one, other in search.worse(configuration, configuration.candidate, configuration.choices):
         longer = (time[one] >= time[other]) & (cost[one] >= cost[other]) & (sync[one] >= sync[other])
         alike = (time[one] == time[other]) & (cost[one] == cost[other]) & (sync[one] == sync[other])
         both = kept[one] & kept[other]

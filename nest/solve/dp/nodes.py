@@ -182,20 +182,31 @@ class InstanceSearch:
         cluster = self.instance.cluster
         return cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
 
-    def no_longer(self, candidate: int, one: Choice, other: Choice) -> bool:
-        """Whether no pass of a stage with one choice takes longer than with another, by what either adds to passes."""
-        zeros = [max(self.instance.space.effective_zero(each.zero), 1) for each in (one, other)]
+    def no_longer(self, candidate: int, one: Choice, other: Choice, *, hides: bool) -> bool:
+        """Whether no pass of a stage with one choice takes longer than with another, by what either adds to passes.
+
+        What hides under compute, messages (`hides`) or what ZeRO sends, shows more where less is recomputed.
+        """
+        space = self.instance.space
+        zeros = [max(space.effective_zero(each.zero), 1) for each in (one, other)]
         used = self.instance.candidates[candidate]
         extra = [used.mode(each.recompute).extra for each in (one, other)]
+        if hides or (space.hiding and zeros[0] > 1):
+            return zeros[0] <= zeros[1] and bool((extra[0] == extra[1]).all())
         return zeros[0] <= zeros[1] and bool((extra[0] <= extra[1]).all())
 
-    def worse(self, candidate: int, choices: Sequence[Choice]) -> list[tuple[int, int]]:
+    def worse(self, configuration: Configuration, candidate: int, choices: Sequence[Choice]) -> list[tuple[int, int]]:
         """Choices, each with another one with which no pass takes longer, by their indices."""
-        key = ("worse", candidate, tuple(choices))
+        hides = self.instance.space.hides(configuration.schedule.name)
+        key = ("worse", candidate, hides, tuple(choices))
 
         def made() -> list[tuple[int, int]]:
             every = permutations(range(len(choices)), 2)
-            return [pair for pair in every if self.no_longer(candidate, choices[pair[1]], choices[pair[0]])]
+            return [
+                (one, other)
+                for one, other in every
+                if self.no_longer(candidate, choices[other], choices[one], hides=hides)
+            ]
 
         return self.once(key, made)
 

@@ -84,7 +84,7 @@ def _ways(search: "PlainSearch", configuration: Configuration, stages: int, leaf
                         time, cost, sync = table.weighed(classes, weights, before, behind)
                     if time[0] < inf:
                         fitting[choice] = float(cost[0]), float(time[0]), float(sync[0])
-                for one, other in search.worse(configuration.candidate, tables.choices):
+                for one, other in search.worse(configuration, configuration.candidate, tables.choices):
                     if one in fitting and other in fitting:
                         mine, others = fitting[one], fitting[other]
                         if mine == others:
