@@ -6,17 +6,23 @@ far, that one is the best.
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import permutations
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attrs import define, field
 
+from nest.solve.dp.choices import Choice
+from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.search import Best, Incumbent, Meter, Price
 from nest.tolerances import TIE
 
-MOST_PASSES = 2**19
-"""Passes that the plans of a leaf are replayed for at most: 0.15 s."""
+if TYPE_CHECKING:
+    from nest.solve.dp.nodes import InstanceSearch
+
+MOST_PASSES = 2**20
+"""Passes that the plans of a leaf are replayed for at most: 0.3 s."""
 
 PASSES = 2_000
 """Passes that take as long as all else that a replay needs."""
@@ -201,3 +207,25 @@ class Leaf:
             if not way.done:
                 self.left = min(self.left, way.seconds)
         return Best(self.best, self.left if self.left < self.least() else inf)
+
+
+def worse(
+    search: "InstanceSearch", configuration: Configuration, candidate: int, choices: Sequence[Choice]
+) -> list[tuple[int, int]]:
+    """Choices, each with another one with which no pass takes longer, by their indices."""
+    space = search.instance.space
+    hides = space.hides(configuration.schedule.name)
+    zeros = [max(space.effective_zero(each.zero), 1) for each in choices]
+    extra = [search.instance.candidates[candidate].mode(each.recompute).extra for each in choices]
+
+    def made() -> list[tuple[int, int]]:
+        pairs = []
+        for one, other in permutations(range(len(choices)), 2):
+            # What hides under compute, messages or what ZeRO sends, shows more where less is recomputed.
+            alike = hides or (space.hiding and zeros[other] > 1)
+            longer = extra[one] == extra[other] if alike else extra[one] >= extra[other]
+            if zeros[one] >= zeros[other] and longer.all():
+                pairs.append((one, other))
+        return pairs
+
+    return search.once(("worse", candidate, hides, tuple(choices)), made)

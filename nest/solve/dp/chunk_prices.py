@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy
 from numpy.typing import NDArray
 
-from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, TooMany, Ways
+from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, TooMany, Ways, worse
 from nest.solve.dp.chunk_costs import Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import Crossed, Places
@@ -80,7 +80,7 @@ def _kept(
     """The choices of a stage that fit, but for those that another one is no worse than, pass by pass."""
     time, cost, sync = own.prices.at(crossed)
     kept = own.fits & (time < inf)
-    for one, other in search.worse(configuration, configuration.candidate, configuration.choices):
+    for one, other in worse(search, configuration, configuration.candidate, configuration.choices):
         longer = (time[one] >= time[other]) & (cost[one] >= cost[other]) & (sync[one] >= sync[other])
         alike = (time[one] == time[other]) & (cost[one] == cost[other]) & (sync[one] == sync[other])
         both = kept[one] & kept[other]

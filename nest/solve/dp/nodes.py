@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import permutations
 from math import inf
 from typing import Any, TypeVar
 
@@ -181,34 +180,6 @@ class InstanceSearch:
         """Bytes of a device that a stage may need, rounding allowed for."""
         cluster = self.instance.cluster
         return cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
-
-    def no_longer(self, candidate: int, one: Choice, other: Choice, *, hides: bool) -> bool:
-        """Whether no pass of a stage with one choice takes longer than with another, by what either adds to passes.
-
-        What hides under compute, messages (`hides`) or what ZeRO sends, shows more where less is recomputed.
-        """
-        space = self.instance.space
-        zeros = [max(space.effective_zero(each.zero), 1) for each in (one, other)]
-        used = self.instance.candidates[candidate]
-        extra = [used.mode(each.recompute).extra for each in (one, other)]
-        if hides or (space.hiding and zeros[0] > 1):
-            return zeros[0] <= zeros[1] and bool((extra[0] == extra[1]).all())
-        return zeros[0] <= zeros[1] and bool((extra[0] <= extra[1]).all())
-
-    def worse(self, configuration: Configuration, candidate: int, choices: Sequence[Choice]) -> list[tuple[int, int]]:
-        """Choices, each with another one with which no pass takes longer, by their indices."""
-        hides = self.instance.space.hides(configuration.schedule.name)
-        key = ("worse", candidate, hides, tuple(choices))
-
-        def made() -> list[tuple[int, int]]:
-            every = permutations(range(len(choices)), 2)
-            return [
-                (one, other)
-                for one, other in every
-                if self.no_longer(candidate, choices[other], choices[one], hides=hides)
-            ]
-
-        return self.once(key, made)
 
     def objective(self, configuration: Configuration, stages: int) -> Objective:
         """Weights of the schedule for `stages` stages."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from nest.solve.dp.by_price import Laid, Leaf, Option, TooMany, Ways
+from nest.solve.dp.by_price import Laid, Leaf, Option, TooMany, Ways, worse
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import Floor, Partition, PlacedStage
 from nest.solve.dp.surroundings import placements
@@ -84,7 +84,7 @@ def _ways(search: "PlainSearch", configuration: Configuration, stages: int, leaf
                         time, cost, sync = table.weighed(classes, weights, before, behind)
                     if time[0] < inf:
                         fitting[choice] = float(cost[0]), float(time[0]), float(sync[0])
-                for one, other in search.worse(configuration, configuration.candidate, tables.choices):
+                for one, other in worse(search, configuration, configuration.candidate, tables.choices):
                     if one in fitting and other in fitting:
                         mine, others = fitting[one], fitting[other]
                         if mine == others:

@@ -1,0 +1,111 @@
+"""What chunks may hold of runs of units, so that they are of about one size (PROBLEM.md section 3)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import frozen
+
+Bounds = tuple[tuple[int, int], ...]
+"""Units of each run that a chunk holds at least, and at most."""
+
+
+def bounds(
+    lengths: Sequence[int],
+    sizes: Sequence[int] | None,
+    chunks: int,
+    allowed: Sequence[Sequence[bool]] | None,
+) -> Iterator[tuple[Bounds, ...]]:
+    """What chunks may hold of runs of such lengths, runs that end first first.
+
+    Each chunk holds a unit, and the blocks of any two differ in number by one at most, but for the first chunk and the
+    last, which may hold any fewer (PROBLEM.md section 3).
+
+    Args:
+        lengths: units of each run.
+        sizes: blocks of a unit of each run; None: chunks hold as many as they like.
+        chunks: how many chunks there are.
+        allowed: for each chunk which runs it may hold; None: all.
+    """
+    if sizes is None:
+        yield from _Filling(lengths, [1] * len(lengths), chunks, allowed, (0, sum(lengths))).all()
+        return
+    blocks = sum(number * size for number, size in zip(lengths, sizes, strict=True))
+    for most in range(-(-blocks // chunks), blocks // max(chunks - 2, 1) + 2):
+        yield from _Filling(lengths, sizes, chunks, allowed, (max(most - 1, 0), most)).all()
+
+
+@frozen
+class _Filling:
+    """Chunks filled one after the other, each inner one with blocks between `limits`; arguments as of `bounds`."""
+
+    lengths: Sequence[int]
+    sizes: Sequence[int]
+    number: int
+    allowed: Sequence[Sequence[bool]] | None
+    limits: tuple[int, int]
+
+    def all(self) -> Iterator[tuple[Bounds, ...]]:
+        """Every way to fill them."""
+        yield from self._from(0, 0, (0, 0))
+
+    def _from(self, chunk: int, run: int, taken: tuple[int, int]) -> Iterator[tuple[Bounds, ...]]:
+        """Ways to fill the chunks from one on; `taken` units of the run that comes next are gone, at least and most."""
+        if chunk == self.number:
+            if run == len(self.lengths):
+                yield ()
+            return
+        if run == len(self.lengths) or not self._reach(chunk, run, taken):
+            return
+        for own, following, left in self._fillings(chunk, run, taken):
+            yield from ((own, *rest) for rest in self._from(chunk + 1, following, left))
+
+    def _reach(self, chunk: int, run: int, taken: tuple[int, int]) -> bool:
+        """Whether the chunks that are left can hold the blocks that are left."""
+        behind = sum(n * size for n, size in zip(self.lengths[run + 1 :], self.sizes[run + 1 :], strict=True))
+        fewest, most = ((self.lengths[run] - each) * self.sizes[run] + behind for each in reversed(taken))
+        low, high = self.limits
+        ends = 1 if chunk else 2
+        chunks = self.number - chunk
+        return max(chunks - ends, 0) * low <= most and fewest <= chunks * high
+
+    def _fillings(self, chunk: int, run: int, taken: tuple[int, int]) -> Iterator[tuple[Bounds, int, tuple[int, int]]]:
+        """What a chunk may hold, with the run that comes next and what is taken of it then.
+
+        Runs behind the one that comes next are whole, but for the last one, which may go on. Where two numbers are open
+        one of them is chosen: what a chunk holds of a run would depend on what it holds of another.
+        """
+        tail = self.lengths[run] - taken[1], self.lengths[run] - taken[0]
+        for own in self._units(chunk, run, 0, (1, tail[1] - 1)):
+            left = taken[0] + own[0], min(taken[1] + own[1], self.lengths[run] - 1)
+            yield self._held({run: own}), run, left
+        whole: dict[int, tuple[int, int]] = {}
+        last = run
+        while last < len(self.lengths) and (self.allowed is None or all(self.allowed[chunk][run : last + 1])):
+            inner = sum(each[0] * self.sizes[other] for other, each in whole.items())
+            if last > run:
+                for units in range(max(tail[0], 1), tail[1] + 1):
+                    base = inner + units * self.sizes[run]
+                    for own in self._units(chunk, last, base, (1, self.lengths[last] - 1)):
+                        yield self._held({**whole, run: (units, units), last: own}), last, own
+                whole[last] = self.lengths[last], self.lengths[last]
+                inner += self.lengths[last] * self.sizes[last]
+            for own in self._units(chunk, run, inner, (max(tail[0], 1), tail[1])):
+                yield self._held({**whole, run: own}), last + 1, (0, 0)
+            last += 1
+
+    def _units(self, chunk: int, run: int, base: int, limits: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """Units of a run, at least and most, that a chunk with so many blocks of others may hold; or nothing."""
+        size, (low, high) = self.sizes[run], self.limits
+        if self.allowed is not None and not self.allowed[chunk][run]:
+            return
+        if chunk in (0, self.number - 1):
+            low = 0
+        if not size and not low <= base <= high:
+            return
+        least, most = limits
+        if size:
+            least, most = max(least, -(-(low - base) // size)), min(most, (high - base) // size)
+        if least <= most:
+            yield least, most
+
+    def _held(self, some: Mapping[int, tuple[int, int]]) -> Bounds:
+        return tuple(some.get(run, (0, 0)) for run in range(len(self.lengths)))
