@@ -203,8 +203,7 @@ class Instance:
             candidates and collectives are such that no plan on the network beats what it takes on that level.
         pools: the cluster's, where it has several kinds of device. Each candidate then names its pool, and `cluster` is
             the first one's, but for a view from another (`at`): whoever prices a stage takes its candidate's view.
-        makespan: seconds of a plan's batch in the order of its schedule, by `Space.replays`; below its closed form: it
-            was not replayed, as it cannot take longer. None: plans are priced by their closed form.
+        makespan: seconds of a plan's replay; 0: it takes no longer than its closed form. None: closed forms are prices.
 
     Raises:
         InputError: a candidate does not fit the layer graph, or names a pool that is not there, or none.

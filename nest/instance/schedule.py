@@ -59,10 +59,8 @@ class Schedule(Protocol):
     """A pipeline schedule (PROBLEM.md section 4).
 
     Optional:
-        chunks: chunks of consecutive layers of each stage (`v`); left out, 1. Every chunk has at least one transformer
-            block, and those of a stage are numbered in pipeline order, from 0.
-        with_chunks: `with_chunks(chunks)`: the same schedule with so many chunks for each stage, 2 or more. The search
-            then decides how many; what a problem names is one object, from which the others are made.
+        chunks: runs of layers of each stage (`v`), numbered in pipeline order from 0; left out, 1.
+        with_chunks: `with_chunks(chunks)`: the same schedule with so many chunks a stage; then the search decides it.
         placement: `"round"` (left out) or `"v"`, see `ROUND`; or a method `placement(stages)` that returns the stage,
             from 1, of each of the `s v` chunks in pipeline order. Every stage has `v` of them.
         copies: how many times a device holds its stages' parameters, 1 (left out) or 2. With 2 a second pipeline runs
@@ -76,10 +74,9 @@ class Schedule(Protocol):
             first one passes all chunks before anything goes back; left out, `in_flight` of every stage says.
         staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
             the stage that is at it for longest, from its first pass to its step; replays and prices read it.
-        closed_form: when true, `training.price: closed-form` leaves its plans at what the weights say, as literature
-            does; left out, they are replayed whatever that says.
-        suffices: `suffices(forward, backward)`: whether what the weights say is proved to be no less than a replay of
-            stages with these seconds of forward and backward passes, messages included; left out, it is not.
+        closed_form: when true, `training.price: closed-form` leaves it at that.
+        suffices: `suffices(forward, backward)`: whether no replay of stages with such passes, messages included, takes
+            longer than the weights say; left out, nobody knows.
     """
 
     @property
