@@ -75,8 +75,7 @@ class Schedule(Protocol):
         staggered: when true, optimizer steps do not wait for those of other stages, so that a batch takes as long as
             the stage that is at it for longest, from its first pass to its step; replays and prices read it.
         closed_form: when true, `training.price: closed-form` leaves it at that.
-        suffices: `suffices(forward, backward)`: whether no replay of stages with such passes, messages included, takes
-            longer than the weights say; left out, nobody knows.
+        suffices: `suffices(forward, backward)`: whether no replay of stages with such passes exceeds the weights.
     """
 
     @property

@@ -10,7 +10,6 @@ from attrs import define, evolve, field
 
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
-from nest.solve.dp.chunk_prices import best_by_price
 from nest.solve.dp.chunk_recurrence import ChunkRecurrence, Places
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, Counts, Levels, Way, floor_of
 from nest.solve.dp.configurations import Configuration, LeastMemory
@@ -235,6 +234,8 @@ class ChunkSearch(ChunkCosts):
 
     def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
+        from nest.solve.dp.chunk_prices import best_by_price
+
         return best_by_price(self, configuration, stages, limit, price)
 
     def _side_by_side(self, configuration: Configuration, stages: int, filled: Filled) -> Places:
