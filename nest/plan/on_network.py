@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nest.instance import Array, Instance, Level, NetworkModel, Ring, Solution
 from nest.plan.layout import counterparts, crossing, cut_bytes, in_order, stages_of_chunks
-from nest.plan.zero import DataParallelGroup, ring_seconds
+from nest.plan.zero import DataParallelGroup, pieces_of, ring_seconds
 
 REFERENCE_MESSAGE = 2.0**20
 """Bytes by which the ring of a collective inside a block is chosen: at 50 GB/s they take 21 us, so that bandwidth
@@ -147,7 +147,7 @@ def _sharding(
     stage, candidate = solution.stages[index], instance.candidates[index]
     zero, layers = instance.space.effective_zero(stage.zero), list(stage.layers)
     for parameters, group in zip(candidate.state, groups, strict=True):
-        pieces = 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
+        pieces = pieces_of(parameters, layers)
         weights, gradients = float(parameters.weights[layers].sum()), float(parameters.gradients[layers].sum())
         calls = [("reduce_scatter", gradients, 1.0)] if zero >= 2 else []
         calls += [("all_gather", weights, 2.0)] if zero >= 3 else []

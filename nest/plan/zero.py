@@ -1,11 +1,22 @@
 """What data parallelism costs a stage: the table of ZeRO stages in PROBLEM.md section 4."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 
-from nest.instance import Array, Cluster, Instance, Level, NetworkModel, Ring, Solution, StageDecision, port_seconds
+from nest.instance import (
+    Array,
+    Cluster,
+    Instance,
+    Level,
+    NetworkModel,
+    ParameterGroup,
+    Ring,
+    Solution,
+    StageDecision,
+    port_seconds,
+)
 from nest.plan.layout import first_devices, replica_size, widest
 
 STEP = 2.0**-16
@@ -164,7 +175,7 @@ def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParal
             if zero == 1:
                 once += slowest_collective(instance, "reduce_scatter", gradients, group.shards, group.shard_size)
             else:
-                pieces = 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
+                pieces = pieces_of(parameters, layers)
                 often += pieces * slowest_collective(
                     instance, "reduce_scatter", gradients / pieces, group.shards, group.shard_size
                 )
@@ -189,6 +200,11 @@ def zero_costs(instance: Instance, stage: StageDecision, groups: tuple[DataParal
     )
 
 
+def pieces_of(parameters: ParameterGroup, layers: Any) -> float:
+    """Collectives in which layers of a parameter group are sharded, 1 at least; 1 where it does not say."""
+    return 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
+
+
 def often_by_chunk(
     instance: Instance, stage: StageDecision, groups: tuple[DataParallelGroup, ...], chunks: Sequence[Sequence[int]]
 ) -> list[tuple[float, float]]:
@@ -200,7 +216,7 @@ def often_by_chunk(
     zero = instance.space.effective_zero(stage.zero)
     found = numpy.zeros((2, len(chunks)))
     for parameters, group in zip(candidate.state, groups, strict=True):
-        pieces = 1.0 if parameters.pieces is None else max(float(parameters.pieces[layers].sum()), 1.0)
+        pieces = pieces_of(parameters, layers)
         calls = [("all_gather", parameters.weights, 3), ("reduce_scatter", parameters.gradients, 2)]
         for row, (kind, sizes, sharded_from) in zip(found, calls, strict=True):
             size = float(sizes[layers].sum()) / pieces
