@@ -29,6 +29,7 @@ FIGURES = {
     "nest/spec/device.py": "seconds of a launch",
     "nest/testing/costs.py": "latencies",
     "plugins/nest-torch/src/nest_torch/parallel/checking.py": "differences of training that a check accepts",
+    "plugins/nest-torch/src/nest_torch/parallel/trial.py": "the same, before training begins",
     "nest/testing/planner.py": "latencies",
     "nest/testing/samples.py": "latencies",
     "nest/topologies/infragraph.py": "units",

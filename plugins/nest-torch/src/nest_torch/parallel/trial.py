@@ -22,7 +22,7 @@ from nest_torch.parallel.samples import drawn, observed
 from nest_torch.parallel.splits import Split
 from nest_torch.tracing import quiet
 
-TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}
+ALIKE = {torch.float64: 1e-5, torch.float32: 1e-3}
 """Relative differences that sums in another order explain, by number format; code may narrow numbers on its way."""
 
 LARGE = 2**26
@@ -134,7 +134,7 @@ def _alone(subject: Subject, meshes: layout.Meshes, device: Any) -> tuple[nn.Mod
     torch.manual_seed(0)  # The same noise on every rank.
     model = _copied(subject.model, device)
     error: Exception | None = None
-    for precision in TOLERANCE:
+    for precision in ALIKE:
         model = model.to(precision)
         try:
             bounds, sizes = observed(model, subject.inputs, precision, device)
@@ -186,7 +186,7 @@ def _alone(subject: Subject, meshes: layout.Meshes, device: Any) -> tuple[nn.Mod
                 for part, _ in _micro_batches(*samples(data_rank), count):
                     reference(**part)
     buffers = {name: each.detach() for name, each in reference.named_buffers()}
-    return model, _Alone(given, targets, loss, gradients, buffers, TOLERANCE[precision])
+    return model, _Alone(given, targets, loss, gradients, buffers, ALIKE[precision])
 
 
 def _count(shape: Deployment) -> int:
