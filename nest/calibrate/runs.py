@@ -139,11 +139,13 @@ class Runs:
         stages: list[tuple[float, ...]] = []
         sharded: list[bool] = []
         schedules: list[tuple[float, ...]] = []
+        replayed: list[float] = []
         for run, breakdown in enumerate(self.breakdowns):
             exposed = evaluate(_exposing(breakdown, 1.0), breakdown.solution)
             overlapped = evaluate(_exposing(breakdown, 0.0), breakdown.solution)
             priced = evaluate(breakdown.instance, breakdown.solution)
             schedules.append(astuple(priced.weights))
+            replayed.append(priced.batch_time / priced.closed_form)
             hides = breakdown.instance.space.hides(breakdown.solution.schedule)
             for own, alone, under, full in zip(
                 breakdown.stages, exposed.stages, overlapped.stages, priced.stages, strict=True
@@ -166,6 +168,8 @@ class Runs:
         self._sharding, self._ahead_share, self._sync, self._update = columns[3:7]
         self._busiest, self._busiest_used, self._micro_batches = columns[7:]
         self._weights = Weights(*numpy.array(schedules).T[:, self._run_of_stage])
+        # What a replay adds to the closed form changes little with the coefficients: runs are not replayed for each.
+        self._replayed = numpy.array(replayed)
         measured_on = {each.pricing.device.name: each.pricing.device for each in self.breakdowns}
         hosts = [each.pricing.host for each in self.breakdowns]
         here = numpy.array([host is None or not host.holds_optimizer for host in hosts])[self._run_of_stage]
@@ -254,7 +258,7 @@ class Runs:
         filling = self._weights.of_parts(ahead, compute + sharding - ahead - weights, weights)
         filling += self._weights.of_messages(self._arriving, self._returning)
         filling += self._weights.waiting * (times - unhindered)
-        return numpy.asarray(
+        return self._replayed * numpy.asarray(
             self._most(self._weights.slowest * times)
             + numpy.bincount(self._run_of_stage, filling, minlength=len(self.breakdowns))
             + self._most(numpy.maximum(exposed(once, share), held_up) + ratio * self._update)

