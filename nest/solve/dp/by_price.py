@@ -10,8 +10,11 @@ from itertools import permutations
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy
 from attrs import define, field
+from numpy.typing import NDArray
 
+from nest.instance import Array
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import Floor, Objective
@@ -89,6 +92,7 @@ class Ways:
         Raises:
             TooMany: there are more options than are looked at.
         """
+        self._look()
         rest = self._rest(0, self.first)
         queue = [(self._bound(0.0, 0.0, 0.0, rest), 0, 0, self.first, 0.0, 0.0, 0.0, ())]
         pushed = 0
@@ -116,14 +120,45 @@ class Ways:
         """The least sum of the stages from one on; infinite where none lead to the end."""
         if stage == self.stages:
             return 0.0 if state == self.last else inf
-        key = stage, state
-        if key not in self._known:
-            every = self.options(stage, state)
-            self.spend(len(every))
-            rests = [each.cost + self._rest(stage + 1, each.following) for each in every]
-            possible = [each for each, rest in zip(every, rests, strict=True) if rest < inf]
-            self._known[key] = min(rests, default=inf), possible
-        return self._known[key][0]
+        return self._known[stage, state][0]
+
+    def _look(self) -> None:
+        """Note the options of every state that is reached, from the first stage on, then of each the least rest."""
+        states, every = dict.fromkeys([self.first]), list[dict[Hashable, Sequence[Option]]]()
+        for stage in range(self.stages):
+            options = {state: self.options(stage, state) for state in states}
+            self.spend(sum(map(len, options.values())))
+            states = dict.fromkeys(each.following for some in options.values() for each in some)
+            every.append(options)
+        for stage in reversed(range(self.stages)):
+            for state, some in every[stage].items():
+                rests = [each.cost + self._rest(stage + 1, each.following) for each in some]
+                possible = [each for each, rest in zip(some, rests, strict=True) if rest < inf]
+                self._known[stage, state] = min(rests, default=inf), possible
+
+
+def not_worse(
+    kept: NDArray[numpy.bool_], figures: Array, alone: Array, pairs: Iterable[tuple[int, int]]
+) -> NDArray[numpy.bool_]:
+    """The choices that are kept of stages, but for those that another one is no worse than, pass by pass.
+
+    Ports make all passes of a stage longer, so that a choice of shorter passes may have longer ones where they wait.
+
+    Args:
+        kept: shape `(choices, stages)`.
+        figures: seconds per micro-batch, part of the sum and seconds per batch, shape `(3, choices, stages)`.
+        alone: seconds per micro-batch if no port waits, shape `(choices, stages)`.
+        pairs: as of `worse`.
+    """
+    with numpy.errstate(divide="ignore", invalid="ignore"):
+        every = numpy.array([*figures, numpy.where(figures[0] > alone, figures[0] / alone, 1.0)])
+    for one, other in pairs:
+        alike, longer = (every[:, one] == every[:, other]).all(axis=0), (every[:, one] >= every[:, other]).all(axis=0)
+        both = kept[one] & kept[other]
+        # Where both take as long in all, so do their passes: the first of the two is kept.
+        kept[one] &= ~(both & longer & ~alike)
+        kept[max(one, other)] &= ~(both & alike)
+    return kept
 
 
 @define(eq=False)
@@ -174,6 +209,15 @@ class Leaf:
         self.options -= options
         if self.options < 0:
             raise TooMany
+
+    def laid(self, ways: Ways, reached: float, plans: Callable[[Way], Iterator[Incumbent]]) -> Iterator[Laid]:
+        """Some ways, none below `reached` seconds, by their closed form; what is not looked at is noted."""
+        try:
+            for way in ways.within(self.least):
+                reached = way.seconds
+                yield Laid(reached, plans(way))
+        except TooMany:
+            self.left = min(self.left, reached)
 
     def replay(self, way: Laid, price: Price, most: int) -> None:
         """Replay up to so many of the plans that a way has left, until one takes no longer than its closed form."""

@@ -248,6 +248,15 @@ class ChoiceTable(NamedTuple):
             cost = cost + weights.waiting * (raised - time)
         return raised, cost, sync
 
+    def between(
+        self, classes: Any, weights: Weights | None, front: Sequence[Boundary], behind: Sequence[Boundary]
+    ) -> tuple[Array, Array, Array]:
+        """As `weighed`; without weights the weighed seconds are those per micro-batch."""
+        if weights is not None:
+            return self.weighed(classes, weights, front, behind)
+        time, sync = self.with_boundaries(classes, *behind, *front)
+        return time, time, sync
+
     def fits(self, in_flight: float, capacity: float) -> NDArray[numpy.bool_]:
         """Which stages fit `capacity` bytes with so many micro-batches in flight."""
         fitting: NDArray[numpy.bool_] = self.first + (in_flight - 1) * self.more <= capacity

@@ -8,16 +8,17 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import numpy
+from attrs import evolve
 from numpy.typing import NDArray
 
-from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, TooMany, Ways, worse
+from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, Way, Ways, not_worse, worse
 from nest.solve.dp.chunk_costs import Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import Crossed, Places
 from nest.solve.dp.chunk_stages import ChunkStage, Counts
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import PlacedStage
-from nest.solve.search import Best, Price
+from nest.solve.search import Best, Incumbent, Price
 
 if TYPE_CHECKING:
     from nest.solve.dp.chunks import ChunkSearch
@@ -39,15 +40,12 @@ def _of_pattern(
     search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: Leaf
 ) -> Iterator[Laid]:
     """The ways of a pattern, by their closed form."""
-    reached = filled.bound
-    try:
-        for way in _ways(search, configuration, filled, places, leaf).within(leaf.least):
-            reached = way.seconds
-            laid = _laid(search, configuration, filled, way.stages)
-            made = partial(search.plan, configuration, way.seconds, filled, way.stages)
-            yield Laid(way.seconds, map(made, laid))
-    except TooMany:
-        leaf.left = min(leaf.left, reached)
+
+    def plans(way: Way) -> Iterator[Incumbent]:
+        laid = _laid(search, configuration, filled, way.stages)
+        return map(partial(search.plan, configuration, way.seconds, filled, way.stages), laid)
+
+    yield from leaf.laid(_ways(search, configuration, filled, places, leaf), filled.bound, plans)
 
 
 def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: Leaf) -> Ways:
@@ -78,16 +76,10 @@ def _kept(
     search: "ChunkSearch", configuration: Configuration, own: ChunkStage, crossed: Crossed
 ) -> NDArray[numpy.bool_]:
     """The choices of a stage that fit, but for those that another one is no worse than, pass by pass."""
-    time, cost, sync = own.prices.at(crossed)
-    kept = own.fits & (time < inf)
-    for one, other in worse(search, configuration, configuration.candidate, configuration.choices):
-        longer = (time[one] >= time[other]) & (cost[one] >= cost[other]) & (sync[one] >= sync[other])
-        alike = (time[one] == time[other]) & (cost[one] == cost[other]) & (sync[one] == sync[other])
-        both = kept[one] & kept[other]
-        # Where both take as long in all, so do their passes: the first of the two is kept.
-        kept[one] &= ~(both & longer & ~alike)
-        kept[max(one, other)] &= ~(both & alike)
-    return kept
+    figures = numpy.array(own.prices.at(crossed))
+    alone = evolve(own.prices, table=own.prices.table._replace(ports=None)).at(crossed)[0]
+    pairs = worse(search, configuration, configuration.candidate, configuration.choices)
+    return not_worse(own.fits & (figures[0] < inf), figures, alone, pairs)
 
 
 def _laid(

@@ -13,10 +13,10 @@ from nest.solve.dp.choices import part_rows
 from nest.solve.dp.configurations import Configuration, Offsets, offsets
 from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
 from nest.solve.dp.nodes import CutSearch, PlanSearch
-from nest.solve.dp.pareto import Floor, least_batch_time
+from nest.solve.dp.pareto import Floor, Partition, least_batch_time
 from nest.solve.dp.recurrence import boundary_times
 from nest.solve.dp.stages import stage_tables
-from nest.solve.search import BestFirst, Bounded, Incumbent
+from nest.solve.search import Best, BestFirst, Bounded, Incumbent, Price
 from nest.tolerances import TIE
 
 REMEMBERED = 4
@@ -115,6 +115,31 @@ class MixedSearch(CutSearch, PlanSearch):
         if partition is None:
             return None
         self.priced.append((value, evolve(configuration, stage_counts=(stages,))))
+        return self._plan(configuration, value, partition, members)
+
+    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+        """The plan of least price if it beats `limit`, as far as replays tell."""
+        from nest.solve.dp.mixed_places import MixedPlaces
+        from nest.solve.dp.stage_prices import best_by_price
+
+        def members() -> tuple[Member, ...]:
+            key = ("every choice", configuration.order)
+            return self.once(
+                key, lambda: self._make_members(configuration, numpy.inf, fitting=False, every_choice=True)
+            )
+
+        def plan(value: float, partition: Partition) -> Incumbent:
+            return self._plan(configuration, value, partition, members())
+
+        def offered(spend: Callable[[int], None]) -> tuple[tuple[Member, ...], MixedPlaces]:
+            places = self.offsets(configuration)
+            return members(), MixedPlaces(members(), places, configuration.tally, stages, spend)
+
+        return best_by_price(self, configuration, stages, known, limit, price, offered, plan)
+
+    def _plan(
+        self, configuration: Configuration, value: float, partition: Partition, members: Sequence[Member]
+    ) -> Incumbent:
         placed = ((members[stage.member], stage) for stage in partition.stages)
         return self.incumbent(
             configuration,
@@ -162,12 +187,12 @@ class MixedSearch(CutSearch, PlanSearch):
             return known
         return tuple(evolve(member, tables=member.tables.within(time_limit)) for member in known)
 
-    def all_members(self, configuration: Configuration) -> tuple[Member, ...]:
-        """Tables of every stage, whether memory allows it or not."""
-        return self._make_members(configuration, numpy.inf, fitting=False)
+    def all_members(self, configuration: Configuration, *, every_choice: bool = False) -> tuple[Member, ...]:
+        """Tables of every stage, whether memory allows it or not; with choices that help no closed form, too."""
+        return self._make_members(configuration, numpy.inf, fitting=False, every_choice=every_choice)
 
     def _make_members(
-        self, configuration: Configuration, time_limit: float, *, fitting: bool = True
+        self, configuration: Configuration, time_limit: float, *, fitting: bool = True, every_choice: bool = False
     ) -> tuple[Member, ...]:
         sums = [self.sums(index) for index, _ in configuration.members]
         fastest = numpy.array([each.candidate.forward + each.candidate.backward for each in sums]).min(axis=0)
@@ -186,6 +211,7 @@ class MixedSearch(CutSearch, PlanSearch):
                 held_up=self.held_up,
                 quickest=quickest,
                 part_sums=self.part_sums(configuration, index),
+                every_choice=every_choice,
             )
             tables = tables.within(time_limit) if fitting else tables
             times = numpy.array([boundary_times(each.cut, level) for level in levels])

@@ -290,9 +290,9 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
-        from nest.solve.dp.plain_prices import best_by_price
+        from nest.solve.dp.stage_prices import plain_by_price
 
-        return best_by_price(self, configuration, stages, known, limit, price)
+        return plain_by_price(self, configuration, stages, known, limit, price)
 
     def _make_tables(
         self, configuration: Configuration, time_limit: float, room: float, *, every_choice: bool = False

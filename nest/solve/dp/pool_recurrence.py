@@ -351,12 +351,7 @@ def _between(
     behind = []
     if index < len(stages) - 1:
         behind = [Boundary(used.levels[rows[index]], float(used.times[rows[index], stage.smaller]))]
-    table, classes = used.tables.tables[stage.choice], numpy.array([kind])
-    if weights is None:
-        time, sync = table.with_boundaries(classes, *behind, *front)
-        cost = time
-    else:
-        time, cost, sync = table.weighed(classes, weights, front, behind)
+    time, cost, sync = used.tables.tables[stage.choice].between(numpy.array([kind]), weights, front, behind)
     return stage._replace(cost=float(cost[0]), time=float(time[0]), sync=float(sync[0]))
 
 

@@ -159,10 +159,11 @@ class PoolTables(CutSearch):
         tables = [self._fitting(configuration, place, time_limit) for place in range(len(configuration.members))]
         return self._made(configuration, tables)
 
-    def all_members(self, configuration: Configuration) -> tuple[PoolMember, ...]:
-        """Every stage of each pool, whether memory allows it or not."""
+    def all_members(self, configuration: Configuration, *, every_choice: bool = False) -> tuple[PoolMember, ...]:
+        """Every stage of each pool, whether memory allows it or not; with choices that help no closed form, too."""
         places = range(len(configuration.members))
-        return self._made(configuration, [self._every_table(configuration, place, inf) for place in places])
+        tables = [self._every_table(configuration, place, inf, every_choice=every_choice) for place in places]
+        return self._made(configuration, tables)
 
     def _made(self, configuration: Configuration, tables: Sequence[StageTables]) -> tuple[PoolMember, ...]:
         """The stages with the boundaries that they may have."""
@@ -241,7 +242,9 @@ class PoolTables(CutSearch):
         ways += [(link.latency, link.bandwidth) for link in links if link is not None]
         return numpy.min([_message(cut, *way) for way in ways], axis=0) if ways else numpy.zeros(len(cut))
 
-    def _every_table(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:
+    def _every_table(
+        self, configuration: Configuration, place: int, time_limit: float, *, every_choice: bool = False
+    ) -> StageTables:
         """Tables of the stages of one pool that compute for at most `time_limit` seconds."""
         index, choices = configuration.members[place]
         sums, seen = self.sums(index), self.instance.at(index)
@@ -252,7 +255,14 @@ class PoolTables(CutSearch):
         # The choices of the pool alone decide how far ZeRO may shard, and its devices where replicas lie.
         own = evolve(configuration, members=(configuration.members[place],), size=size)
         return stage_tables(
-            seen, own, sums, pairs, choices, held_up=self.held_up, part_sums=self.part_sums(configuration, index)
+            seen,
+            own,
+            sums,
+            pairs,
+            choices,
+            held_up=self.held_up,
+            part_sums=self.part_sums(configuration, index),
+            every_choice=every_choice,
         )
 
 

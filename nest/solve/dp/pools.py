@@ -81,8 +81,8 @@ class PoolNode:
         return self.search.best_plan(self.configuration, self.split, self.floor, limit, pruned)
 
     def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
-        """Nothing: none of its other plans is replayed."""
-        return Best(None, known.value)
+        """The plan of least price if it beats `limit`, as far as replays tell."""
+        return self.search.by_price(self.configuration, self.split, known, limit, price)
 
 
 @define(eq=False, repr=False)
@@ -289,6 +289,24 @@ class PoolSearch(PoolTables):
             value, partition = least_batch_time(exact.run, objective, floor, limit)
         pruned["recurrence"] += 1
         return None if partition is None else self._plan(configuration, split, value, partition, members)
+
+    def by_price(
+        self, configuration: Configuration, split: Counts, known: Incumbent, limit: float, price: Price
+    ) -> Best:
+        """As `PoolNode.by_price`."""
+        from nest.solve.dp.stage_prices import PoolPlaces, best_by_price
+
+        def members() -> tuple[PoolMember, ...]:
+            key = ("every choice", configuration.order)
+            return self.once(key, lambda: self.all_members(configuration, every_choice=True))
+
+        def plan(value: float, partition: Partition) -> Incumbent:
+            return self._plan(configuration, split, value, partition, members())
+
+        def offered(_: object) -> tuple[tuple[PoolMember, ...], PoolPlaces]:
+            return members(), PoolPlaces(members(), split)
+
+        return best_by_price(self, configuration, sum(split), known, limit, price, offered, plan)
 
     def _relaxed_plan(
         self,

@@ -362,12 +362,8 @@ class Recurrence:
             kind = pairs.class_of(pairs.place(stage.larger, stage.smaller))
             behind = [boundaries.at(int(boundaries.steps[slot]), stage.smaller)] if slot < last else []
             front = [boundaries.at(int(boundaries.steps[slot - 1]), stage.larger)] if slot > 0 else []
-            table, classes = self.tables.tables[stage.choice], numpy.array([kind])
-            if self.weights is None:
-                time, sync = table.with_boundaries(classes, *behind, *front)
-                cost = time
-            else:
-                time, cost, sync = table.weighed(classes, self.weights, front, behind)
+            table = self.tables.tables[stage.choice]
+            time, cost, sync = table.between(numpy.array([kind]), self.weights, front, behind)
             figures = float(cost[0]), float(time[0]), float(sync[0])
             stages.append(PlacedStage(stage.larger, stage.smaller, slot, stage.choice, *figures))
         return Partition(tuple(stages))
