@@ -31,6 +31,8 @@ from nest.instance.schedule import (
     order_fault,
     places_of,
 )
+from nest.plan.makespan import Stuck as Stuck
+from nest.plan.makespan import is_staggered as is_staggered
 from nest.spec import PlanDocument, Training
 from nest.tolerances import AGREEMENT
 
@@ -50,10 +52,6 @@ Lengths = Sequence[Mapping[tuple[str, int], float]]
 
 Orders = Sequence[Sequence[Pass]]
 """Of each device, its passes, one after the other."""
-
-
-class Stuck(Exception):  # noqa: N818 - says what stages are
-    """Stages that wait for one another; the text names one."""
 
 
 @frozen
@@ -223,11 +221,6 @@ def too_few_in_flight(schedule: Schedule, micro_batches: int, stages: int) -> It
 def equal_passes(chunks: int) -> dict[tuple[str, int], float]:
     """Lengths of the passes of a stage like all others, of so many chunks, in units."""
     return {(kind, chunk): unit for kind, unit in UNITS.items() for chunk in range(chunks)}
-
-
-def is_staggered(schedule: Schedule) -> bool:
-    """Whether a batch is counted from each stage's own beginning to its own end."""
-    return bool(getattr(schedule, "staggered", False))
 
 
 def batch_length(

@@ -30,11 +30,11 @@ from nest.plan.layout import (
     schedule_of,
     stages_of_chunks,
 )
-from nest.plan.makespan import chunk_seconds
+from nest.plan.makespan import ChunkSeconds
 from nest.plan.priced import PricedPlan as PricedPlan
 from nest.plan.priced import PricedStage as PricedStage
 from nest.plan.priced import replayed
-from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, zero_costs
+from nest.plan.zero import DataParallelGroup, data_parallel_groups, exposed, often_by_chunk, zero_costs
 from nest.spec import MemoryBreakdown
 
 
@@ -212,6 +212,47 @@ def _price_stage(
         device_memory=instance.cluster.device_memory,
         passes=passes,
     )
+
+
+def chunk_seconds(
+    instance: Instance,
+    stage: StageDecision,
+    groups: tuple[DataParallelGroup, ...],
+    chunks: Sequence[Sequence[int]],
+    messages: Sequence[tuple[float, float]],
+    hidden: float,
+    sharding: float,
+) -> tuple[ChunkSeconds, ...]:
+    """What the passes of each chunk of a stage take (PROBLEM.md section 4, "Price and replay").
+
+    Args:
+        instance: as the stage sees it.
+        stage: its decisions.
+        groups: of its candidate's parameter groups.
+        chunks: layers of each.
+        messages: seconds of the activations that arrive at each, and of the gradients that return.
+        hidden: seconds of all these that hide.
+        sharding: seconds per micro-batch of ZeRO communication that show.
+    """
+    candidate = instance.candidates[stage.candidate]
+    mode = candidate.mode(stage.recompute)
+    often = often_by_chunk(instance, stage, groups, chunks) if sharding else [(0.0, 0.0)] * len(chunks)
+    whole = sum(2 * gather + scatter for gather, scatter in often)
+    shown, beside = (sharding / whole if whole else 0.0), (hidden / sum(map(sum, messages)) if hidden else 0.0)
+    found = []
+    for layers, (gather, scatter), (arriving, returning) in zip(map(list, chunks), often, messages, strict=True):
+        weights = float(candidate.finding_weight_gradients[layers].sum()) + shown * scatter
+        computed = float((mode.extra + candidate.backward)[layers].sum()) + shown * (gather + scatter)
+        found.append(
+            ChunkSeconds(
+                forward=(1 - beside) * arriving + shown * gather + float(candidate.forward[layers].sum()),
+                backward=(1 - beside) * returning + computed,
+                weights=weights,
+                arriving=beside * arriving,
+                returning=beside * returning,
+            )
+        )
+    return tuple(found)
 
 
 def stage_memory(

@@ -5,13 +5,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nest.instance import Instance, Pass, Schedule, StageDecision
+from nest.instance import Pass, Schedule
 from nest.instance.schedule import FORWARD, PASSES, WEIGHT_GRADIENTS, Places, places_of
-from nest.plan.certificate import Stuck, is_staggered
-from nest.plan.zero import DataParallelGroup, often_by_chunk
 
 MOST_REMEMBERED = 2**21
 """Passes of all programs that are kept, of some 12 bytes each."""
+
+
+class Stuck(Exception):  # noqa: N818 - says what stages are
+    """Stages that wait for one another; the text names one."""
 
 
 class ChunkSeconds(NamedTuple):
@@ -42,47 +44,6 @@ class ChunkSeconds(NamedTuple):
         return self.arriving, self.returning, self.returning, 0.0
 
 
-def chunk_seconds(
-    instance: Instance,
-    stage: StageDecision,
-    groups: tuple[DataParallelGroup, ...],
-    chunks: Sequence[Sequence[int]],
-    messages: Sequence[tuple[float, float]],
-    hidden: float,
-    sharding: float,
-) -> tuple[ChunkSeconds, ...]:
-    """What the passes of each chunk of a stage take (PROBLEM.md section 4, "Price and replay").
-
-    Args:
-        instance: as the stage sees it.
-        stage: its decisions.
-        groups: of its candidate's parameter groups.
-        chunks: layers of each.
-        messages: seconds of the activations that arrive at each, and of the gradients that return.
-        hidden: seconds of all these that hide.
-        sharding: seconds per micro-batch of ZeRO communication that show.
-    """
-    candidate = instance.candidates[stage.candidate]
-    mode = candidate.mode(stage.recompute)
-    often = often_by_chunk(instance, stage, groups, chunks) if sharding else [(0.0, 0.0)] * len(chunks)
-    whole = sum(2 * gather + scatter for gather, scatter in often)
-    shown, beside = (sharding / whole if whole else 0.0), (hidden / sum(map(sum, messages)) if hidden else 0.0)
-    found = []
-    for layers, (gather, scatter), (arriving, returning) in zip(map(list, chunks), often, messages, strict=True):
-        weights = float(candidate.finding_weight_gradients[layers].sum()) + shown * scatter
-        computed = float((mode.extra + candidate.backward)[layers].sum()) + shown * (gather + scatter)
-        found.append(
-            ChunkSeconds(
-                forward=(1 - beside) * arriving + shown * gather + float(candidate.forward[layers].sum()),
-                backward=(1 - beside) * returning + computed,
-                weights=weights,
-                arriving=beside * arriving,
-                returning=beside * returning,
-            )
-        )
-    return tuple(found)
-
-
 class Program(NamedTuple):
     """The passes of a batch, each behind those that it waits for; what is overlapped is one entry.
 
@@ -99,6 +60,11 @@ class Program(NamedTuple):
     steps: "array[int]"
     others: dict[int, tuple[int, int]]
     first: tuple[int, ...]
+
+
+def is_staggered(schedule: Schedule) -> bool:
+    """Whether a batch is counted from each stage's own beginning to its own end."""
+    return bool(getattr(schedule, "staggered", False))
 
 
 def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Sequence[ChunkSeconds]]) -> float:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nest.instance import EstimateError, Schedule, Weights
-from nest.plan.certificate import Stuck
-from nest.plan.makespan import ChunkSeconds, pipeline_length
+from nest.plan.makespan import ChunkSeconds, Stuck, pipeline_length
 from nest.spec import MemoryBreakdown
 from nest.tolerances import MEMORY_SLACK
 
