@@ -161,12 +161,30 @@ class Held:
             places, rooms = self.share.places(run), self.share.rooms(run)
             ways = product(*(range(min(each, count), -1, -1) for each in rooms))
             columns.append([_by_chunk(places, each, len(self.share.room)) for each in ways if sum(each) == count])
-        for chosen in product(*columns):
-            grown = base.copy()
-            for size, held in zip(more, chosen, strict=True):
-                grown += size * (self._beyond_one @ numpy.array(held))
-            if float(grown.max()) <= room:
-                yield tuple(zip(*chosen, strict=True))
+        every = (tuple(zip(*chosen, strict=True)) for chosen in product(*columns))
+        return (laid for laid in every if self._needs(laid, more, base) <= room)
+
+    def even_ways(
+        self, counts: Counts, more: Sequence[float], base: Array, room: float
+    ) -> list[tuple[Counts, ...] | None]:
+        """Units spread evenly, what is over from each chunk on in turn, as `ways`; None where that needs more."""
+        found: list[tuple[Counts, ...] | None] = []
+        for first in range(len(self.share.room)):
+            columns = []
+            for run, count in enumerate(counts):
+                places, rooms = self.share.places(run), self.share.rooms(run)
+                fixed = [sum(self.share.fixed[chunk]) for chunk in places]
+                turned = sorted(range(len(places)), key=lambda place: (places[place] < first, place))
+                order = _evenly([fixed[place] for place in turned], [rooms[place] for place in turned], count)
+                held = tuple(order.count(turned.index(place)) for place in range(len(places)))
+                columns.append(_by_chunk(places, held, len(self.share.room)))
+            laid = tuple(zip(*columns, strict=True))
+            found.append(laid if self._needs(laid, more, base) <= room else None)
+        return found
+
+    def _needs(self, laid: Sequence[Counts], more: Sequence[float], base: Array) -> float:
+        """Bytes at the fullest moment where units beyond those fixed lie so."""
+        return float((base + self._beyond_one @ (numpy.array(laid, dtype=numpy.float64) @ numpy.array(more))).max())
 
     def spread(
         self, counts: Counts, more: Sequence[float], stashed: Sequence[float], room: float

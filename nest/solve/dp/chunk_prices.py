@@ -85,22 +85,22 @@ def _kept(
 def _laid(
     search: "ChunkSearch", configuration: Configuration, filled: Filled, stages: Sequence[PlacedStage]
 ) -> Iterator[tuple[tuple[Counts, ...], ...]]:
-    """Where the units of stages may lie: by stage and chunk those beyond the fixed ones, of each run."""
+    """Where the units of stages may lie: by stage and chunk those beyond the fixed ones, of each run.
+
+    First evenly, with what is over in the same chunks of all stages: unequal chunks side by side wait for each other.
+    """
     entering = (0.0, *search.crossing(filled.pattern, configuration.candidate))
     homes = search.splits.homes(configuration.schedule, len(stages))
-    every = []
+    every, even = [], []
     for own, stage, held, mine in zip(filled.stages, stages, filled.held, chunks_of_stages(homes), strict=True):
         point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
         mode = configuration.choices[stage.choice].recompute
         more, stashes = search.more(filled.pattern.runs, configuration.candidate, mode)
         stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
         room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
-        ways = held.ways(own.prices.further[point], more, held.base(more, stashed), room)
-        evenly = sorted(islice(ways, MOST_PASSES // PASSES + 1), key=lambda laid: _unevenness(held.share.fixed, laid))
-        every.append(evenly)
-    yield from product(*every)
-
-
-def _unevenness(fixed: Sequence[Counts], laid: Sequence[Counts]) -> int:
-    """The less, the more evenly units lie in chunks."""
-    return sum(sum(map(sum, each)) ** 2 for each in zip(fixed, laid, strict=True))
+        asked = own.prices.further[point], more, held.base(more, stashed), room
+        even.append(held.even_ways(*asked))
+        every.append(islice(held.ways(*asked), MOST_PASSES // PASSES + 1))
+    aligned = dict.fromkeys(each for each in zip(*even, strict=True) if None not in each)
+    yield from aligned
+    yield from (each for each in product(*every) if each not in aligned)
