@@ -153,8 +153,13 @@ def not_worse(
     with numpy.errstate(divide="ignore", invalid="ignore"):
         every = numpy.array([*figures, numpy.where(figures[0] > alone, figures[0] / alone, 1.0)])
     for one, other in pairs:
-        alike, longer = (every[:, one] == every[:, other]).all(axis=0), (every[:, one] >= every[:, other]).all(axis=0)
         both = kept[one] & kept[other]
+        if not both.any():
+            continue
+        longer = (every[:, one] >= every[:, other]).all(axis=0)
+        if not longer.any():
+            continue
+        alike = (every[:, one] == every[:, other]).all(axis=0)
         # Where both take as long in all, so do their passes: the first of the two is kept.
         kept[one] &= ~(both & longer & ~alike)
         kept[max(one, other)] &= ~(both & alike)

@@ -232,7 +232,9 @@ class ChunkSearch(ChunkCosts):
             self.left = min(self.left, filled.bound)
         return places
 
-    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+    def by_price(
+        self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
+    ) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
         from nest.solve.dp.chunk_prices import best_by_price
 

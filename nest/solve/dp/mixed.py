@@ -117,7 +117,9 @@ class MixedSearch(CutSearch, PlanSearch):
         self.priced.append((value, evolve(configuration, stage_counts=(stages,))))
         return self._plan(configuration, value, partition, members)
 
-    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+    def by_price(
+        self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
+    ) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
         from nest.solve.dp.mixed_places import MixedPlaces
         from nest.solve.dp.stage_prices import best_by_price
@@ -135,7 +137,7 @@ class MixedSearch(CutSearch, PlanSearch):
             places = self.offsets(configuration)
             return members(), MixedPlaces(members(), places, configuration.tally, stages, spend)
 
-        return best_by_price(self, configuration, stages, known, limit, price, offered, plan)
+        return best_by_price(self, configuration, stages, floor, known, limit, price, offered, plan)
 
     def _plan(
         self, configuration: Configuration, value: float, partition: Partition, members: Sequence[Member]

@@ -89,7 +89,8 @@ class _Node:
         return self.search.solve(self.configuration, self.counts[0], self.floor, limit, pruned)
 
     def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
-        return self.search.by_price(self.configuration, self.counts[0], known, limit, price)
+        assert self.floor is not None
+        return self.search.by_price(self.configuration, self.counts[0], self.floor, known, limit, price)
 
 
 def in_flight_from_last(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
@@ -327,9 +328,11 @@ class PlanSearch(InstanceSearch, ABC):
     ) -> Incumbent | None:
         """The best plan of so many stages if it beats `limit`, exactly."""
 
-    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+    @abstractmethod
+    def by_price(
+        self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
+    ) -> Best:
         """A plan of so many stages whose price beats `limit`; `known` is that of least closed form."""
-        return Best(None, known.value)
 
     def bounded(
         self,

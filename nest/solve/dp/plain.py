@@ -288,11 +288,13 @@ class PlainSearch(CutSearch, PlanSearch):
         key = ("every choice", *self._priced(configuration))
         return self.once(key, lambda: self._make_tables(configuration, inf, inf, every_choice=True))
 
-    def by_price(self, configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price) -> Best:
+    def by_price(
+        self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
+    ) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
         from nest.solve.dp.stage_prices import plain_by_price
 
-        return plain_by_price(self, configuration, stages, known, limit, price)
+        return plain_by_price(self, configuration, stages, floor, known, limit, price)
 
     def _make_tables(
         self, configuration: Configuration, time_limit: float, room: float, *, every_choice: bool = False

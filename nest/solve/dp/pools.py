@@ -82,7 +82,8 @@ class PoolNode:
 
     def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
-        return self.search.by_price(self.configuration, self.split, known, limit, price)
+        assert self.floor is not None
+        return self.search.by_price(self.configuration, self.split, self.floor, known, limit, price)
 
 
 @define(eq=False, repr=False)
@@ -291,7 +292,7 @@ class PoolSearch(PoolTables):
         return None if partition is None else self._plan(configuration, split, value, partition, members)
 
     def by_price(
-        self, configuration: Configuration, split: Counts, known: Incumbent, limit: float, price: Price
+        self, configuration: Configuration, split: Counts, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
         """As `PoolNode.by_price`."""
         from nest.solve.dp.stage_prices import PoolPlaces, best_by_price
@@ -306,7 +307,7 @@ class PoolSearch(PoolTables):
         def offered(_: object) -> tuple[tuple[PoolMember, ...], PoolPlaces]:
             return members(), PoolPlaces(members(), split)
 
-        return best_by_price(self, configuration, sum(split), known, limit, price, offered, plan)
+        return best_by_price(self, configuration, sum(split), floor, known, limit, price, offered, plan)
 
     def _relaxed_plan(
         self,

@@ -15,6 +15,7 @@ from nest.solve.dp.pareto import Floor, Partition, PlacedStage
 from nest.solve.dp.pool_recurrence import NONE, Counts, PoolMember
 from nest.solve.dp.surroundings import Placements, placements
 from nest.solve.search import Best, Incumbent, Price
+from nest.tolerances import LIMIT_SLACK
 
 if TYPE_CHECKING:
     from nest.solve.dp.plain import PlainSearch
@@ -106,6 +107,7 @@ class _Stages:
         search: whose leaf it is.
         configuration: what is decided.
         stages: how many.
+        time_limit: most seconds that one may take per micro-batch.
         members: what they may use, with every choice.
         places: where they may be.
     """
@@ -113,6 +115,7 @@ class _Stages:
     search: CutSearch
     configuration: Configuration
     stages: int
+    time_limit: float
     members: Sequence[PoolMember] | Sequence[Member]
     places: Places
     _known: dict[tuple[int | None, ...], Choices] = field(factory=dict, init=False)
@@ -143,20 +146,23 @@ class _Stages:
         tables, weights = used.tables, self.search.apart(self.configuration, self.stages)
         row = tables.pairs.of_downset(larger)
         places = numpy.arange(row.start, row.stop)
-        places = places[(tables.pairs.smaller[places] == 0) == (behind is None)]
+        left = self.stages - 1 - index
+        quick = tables.compute[tables.pairs.smaller[places]] <= left * self.time_limit * (1 + LIMIT_SLACK)
+        places = places[quick & ((tables.pairs.smaller[places] == 0) == (behind is None))]
         smaller = tables.pairs.smaller[places]
         classes = places if tables.pairs.classes is None else tables.pairs.classes[places]
         around = (
             [] if front is None else [Boundary(used.levels[front], float(used.times[front, larger]))],
             [] if behind is None else [Boundary(used.levels[behind], used.times[behind, smaller])],
         )
-        every, held = tables.tables, flying[self.stages - 1 - index]
-        figures = numpy.array([table.between(classes, weights, *around) for table in every]).transpose(1, 0, 2)
-        alone = numpy.array([table._replace(ports=None).between(classes, weights, *around)[0] for table in every])
-        fits = numpy.array([table.at(classes).fits(held, tables.capacity) for table in every])
+        every = [part.at((slice(None), classes)) for part in tables.parts]
+        figures = numpy.concatenate([part.between(..., weights, *around) for part in every], axis=1)
+        free = [part._replace(ports=None).between(..., weights, *around)[0] for part in every if tables.ports]
+        fits = numpy.concatenate([part.fits(flying[left], tables.capacity) for part in every])
         time, cost, sync = figures
+        alone = numpy.concatenate(free) if free else time
         pairs = worse(self.search, self.configuration, used.candidate, tables.choices)
-        kept = not_worse(fits & numpy.isfinite(time), figures, alone, pairs)
+        kept = not_worse(fits & (time <= self.time_limit) & numpy.isfinite(time), figures, alone, pairs)
         choices, columns = numpy.nonzero(kept)
         seconds = numpy.array([cost, time, sync])[:, choices, columns].T.tolist()
         return list(zip(smaller[columns].tolist(), choices.tolist(), map(tuple, seconds), strict=True))
@@ -166,6 +172,7 @@ def best_by_price(
     search: CutSearch,
     configuration: Configuration,
     stages: int,
+    floor: Floor,
     known: Incumbent,
     limit: float,
     price: Price,
@@ -178,6 +185,7 @@ def best_by_price(
         search: whose leaf it is.
         configuration: what is decided.
         stages: how many.
+        floor: bounds of the three terms.
         known: the plan of least closed form.
         limit: step time to beat, seconds.
         price: of plans.
@@ -187,15 +195,22 @@ def best_by_price(
     leaf = Leaf.of(limit, search.meter, 2 * configuration.micro_batches * stages)
     if len(search.pairs(configuration)) * sum(len(own) for _, own in configuration.members) > leaf.options:
         return Best(None, known.value)
-    of_leaf = _Stages(search, configuration, stages, *offered(leaf.spend))
     objective = search.objective(configuration, stages)
-    ways = Ways(stages, None, (), of_leaf.options, objective, Floor(0.0, 0.0, 0.0), leaf.spend)
+    time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
+    of_leaf = _Stages(search, configuration, stages, time_limit, *offered(leaf.spend))
+    ways = Ways(stages, None, (), of_leaf.options, objective, floor, leaf.spend)
     laid = leaf.laid(ways, known.value, lambda way: iter([plan(way.seconds, Partition(way.stages))]))
     return leaf.best_of(laid, price)
 
 
 def plain_by_price(
-    search: "PlainSearch", configuration: Configuration, stages: int, known: Incumbent, limit: float, price: Price
+    search: "PlainSearch",
+    configuration: Configuration,
+    stages: int,
+    floor: Floor,
+    known: Incumbent,
+    limit: float,
+    price: Price,
 ) -> Best:
     """As `best_by_price`, of plans of one candidate, whose cluster is a single pool."""
     tables, used = search.every_table, configuration.candidate
@@ -209,4 +224,4 @@ def plain_by_price(
         decided = search.decided(configuration, partition, tables(configuration))
         return search.incumbent(configuration, value, decided)
 
-    return best_by_price(search, configuration, stages, known, limit, price, offered, plan)
+    return best_by_price(search, configuration, stages, floor, known, limit, price, offered, plan)
