@@ -63,8 +63,7 @@ class _Node:
         return self.floor is not None
 
     def only(self, kind: PlanKind) -> bool:
-        candidates = tuple(index for index, _ in self.configuration.members)
-        replicas = self.configuration.replicas
+        candidates, replicas = tuple(index for index, _ in self.configuration.members), self.configuration.replicas
         # Mixed plans may use some of their candidates only, so none is known to be of a kind.
         return len(candidates) == 1 and all(kind == (candidates, replicas, count) for count in self.counts)
 
@@ -345,9 +344,8 @@ class PlanSearch(InstanceSearch, ABC):
     ) -> Bounded:
         """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
         candidates, members = self.instance.candidates, configuration.members
-        narrowest = candidates[members[0][0]].width
-        if len(members) > 1:
-            narrowest = min(candidates[index].width for index, _ in members)
+        alone = candidates[members[0][0]].width
+        narrowest = alone if len(members) == 1 else min(candidates[index].width for index, _ in members)
         least = configuration.tally.least(narrowest * counts[0])
         tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
         return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough))
