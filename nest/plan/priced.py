@@ -79,7 +79,9 @@ class PricedStage(NamedTuple):
         """The same, all longer by one factor where ports make them wait (PROBLEM.md section 4, "Price and replay")."""
         if not self.port_wait:
             return self.passes
-        growth = self.time / (self.time - self.port_wait) if self.time > self.port_wait else 1.0
+        # Not the time less the wait: ports may wait far longer than the stage works.
+        alone = self.compute + self.recompute + self.arriving + self.returning + self.sharding - self.hidden
+        growth = self.time / alone if alone > 0 else 1.0
         return tuple(
             each._replace(forward=growth * each.forward, backward=growth * each.backward, weights=growth * each.weights)
             for each in self.passes

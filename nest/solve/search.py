@@ -59,10 +59,12 @@ class Meter:
 
     Attributes:
         states: costs of a stage between two cuts computed inside recurrences and bounds.
+        replayed: passes that replays took, and what takes as long in what leads to them.
         watch: called after each step of a few milliseconds; may raise `OutOfTime`.
     """
 
     states: int = 0
+    replayed: int = 0
     watch: Callable[[], None] = _nothing
 
     def count(self, states: int) -> None:

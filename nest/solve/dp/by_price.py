@@ -33,6 +33,12 @@ PASSES = 2_000
 MOST_OPTIONS = 2**17
 """Options of stages that are looked at in a leaf: a fraction of a second."""
 
+OPTION = 8
+"""Passes that take as long as an option of a stage that is looked at."""
+
+MOST_IN_ALL = 2**24
+"""Passes, and what takes as long, of all leaves together: 5 s; behind that one plan of each leaf is replayed."""
+
 
 class Option(NamedTuple):
     """What a stage may be.
@@ -183,6 +189,7 @@ class Leaf:
         limit: step time to beat, seconds.
         meter: of the search.
         replays: how many are left.
+        passes: of one of them.
         options: how many may still be looked at.
         best: the best plan that beats it.
         left: no plan that was not looked at is faster, seconds.
@@ -191,6 +198,7 @@ class Leaf:
     limit: float
     meter: Meter
     replays: int
+    passes: int
     options: int = MOST_OPTIONS
     best: Incumbent | None = None
     left: float = inf
@@ -201,8 +209,10 @@ class Leaf:
 
     @classmethod
     def of(cls, limit: float, meter: Meter, passes: int) -> "Leaf":
-        """That of plans of so many passes."""
-        return cls(limit, meter, max(MOST_PASSES // (passes + PASSES), 1))
+        """That of plans of so many passes, as far as the search has effort left."""
+        left = max(MOST_IN_ALL - meter.replayed, 0)
+        meter.replayed += PASSES
+        return cls(limit, meter, max(min(MOST_PASSES, left) // (passes + PASSES), 1), passes, min(MOST_OPTIONS, left))
 
     def spend(self, options: int) -> None:
         """Look at so many options of stages.
@@ -211,6 +221,7 @@ class Leaf:
             TooMany: there are none left.
         """
         self.meter.count(options)
+        self.meter.replayed += OPTION * options
         self.options -= options
         if self.options < 0:
             raise TooMany
@@ -232,6 +243,7 @@ class Leaf:
                 way.done = True
                 break
             self.replays, most = self.replays - 1, most - 1
+            self.meter.replayed += self.passes + PASSES
             self.meter.count(0)
             plan = price(decided)
             if plan.value < self.least():

@@ -275,8 +275,9 @@ def simplest(instance: Instance, result: Result, search: Search, within: float) 
         within: share of the step time by which the simpler plan may be slower.
     """
     best, least = result.solution, result.batch_time
-    if best is None or least is None or result.status != "optimal" or instance.space.mixed:
+    if best is None or least is None or instance.space.mixed:
         return result
+    bound = least if result.status == "optimal" else result.lower_bound
     for narrowed in _narrowed(instance, best):
         simpler = search(narrowed, (best, least * (1 + within)))
         plan = simpler.solution
@@ -286,7 +287,7 @@ def simplest(instance: Instance, result: Result, search: Search, within: float) 
         if time <= least * (1 + AGREEMENT):
             return evolve(result, solution=plan, batch_time=time)
         runner_up = (best, least) if result.runner_up is None else result.runner_up
-        return evolve(result, status="feasible", solution=plan, batch_time=time, lower_bound=least, runner_up=runner_up)
+        return evolve(result, status="feasible", solution=plan, batch_time=time, lower_bound=bound, runner_up=runner_up)
     return result
 
 
