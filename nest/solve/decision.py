@@ -10,7 +10,9 @@ from nest.tolerances import AGREEMENT
 
 
 def fastest_within(instance: Instance, limit: float) -> Result | None:
-    """The fastest plan of an instance if it takes at most `limit` seconds; None: it is proved that there is none.
+    """The fastest plan of an instance if it takes at most `limit` seconds; None: there is none.
+
+    Where more plans would have to be replayed than are, one of them may take that long and is not found.
 
     The dynamic program begins as if a plan of that time were known, so that what is slower is cut at once: where there
     is none, that is proved by bounds alone, mostly. What it does not search is solved as it is.
