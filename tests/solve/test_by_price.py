@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations, pairwise, product
+from itertools import combinations, islice, pairwise, product
 from random import Random
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy
 import pytest
 
 from nest.solve.dp.by_price import not_worse
+from nest.solve.dp.chunk_memory import Held, Share
 from nest.solve.dp.configurations import Tally, offsets
+from nest.solve.dp.fillings import bounds
 from nest.solve.dp.mixed_places import MixedPlaces
 from nest.solve.dp.mixed_recurrence import Member
 from nest.solve.dp.pool_recurrence import NONE, PoolMember
@@ -135,3 +137,38 @@ def test_stages_of_pools_may_be_wherever_blocks_fit_in_order(seed: int) -> None:
             if all(NONE not in each for each in walk[1::2]):
                 expected.add(tuple(walk))
     assert set(walks(PoolPlaces(members, counts), sum(counts))) == expected
+
+
+def test_a_choice_of_less_memory_is_kept_where_it_lets_units_lie_otherwise() -> None:
+    """Two choices that take the same, and one that takes longer than both: the shorter ones do not fit every way."""
+    figures = numpy.array([[[3.0], [3.0], [4.0]]] * 3)
+    every, pairs = numpy.ones((3, 1), dtype=bool), [(0, 1), (1, 0), (2, 0), (2, 1)]
+    for roomy, kept in (([0, 0, 1], [1, 1, 1]), ([0, 1, 1], [1, 1, 0]), ([1, 1, 1], [1, 0, 0])):
+        found = not_worse(every.copy(), figures, figures[0], pairs, numpy.array([roomy], dtype=bool).T)
+        assert found[:, 0].tolist() == list(map(bool, kept))
+
+
+def held(chunks: int) -> Held:
+    """Chunks of a unit each with room for another one."""
+    return Held((tuple([2.0] * chunks),), Share(((1,),) * chunks, ((1,),) * chunks))
+
+
+def test_ways_to_lay_units_into_many_chunks_are_found_one_by_one() -> None:
+    """All of two times 64 chunks would take for ever; of 6 chunks they are those of a brute force."""
+    many, looked = held(64), list[int]()
+    found = list(islice(many.ways((32,), [1.0], many.base([1.0], [0.0] * 64), 1e9, looked.append), 100))
+    assert len(set(found)) == len(looked) == 100
+    few = held(6)
+    base = few.base([1.0], [0.0] * 6)
+    found = list(few.ways((3,), [1.0], base, 1e9, looked.append))
+    assert sorted(found) == sorted(
+        tuple((each,) for each in way) for way in product(range(2), repeat=6) if sum(way) == 3
+    )
+    assert few.most(numpy.array([[3]]), [1.0], [0.0] * 6).tolist() == [9.0]
+    assert not list(few.ways((3,), [1.0], base, 8.0, looked.append))
+
+
+def test_a_thousand_blocks_are_dealt_to_hundreds_of_chunks() -> None:
+    found = list(bounds([1, 1000, 1], [0, 1, 0], 512, None))
+    assert found
+    assert all(len(each) == 512 for each in found)

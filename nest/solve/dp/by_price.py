@@ -144,7 +144,7 @@ class Ways:
 
 
 def not_worse(
-    kept: NDArray[numpy.bool_], figures: Array, alone: Array, pairs: Iterable[tuple[int, int]]
+    kept: NDArray[numpy.bool_], figures: Array, alone: Array, pairs: Iterable[tuple[int, int]], roomy: Any = None
 ) -> NDArray[numpy.bool_]:
     """The choices that are kept of stages, but for those that another one is no worse than, pass by pass.
 
@@ -155,9 +155,11 @@ def not_worse(
         figures: seconds per micro-batch, part of the sum and seconds per batch, shape `(3, choices, stages)`.
         alone: seconds per micro-batch if no port waits, shape `(choices, stages)`.
         pairs: as of `worse`.
+        roomy: where a choice may stand for another one, by choice and stage; None: wherever it is kept.
     """
     with numpy.errstate(divide="ignore", invalid="ignore"):
         every = numpy.array([*figures, numpy.where(figures[0] > alone, figures[0] / alone, 1.0)])
+    able = numpy.ones_like(kept) if roomy is None else roomy
     for one, other in pairs:
         both = kept[one] & kept[other]
         if not both.any():
@@ -167,8 +169,8 @@ def not_worse(
             continue
         alike = (every[:, one] == every[:, other]).all(axis=0)
         # Where both take as long in all, so do their passes: the first of the two is kept.
-        kept[one] &= ~(both & longer & ~alike)
-        kept[max(one, other)] &= ~(both & alike)
+        kept[one] &= ~(both & longer & ~alike & able[other])
+        kept[max(one, other)] &= ~(both & alike & able[min(one, other)])
     return kept
 
 
@@ -238,7 +240,10 @@ class Leaf:
     def replay(self, way: Laid, price: Price, most: int) -> None:
         """Replay up to so many of the plans that a way has left, until one takes no longer than its closed form."""
         while most and not way.done and way.seconds < self.least() and self.replays:
-            decided = next(way.plans, None)
+            try:
+                decided = next(way.plans, None)
+            except TooMany:
+                self.left, decided = min(self.left, way.seconds), None
             if decided is None:
                 way.done = True
                 break

@@ -4,7 +4,7 @@ Its memory depends on which chunk has its units, as chunks hold different number
 fixed go where they need least.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import combinations, product
 
@@ -23,6 +23,9 @@ the schedules here lines between all others leave no fewer."""
 
 MOST_WAYS = 512
 """Ways to spread units over chunks up to which all are kept."""
+
+LAID = 8
+"""Options of stages that take as long as a way to lay units into chunks."""
 
 
 @frozen(cache_hash=True)
@@ -154,15 +157,34 @@ class Held:
         assert best is not None
         return best
 
-    def ways(self, counts: Counts, more: Sequence[float], base: Array, room: float) -> Iterator[tuple[Counts, ...]]:
-        """Every way to lay so many units of each run into chunks within `room` bytes. Shape `(chunks, runs)` each."""
-        columns = []
-        for run, count in enumerate(counts):
-            places, rooms = self.share.places(run), self.share.rooms(run)
-            ways = product(*(range(min(each, count), -1, -1) for each in rooms))
-            columns.append([_by_chunk(places, each, len(self.share.room)) for each in ways if sum(each) == count])
-        every = (tuple(zip(*chosen, strict=True)) for chosen in product(*columns))
-        return (laid for laid in every if self._needs(laid, more, base) <= room)
+    def ways(
+        self, counts: Counts, more: Sequence[float], base: Array, room: float, look: Callable[[int], None]
+    ) -> Iterator[tuple[Counts, ...]]:
+        """Every way to lay so many units of each run into chunks within `room` bytes. Shape `(chunks, runs)` each.
+
+        `look` is called for each, whether it fits or not: there may be very many. It may raise.
+        """
+        for chosen in self._columns(counts, 0):
+            look(LAID)
+            laid = tuple(zip(*chosen, strict=True))
+            if self._needs(laid, more, base) <= room:
+                yield laid
+
+    def _columns(self, counts: Counts, run: int) -> Iterator[tuple[Counts, ...]]:
+        """Every way to lay units of the runs from one on, by run."""
+        if run == len(counts):
+            yield ()
+            return
+        places, chunks = self.share.places(run), len(self.share.room)
+        for each in _laid(self.share.rooms(run), counts[run]):
+            yield from ((_by_chunk(places, each, chunks), *rest) for rest in self._columns(counts, run + 1))
+
+    def most(self, further: NDArray[numpy.int64], more: Sequence[float], stashed: Sequence[float]) -> Array:
+        """Bytes of micro-batches beyond one that no way to lay further units exceeds. Shape `(points,)`."""
+        highest: Array = self.base(more, stashed).max() + max(self._beyond_one.max(), 0.0) * (
+            further @ numpy.array(more)
+        )
+        return highest
 
     def even_ways(
         self, counts: Counts, more: Sequence[float], base: Array, room: float
@@ -293,6 +315,16 @@ def _growing(
     order = _evenly([fixed[chunk] for chunk in places], rooms, longest)
     lean, even = (numpy.concatenate([none, numpy.cumsum(rows, axis=0)]) for rows in (leanest, weights[order]))
     return lean, even
+
+
+def _laid(rooms: Counts, count: int) -> Iterator[Counts]:
+    """Every way to lay so many units into places with such rooms, those with most in the first places first."""
+    if not rooms:
+        if not count:
+            yield ()
+        return
+    for own in range(min(rooms[0], count), max(count - sum(rooms[1:]), 0) - 1, -1):
+        yield from ((own, *rest) for rest in _laid(rooms[1:], count - own))
 
 
 def _by_chunk(places: Sequence[int], held: Counts, chunks: int) -> Counts:

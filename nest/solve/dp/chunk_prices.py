@@ -15,7 +15,7 @@ from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, Way,
 from nest.solve.dp.chunk_costs import Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
 from nest.solve.dp.chunk_recurrence import Crossed, Places
-from nest.solve.dp.chunk_stages import ChunkStage, Counts
+from nest.solve.dp.chunk_stages import Counts
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import PlacedStage
 from nest.solve.search import Best, Incumbent, Price
@@ -42,7 +42,7 @@ def _of_pattern(
     """The ways of a pattern, by their closed form."""
 
     def plans(way: Way) -> Iterator[Incumbent]:
-        laid = _laid(search, configuration, filled, way.stages)
+        laid = _laid(search, configuration, filled, way.stages, leaf)
         return map(partial(search.plan, configuration, way.seconds, filled, way.stages), laid)
 
     yield from leaf.laid(_ways(search, configuration, filled, places, leaf), filled.bound, plans)
@@ -51,7 +51,7 @@ def _of_pattern(
 def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, places: Places, leaf: Leaf) -> Ways:
     recurrence = search.recurrence(configuration, filled, places)
     crossings, runs, last = recurrence.crossings(), recurrence.runs, len(filled.stages) - 1
-    kept = [_kept(search, configuration, own, crossed) for own, crossed in zip(filled.stages, crossings, strict=True)]
+    kept = [_kept(search, configuration, filled, stage, crossed) for stage, crossed in enumerate(crossings)]
 
     def options(stage: int, state: object) -> Sequence[Option]:
         left = numpy.array(state, dtype=numpy.int64)
@@ -73,34 +73,49 @@ def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, p
 
 
 def _kept(
-    search: "ChunkSearch", configuration: Configuration, own: ChunkStage, crossed: Crossed
+    search: "ChunkSearch", configuration: Configuration, filled: Filled, stage: int, crossed: Crossed
 ) -> NDArray[numpy.bool_]:
-    """The choices of a stage that fit, but for those that another one is no worse than, pass by pass."""
+    """The choices of a stage that fit, but for those that another one is no worse than, pass by pass.
+
+    Nor is there less room for units with that one: it fits however they lie.
+    """
+    own, held = filled.stages[stage], filled.held[stage]
     figures = numpy.array(own.prices.at(crossed))
     alone = evolve(own.prices, table=own.prices.table._replace(ports=None)).at(crossed)[0]
     pairs = worse(search, configuration, configuration.candidate, configuration.choices)
-    return not_worse(own.fits & (figures[0] < inf), figures, alone, pairs)
+    stashed = _stashed(search, configuration, filled)[stage]
+    most = []
+    for choice in configuration.choices:
+        more, stashes = search.more(filled.pattern.runs, configuration.candidate, choice.recompute)
+        most.append(held.most(own.prices.counts, more, stashed if stashes else [0.0] * len(stashed)))
+    roomy = own.prices.table.first + numpy.array(most) <= filled.costs.tables.capacity
+    return not_worse(own.fits & (figures[0] < inf), figures, alone, pairs, roomy)
+
+
+def _stashed(search: "ChunkSearch", configuration: Configuration, filled: Filled) -> list[list[float]]:
+    """Bytes of the inputs of the chunks of each stage."""
+    entering = (0.0, *search.crossing(filled.pattern, configuration.candidate))
+    homes = search.splits.homes(configuration.schedule, len(filled.stages))
+    return [[entering[chunk] for chunk in mine] for mine in chunks_of_stages(homes)]
 
 
 def _laid(
-    search: "ChunkSearch", configuration: Configuration, filled: Filled, stages: Sequence[PlacedStage]
+    search: "ChunkSearch", configuration: Configuration, filled: Filled, stages: Sequence[PlacedStage], leaf: Leaf
 ) -> Iterator[tuple[tuple[Counts, ...], ...]]:
     """Where the units of stages may lie: by stage and chunk those beyond the fixed ones, of each run.
 
     First evenly, with what is over in the same chunks of all stages: unequal chunks side by side wait for each other.
     """
-    entering = (0.0, *search.crossing(filled.pattern, configuration.candidate))
-    homes = search.splits.homes(configuration.schedule, len(stages))
-    every, even = [], []
-    for own, stage, held, mine in zip(filled.stages, stages, filled.held, chunks_of_stages(homes), strict=True):
+    every, even, entering = [], [], _stashed(search, configuration, filled)
+    for own, stage, held, mine in zip(filled.stages, stages, filled.held, entering, strict=True):
         point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
         mode = configuration.choices[stage.choice].recompute
         more, stashes = search.more(filled.pattern.runs, configuration.candidate, mode)
-        stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
+        stashed = mine if stashes else [0.0] * len(mine)
         room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
         asked = own.prices.further[point], more, held.base(more, stashed), room
         even.append(held.even_ways(*asked))
-        every.append(islice(held.ways(*asked), MOST_PASSES // PASSES + 1))
+        every.append(islice(held.ways(*asked, leaf.spend), MOST_PASSES // PASSES + 1))
     aligned = dict.fromkeys(each for each in zip(*even, strict=True) if None not in each)
     yield from aligned
     yield from (each for each in product(*every) if each not in aligned)

@@ -44,19 +44,22 @@ class _Filling:
     limits: tuple[int, int]
 
     def all(self) -> Iterator[tuple[Bounds, ...]]:
-        """Every way to fill them."""
-        yield from self._from(0, 0, (0, 0))
-
-    def _from(self, chunk: int, run: int, taken: tuple[int, int]) -> Iterator[tuple[Bounds, ...]]:
-        """Ways to fill the chunks from one on; `taken` units of the run that comes next are gone, at least and most."""
-        if chunk == self.number:
-            if run == len(self.lengths):
-                yield ()
-            return
-        if run == len(self.lengths) or not self._reach(chunk, run, taken):
-            return
-        for own, following, left in self._fillings(chunk, run, taken):
-            yield from ((own, *rest) for rest in self._from(chunk + 1, following, left))
+        """Every way to fill them; not by recursion, as there may be more chunks than it can go deep."""
+        held: list[Bounds] = []
+        begun = [self._fillings(0, 0, (0, 0))]
+        while begun:
+            own, run, taken = next(begun[-1], (None, 0, (0, 0)))
+            if own is None:
+                begun.pop()
+                del held[-1:]
+                continue
+            held.append(own)
+            if len(held) < self.number and run < len(self.lengths) and self._reach(len(held), run, taken):
+                begun.append(self._fillings(len(held), run, taken))
+                continue
+            if len(held) == self.number and run == len(self.lengths):
+                yield tuple(held)
+            held.pop()
 
     def _reach(self, chunk: int, run: int, taken: tuple[int, int]) -> bool:
         """Whether the chunks that are left can hold the blocks that are left."""
