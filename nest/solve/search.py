@@ -289,9 +289,11 @@ class BestFirst:
                 self._least_left = min(self._least_left, plan.value)
             elif plan is not None and true is not None and true.value > plan.value * (1 + TIE):
                 assert self.price is not None
+                # At once, lest it be lost when time runs out.
+                self._accept(true)
                 better, left = node.by_price(plan, min(limit, true.value), self.price)
                 self._least_left = min(self._least_left, left)
-                self._accept(better)
+                true = better
             heapq.heappop(self._queue)
             self._accept(true)
             return

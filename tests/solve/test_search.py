@@ -8,7 +8,7 @@ import pytest
 from attrs import frozen
 
 from nest.instance import Solution, StageDecision
-from nest.solve.search import BestFirst, Bounded, Incumbent, Meter, PlanKind
+from nest.solve.search import Best, BestFirst, Bounded, Incumbent, Meter, OutOfTime, PlanKind, Price
 from nest.tolerances import TIE
 
 
@@ -91,3 +91,24 @@ def test_a_search_whose_work_is_done_waits_for_a_first_plan_and_for_no_other() -
     search = BestFirst([searcher], started=0.0, most_states=50)
     assert search.find_best() == 0.0
     assert search.best is plans[0]
+
+
+class Late(One):
+    """A node whose time runs out while its plans are replayed."""
+
+    def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
+        raise OutOfTime
+
+
+class LateList(PlanList):
+    """Such nodes."""
+
+    def nodes(self, limit: float) -> list[Bounded]:
+        return [Bounded(plan.value, plan.tie_break, Late(plan)) for plan in self.plans]
+
+
+def test_a_plan_that_was_replayed_is_kept_when_time_runs_out_over_others() -> None:
+    search = BestFirst([LateList([plan(1.0, 0)])], started=0.0, price=lambda each: each._replace(value=2.0))
+    assert search.find_best() == 1.0
+    assert search.best is not None
+    assert search.best.value == 2.0
