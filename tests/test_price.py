@@ -1,10 +1,15 @@
 """No plan is priced below its own replay (PROBLEM.md section 4, "Price and replay")."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import nest
+from nest.instance import Pass
+from nest.plan.makespan import ChunkSeconds
+from nest.plan.priced import replayed
+from nest.schedules.one_forward_one_backward import OneForwardOneBackward
 from nest.spec import PlanDocument
 
 MODEL = {
@@ -129,3 +134,16 @@ def test_a_choice_that_takes_longer_may_leave_room_for_chunks_side_by_side() -> 
     assert plan.status == "optimal"
     assert plan.batch_time == pytest.approx(110.75)
     assert nest.simulate(plan).batch_time == pytest.approx(110.75)
+
+
+def test_an_order_of_its_own_is_replayed_whatever_is_inherited() -> None:
+    """`suffices` of 1F1B says nothing of an order in which each micro-batch runs all alone."""
+
+    class Alone(OneForwardOneBackward):
+        def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+            return tuple(Pass(kind, each) for each in range(micro_batches) for kind in ("forward", "backward"))
+
+    stage = SimpleNamespace(grown_passes=(ChunkSeconds(1.0, 2.0, 1.0, 0.0, 0.0),), hidden=0.0, sync=0.0)
+    stages: Any = [stage, stage]
+    assert replayed(OneForwardOneBackward(), 4, stages) == 0.0
+    assert replayed(Alone(), 4, stages) == pytest.approx(24.0)
