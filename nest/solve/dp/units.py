@@ -107,6 +107,7 @@ class Splits:
     _counts: dict[tuple[str, int, int, int], tuple[int, ...]] = field(factory=dict)
     _some: dict[tuple[str, int, int], bool] = field(factory=dict)
     _by_chunks: dict[int, tuple[Pattern, ...]] = field(factory=dict)
+    _fillings: dict[int, list[tuple[Bounds, ...]]] = field(factory=dict)
     _units: list[tuple[Unit, ...]] = field(factory=list)
     _runs: list[tuple[Run, ...]] = field(factory=list)
 
@@ -155,10 +156,13 @@ class Splits:
         return self._counts[key]
 
     def _any(self, schedule: Schedule, stages: int) -> bool:
-        """Whether a schedule has plans of so many stages."""
+        """Whether a schedule has plans of so many stages; patterns that need not be made are not."""
         key = (schedule.name, chunks_of(schedule), stages)
         if key not in self._some:
-            self._some[key] = bool(self.of(schedule, stages))
+            space, held = self.instance.space, list[tuple[Bounds, ...]]()
+            if not space.even and space.partition is None and not self._groups:
+                held = self._held(stages * chunks_of(schedule), None)
+            self._some[key] = 0 < len(held) <= MOST_PATTERNS or bool(self.of(schedule, stages))
         return self._some[key]
 
     def of(self, schedule: Schedule, stages: int) -> tuple[Pattern, ...]:
@@ -205,14 +209,23 @@ class Splits:
         """The patterns of so many chunks; `allowed` says which runs each of them may hold, where not all."""
         if self.instance.space.even:
             return self._even(chunks)
-        lengths = [len(run.units) for run in self.runs]
-        # Chunks of stages that somebody has decided are of any size.
-        sizes = None if allowed is not None else [self._blocks(run.units[0]) for run in self.runs]
-        found = list(dict.fromkeys(islice(bounds(lengths, sizes, chunks, allowed), MOST_PATTERNS + 1)))
+        found = self._held(chunks, allowed)
         if len(found) > MOST_PATTERNS:
             self.even_only = True
             return self._even(chunks)
         return tuple(_pattern(self.runs, each) for each in found)
+
+    def _held(self, chunks: int, allowed: Sequence[Sequence[bool]] | None) -> list[tuple[Bounds, ...]]:
+        """What so many chunks may hold, one more than `MOST_PATTERNS` at most."""
+        if allowed is not None or chunks not in self._fillings:
+            lengths = [len(run.units) for run in self.runs]
+            # Chunks of stages that somebody has decided are of any size.
+            sizes = None if allowed is not None else [self._blocks(run.units[0]) for run in self.runs]
+            found = list(dict.fromkeys(islice(bounds(lengths, sizes, chunks, allowed), MOST_PATTERNS + 1)))
+            if allowed is not None:
+                return found
+            self._fillings[chunks] = found
+        return self._fillings[chunks]
 
     def _blocks(self, unit: Unit) -> int:
         """Transformer blocks of a unit; embedding and head by themselves are none."""
