@@ -347,7 +347,7 @@ def _spread_out(times: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _value(said: Mapping[str, str | None]) -> float | None:
-    """What a line says, in seconds, or in tokens per second; None: its date is none."""
+    """Seconds or tokens per second of a line; None: no month has its date."""
     if (clock := said.get("clock")) is not None:
         try:
             return datetime.strptime(f"{clock} +0000", "%Y-%m-%d %H:%M:%S,%f %z").timestamp()

@@ -19,7 +19,7 @@ LINKS_OF_A_SWITCH = 2
 
 
 Dimension = tuple[str, int, float, float]
-"""Of ASTRA-sim's building blocks one, devices of a row, bytes per second and direction of a link, and its seconds."""
+"""A building block of ASTRA-sim, devices of a row, bytes per second and direction of a link, and its seconds."""
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
