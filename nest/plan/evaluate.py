@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy
 
 from nest.instance import (
+    Candidate,
     Instance,
+    RecomputeMode,
     Solution,
     StageDecision,
     copies_of,
@@ -179,7 +181,12 @@ def _price_stage(
         if direct is None
         else [(arriving, returning)]
     )
-    passes = chunk_seconds(instance, stage, groups, [chunk.layers for chunk in chunks], ways, hidden, sharding)
+    runs = [chunk.layers for chunk in chunks]
+    if len(runs) > 1 and sharding:
+        often = often_by_chunk(instance, stage, groups, runs)
+    else:
+        often = [(shared.often_forward, shared.often - 2 * shared.often_forward)] * len(runs)
+    passes = chunk_seconds(candidate, mode, runs, ways, often, hidden, sharding)
     return PricedStage(
         compute=compute,
         # Rounding may make more of collectives than there is.
@@ -215,28 +222,25 @@ def _price_stage(
 
 
 def chunk_seconds(
-    instance: Instance,
-    stage: StageDecision,
-    groups: tuple[DataParallelGroup, ...],
+    candidate: Candidate,
+    mode: RecomputeMode,
     chunks: Sequence[Sequence[int]],
     messages: Sequence[tuple[float, float]],
+    often: Sequence[tuple[float, float]],
     hidden: float,
     sharding: float,
 ) -> tuple[ChunkSeconds, ...]:
     """What the passes of each chunk of a stage take (PROBLEM.md section 4, "Price and replay").
 
     Args:
-        instance: as the stage sees it.
-        stage: its decisions.
-        groups: of its candidate's parameter groups.
+        candidate: of the stage.
+        mode: its recompute mode.
         chunks: layers of each.
         messages: seconds of the activations that arrive at each, and of the gradients that return.
-        hidden: seconds of all these that hide.
+        often: what ZeRO gathers in a forward pass of each, and scatters in a backward pass, all of it exposed.
+        hidden: seconds of all these messages that hide.
         sharding: seconds per micro-batch of ZeRO communication that show.
     """
-    candidate = instance.candidates[stage.candidate]
-    mode = candidate.mode(stage.recompute)
-    often = often_by_chunk(instance, stage, groups, chunks) if sharding else [(0.0, 0.0)] * len(chunks)
     whole = sum(2 * gather + scatter for gather, scatter in often)
     shown, beside = (sharding / whole if whole else 0.0), (hidden / sum(map(sum, messages)) if hidden else 0.0)
     found = []
