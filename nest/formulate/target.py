@@ -106,14 +106,15 @@ def reasons(plan: PlanDocument, registry: Registry, among: Collection[str] | Non
     return {name: against(name) for name in asked}
 
 
-def simpler_within(problem: Problem) -> float | None:
-    """Share of the step time that a plan whose stages are alike may take longer to be preferred; None: none is.
+WITHIN = 0.01
+"""Share of the least step time up to which a simpler plan is the first one (FORMATS.md, `search.within`)."""
 
-    A profile has no framework that would ask for it.
-    """
-    if problem.model is None:
-        return None
-    return SIMPLER if problem.search.prefer == "simplest" else AGREEMENT
+
+def simpler_within(problem: Problem) -> float:
+    """Share of the least step time by which a simpler plan may be slower and still be the first one."""
+    if problem.search.within is not None:
+        return problem.search.within
+    return 0.0 if problem.model is None else WITHIN
 
 
 def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:

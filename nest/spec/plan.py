@@ -10,7 +10,7 @@ from nest.records import Record
 from nest.spec.problem import Problem
 from nest.spec.validators import at_least, between, each, one_of
 
-STATUSES = ("optimal", "feasible", "infeasible")
+STATUSES = ("optimal", "near-optimal", "feasible", "infeasible")
 
 
 @frozen(eq=False, repr=False)
@@ -193,6 +193,29 @@ class OtherRisk(Record):
 
 
 @frozen(eq=False, repr=False)
+class OtherPlan(Record):
+    """Another plan of the problem, beside the first one.
+
+    Attributes:
+        label: the plan's degrees in a few words.
+        batch_time: seconds per optimizer step.
+        slower_by: by how much that is longer than the step time of the document's plan, as a share; below 0: shorter.
+        fit_probability: that no stage needs more memory than a device has; None: bytes are exact.
+        memory: bytes of its fullest stage.
+        decisions: from which all this follows.
+    """
+
+    KEEP_NONE: ClassVar[bool] = True
+
+    label: str
+    batch_time: float
+    slower_by: float
+    fit_probability: float | None
+    memory: float
+    decisions: Decisions
+
+
+@frozen(eq=False, repr=False)
 class PlacementRecord(Record):
     """Where a plan's blocks lie on a network that is no hierarchy.
 
@@ -209,7 +232,8 @@ class PlanDocument(Record):
 
     Attributes:
         nest: version of the format.
-        status: `optimal`, `feasible` or `infeasible`.
+        status: `optimal`; `near-optimal`: the simplest plan within `search.within` of the least step time; `feasible` or
+            `infeasible`.
         batch_time: seconds per optimizer step; None when infeasible.
         lower_bound: no plan is faster, seconds; None when infeasible.
         throughput: samples per second; None when infeasible.
@@ -239,6 +263,9 @@ class PlanDocument(Record):
             costs less than 1 %.
         runs_on: names of the exporters for frameworks that write their files of the plan; None: nobody looked.
         space: in which part of the plans this is the best, in words; None: in all that the problem allows.
+        fastest: with `near-optimal`, the fastest plan, whose step time is `lower_bound`.
+        safer: a plan that is likelier to fit, where one costs little.
+        simpler: a plan that is simpler yet, where one costs little.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.
     """
 
@@ -273,6 +300,9 @@ class PlanDocument(Record):
     batch_time_range: TimeRange | None = None
     other_risks: tuple[OtherRisk, ...] = ()
     runs_on: tuple[str, ...] | None = None
+    fastest: OtherPlan | None = None
+    safer: OtherPlan | None = None
+    simpler: OtherPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document as plain mappings, lists and numbers."""

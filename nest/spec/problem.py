@@ -14,7 +14,7 @@ from nest.records import Record
 from nest.spec.architecture import TransformerSpec
 from nest.spec.cluster import ClusterSpec
 from nest.spec.training import Training
-from nest.spec.validators import all_different, at_least, at_least_or, degree, each, every, not_empty, one_of
+from nest.spec.validators import all_different, at_least, at_least_or, between, degree, each, every, not_empty, one_of
 from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds
 
 _EACH_NON_NEGATIVE = each(at_least(0))
@@ -163,7 +163,6 @@ OFFLOAD = "offload"
 NO_TARGET = "none"
 """The target that leaves the whole space to the search."""
 
-PREFERENCES = ("fastest", "simplest")
 
 TENSORS = ("relayed", "direct")
 
@@ -184,8 +183,8 @@ class Search(Record):
         zero_degree: ranks over which ZeRO shards, at most: numbers, `all` for all that hold the same parameters.
         target: name of the exporter whose framework must be able to run the plan, or `none`: any may. None: that of
             `training.stack`, where `nest solve` finds that it can run what the problem names.
-        prefer: with a model, which plan is given: the `fastest`, and of those that are as fast one whose stages are
-            alike, or the `simplest`, whose stages are alike if one takes at most 0.1 % longer.
+        within: share of the least step time by which a simpler plan may be slower and still be the first one. None: 0.01
+            with a model, 0 with a profile.
         tensors: how those that skip stages come to their readers: `relayed` through the stages between, or `direct`
             from the stage that makes them. None: relayed.
     """
@@ -206,7 +205,7 @@ class Search(Record):
         validator=every(not_empty, each(at_least_or(1, ALL_RANKS))),
     )
     target: str | None = None
-    prefer: str = field(default=PREFERENCES[0], validator=one_of(PREFERENCES))
+    within: float | None = field(default=None, validator=between(0, 1))
     tensors: str | None = field(default=None, validator=one_of(TENSORS))
 
     @property
