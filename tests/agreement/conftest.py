@@ -1,15 +1,13 @@
 """What agreement tests share."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from nest.plan.certificate import too_few_in_flight
+from tests.agreement.drawn_schedules import counts_of_no_order
 
 
 @pytest.fixture(autouse=True)
-def _counts_of_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawn schedules hold what no order could: the guard that refuses them is for all others."""
-
-    def of_others(schedule, *place):
-        return () if hasattr(schedule, "drawn") else too_few_in_flight(schedule, *place)
-
-    monkeypatch.setattr("nest.plan.certificate.too_few_in_flight", of_others)
+def _counts_of_no_order() -> Iterator[None]:
+    with counts_of_no_order():
+        yield

@@ -3,10 +3,13 @@
 The oracle reads them as it does its own table (`tests.oracle.schedules.Said`), the planner as objects of a plug-in.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from types import ModuleType
+from unittest.mock import patch
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,18 @@ def registered(problem: dict):
 
     made.nest_schedules = nest_schedules
     return registry([made])
+
+
+@contextmanager
+def counts_of_no_order() -> Iterator[None]:
+    """Drawn schedules hold what no order could: the guard that refuses them is for all others."""
+    from nest.plan.certificate import too_few_in_flight
+
+    def of_others(schedule, *place):
+        return () if hasattr(schedule, "drawn") else too_few_in_flight(schedule, *place)
+
+    with patch("nest.plan.certificate.too_few_in_flight", of_others):
+        yield
 
 
 def read(record: dict) -> dict:

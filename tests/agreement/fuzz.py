@@ -19,6 +19,7 @@ from time import perf_counter, process_time
 
 from tests.agreement.compare import complaint, disagreements
 from tests.agreement.corners import CORNERS
+from tests.agreement.drawn_schedules import counts_of_no_order
 from tests.agreement.draws import APART, SHARES, Draw, draw, hangs_on_rounding
 from tests.agreement.targets import target_disagreements
 
@@ -122,7 +123,7 @@ def main() -> int:
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
     counts: Counter[str] = Counter()
-    with ProcessPoolExecutor(arguments.jobs) as pool:
+    with counts_of_no_order(), ProcessPoolExecutor(arguments.jobs) as pool:
         each = partial(kept, arguments.output, examined)
         for tally in pool.map(each, *zip(*chunks, strict=True)) if arguments.jobs > 1 else starmap(each, chunks):
             counts += tally.counts

@@ -18,10 +18,10 @@ TINY = 1500
 """Explicit plans at most, so that pricing each takes a moment."""
 
 
-def all_or_none(problem: dict) -> list[dict] | None:
+def all_or_none(problem: dict, limit: int = TINY) -> list[dict] | None:
     """Every plan, or None when there are too many to price."""
     plans = []
-    for plan in every_plan(problem, limit=TINY):
+    for plan in every_plan(problem, limit):
         if plan is None:
             return None
         plans.append(plan)
