@@ -96,10 +96,17 @@ def count(text: str, kind: object, option: str | None = None) -> int:
     `option` is what it is written behind, for errors; None: whoever reads the option knows.
     """
     with _usage(option):
-        number = int(text) if re.fullmatch(r"\s*[0-9]{1,99}\s*", text, re.ASCII) else parse_count(text, kind)
+        digits = re.fullmatch(r"\s*[0-9]+\s*", text, re.ASCII)
+        if digits and len(digits[0]) > LONGEST:
+            raise ValueError(f"is too large: it has {len(digits[0].strip())} digits")
+        number = int(text) if digits else parse_count(text, kind)
         if number < 1:
             raise ValueError(f"must be at least 1, is {number}")
         return number
+
+
+LONGEST = 99
+"""Characters of the longest number that is read; Python reads none of more than 4,300 digits."""
 
 
 @contextmanager

@@ -1,14 +1,26 @@
 """`nest solve`: the best plan of one problem or several."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
-import typer.core
 
 from nest import api
+from nest.cli.asked import (
+    BATCH,
+    CLUSTER,
+    DEVICE,
+    GPUS_PER_NODE,
+    MODEL,
+    NETWORK,
+    NODES,
+    SEQUENCE,
+    Asked,
+    ProblemCommand,
+    made_text,
+)
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
 from nest.cli.options import time_limit as time_limit_option
 from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, stoppable, to_json, unwritten
@@ -27,7 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command("solve", cls=_Solve)(solve)
 
 
-class _Solve(typer.core.TyperCommand):
+class _Solve(ProblemCommand):
     """Reads `--verify=free` as `--verify --free`: typer knows no options whose value may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -37,7 +49,20 @@ class _Solve(typer.core.TyperCommand):
 
 
 def solve(
-    problems: list[Path] = typer.Argument(..., metavar="PROBLEM...", help="Problem files: YAML, JSON or TOML."),
+    problems: list[Path] = typer.Argument(
+        None, metavar="[PROBLEM...]", help="Problem files: YAML, JSON or TOML. Left out, options say the problem."
+    ),
+    model: str | None = MODEL,
+    cluster: str | None = CLUSTER,
+    nodes: str | None = NODES,
+    gpus_per_node: str | None = GPUS_PER_NODE,
+    device: str | None = DEVICE,
+    network: str | None = NETWORK,
+    batch: str | None = BATCH,
+    sequence: str | None = SEQUENCE,
+    print_problem: bool = typer.Option(
+        False, "--print-problem", help="Print the problem that the options make, and do not solve it."
+    ),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the plan to this file, as JSON."),
     as_json: bool = typer.Option(False, "--json", help="Print the plan as one JSON document and nothing else."),
     time_limit: float | None = time_limit_option(
@@ -85,16 +110,23 @@ def solve(
     Exit code 0: a plan was found; 1: there is none, none was found in time, or its proof failed; 2: bad input; 130:
     Ctrl-C before there was one. Several problems give one JSON document a line.
     """
-    from nest.io import check_writable, there_is
+    from nest.io import check_writable, read_mapping_text, there_is
     from nest.io.source import STANDARD_INPUT
 
     deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
+    asked = Asked(model, cluster, nodes, gpus_per_node, device, network, batch, sequence, tokens, target)
+    text = made_text(asked, problems or (), print_problem)
+    if text is not None and print_problem:
+        typer.echo(text, nl=False)
+        return
+    source = None if text is None else read_mapping_text(text, str(MADE))
+    problems = [MADE] if source is not None else problems
     if output is not None and len(problems) > 1:
         raise InputError("--output takes the plan of one problem; give one problem, or --json for several.")
     if free and not verify:
         raise InputError("--free says how to verify; give --verify too, or --verify=free.")
-    if watch and STANDARD_INPUT in problems:
-        raise InputError("--watch takes files: what is piped in is read once.")
+    if watch and (source is not None or STANDARD_INPUT in problems):
+        raise InputError("--watch takes files: what is piped in or said by options is read once.")
     changes = changes_of(target=target, tokens=tokens)
     several = len(problems) > 1
     told = _Told(output, as_json or several, several or watch, explain_search)
@@ -103,17 +135,28 @@ def solve(
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
         if output is not None and there_is(output) == "file":
             raise InputError(f"{output} is a file; with --best, --output is a folder for the plans.")
-        answer = partial(_shortlist, problems[0], partial(api.shortlist, changes=changes, count=best), told)
+        answer = partial(
+            _shortlist, problems[0], _of(source, partial(api.shortlist, changes=changes, count=best)), told
+        )
     else:
         if output is not None:
-            check_writable(output, *problems)
+            check_writable(output, *problems, *asked.files)
         how: Any = {"verify": "free" if free else verify, "workers": workers, "jobs": jobs}
-        answer = partial(_plans, problems, partial(api.solve, changes=changes, **how), told, time_limit)
+        answer = partial(_plans, problems, _of(source, partial(api.solve, changes=changes, **how)), told, time_limit)
     if watch:
         from nest.cli.watch import answered_until_stopped
 
         raise typer.Exit(answered_until_stopped(lambda: answer(Deadline.of(time_limit))))
     raise typer.Exit(answer(deadline))
+
+
+MADE = Path("options")
+"""What stands for the file of a problem that options make."""
+
+
+def _of(source: Mapping[str, Any] | None, search: Callable[..., Any]) -> Callable[..., Any]:
+    """`search`, of a problem that is in no file where there is one."""
+    return search if source is None else lambda _, **named: search(source, **named)
 
 
 class _Told(NamedTuple):

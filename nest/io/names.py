@@ -193,7 +193,9 @@ def near(name: str, known: Iterable[str]) -> tuple[str, ...]:
     inside = [option for option in options if len(option) >= SHORTEST and option in written]
     if inside:
         return (options[max(inside, key=len)],)
-    around = [option for option in options if len(written) >= SHORTEST and option.startswith(written)]
+    words = re.findall(r"[^\s_-]+", name.strip("/").rpartition("/")[2].lower()[:100])
+    around = [each for each in options if len(written) >= SHORTEST and all(word in each for word in words)]
+    around.sort(key=lambda each: not each.startswith(written))
     if around:
         return tuple(options[option] for option in around[:MOST])
     return tuple(options[option] for option in get_close_matches(written[:60], options, n=1))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 
 import nest
+from nest.catalogue.spellings import catalogued
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.trainers import writing
-from nest.exporters.trainers.names import catalogued
 from nest.exporters.trainers.reading import read_axolotl, read_llama_factory, read_transformers
 from nest.formulate.from_flags import start
 from nest.hooks.pipelines import deployed

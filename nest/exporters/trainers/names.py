@@ -12,6 +12,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from nest.catalogue import library_models
+from nest.catalogue.spellings import catalogued, published
 from nest.exporters.configurations import RENAMED, configuration
 from nest.exporters.keys import Keys
 from nest.hooks.architectures import architecture_of
@@ -320,36 +321,6 @@ AXOLOTL = Names(
         *("pad_to_multiple_of", "batch_flattening", "use_kernels", "world_size", "adapter", "unfrozen_parameters"),
     ),
 )
-
-_TWINS = ("-instruct", "-chat", "-base", "-hf", "meta-")
-"""Parts of names that tell apart models of the same widths."""
-
-_RELEASE = re.compile(r"(-\d{4})?(-fp8)?$")
-"""Ends of names that do too: the month of a release, and the format of its weights."""
-
-
-def _plain(name: str) -> str:
-    """What the names of models of the same widths have in common."""
-    plain = name.rstrip("/").rpartition("/")[2].lower()
-    for part in _TWINS:
-        plain = plain.replace(part, "")
-    return _RELEASE.sub("", plain)
-
-
-def published(name: str) -> str:
-    """The name under which a model of the catalogue is published (huggingface.co); empty: nowhere."""
-    for source in library_models()[name].sources:
-        place, _, file = source.partition(" ")
-        if place.startswith("huggingface.co/") and file == "config.json":
-            return place.partition("/")[2]
-    return ""
-
-
-def catalogued(name: str) -> str | None:
-    """The catalogue's name of the model that Hugging Face calls `name`; None: it has none of these widths."""
-    return next(
-        (each for each in library_models() if published(each) and _plain(published(each)) == _plain(name)), None
-    )
 
 
 def hugging_face_name(model: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import evolve
 
+from nest.catalogue.spellings import catalogued, published
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.exporters import accelerate, deepspeed
@@ -30,8 +31,6 @@ from nest.exporters.trainers.names import (
     TRL_KEYS,
     UNKNOWN,
     Names,
-    catalogued,
-    published,
 )
 from nest.io import placed, read_mapping_text
 from nest.io.source import read_text_of

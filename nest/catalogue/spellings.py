@@ -1,0 +1,83 @@
+"""Names of models, devices and clusters as people write them, and the catalogue's for them.
+
+Files say nest's own names; the command line takes these spellings too.
+"""
+
+import re
+from functools import cache
+
+from nest.catalogue.load import clusters, devices, known_cluster, library_models
+from nest.io.names import plain
+
+_TWINS = re.compile(r"\b(meta|instruct|chat|base|pretrain|hf|it|pt)\b")
+"""Words of names that tell apart models of the same widths."""
+
+_RELEASE = re.compile(r"(-\d{4})?(-fp8)?$")
+"""Ends of names that do too: the month of a release, and the format of its weights."""
+
+
+def _key(name: str) -> str:
+    """What the names of models of the same widths have in common."""
+    words = re.sub(r"[\s_]+", "-", name.strip().rstrip("/").rpartition("/")[2].lower())
+    return re.sub(r"[-.]", "", _RELEASE.sub("", re.sub("--+", "-", _TWINS.sub("", words)).strip("-")))
+
+
+def published(name: str) -> str:
+    """The name under which a model of the catalogue is published (huggingface.co); empty: nowhere."""
+    for source in library_models()[name].sources:
+        place, _, file = source.partition(" ")
+        if place.startswith("huggingface.co/") and file == "config.json":
+            return place.partition("/")[2]
+    return ""
+
+
+@cache
+def _models() -> dict[str, str]:
+    """The models of the catalogue by what their own names and those they are published under have in common."""
+    return {_key(each): name for name in library_models() for each in (published(name), name) if each}
+
+
+def catalogued(name: str) -> str | None:
+    """The catalogue's name of the model that others call `name`; None: it has none of these widths."""
+    return _models().get(_key(name))
+
+
+_SAID_OF_ALL = frozenset("nvidia amd google cloud tesla instinct gpu hbm3 hbm3e oam nvl72".split())  # noqa: SIM905
+"""Words of products that tell no two devices of the catalogue apart; of other forms with other links, such as `NVL`
+and `PCIe`, there are none."""
+
+_SIZE, CLOSE = re.compile(r"(\d+)g"), 0.05
+"""Memory in a name, and how far, as a share, a round number of gigabytes may lie from a device's."""
+
+
+def device_called(text: str) -> str | None:
+    """The catalogue's name of the device called `text`, such as `H100 SXM5 80GB`; None: of none, or of several."""
+    apart = re.sub(r"sxm\d*|tpu", lambda match: f" {match[0][:3]} ", text.lower())
+    words = set(re.split(r"[^a-z0-9.]+", re.sub(r"(\d+)\s*gi?b\b", r" \1g ", apart))) - {""} - _SAID_OF_ALL
+    found = [name for name in devices() if _is_called(name, words)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_called(name: str, words: set[str]) -> bool:
+    """Whether `words` name the product of a device, and say no other things of it than are so."""
+    own = name.split("-")
+    product = own[1] if own[0] == "tpu" else own[0]
+    return product in words and all(word in own or _is_memory(word, name) for word in words)
+
+
+def _is_memory(word: str, name: str) -> bool:
+    size = _SIZE.fullmatch(word)
+    memory = devices()[name].memory
+    return size is not None and any(abs(memory / (unit * int(size[1])) - 1) < CLOSE for unit in (1e9, 2**30))
+
+
+def cluster_called(text: str) -> str | None:
+    """The catalogue's name, NAME-N too, of the cluster called `text`, whatever the case; None: of none."""
+    if known_cluster(text) is not None:
+        return text
+    for name in clusters():
+        size = re.fullmatch(rf"{re.escape(plain(name))}([0-9]*)", plain(text))
+        called = size and (f"{name}-{size[1]}" if size[1] else name)
+        if called and known_cluster(called) is not None:
+            return called
+    return None

@@ -1,0 +1,141 @@
+"""The options that make a problem, which `nest init` and `nest solve` share."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+import typer.core
+
+from nest.cli.options import complete_clusters, complete_devices, complete_models
+from nest.errors import InputError
+from nest.units import displayed
+
+MODEL = typer.Option(
+    None,
+    "--model",
+    metavar="NAME|FILE",
+    autocompletion=complete_models,
+    help="A config.json, a name that `nest models` lists, or the model's on Hugging Face.",
+)
+CLUSTER = typer.Option(
+    None,
+    "--cluster",
+    metavar="NAME|FILE",
+    autocompletion=complete_clusters,
+    help="A cluster that `nest clusters` lists, NAME-N for N devices of it, or a file of one.",
+)
+NODES = typer.Option(None, "--nodes", metavar="N", help="Machines, in place of --cluster; left out, one.")
+GPUS_PER_NODE = typer.Option(
+    None, "--gpus-per-node", metavar="N", help="GPUs of each; left out, as usual for the device."
+)
+DEVICE = typer.Option(
+    None, "--device", metavar="NAME", autocompletion=complete_devices, help="Their kind, such as h100 or a100-80gb."
+)
+NETWORK = typer.Option(
+    None,
+    "--network",
+    metavar="BANDWIDTH",
+    help="Between machines, per GPU and direction, as in '400 Gbit/s', or '3.2 Tbit/s per node'; left out, as usual.",
+)
+BATCH = typer.Option(None, "--batch", metavar="N", help="Samples per optimizer step (global batch).")
+SEQUENCE = typer.Option(None, "--sequence", metavar="N", help="Tokens per sample, as in 8k.")
+
+EXAMPLE = (
+    'nest solve --model llama-3.1-8b --nodes 2 --gpus-per-node 8 --device h100 --network "400 Gbit/s" --batch 256 '
+    "--sequence 8192"
+)
+
+OTHER_WORDS = {
+    "--global-batch": "--batch",
+    "--sequence-length": "--sequence",
+    "--devices-per-node": "--gpus-per-node",
+}
+"""What other commands and files call these options, which is understood, too."""
+
+
+class ProblemCommand(typer.core.TyperCommand):
+    """A command with these options, also by `OTHER_WORDS`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, with the options' own words."""
+        parts = (arg.partition("=") for arg in args)
+        return super().parse_args(ctx, ["".join((OTHER_WORDS.get(name, name), *rest)) for name, *rest in parts])
+
+
+PLACES = {
+    "model": "model",
+    "cluster": "cluster",
+    "nodes": "cluster.levels",
+    "gpus_per_node": "cluster.levels",
+    "device": "cluster.device",
+    "network": "cluster.levels",
+    "batch": "training.global_batch",
+    "sequence": "training.sequence_length",
+}
+"""The key of a problem that each option says."""
+
+
+class Asked(NamedTuple):
+    """What the options say, as they are written; None: nothing. `tokens` and `target` may also change a file's."""
+
+    model: str | None
+    cluster: str | None
+    nodes: str | None
+    gpus_per_node: str | None
+    device: str | None
+    network: str | None
+    batch: str | None
+    sequence: str | None
+    tokens: str | None = None
+    target: str | None = None
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options that make a problem, of those that are given."""
+        return tuple(name for name in PLACES if getattr(self, name))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What may be files."""
+        return tuple(each for each in (self.model, self.cluster) if each)
+
+
+def option(name: str) -> str:
+    """The option of that name, as it is written."""
+    return f"--{name.replace('_', '-')}"
+
+
+def made_text(asked: Asked, problems: Sequence[Path], print_it: bool) -> str | None:
+    """The text of the problem that the options of `nest solve` make; None: `problems` are given in its place.
+
+    Raises:
+        InputError: there is neither, or both.
+    """
+    from nest.cli.problem_text import problem_text
+    from nest.io import placed, read_mapping
+
+    if not problems and not asked.given:
+        raise InputError(
+            f"nest solve needs a problem: its file, `nest solve problem.yaml`, or options, `{EXAMPLE}`; see `nest "
+            "solve --help`."
+        )
+    if not problems:
+        return problem_text(asked, Path("problem.yaml"), "solve")
+    if print_it:
+        raise InputError("--print-problem prints the problem that options make; a file has it already.")
+    if asked.given:
+        name, place = option(asked.given[0]), PLACES[asked.given[0]]
+        section, _, key = place.rpartition(".")
+        written: Any = read_mapping(problems[0]).mapping
+        written = written.get(section) if section else written
+        said = written.get(key) if isinstance(written, dict) else None
+        also = f" is {displayed(said)} here, and" if isinstance(said, (str, int)) else ":"
+        raise placed(
+            problems[0],
+            InputError(
+                f"{place}{also} {name} says {displayed(getattr(asked, asked.given[0]))}; change the file, or leave "
+                f"{name} out."
+            ),
+        )
+    return None
