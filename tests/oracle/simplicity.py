@@ -12,8 +12,8 @@ Simple is a plan with a small key. Its entries, compared in this order:
 8. stages differ in recompute mode or ZeRO stage;
 9. the heaviest recompute mode: none 0, full 3, any other 1;
 10. strategies with a degree above 1;
-11. a stage has another ZeRO stage than the one listed first, or there is a shard group;
-12. the rank order is another than the one listed first, and there are several replicas of several stages;
+11. a stage has another ZeRO stage than the one fixed or listed first, or there is a shard group;
+12. the rank order is another than the one fixed or listed first, and there are several replicas of several stages;
 13. devices are idle;
 14. how likely the plan is to fit: 0, as bytes of a profile are exact.
 
@@ -71,8 +71,13 @@ def rank_of(recompute: str) -> int:
     return HEAVY.get(recompute, SELECTIVE)
 
 
+def usual(problem: dict, name: str, every: list):
+    """What a problem lists first of a choice, or fixes."""
+    return given(problem.get("fixed"), name, given(problem.get("search"), name, every)[0])
+
+
 def usual_zero(problem: dict) -> int:
-    return given(problem.get("search"), "zero", [0])[0]
+    return usual(problem, "zero", [0])
 
 
 def size_of(problem: dict) -> int:
@@ -96,7 +101,7 @@ def key(problem: dict, plan: dict) -> Key:
         for name, degree in candidate["degrees"].items()
         if degree > 1 and name not in FLAGS
     }
-    order = given(problem.get("search"), "rank_order", RANK_ORDERS)[0]
+    order = usual(problem, "rank_order", RANK_ORDERS)
     zeros = {stage["zero"] for stage in stages}
     return (
         int(mixed),
@@ -161,13 +166,13 @@ class Kind:
     recompute: int
     zero: int
 
-    def sets(self, modes, usual: int) -> Iterator[set[tuple[str, int]]]:
+    def sets(self, modes, common: int) -> Iterator[set[tuple[str, int]]]:
         """Sets of modes from which every stage chooses freely; where stages are alike, single ones."""
         if self.unlike:
-            yield {mode for mode in modes if rank_of(mode[0]) <= self.recompute and (self.zero or mode[1] == usual)}
+            yield {mode for mode in modes if rank_of(mode[0]) <= self.recompute and (self.zero or mode[1] == common)}
             return
         for recompute, zero in dict.fromkeys(modes):
-            if rank_of(recompute) == self.recompute and (self.zero or zero == usual):
+            if rank_of(recompute) == self.recompute and (self.zero or zero == common):
                 yield {(recompute, zero)}
 
     def of(self, base: Key) -> Key:

@@ -129,6 +129,12 @@ def test_what_the_problem_lists_first_is_usual(search, decided, entry, value):
     assert key(problem(**search), plan(*halves, **decided))[entry] == value
 
 
+def test_what_the_problem_fixes_is_usual():
+    asked = {**problem(), "fixed": {"zero": 2, "rank_order": "dp-inner"}}
+    halves = plan((FRONT, "c1", "none", 2), (BEHIND, "c1", "none", 2), replicas=2, rank_order="dp-inner")
+    assert key(asked, halves)[10:12] == (0, 0)
+
+
 def test_a_rank_order_of_one_stage_counts_for_nothing():
     assert key(problem(), plan((ALL, "c1", "none", 0), replicas=4, rank_order="dp-inner"))[11] == 0
 
