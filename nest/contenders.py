@@ -1,4 +1,4 @@
-"""Plans named beside the best one: the runner-up, on slower levels too, and what another memory risk would give."""
+"""Plans named beside the first one: the fastest, a safer and a simpler one, and the runner-up, on slower levels too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import evolve
 
 from nest.errors import NoPlanYet
-from nest.formulate.cluster import accepted_risk, with_memory_risk
 from nest.formulate.formulation import Formulation
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, SearchProgress, Solution
@@ -19,29 +18,15 @@ from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.report.other_plans import decided_plan, decisions_of, describe_runner_up, label
 from nest.solve.effort import Deadline
-from nest.spec import OtherRisk, PlanDocument, Problem
+from nest.spec import OtherPlan, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
 
 if TYPE_CHECKING:
     from nest.formulate.formulation import FirstPlan
     from nest.plan.check import CheckReport
 
-DARING, GAIN = 0.8, 0.02
-"""A share of launches that may run out of memory, of somebody who can try; and the share of the step time that it must
-save to be told."""
-
-CAUTIOUS, LOSS = 0.1, 0.01
-"""The share of somebody who cannot try; and the share of the step time that it may cost at most to be told."""
-
-FEW = 20_000
-"""Combinations of decisions up to which other risks are searched: a second of work at most. `nest explain` prices the
-risk of any problem."""
-
 Offered = tuple[Instance, Formulation]
 """An instance that has the candidates of a plan, and what it was made of."""
-
-Search = Callable[[Instance, tuple[Solution, float]], Result]
-"""A search that is told of a plan and its step time, and answers with it where nothing is faster."""
 
 
 def runner_up(instance: Instance, formulation: Formulation, result: Result, best: Solution) -> dict[str, Any] | None:
@@ -74,6 +59,7 @@ def searched(
         InputError: something in the problem cannot be used.
         NoPlanYet: the time is up before any plan was found.
     """
+    from nest.first_plan import with_alternatives, with_first_plan
     from nest.formulate.instance import formulate
     from nest.formulate.problem import kept_model
     from nest.formulate.target import simpler_within
@@ -83,45 +69,45 @@ def searched(
     kept = kept_model(problem, known, deadline)
     instance, formulation = formulate(problem, known, **told, first_plan=first_plan, kept=kept)
     # A plan that is known cuts what is slower; which of equals is the answer it does not say.
-    simpler, tables = simpler_within(problem), None if kept is None else kept.tables
-    search = partial(
-        solve, time_limit=deadline, progress=progress, preferred=False, simpler_within=simpler, cache=tables
-    )
+    within, tables = simpler_within(problem), None if kept is None else kept.tables
+    search = partial(solve, time_limit=deadline, progress=progress, preferred=False, cache=tables)
     result = search(instance, known=formulation.first)
     if kept is not None:
         kept.keep()
-    return with_contenders(
-        instance, formulation, result, simpler, partial(formulate, problem, known, **told, known=formulation), search
-    )
+    again = partial(formulate, problem, known, **told, known=formulation)
+    instance, formulation, result = with_contenders(instance, formulation, result, within, again, search)
+    first = with_first_plan(instance, result, within, deadline, tables)
+    return instance, formulation, with_alternatives(instance, first, deadline, tables) if within else first
 
 
 def with_contenders(
     instance: Instance,
     formulation: Formulation,
     result: Result,
-    simpler_within: float | None,
+    within: float,
     wider: Callable[..., Offered],
     search: Callable[..., Result],
 ) -> tuple[Instance, Formulation, Result]:
     """An answer with all candidates that matter for plans beside it: where some are missing it is searched anew.
 
-    Such plans are simpler ones and those of another memory risk, hardly slower, and a runner-up.
+    Such plans are simpler and safer ones that are hardly slower, and a runner-up.
 
     Args:
         instance: has the candidates that matter for the answer.
         formulation: what it was made of.
         result: of its search.
-        simpler_within: as for that search.
+        within: share of the least step time that a simpler plan may take longer.
         wider: gives the instance that is complete to `up_to` seconds of a step, with what it was made of.
         search: that search, of an instance, with a `known` plan.
     """
+    from nest.first_plan import COSTS_LITTLE
     from nest.solve.dp.attempt import SLOWER
 
     solution, seconds = result.solution, result.batch_time
     if solution is None or seconds is None:
         return instance, formulation, result
     second = inf if result.runner_up is None else result.runner_up[1]
-    needed = max(seconds * (1 + max(simpler_within or 0.0, LOSS)), min(second, seconds * SLOWER))
+    needed = max(seconds * (1 + max(within, COSTS_LITTLE if within else 0.0)), min(second, seconds * SLOWER))
     if instance.complete_to >= needed or formulation.bounded is None:  # There was no time for the others.
         return instance, formulation, result
     more, made = wider(up_to=needed)
@@ -194,27 +180,17 @@ def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level,
     return evolve(instance, cluster=cluster, candidates=tuple(candidates))
 
 
-def other_risks(
-    instance: Instance, result: Result, plan: PlanDocument, problem: Problem, search: Search
-) -> tuple[OtherRisk, ...]:
-    """The best plans of a higher and of a lower memory risk, where those are worth knowing.
+BESIDE = ("fastest", "safer", "simpler")
+"""Plans beside the first one that a document tells of."""
 
-    A higher risk must gain `GAIN`, a lower one cost less than `LOSS`: each is a search that ends where no plan does.
-    """
-    risk, best = accepted_risk(problem), result.solution
-    if instance.network is not None or instance.pools is not None or risk is None or best is None:
-        return ()  # On a network every plan would be placed anew; of pools only the answer is searched.
-    if result.status != "optimal" or result.statistics["combinations"] > FEW:
-        return ()
-    others, batch_time, likely = [], plan.batch_time or 0.0, plan.fit_probability or 0.0
-    for other, share in ((DARING, 1 - GAIN), (CAUTIOUS, 1 + LOSS)):
-        if risk >= DARING if other == DARING else likely >= 1 - CAUTIOUS:
-            continue
-        own = _at(instance, problem, other)
-        solution = search(own, (best, batch_time * share)).solution
-        if solution is not None and solution != best:
-            others.append(_described(own, solution, evaluate(own, solution), other, batch_time))
-    return tuple(others)
+
+def plans_beside(instance: Instance, result: Result, plan: PlanDocument) -> dict[str, Any]:
+    """The plans beside the first one that a search found, by the key of the document."""
+    found = {name: getattr(result, name) for name in BESIDE}
+    return {
+        name: None if each is None else _described(instance, each[0], evaluate(instance, each[0]), plan)
+        for name, each in found.items()
+    }
 
 
 def contenders_report(
@@ -231,8 +207,9 @@ def contenders_report(
     report = CheckReport((), 0)
     if plan.runner_up is not None:
         report = _runner_up_report(plan, plan.runner_up, (instance, formulation), offered)
-    for index, stated in enumerate(plan.other_risks):
-        report = report.with_(_other_risk_report(plan, stated, f"other_risks[{index}]", problem, offered))
+    for name in BESIDE:
+        if getattr(plan, name) is not None:
+            report = report.with_(_beside_report(plan, getattr(plan, name), name, offered))
     return report
 
 
@@ -253,39 +230,27 @@ def _runner_up_report(
     return check_contender(instance, "runner_up", stated, other, described, plan.batch_time or 0.0)
 
 
-def _other_risk_report(
-    plan: PlanDocument,
-    stated: OtherRisk,
-    place: str,
-    problem: Problem,
-    offered: Callable[[PlanDocument], Offered],
+def _beside_report(
+    plan: PlanDocument, stated: OtherPlan, place: str, offered: Callable[[PlanDocument], Offered]
 ) -> CheckReport:
-    from nest.plan.check import CheckReport, check_contender
+    from nest.plan.check import check_contender
 
-    if stated.memory_risk not in (DARING, CAUTIOUS):
-        return CheckReport((f"{place}.memory_risk is {stated.memory_risk}, not {DARING} or {CAUTIOUS}.",), 1)
     other = decided_plan(plan, unstructure(stated.decisions), f"{place}.decisions")
-    own = _at(offered(other)[0], problem, stated.memory_risk)
+    instance = offered(other)[0]
 
     def described(solution: Solution, priced: PricedPlan) -> Mapping[str, Any]:
-        description = _described(own, solution, priced, stated.memory_risk, plan.batch_time or 0.0)
-        return cast("Mapping[str, Any]", unstructure(description))
+        return cast("Mapping[str, Any]", unstructure(_described(instance, solution, priced, plan)))
 
-    return check_contender(own, place, unstructure(stated), other, described)
-
-
-def _at(instance: Instance, problem: Problem, risk: float) -> Instance:
-    """The instance in which launches may run out of memory with another probability; candidates know nothing of it."""
-    changed = evolve(problem, training=evolve(problem.training, memory_risk=risk))
-    return evolve(instance, cluster=with_memory_risk(instance.cluster, changed))
+    return check_contender(instance, place, unstructure(stated), other, described, plan.lower_bound or 0.0)
 
 
-def _described(instance: Instance, solution: Solution, priced: PricedPlan, risk: float, batch_time: float) -> OtherRisk:
-    return OtherRisk(
-        risk,
+def _described(instance: Instance, solution: Solution, priced: PricedPlan, plan: PlanDocument) -> OtherPlan:
+    seconds = plan.batch_time or 0.0
+    return OtherPlan(
         label(instance, solution),
         priced.batch_time,
-        priced.batch_time / batch_time - 1 if batch_time > 0 else 0.0,
-        priced.fit_probability,
+        priced.batch_time / seconds - 1 if seconds > 0 else 0.0,
+        None if instance.cluster.error is None else priced.fit_probability,
+        max(stage.memory for stage in priced.stages),
         decisions_of(instance, solution, priced),
     )

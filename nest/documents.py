@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from nest.contenders import block_batch_time, contenders_report, other_risks, runner_up
+from nest.contenders import block_batch_time, contenders_report, plans_beside, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
@@ -172,8 +172,7 @@ def result_document(
 ) -> PlanDocument:
     """The document of what a search found: a plan with what is to be said of others, or why there is none.
 
-    Without `contenders` it names no other plans, neither a runner-up nor those of other memory risks, which are
-    searched.
+    Without `contenders` it names no other plans.
 
     Raises:
         InternalError: the solver's step time is not that of its plan.
@@ -181,7 +180,6 @@ def result_document(
     from nest.formulate.decisions import outside
     from nest.formulate.problem import target_diagnosis
     from nest.solve.solver import feasible
-    from nest.solve.solver import solve as search
 
     if result.solution is None:
         diagnosis = f"{result.diagnosis or ''}{_only(result)}{target_diagnosis(problem, known, feasible, deadline)}"
@@ -194,15 +192,12 @@ def result_document(
     beyond = outside(plan, instance, result.solution, formulation, problem, known)
     if not contenders:
         return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
-    at_risk = other_risks(
-        instance, result, plan, problem, lambda each, best: search(each, deadline, known=best, runner_up=False)
-    )
     return evolve(
         plan,
         runner_up=runner_up(instance, formulation, result, result.solution),
         outside=beyond,
-        other_risks=at_risk,
         runs_on=runs_on(plan, known),
+        **plans_beside(instance, result, plan),
     )
 
 

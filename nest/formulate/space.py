@@ -13,10 +13,13 @@ from nest.formulate.stack import data_parallel_exposure, hidden_messages
 from nest.formulate.target import beyond
 from nest.hooks.calls import attribute
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, chunks_of
+from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, Usual, chunks_of
 from nest.spec import DeviceSpec, Problem, ProfileSpec
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
 from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
+
+USUAL_SCHEDULE = "1f1b"
+"""The pipeline schedule of frameworks that are told no other (PROBLEM.md section 4)."""
 
 FIXED_ONLY = ("etp", "zero_degree", "recompute", "schedule", "rank_order")
 """What `fixed` takes beside the names constraints know."""
@@ -213,12 +216,25 @@ def build_space(
             direct=problem.search.tensors == "direct",
             alike=problem.cluster.pools is not None and limits is not None and not limits.mixed,
             replayed=problem.replayed,
+            usual=_usual(problem, schedules, limits),
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
     if problems:
         raise InputErrors(problems)
     return space
+
+
+def _usual(problem: Problem, schedules: Sequence[Schedule], limits: Limits | None) -> Usual:
+    """The decisions of the target, or of most frameworks, that is told nothing else."""
+    zero, orders = allowed_zero(problem), allowed_rank_orders(problem)
+    names = [schedule.name for schedule in schedules]
+    known = limits or Limits()
+    return Usual(
+        schedule=USUAL_SCHEDULE if USUAL_SCHEDULE in names else names[0],
+        zero=known.usual_zero if known.usual_zero in zero else zero[0],
+        rank_order=known.usual_rank_order if known.usual_rank_order in orders else orders[0],
+    )
 
 
 def _unknown_layers(demanded: Sequence[tuple[str, Constraint]], formulation: Formulation) -> list[str]:

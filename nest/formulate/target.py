@@ -17,7 +17,6 @@ from nest.hooks.registry import Registry
 from nest.io import structure
 from nest.spec import NO_STACK, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS, NO_TARGET, OFFLOAD, Search
-from nest.tolerances import AGREEMENT, SIMPLER
 
 
 def target_limits(problem: Problem, registry: Registry) -> Limits | None:

@@ -11,6 +11,7 @@ from nest.instance.instance import (
     Solution,
     Space,
     StageDecision,
+    Usual,
 )
 from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
 from nest.instance.schedule import (
@@ -66,6 +67,7 @@ __all__ = [
     "Space",
     "StageDecision",
     "Standing",
+    "Usual",
     "Weights",
     "admits",
     "always_fills",

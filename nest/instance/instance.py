@@ -90,6 +90,21 @@ class LayerGraph(Record):
 
 
 @frozen(eq=False, repr=False)
+class Usual(Record):
+    """The decisions of a framework that is told nothing else.
+
+    Attributes:
+        schedule: name of the pipeline schedule.
+        zero: ZeRO stage.
+        rank_order: rank order.
+    """
+
+    schedule: str = ""
+    zero: int = 0
+    rank_order: str = ""
+
+
+@frozen(eq=False, repr=False)
 class Space(Record):
     """Which plans are allowed, beyond the candidates themselves (PROBLEM.md sections 3 and 5).
 
@@ -134,6 +149,8 @@ class Space(Record):
             (`Candidate.split`).
         replayed: whether every schedule's plans are priced by their replay, too; else those with `closed_form` are not
             (`training.price`).
+        most_pools: pools that a plan may use; None: any number.
+        usual: decisions that plans prefer where they cost little.
     """
 
     global_batch: int
@@ -162,6 +179,8 @@ class Space(Record):
     hidden_messages: tuple[str, ...] = ()
     alike: bool = False
     replayed: bool = False
+    most_pools: int | None = None
+    usual: Usual = Usual()
 
     def replays(self, schedule: Schedule) -> bool:
         """Whether a schedule's plans are priced by their replay, too; what says no order of passes cannot be."""
@@ -382,11 +401,15 @@ class Result(Record):
     """What a solver found.
 
     Attributes:
-        status: `optimal`, `feasible` (stopped early) or `infeasible`.
+        status: `optimal`, `near-optimal` (the simplest plan within a share of the least step time, which is the bound),
+            `feasible` (stopped early) or `infeasible`.
         solution: None when there is none.
         batch_time: seconds, as the solver priced the solution.
         lower_bound: no plan is faster, seconds.
         runner_up: the best solution met with other degrees, with its step time.
+        fastest: where `solution` is a simpler and slower one, the fastest, with its step time.
+        safer: one that is likelier to fit, with its step time.
+        simpler: one that is simpler yet, with its step time.
         diagnosis: when infeasible, what is tightest and by how much.
         statistics: what the search did, by name.
     """
@@ -396,5 +419,8 @@ class Result(Record):
     batch_time: float | None = None
     lower_bound: float | None = None
     runner_up: tuple[Solution, float] | None = None
+    fastest: tuple[Solution, float] | None = None
+    safer: tuple[Solution, float] | None = None
+    simpler: tuple[Solution, float] | None = None
     diagnosis: str | None = None
     statistics: dict[str, Any] = field(factory=dict)

@@ -252,7 +252,11 @@ def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
             faults.append(f"The status is optimal, but lower_bound is {_short(bound)} and batch_time {_short(time)}.")
         if not fresh.fits:
             faults.append("The status is optimal, but a stage needs more memory than a device has.")
-    elif bound is not None and time is not None and bound > time * (1 + AGREEMENT):
+    elif bound is None or time is None:
+        pass
+    elif plan.status == "near-optimal" and plan.fastest is None:
+        faults.append("The status is near-optimal, but fastest is missing.")
+    elif bound > time * (1 + AGREEMENT):
         faults.append(f"lower_bound {_short(bound)} exceeds batch_time {_short(time)}.")
     return faults
 

@@ -1,7 +1,7 @@
 """Whether decisions are a plan at all: PROBLEM.md section 3 and the declared constraints."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy
@@ -68,7 +68,7 @@ def _chunks(instance: Instance, solution: Solution, micro_batches: int | None) -
         mine = [run for run, home in zip(runs, route(schedule, stages), strict=True) if home == index]
         if sorted(stage.layers) != sorted(layer for run in mine for layer in run):
             violations.append(f"stage {index + 1} does not hold the layers of its {chunks} chunks of the even split")
-    if instance.space.even and runs != list(even_chunks(instance, stages, chunks)):
+    if instance.space.even and not evenly_split(instance, solution):
         violations.append("the chunks are not those of the even split, which search.target demands")
     return violations or [*_uncut(instance, runs), *_units(instance, runs)]
 
@@ -298,7 +298,7 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
         if [sorted(stage.layers) for stage in solution.stages] != wanted:
             violations.append("the stages differ from the ones that are fixed")
     homes = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
-    if instance.space.even and solution.chunks == 1 and not _even(instance, solution, homes):
+    if instance.space.even and solution.chunks == 1 and not evenly_split(instance, solution):
         violations.append("the stages do not hold as many transformer blocks each, in order, as search.target demands")
     for group in instance.space.together:
         if len({homes[layer] for layer in group}) > 1:
@@ -330,9 +330,16 @@ def unsatisfied(instance: Instance, solution: Solution) -> tuple[str, ...]:
     return tuple(violations)
 
 
-def _even(instance: Instance, solution: Solution, homes: Mapping[int, int]) -> bool:
+def evenly_split(instance: Instance, solution: Solution) -> bool:
+    """Whether stages, or their chunks, hold as many transformer blocks each, in order (`Space.even`)."""
+    stages = len(solution.stages)
+    if solution.chunks > 1:
+        runs = [tuple(sorted(run)) for run in chunk_layers(instance, solution)]
+        even = bool(even_blocks(instance, stages * solution.chunks))
+        return even and runs == list(even_chunks(instance, stages, solution.chunks))
+    homes = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
     blocks = instance.space.blocks
-    size, left = divmod(len(blocks), len(solution.stages))
+    size, left = divmod(len(blocks), stages)
     return not left and all(homes[layer] == number // size for number, block in enumerate(blocks) for layer in block)
 
 

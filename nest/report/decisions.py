@@ -15,7 +15,7 @@ _DEGREES = ("tp", "sp", "cp", "ep", "etp")
 
 _REST = ("pp", "replicas", "micro_batch", "schedule", "chunks", "rank_order", "recompute", "zero", "zero_degree")
 
-_FOLLOWS = {"sp": "tp"}
+FOLLOWS = {"sp": "tp"}
 """Degrees that are mostly that of another one, whose ranks they divide further work over (`nest.strategies.sp`)."""
 
 _UNSAID = {"chunks": {"1"}, "zero_degree": {"all"}}
@@ -27,7 +27,7 @@ THE_SAME = "the same decisions"
 def whole(decided: Decided) -> str:
     """All that a plan decides: `tp 4, cp 2, pp 8, 2 replicas, micro-batch 1, ...`, its degrees as `degrees_text`."""
     degrees = [name for name in decided if name not in _REST]
-    usual = {name: set(values_of(decided, _FOLLOWS.get(name, ""))) for name in degrees}
+    usual = {name: set(values_of(decided, FOLLOWS.get(name, ""))) for name in degrees}
     said = [name for name in decided if set(decided[name]) != (usual[name] if name in usual else _UNSAID.get(name))]
     return ", ".join(decision_text(name, decided[name]) for name in in_usual_order(said))
 
@@ -39,7 +39,7 @@ def degrees_text(candidates: Sequence[Mapping[str, int]]) -> list[str]:
     """
     names = dict.fromkeys(name for each in candidates for name in each)
     values = {name: list(dict.fromkeys(each.get(name, 1) for each in candidates)) for name in names}
-    said = (name for name in names if values[name] != values.get(_FOLLOWS.get(name, ""), [1]))
+    said = (name for name in names if values[name] != values.get(FOLLOWS.get(name, ""), [1]))
     return [f"{name} {'/'.join(map(str, values[name]))}" for name in said]
 
 
@@ -104,7 +104,7 @@ def _differing(before: Decided, now: Decided) -> list[str]:
         for name in in_usual_order([*before, *now])
         if set(values_of(before, name)) != set(values_of(now, name))
         and not (
-            name in _FOLLOWS and all(values_of(each, name) == values_of(each, _FOLLOWS[name]) for each in (before, now))
+            name in FOLLOWS and all(values_of(each, name) == values_of(each, FOLLOWS[name]) for each in (before, now))
         )
     ]
 

@@ -22,7 +22,7 @@ from nest.report.decisions import (
     whole,
 )
 from nest.report.plan_summary import SHARE_NAMES, time_shares
-from nest.spec import CandidateSummary, Decisions, OtherRisk, PlanDocument, StageDecisions, StageRecord
+from nest.spec import CandidateSummary, Decisions, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
 from nest.units import format_seconds
 
@@ -145,15 +145,6 @@ def runner_up_text(runner_up: Mapping[str, Any]) -> str:
     return f"{sentence} The plan loses to it if {less_bandwidth(levels, 1 - levels_lost[0]['bandwidth'])}."
 
 
-def other_risk_text(other: OtherRisk) -> str:
-    """What another memory risk would give."""
-    direction = "faster" if other.slower_by < 0 else "slower"
-    return (
-        f"With training.memory_risk {other.memory_risk:g}: {other.label} is {abs(other.slower_by):.2%} {direction}, and"
-        f" {other.fit_probability:.0%} likely to fit."
-    )
-
-
 def less_bandwidth(bandwidths: Sequence[str], less: float) -> str:
     """That any one of some bandwidths, such as `bandwidth of node`, is lower by a share."""
     return f"the {' or the '.join(bandwidths)} is {less:.0%} lower"
@@ -219,7 +210,9 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
         zero_degree=decisions.zero_degree,
         stages=tuple(stages),
         runner_up=None,
-        other_risks=(),
+        fastest=None,
+        safer=None,
+        simpler=None,
         placement=None,
     )
 

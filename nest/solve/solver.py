@@ -56,15 +56,14 @@ def solve_on_levels(
     preferred: bool = True,
     runner_up: bool = True,
     besides: Sequence[Solution] = (),
-    simpler_within: float | None = None,
     cache: SearchCache | None = None,
     diagnosed: bool = True,
 ) -> Result:
     """The plan of least step time, proved optimal; or the best found with its bound; or why there is none.
 
     `nest.solve.dp.solve` says what the arguments are. Where the graph has too many cuts for it, ties are not broken,
-    `optimal` means that no plan is better by more than 1e-6 (PROBLEM.md section 5), and plans `besides` others, and
-    simpler ones, are looked for along some orders of the layers only.
+    `optimal` means that no plan is better by more than 1e-6 (PROBLEM.md section 5), and plans `besides` others are
+    looked for along some orders of the layers only.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -84,7 +83,6 @@ def solve_on_levels(
             preferred=preferred,
             runner_up=runner_up,
             besides=besides,
-            simpler_within=simpler_within,
             cache=cache,
             diagnosed=diagnosed,
         )

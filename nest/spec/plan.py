@@ -170,29 +170,6 @@ class TimeRange(Record):
 
 
 @frozen(eq=False, repr=False)
-class OtherRisk(Record):
-    """The best plan where another share of launches may run out of memory.
-
-    Attributes:
-        memory_risk: that share.
-        label: the plan's degrees in a few words.
-        batch_time: seconds per optimizer step.
-        slower_by: by how much that is longer than the step time of the document's plan, as a share; below 0: shorter.
-        fit_probability: that no stage needs more memory than a device has.
-        decisions: from which all this follows.
-    """
-
-    KEEP_NONE: ClassVar[bool] = True
-
-    memory_risk: float
-    label: str
-    batch_time: float
-    slower_by: float
-    fit_probability: float
-    decisions: Decisions
-
-
-@frozen(eq=False, repr=False)
 class OtherPlan(Record):
     """Another plan of the problem, beside the first one.
 
@@ -232,8 +209,8 @@ class PlanDocument(Record):
 
     Attributes:
         nest: version of the format.
-        status: `optimal`; `near-optimal`: the simplest plan within `search.within` of the least step time; `feasible` or
-            `infeasible`.
+        status: `optimal`; `near-optimal`, the simplest plan within `search.within` of the least step time; `feasible`
+            or `infeasible`.
         batch_time: seconds per optimizer step; None when infeasible.
         lower_bound: no plan is faster, seconds; None when infeasible.
         throughput: samples per second; None when infeasible.
@@ -259,8 +236,6 @@ class PlanDocument(Record):
         fit_probability: that no stage needs more memory than a device has; None when infeasible, or not told.
         batch_time_range: between which times the batch takes when it is run; None when infeasible, of a profile, whose
             times are measured, or not told.
-        other_risks: the best plans of a higher and of a lower `training.memory_risk`, where that gains more than 2 % or
-            costs less than 1 %.
         runs_on: names of the exporters for frameworks that write their files of the plan; None: nobody looked.
         space: in which part of the plans this is the best, in words; None: in all that the problem allows.
         fastest: with `near-optimal`, the fastest plan, whose step time is `lower_bound`.
@@ -298,7 +273,6 @@ class PlanDocument(Record):
     outside: tuple[str, ...] | None = None
     space: str | None = None
     batch_time_range: TimeRange | None = None
-    other_risks: tuple[OtherRisk, ...] = ()
     runs_on: tuple[str, ...] | None = None
     fastest: OtherPlan | None = None
     safer: OtherPlan | None = None

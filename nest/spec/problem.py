@@ -183,8 +183,8 @@ class Search(Record):
         zero_degree: ranks over which ZeRO shards, at most: numbers, `all` for all that hold the same parameters.
         target: name of the exporter whose framework must be able to run the plan, or `none`: any may. None: that of
             `training.stack`, where `nest solve` finds that it can run what the problem names.
-        within: share of the least step time by which a simpler plan may be slower and still be the first one. None: 0.01
-            with a model, 0 with a profile.
+        within: share of the least step time by which a simpler plan may be slower and still be the first one. None:
+            0.01 with a model, 0 with a profile.
         tensors: how those that skip stages come to their readers: `relayed` through the stages between, or `direct`
             from the stage that makes them. None: relayed.
     """

@@ -129,7 +129,7 @@ class NodeSearch:
         return self._found[count] if count in self._found and self._found[count].seconds <= limit else None
 
     def _decide(self, count: Count, limit: float) -> Found | None:
-        from nest.solve.decision import fastest_within, simplified
+        from nest.solve.decision import fastest_within
         from nest.solve.solver import solve
 
         try:
@@ -146,7 +146,7 @@ class NodeSearch:
         kept = result
 
         def document() -> PlanDocument:
-            plan = solved_document(instance, formulation, simplified(instance, kept), problem, self.known)
+            plan = solved_document(instance, formulation, kept, problem, self.known)
             return evolve(plan, runs_on=runs_on(plan, self.known))
 
         priced = evaluate(instance, result.solution)

@@ -7,7 +7,6 @@ from attrs import evolve
 from nest.documents import result_document
 from nest.errors import NoPlanYet
 from nest.formulate.formulation import Formulation
-from nest.formulate.target import simpler_within
 from nest.hooks.registry import Registry
 from nest.instance import Instance, OrderedSchedule, SearchProgress, Solution
 from nest.plan.layout import schedule_of
@@ -35,7 +34,7 @@ def best_plans(
     from nest.solve.dp import PlanSignature
     from nest.solve.solver import solve as search
 
-    result = search(instance, deadline, progress, simpler_within=simpler_within(problem))
+    result = search(instance, deadline, progress)
     best = result_document(instance, formulation, result, problem, known, deadline)
     plans, gaps = [(best, result.status != "feasible", _replayed(instance, result.solution))], []
     while result.solution is not None and len(plans) < count:

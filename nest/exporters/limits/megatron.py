@@ -40,6 +40,8 @@ def megatron(problem: Problem, *, recipe: bool = False) -> Limits:
         recompute=tuple(mode for mode in MODES if mode != "selective" or _has_modules(training)),
         offload=("optimizer",),
         zero_degrees=not experts,
+        usual_zero=1,  # Recipes of Megatron-Bridge (067f987d) set use_distributed_optimizer.
+        usual_rank_order="dp-inner",  # arguments.py: tp-cp-ep-dp-pp, unless use_tp_pp_dp_mapping.
         constraints={
             "uniform(recompute)": "Megatron-LM has one recompute policy for all stages",
             "uniform(zero)": "Megatron-LM shards the optimizer of all stages alike",

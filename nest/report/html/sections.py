@@ -17,7 +17,6 @@ from nest.report.other_plans import (
     apart,
     because,
     freeing_rows,
-    other_risk_text,
     runner_up_text,
     slower_by,
     without_alternative,
@@ -40,7 +39,7 @@ def _stated(plan: PlanDocument) -> tuple[str, ...]:
         notes.append(ON_NETWORK)
     if plan.runner_up is not None and "reason" in plan.runner_up:
         notes.append(runner_up_text(plan.runner_up))
-    return (*notes, *map(other_risk_text, plan.other_risks))
+    return tuple(notes)
 
 
 def alternatives_section(

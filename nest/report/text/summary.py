@@ -8,7 +8,7 @@ from attrs import asdict
 
 from nest.deployment.deployment import chunks_of_stages
 from nest.report.decisions import chunk_ranges, decisions_text, is_mixed, is_simplest
-from nest.report.other_plans import ON_NETWORK, other_risk_text, runner_up_text
+from nest.report.other_plans import ON_NETWORK, runner_up_text
 from nest.report.plan_summary import (
     COPIES,
     SHARE_NAMES,
@@ -56,7 +56,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
         notes.append(_coarser(coarser, plan.lower_bound or 0.0))
     if plan.runner_up is not None:
         notes.append(runner_up_text(plan.runner_up))
-    for text in (*notes, *map(other_risk_text, plan.other_risks)):
+    for text in notes:
         lines += ["", paragraph(text, screen)]
     for text in plan.violates:
         lines += ["", opening("Constraint violated:", Tone.BAD, f" {text}", screen)]

@@ -129,7 +129,7 @@ class PoolListing:
             of_pool.setdefault((candidate.samples, instance.pool_of(index)), []).append(index)
         for samples in sorted({samples for samples, _ in of_pool}):
             usable = sorted(pool for own, pool in of_pool if own == samples)
-            for count in range(self.fewest, len(usable) + 1):
+            for count in range(self.fewest, min(len(usable), instance.space.most_pools or len(usable)) + 1):
                 for used in combinations(usable, count):
                     if _joined(self.pools, used):
                         every = product(*(of_pool[samples, pool] for pool in used))

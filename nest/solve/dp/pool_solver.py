@@ -17,7 +17,6 @@ from nest.solve.dp.downsets import Downsets, allowed_cuts, lattice, membership
 from nest.solve.dp.pool_configurations import PoolListing
 from nest.solve.dp.pools import PoolSearch
 from nest.solve.dp.rules import Exclusions
-from nest.solve.dp.solver import simplest
 from nest.solve.dp.solver import solve as solve_alone
 from nest.solve.effort import Deadline
 from nest.solve.search import LAST, NONE, PRUNED_BY_BOUND, BestFirst, Incumbent, OutOfTime, Progress, price_of
@@ -30,7 +29,6 @@ def solve(
     progress: Progress | None = None,
     *,
     known: tuple[Solution, float] | None = None,
-    simpler_within: float | None = None,
     runner_up: bool = True,
     besides: Sequence[Solution] = (),
     diagnosed: bool = True,
@@ -44,7 +42,6 @@ def solve(
         time_limit: seconds after which the best plan so far is returned with its proven bound; or a deadline.
         progress: called now and then with how far the search is.
         known: a plan that fits, with its step time in seconds; None: no plan is known.
-        simpler_within: as `nest.solve.dp.solve`.
         runner_up: unused.
         besides: plans that are known; neither they nor what they cover (`nest.solve.dp.configurations`) is looked for.
         diagnosed: as of `nest.solve.dp.solve`.
@@ -54,14 +51,7 @@ def solve(
         NoPlanYet: the deadline is over, and there is no plan.
     """
     deadline = time_limit if isinstance(time_limit, Deadline) else Deadline(time_limit, patience=inf)
-    result = _Solver(instance, deadline, progress, besides, diagnosed).solve(known)
-    if simpler_within is None or result.solution is None:
-        return result
-
-    def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
-        return solve(narrowed, deadline, known=best)
-
-    return simplest(instance, result, search, simpler_within)
+    return _Solver(instance, deadline, progress, besides, diagnosed).solve(known)
 
 
 class _Solver:

@@ -1,12 +1,10 @@
 """The conductor of the dynamic program: a first plan, what may beat it, attempts in the time, and a simpler plan."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
 import numpy
-from attrs import evolve
 
 from nest.instance import Array, Instance, Result, Solution
 from nest.solve.dp.attempt import Attempt
@@ -14,11 +12,9 @@ from nest.solve.dp.configurations import PlanSignature
 from nest.solve.dp.downsets import TooManyCuts
 from nest.solve.dp.listing import least_times
 from nest.solve.dp.tables import SearchCache, SharedTables
-from nest.solve.dp.ties import Search, plan_size, with_least_memory
+from nest.solve.dp.ties import with_least_memory
 from nest.solve.effort import Deadline, attempts, least_first
 from nest.solve.search import FIRST, LAST, Incumbent, OutOfTime, PlanKind, Progress
-from nest.spec.constraints import parse
-from nest.tolerances import AGREEMENT
 
 SCOUTED, SCOUTS, SCOUT_SHARE, MOST_SCOUTS = 64, 16, 16, 64
 """Candidates from which on a plan is looked for among few of them first, so that what computes for longer than it takes
@@ -67,7 +63,6 @@ def solve(
     preferred: bool = True,
     runner_up: bool = True,
     besides: Sequence[Solution] = (),
-    simpler_within: float | None = None,
     placed: Callable[[Incumbent], Incumbent | None] | None = None,
     cache: SearchCache | None = None,
     diagnosed: bool = True,
@@ -85,8 +80,6 @@ def solve(
             slower, and the answer is the one that a search without it gives.
         runner_up: whether a little is searched for a runner-up.
         besides: plans that are known; neither they nor what they cover (`nest.solve.dp.configurations`) is looked for.
-        simpler_within: share of the step time that a plan whose stages are alike may take longer to be preferred
-            (`simplest`); None: none is looked for.
         placed: where `instance` bounds another problem from below, a plan as it is there; None: its times are true.
             The bound of the result is that of all plans there.
         cache: of problems searched before; None: none is kept.
@@ -118,13 +111,7 @@ def solve(
     if ties and placed is None and not besides and not given:
         tied = partial(solve, time_limit=deadline, preferred=False, runner_up=False, cache=cache, ties=False)
         result = with_least_memory(instance, result, lambda emptier, best: tied(emptier, known=best))
-
-    def search(narrowed: Instance, best: tuple[Solution, float]) -> Result:
-        return solve(narrowed, deadline, known=best, runner_up=False, cache=cache)
-
-    if simpler_within is None or result.solution is None:
-        return result
-    return simplest(instance, result, search, simpler_within)
+    return result
 
 
 def _answered(
@@ -255,55 +242,3 @@ def feasible(instance: Instance, deadline: Deadline | None = None) -> bool:
     """
     known_by = Deadline(0.0, patience=inf if deadline is None else deadline.left)
     return solve(instance, known_by, runner_up=False, diagnosed=False).solution is not None
-
-
-CHOICES = ("zero", "recompute")
-"""What stages choose."""
-
-
-def simplest(instance: Instance, result: Result, search: Search, within: float) -> Result:
-    """The result, with a plan that is simpler and hardly slower, where there is one of no more devices and stages.
-
-    Stages that choose alike, and chunks that hold as many blocks as each other, are what frameworks can run; a plan
-    whose stages do neither is often as fast as one whose stages do, or nearly so. One that is slower is no optimum any
-    more.
-
-    Args:
-        instance: the problem.
-        result: of its search.
-        search: how to search.
-        within: share of the step time by which the simpler plan may be slower.
-    """
-    best, least = result.solution, result.batch_time
-    if best is None or least is None or instance.space.mixed:
-        return result
-    bound = least if result.status == "optimal" else result.lower_bound
-    for narrowed in _narrowed(instance, best):
-        simpler = search(narrowed, (best, least * (1 + within)))
-        plan = simpler.solution
-        time = simpler.batch_time
-        if plan is None or time is None or plan == best or plan_size(instance, plan) > plan_size(instance, best):
-            continue
-        if time <= least * (1 + AGREEMENT):
-            return evolve(result, solution=plan, batch_time=time)
-        runner_up = (best, least) if result.runner_up is None else result.runner_up
-        return evolve(result, status="feasible", solution=plan, batch_time=time, lower_bound=bound, runner_up=runner_up)
-    return result
-
-
-def _narrowed(instance: Instance, plan: Solution) -> Iterator[Instance]:
-    """The instance with simpler plans only, the simplest first; nothing where `plan` is as simple as they are."""
-    space = instance.space
-    alike = len({(stage.zero, stage.recompute) for stage in plan.stages}) == 1
-    runs = [chunk for stage in plan.stages for chunk in stage.chunks or (stage.layers,)]
-    home = {layer: number for number, run in enumerate(runs) for layer in run}
-    homes = [{home[layer] for layer in block} for block in space.blocks]
-    whole = Counter(min(each) for each in homes if len(each) == 1)
-    held = {whole[number] for number in range(len(runs))}
-    uneven = len(held) > 1 and not space.even and space.partition is None
-    uniform = tuple(parse(f"uniform({name})") for name in CHOICES)
-    constrained = evolve(space, constraints=(*space.constraints, *uniform))
-    if uneven and len(space.blocks) % len(plan.stages) == 0:
-        yield evolve(instance, space=evolve(constrained, even=True))
-    if not alike:
-        yield evolve(instance, space=constrained)

@@ -246,13 +246,21 @@ class _Neighbours:
     _best: dict[str, list[_Best]] = field(factory=dict)
 
     def result(self, problem: Problem, instance: Instance, deadline: Deadline) -> Result:
-        """The answer of a problem, which is that of one with more memory where that fits.
+        """The answer of a problem, the first plan of which is chosen as `nest solve` does."""
+        from nest.first_plan import with_first_plan
+        from nest.solve.dp import SearchCache
+
+        self.searched = self.searched or SearchCache()
+        fastest = self._fastest(problem, instance, deadline)
+        return with_first_plan(instance, fastest, simpler_within(problem), deadline, self.searched)
+
+    def _fastest(self, problem: Problem, instance: Instance, deadline: Deadline) -> Result:
+        """The fastest plan of a problem, which is that of one with more memory where that fits.
 
         All plans of less memory are plans of more: the first of the fastest there is the first of the fastest here,
-        too, and no simpler one is as fast here that was not there.
+        too.
         """
         from nest.solve.decision import solve_beside
-        from nest.solve.dp import SearchCache
 
         key, memory = _digest(_without_memory(problem)), instance.cluster.device_memory
         for best in self._best.get(key, ()):
@@ -260,10 +268,7 @@ class _Neighbours:
                 priced = evaluate(instance, best.solution)
                 if priced.fits:
                     return Result("optimal", best.solution, priced.batch_time, priced.batch_time)
-        self.searched = self.searched or SearchCache()
-        result, first = solve_beside(
-            instance, deadline, self.starts.best(instance), simpler_within(problem), self.searched
-        )
+        result, first = solve_beside(instance, deadline, self.starts.best(instance), self.searched)
         if first and result.solution is not None:
             kept = self._best.setdefault(key, [])
             kept.append(_Best(memory, result.solution))
