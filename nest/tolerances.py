@@ -28,9 +28,6 @@ which is less."""
 LIMIT_SLACK = 1e-9
 """Share by which a limit is widened that only leaves out what cannot matter: far more than sums can have lost."""
 
-SIMPLER = 1e-3
-"""Share of the step time that `search.prefer: simplest` gives up for stages that are alike."""
-
 HARDLY_FASTER = 1e-3
 """Share of the step time by which another plan must be faster for a number of the problem to have a breakpoint."""
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple, NewType
 
 Seconds = NewType("Seconds", float)
@@ -200,22 +200,39 @@ def displayed(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
+def three_digits(value: float) -> str:
+    """A number with three significant digits, whole ones in full: `59.0`, `0.312`, `1,110`."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    value = float(f"{value:.3g}")
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def percent(share: float, places: int = 1) -> str:
+    """A share in per cent: `92.1 %`."""
+    return f"{100 * share:.{places}f} %"
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...], digits: Callable[[float], str] = _four_digits) -> str:
     for size, unit in steps:
         if abs(value) >= size:
-            return f"{value / size:.4g} {unit}"
+            return f"{digits(value / size)} {unit}"
     size, unit = steps[-1]
     return f"{value / size:.3g} {unit}"
 
 
-def format_seconds(value: float) -> str:
+def format_seconds(value: float, digits: Callable[[float], str] = _four_digits) -> str:
     """Seconds for people: `12.3 ms`, `2.5 h`, `30 days`."""
     if value == 0:
         return "0 s"
     if value >= 600:
         unit = "min" if value < 7200 else "h" if value <= 172800 else "days"
-        return f"{value / _SECONDS[unit]:.4g} {unit}"
-    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
+        return f"{digits(value / _SECONDS[unit])} {unit}"
+    return _scaled(value, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")), digits)
 
 
 def format_decimal(value: float, unit: str) -> str:
@@ -225,11 +242,12 @@ def format_decimal(value: float, unit: str) -> str:
     return _scaled(value, tuple((factor, prefix + unit) for prefix, factor in _PREFIXES))
 
 
-def format_bytes(value: float) -> str:
+def format_bytes(value: float, digits: Callable[[float], str] = _four_digits) -> str:
     """Bytes for people, in binary units: `71.2 GiB`."""
     if value == 0:
         return "0 B"
-    return _scaled(value, ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")))
+    units = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+    return _scaled(value, units, digits)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -54,9 +54,9 @@ def test_chunks_shorten_the_bubble_and_are_chosen_for_it() -> None:
     assert plan.batch_time < plain.batch_time
     assert plan.verification is not None
     assert plan.verification["status"] == "proved"
-    assert "schedule interleaved of 2 chunks" in summary(plan)
+    assert "PP 4, VP 2, DP 1, micro-batch 1 x 8, interleaved 1F1B" in summary(plan)
     assert plain.chunks == 1
-    assert "chunks" not in summary(plain)
+    assert "VP" not in summary(plain)
 
 
 def test_a_stage_lists_the_layers_of_all_its_chunks() -> None:

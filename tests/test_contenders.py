@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import nest
-from nest import api, contenders
+from nest import contenders
 from nest.contenders import CAUTIOUS, DARING, GAIN, LOSS
 from nest.spec import PlanDocument
 from tests.test_api import SMALL
@@ -67,15 +67,6 @@ def test_a_plan_that_the_stated_risk_does_not_allow_is_noticed(daring: dict[str,
     changed = {**daring, "other_risks": [{**daring["other_risks"][0], "memory_risk": CAUTIOUS}]}
     report = nest.check(changed)
     assert "other_risks[0] needs more memory than a device has." in report.disagreements
-
-
-def test_summaries_name_the_plan_its_gain_and_its_probability(daring: dict[str, Any]) -> None:
-    from nest.report.text.summary import summary
-
-    text = " ".join(summary(api.read_plan(daring)).split())
-    other = daring["other_risks"][0]
-    gain, likely = f"{-other['slower_by']:.2%} faster", f"{other['fit_probability']:.0%} likely to fit"
-    assert f"With training.memory_risk {DARING:g}: {other['label']} is {gain}, and {likely}." in text
 
 
 def test_nothing_is_searched_where_a_margin_or_a_profile_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,9 +104,17 @@ class ClusterEntry(Record):
 
 @frozen(eq=False, repr=False)
 class LibraryModel(Record):
-    """A named model; `config` has the keys of its `config.json` that decide its operators."""
+    """A named model.
+
+    Attributes:
+        name: as a problem names it.
+        title: as its makers call it.
+        sources: where its figures were read.
+        config: the keys of its `config.json` that decide its operators.
+    """
 
     name: str
+    title: str
     sources: tuple[str, ...]
     config: dict[str, Any]
 

@@ -103,6 +103,9 @@ def solve(
     watch: bool = typer.Option(
         False, "--watch", help="Answer anew whenever a file of the problem is saved, until Ctrl-C."
     ),
+    stages: bool = typer.Option(
+        False, "--stages", "--verbose", help="Also print every stage, its memory, and the runner-up."
+    ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
     """Find the fastest plan of a problem, proved optimal, or say what makes it infeasible.
@@ -129,7 +132,7 @@ def solve(
         raise InputError("--watch takes files: what is piped in or said by options is read once.")
     changes = changes_of(target=target, tokens=tokens)
     several = len(problems) > 1
-    told = _Told(output, as_json or several, several or watch, explain_search)
+    told = _Told(output, as_json or several, several or watch, explain_search, stages)
     if best is not None:
         if len(problems) > 1 or verify or explain_search:
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
@@ -167,12 +170,14 @@ class _Told(NamedTuple):
         as_json: whether they are printed as JSON.
         one_line: whether a document has one line, as there are several.
         explain_search: whether it is told what the search did.
+        stages: whether more than the first screen is printed.
     """
 
     output: Path | None
     as_json: bool
     one_line: bool
     explain_search: bool
+    stages: bool
 
 
 def _plans(
@@ -213,7 +218,7 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: _To
     Raises:
         InputError: it cannot be written, and was printed in its stead.
     """
-    from nest.report.text.summary import summary, verdict_text
+    from nest.report.text.summary import verdict_text
 
     note_plan(plan, problem)
     failed = unwritten(told.output, to_json(plan.to_dict()) + "\n") if told.output is not None else None
@@ -221,7 +226,7 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: _To
         typer.echo(to_json(plan.to_dict(), one_line=told.one_line))
     else:
         note_once(implied)
-        typer.echo(summary(plan, screen()))
+        typer.echo(_text(plan, told.output, told.stages))
         if plan.verification is not None:
             typer.echo("\n" + verdict_text(plan.verification, screen()))
     if told.explain_search:
@@ -230,11 +235,19 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: _To
         raise failed
 
 
+def _text(plan: "PlanDocument", output: Path | None, stages: bool) -> str:
+    """A plan for people; `output` is the file that it is in."""
+    from nest.report.text.first_screen import first_screen
+    from nest.report.text.summary import details
+
+    parts = [first_screen(plan, screen(), output)]
+    return "\n\n".join([*parts, *details(plan, screen())] if stages and plan.stages else parts)
+
+
 def _shortlist(problem: Path, search: "Callable[..., tuple[Entry, ...]]", told: _Told, deadline: Deadline) -> int:
     """Print the best plans, and write a file of each; the exit code."""
     from nest.io import write_files
     from nest.report.text.comparison import shortlist_document, shortlist_text
-    from nest.report.text.summary import summary
 
     implied = list[str]()
     with progress_line("searching") as progress, stoppable(deadline):
@@ -248,7 +261,7 @@ def _shortlist(problem: Path, search: "Callable[..., tuple[Entry, ...]]", told: 
         typer.echo(to_json(shortlist_document(entries), one_line=told.one_line))
     else:
         note_once(implied)
-        typer.echo(summary(plan, screen()))
+        typer.echo(_text(plan, None if told.output is None else told.output / "plan-1.json", told.stages))
         if plan.status != "infeasible":
             typer.echo("\n" + shortlist_text(entries, screen()))
     return NO_PLAN if plan.status == "infeasible" else DONE

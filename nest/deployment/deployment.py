@@ -10,7 +10,7 @@ from attrs import field, frozen
 from nest.errors import InputError
 from nest.instance import Schedule, route
 from nest.records import Record
-from nest.spec import PlanDocument, StageRecord
+from nest.spec import PlanDocument, StageDecisions, StageRecord
 
 BLOCK = re.compile(r"layers\.(\d+)")
 """How model importers name transformer blocks (docs/reference/models.md)."""
@@ -184,7 +184,7 @@ def _split(plan: PlanDocument, stage: StageRecord) -> tuple[object, ...]:
     return (tuple(degrees), measured["width"], measured["samples"], measured.get("micro_batch"))
 
 
-def unpooled_name(stage: StageRecord) -> str:
+def unpooled_name(stage: StageRecord | StageDecisions) -> str:
     """The name of a stage's candidate without the pool's in front, by which models tell the pools' candidates apart."""
     return stage.candidate if stage.pool is None else stage.candidate.removeprefix(f"{stage.pool}-")
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from nest.spec import PlanDocument
-from nest.tolerances import SIMPLER
 
 Decided = Mapping[str, Sequence[str]]
 """Decisions by name: one value, or one for each stage in pipeline order."""
@@ -121,13 +120,6 @@ def _by_stages(values: Sequence[str]) -> str:
     (usual, _), *others = Counter(values).most_common()
     rarer = " and ".join(f"{value} on {count}" for value, count in others)
     return f"{usual}, {rarer} of {len(values)} stages" if others else usual
-
-
-def is_simplest(plan: PlanDocument) -> bool:
-    """Whether a plan is the simplest of those that are hardly slower than the best, which it is known not to be."""
-    simplest = plan.problem.get("search", {}).get("prefer") == "simplest"
-    within = (plan.batch_time or 0.0) <= (plan.lower_bound or 0.0) * (1 + SIMPLER)
-    return simplest and within and plan.status == "feasible"
 
 
 def decisions_text(plan: PlanDocument) -> str:

@@ -25,10 +25,15 @@ def test_the_table_names_what_a_person_needs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "solve", EXAMPLE) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    for words in ("Optimal plan", "replicas", "idle share", "of capacity", "link behind", "Runner-up"):
-        assert words in printed.out
+    first = capsys.readouterr()
+    for option in ("--stages", "--verbose"):
+        assert call(monkeypatch, "solve", EXAMPLE, option) == 0
+        printed = capsys.readouterr()
+        assert printed.err == first.err == ""
+        assert printed.out.startswith(first.out.rstrip())
+        for words in ("replicas", "idle share", "of capacity", "link behind", "Runner-up"):
+            assert words in printed.out
+            assert words not in first.out
 
 
 def test_the_stack_that_a_problem_leaves_to_its_device_is_told_beside_the_table(
@@ -69,7 +74,7 @@ def test_infeasible_is_an_answer(
 ) -> None:
     assert call(monkeypatch, "solve", infeasible(tmp_path)) == 1
     printed = capsys.readouterr()
-    assert printed.out.startswith("No feasible plan. Memory is tightest")
+    assert "\nNo feasible plan. Memory is tightest" in printed.out
     assert printed.err == ""
 
 

@@ -42,7 +42,7 @@ def test_flags_are_priced(
     assert len(plan["stages"]) == 2
     assert plan["data_parallel"] == 1
     assert call(monkeypatch, *arguments) == 0
-    assert "Plan as decided: tp 8" in capsys.readouterr().out
+    assert "\nTP 8, PP 2, DP 1, micro-batch 1 x 32, 1F1B" in capsys.readouterr().out
 
 
 def test_the_best_plan_is_at_least_as_fast_and_its_problem_is_written(

@@ -328,7 +328,7 @@ def test_a_command_may_be_added_and_none_replaced(site: Path, problem: Path) -> 
     install(site, "nest-solving", COMMANDS.format(name="solve"))
     assert call(site, "greet").stdout == "hello\n"
     done = call(site, "solve", str(problem))
-    assert "Optimal plan" in done.stdout
+    assert "Optimal." in done.stdout
     assert done.stderr == (
         "nest: warning: plug-in nest-solving 1.0 is disabled: the command 'solve' it adds is one of nest already\n"
     )

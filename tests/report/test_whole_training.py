@@ -37,7 +37,7 @@ def test_it_is_told_where_tokens_are_known_and_cost_where_the_price_is() -> None
     assert "training" not in planned({}, {"price": 3.0}).summary
     told = summary(planned({"tokens": 2_000_000_000}))
     assert "for 2B tokens in 244,141 steps" in told
-    assert "device hours" in told
+    assert "GPU hours" in told
     assert "cost" not in told
     assert "in the currency of cluster.price" in summary(planned({"tokens": 10**9}, {"price": 3.0}))
 

@@ -9,8 +9,10 @@ from nest import api
 from nest.instance import Instance, Result, Solution, StageDecision
 from nest.report.text.summary import summary
 from nest.solve.dp.solver import simplest
-from nest.tolerances import AGREEMENT, SIMPLER
+from nest.tolerances import AGREEMENT
 from tests.small_instances import candidate, instance
+
+SIMPLER = 1e-3
 
 PROBLEM: dict[str, Any] = {
     "nest": 1,

@@ -17,7 +17,6 @@ from nest.report.html.headline import (
     levels_in_words,
     model_size,
     plan_status,
-    title,
 )
 from nest.report.html.network import network_figure
 from nest.report.html.records import Figure, Heading, Section, Subject
@@ -25,6 +24,7 @@ from nest.report.html.rendering import rendered
 from nest.report.html.sections import Export, launch, reproduce, stage_table
 from nest.report.html.stage_bars import memory_figure, time_figure
 from nest.report.html.timeline import timeline
+from nest.report.subject import title
 from nest.spec import PlanDocument, Problem
 
 
@@ -87,4 +87,4 @@ def _heading(problem: Problem, clusters: Sequence[Cluster], known: Registry) -> 
         named = zip(problem.cluster.pools, clusters, strict=True)
         where = ", and ".join(f"{pool.name}: {levels_in_words(cluster)}" for pool, cluster in named)
     sizes = (model_size(problem, known), where, batch_size(problem))
-    return Heading(title(problem, [each.size for each in clusters]), tuple(each for each in sizes if each))
+    return Heading(title(problem.to_dict(), [each.size for each in clusters]), tuple(each for each in sizes if each))

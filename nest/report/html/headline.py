@@ -4,18 +4,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePath
 from typing import Any
 
-from nest.catalogue import library_models
 from nest.errors import InputError
-from nest.formulate.model import CONTEXT_KEYS, load_model
+from nest.formulate.model import load_model
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
-from nest.report.decisions import counted, decisions_text, is_simplest
+from nest.report.decisions import counted, decisions_text
+from nest.report.framework_words import near_enough
 from nest.report.html.records import Cell, Fact, PlanStatus, Section, Subject
 from nest.report.plan_summary import time_shares
-from nest.spec import DeviceSpec, PlanDocument, Problem
+from nest.report.subject import layers_of
+from nest.spec import PlanDocument, Problem
 from nest.spec.problem import NO_TARGET
 from nest.units import format_bytes, format_seconds, listed
 
@@ -104,7 +104,8 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
     else:
         gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
         proof = f"No plan is faster than {format_seconds(plan.lower_bound)}, gap {gap:.2%}."
-        status = ("Simplest", "good") if is_simplest(plan) else status
+    if plan.status == "near-optimal":
+        status = (f"Simplest within {near_enough(plan)}", "good")
     return PlanStatus(*status, f"{proof} {_verified(plan)}".strip())
 
 
@@ -206,27 +207,11 @@ def _saved(plan: PlanDocument) -> str:
     return f"{sharded}{groups}; {RECOMPUTED.get(modes, f'recomputation: {modes}')}"
 
 
-SAYS_NOTHING = frozenset({*CONTEXT_KEYS, "architectures", "tie_word_embeddings"})
-"""Keys of a configuration by which models are not told apart: they may be left out, or differ for one shape."""
-
-
-def title(problem: Problem, devices: Sequence[int]) -> str:
-    """Model and cluster of a problem, which has so many devices, or has them in each of its pools."""
-    pools = problem.cluster.pools
-    named = (problem.cluster.device,) if pools is None else tuple(each.device for each in pools)
-    kinds = [_of_kind(count, device) for count, device in zip(devices, named, strict=True)]
-    return f"{model_name(problem)} on {listed(kinds)}"
-
-
-def _of_kind(count: int, device: DeviceSpec | str | None) -> str:
-    """So many devices of a kind."""
-    name = device if isinstance(device, str) else getattr(device, "name", None)
-    return f"{count:,} {name or ('device' if count == 1 else 'devices')}"
-
-
 def model_size(problem: Problem, known: Registry) -> str:
     """How large the model is, as far as the problem says: `80 layers, 70.6 billion parameters`."""
-    return ", ".join([*_layers(problem), *_parameters(problem, known)])
+    model = problem.to_dict().get("model")
+    layers = layers_of(model) if isinstance(model, Mapping) else ""
+    return ", ".join([*([layers] if layers else []), *_parameters(problem, known)])
 
 
 def cluster_size(problem: Problem, cluster: Cluster) -> str:
@@ -253,46 +238,6 @@ def batch_size(problem: Problem) -> str:
     return f"{training.global_batch:,} {'sample' if training.global_batch == 1 else 'samples'}{tokens} a step"
 
 
-def model_name(problem: Problem) -> str:
-    """What people call the model, as far as the problem says."""
-    model = problem.to_dict().get("model")
-    if isinstance(model, str):
-        return PurePath(model).stem
-    if isinstance(model, Mapping):
-        return _described(model)
-    return "Profile of measured layers"
-
-
-def _described(model: Mapping[str, Any]) -> str:
-    for key in ("_name_or_path", "name"):
-        if isinstance(model.get(key), str) and model[key]:
-            return str(model[key])
-    alike = [each for each in library_models().values() if _is_that(model, each.config)]
-    if alike:  # Of those of one shape, such as Llama 3 and 3.1, the one that says the most of what this one says.
-        return max(alike, key=lambda each: sum(model.get(key) == value for key, value in each.config.items())).name
-    name = model.get("model_type") or model.get("family")
-    if isinstance(name, str) and name:
-        return name
-    return "Transformer" if isinstance(model.get("transformer"), Mapping) else "Model"
-
-
-def _is_that(model: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether a configuration says of widths, counts and family what a named model's says."""
-    figures = {key: value for key, value in config.items() if key not in SAYS_NOTHING}
-    return all(model.get(key) == value for key, value in figures.items())
-
-
-def _layers(problem: Problem) -> tuple[str, ...]:
-    """How many layers the problem says that the model has."""
-    model = problem.to_dict().get("model")
-    if not isinstance(model, Mapping):
-        return ()
-    transformer = model.get("transformer")
-    shape = transformer if isinstance(transformer, Mapping) else model
-    counts = (shape.get(key) for key in ("num_hidden_layers", "n_layer", "layers"))
-    return next((("1 layer" if each == 1 else f"{each} layers",) for each in counts if _whole(each)), ())
-
-
 def _parameters(problem: Problem, known: Registry) -> tuple[str, ...]:
     """How many parameters the model has, tied ones counted once; nothing of a model that cannot be read here."""
     if problem.model is None:
@@ -310,7 +255,3 @@ def in_words(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {word}"
     return f"{value:,.0f}"
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ from nest.deployment.deployment import chunks_of_stages
 from nest.errors import InputError
 from nest.formulate.target import reasons
 from nest.report.decisions import Decided, chunk_ranges, difference, is_mixed
+from nest.report.framework_words import other_plan_texts
 from nest.report.html.records import Cell, Fold, Listing, Section, Subject, Table
 from nest.report.other_plans import (
     FREEING,
@@ -39,7 +40,7 @@ def _stated(plan: PlanDocument) -> tuple[str, ...]:
         notes.append(ON_NETWORK)
     if plan.runner_up is not None and "reason" in plan.runner_up:
         notes.append(runner_up_text(plan.runner_up))
-    return tuple(notes)
+    return (*notes, *(f"The {name} plan: {text}." for name, text in other_plan_texts(plan)))
 
 
 def alternatives_section(

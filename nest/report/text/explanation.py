@@ -20,7 +20,7 @@ from nest.report.other_plans import (
 )
 from nest.report.plan_summary import SHARE_NAMES, trained_text
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph, table
-from nest.report.text.summary import MEMORY_NAMES
+from nest.report.text.stage_tables import MEMORY_NAMES
 from nest.tolerances import AGREEMENT, HARDLY_FASTER
 from nest.units import format_bytes, format_seconds
 

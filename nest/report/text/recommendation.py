@@ -62,7 +62,7 @@ def _figures(answer: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _verdict(document: Mapping[str, Any], within: str, screen: Screen) -> str:
     """Whether the deadline is met, and what else comes nearest."""
-    from nest.report.text.summary import format_tokens
+    from nest.report.text.first_screen import format_tokens
 
     training = f"{format_tokens(document['tokens'])} tokens in {within}"
     if document["met"]:

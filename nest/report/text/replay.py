@@ -6,7 +6,7 @@ from math import isclose
 from typing import Any
 
 from nest.report.text.layout import WIDE, Screen, figures, paragraph, table
-from nest.report.text.summary import MOST_ROWS
+from nest.report.text.stage_tables import MOST_ROWS
 from nest.spec import PlanDocument, StageRecord
 from nest.tolerances import AGREEMENT
 from nest.units import format_bytes, format_seconds

@@ -9,7 +9,8 @@ from nest.formulate.cluster import build_cluster
 from nest.formulate.model import load_model
 from nest.hooks.registry import registry
 from nest.io import structure
-from nest.report.html.headline import cluster_size, in_words, model_name, model_size, title
+from nest.report.html.headline import cluster_size, in_words, model_size
+from nest.report.subject import model_name, title
 from nest.spec import Problem
 from tests.report.html.plans import LEVELS, problem
 
@@ -17,15 +18,15 @@ from tests.report.html.plans import LEVELS, problem
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        ("llama-2-7b", "llama-2-7b"),
+        ("llama-2-7b", "Llama 2 7B"),
         ("folder/llama.json", "llama"),
-        ({"transformer": problem()["model"]["transformer"]}, "Transformer"),
-        ({"model_type": "llama", "num_hidden_layers": 80}, "llama"),
+        ({"transformer": problem()["model"]["transformer"]}, "Transformer (8 layers)"),
+        ({"model_type": "llama", "num_hidden_layers": 80}, "llama (80 layers)"),
         ({"_name_or_path": "meta-llama/Llama-2-7b", "num_hidden_layers": 32}, "meta-llama/Llama-2-7b"),
     ],
 )
 def test_a_page_is_called_after_model_and_cluster(model: Any, name: str) -> None:
-    assert title(structure(problem(model=model), Problem), [1024]) == f"{name} on 1,024 h100-sxm"
+    assert title(structure(problem(model=model), Problem).to_dict(), [1024]) == f"{name} on 1,024 H100 SXM"
 
 
 def test_the_size_of_the_model_is_that_of_its_graph() -> None:
@@ -55,9 +56,16 @@ def test_large_numbers_are_words(value: float, told: str) -> None:
 
 
 def test_a_configuration_of_a_known_model_has_its_name() -> None:
-    for name, model in library_models().items():
-        assert model_name(structure(problem(model=model.config), Problem)) == name
-        assert model_name(structure(problem(model={**model.config, "vocab_size": 7}), Problem)) == model.family
+    for model in library_models().values():
+        assert model_name({"model": model.config}) == model.title
+        assert model_name({"model": {**model.config, "vocab_size": 7}}).startswith(f"{model.family} (")
+
+
+def test_switches_that_a_configuration_leaves_out_are_those_of_the_known_model() -> None:
+    config = {**library_models()["llama-3-70b"].config}
+    assert (
+        model_name({"model": {key: value for key, value in config.items() if type(value) is not bool}}) == "Llama 3 70B"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def test_each_pool_has_a_map_and_every_stage_its_pool() -> None:
         assert f"Where the stages lie: pool {pool}" in page
         assert f"The {size} devices of pool {pool} by stage" in page
     assert "bandwidth between slow and fast" in page
-    assert "on 4 devices and 6 devices" in page
+    assert "on 4 fast and 6 slow" in page
     assert "fast: 2 groups of 2 devices, and slow: 3 groups of 2 devices" in page
     stages = page[page.index("Decisions and figures of every stage") :]
     assert re.search(r">pool<", stages)

@@ -7,6 +7,7 @@ from nest.report.text.summary import summary
 from tests.small_instances import candidate, cluster, instance
 
 MACHINES = cluster((2, 32))
+WRITTEN = {"profile": {}, "training": {"global_batch": 8}, "cluster": {"levels": [{"fanout": 2}, {"fanout": 32}]}}
 LAYERS = 30
 PROBLEM = instance(
     [
@@ -29,7 +30,7 @@ def told(used: list[int]) -> list[str]:
     plan = Solution(1, "pp-inner", "1f1b", stages)
     priced = evaluate(PROBLEM, plan)
     levels = {"levels": [level.name for level in MACHINES.levels]}
-    found = document(PROBLEM, plan, priced, status="feasible", lower_bound=None, problem={}, summary=levels)
+    found = document(PROBLEM, plan, priced, status="feasible", lower_bound=None, problem=WRITTEN, summary=levels)
     return summary(found).splitlines()
 
 
@@ -42,13 +43,13 @@ def rows(lines: list[str]) -> list[list[str]]:
 
 def test_the_stages_of_one_candidate_do_not_repeat_it() -> None:
     lines = told([1, 1])
-    assert lines[0].startswith("Plan as decided: tp 2, pp 2, ")
+    assert lines[1].startswith("TP 2, PP 2, ")
     assert "candidate" not in rows(lines)[0]
 
 
 def test_every_stage_of_a_mixed_plan_names_its_candidate() -> None:
     lines = told([0, 1, 0])
-    assert lines[0].startswith("Plan as decided: 2 candidates mixed, pp 3, ")
+    assert lines[1].startswith("narrow and wide, PP 3, ")
     header, *stages = rows(lines)
     assert [row[header.index("candidate")] for row in stages] == ["narrow", "wide", "narrow"]
     assert [row[header.index("devices")] for row in stages] == ["0", "2-3", "4"]

@@ -1,0 +1,254 @@
+"""The layout of a plan in the words of the framework that it is for, and other plans by what differs."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import ceil
+from typing import Any, NamedTuple
+
+from nest.deployment.deployment import BLOCK, unpooled_name
+from nest.deployment.pytorch_schedules import CLASSES
+from nest.formulate.target import WITHIN
+from nest.report.decisions import in_usual_order
+from nest.spec import Decisions, OtherPlan, PlanDocument
+from nest.spec.problem import OFFLOAD
+from nest.units import format_bytes, listed, percent, three_digits
+
+MOST_NAMED = 3
+"""Candidates of a mixed plan that are named one by one."""
+
+
+class Words(NamedTuple):
+    """What a framework calls decisions.
+
+    Attributes:
+        degrees: prefixes of degrees, by strategy; others are in capitals.
+        chunks: model chunks of a stage.
+        batch: samples and number of micro-batches.
+        zero: ZeRO stages.
+        recompute: what follows a mode of recomputation, and `no`.
+        schedules: pipeline schedules, by name; others go by their name.
+    """
+
+    degrees: Mapping[str, str]
+    chunks: str
+    batch: str
+    zero: Sequence[str]
+    recompute: str
+    schedules: Mapping[str, str]
+
+
+_PAPERS = {
+    "1f1b": "1F1B",
+    "gpipe": "GPipe",
+    "interleaved": "interleaved 1F1B",
+    "dualpipe": "DualPipe",
+    "dualpipe-v": "DualPipeV",
+    "zb-v": "ZB-V",
+}
+"""Schedules as their papers call them."""
+
+GENERIC = Words(
+    {},
+    "{} chunks",
+    "micro-batch {} x {}",
+    ("ZeRO 0", "ZeRO 1", "ZeRO 2", "ZeRO 3"),
+    "recomputation",
+    _PAPERS,
+)
+"""Words for any framework."""
+
+# Megatron-LM core_v0.16.1: megatron/training/arguments.py; VP as in Megatron-Bridge's tables of recipes
+# (docs/performance-summary.md).
+MEGATRON = GENERIC._replace(
+    chunks="VP {}",
+    zero=(
+        "no distributed optimizer (ZeRO 0)",
+        "distributed optimizer (ZeRO 1)",
+        "Megatron FSDP optim_grads (ZeRO 2)",
+        "Megatron FSDP optim_grads_params (ZeRO 3)",
+    ),
+)
+
+# torchtitan 0.2.2: torchtitan/config/job_config.py, `Parallelism` and `ActivationCheckpoint`.
+TORCH = GENERIC._replace(
+    chunks="{} stages per rank",
+    zero=(
+        "DDP (ZeRO 0)",
+        "FSDP without resharding (ZeRO 1)",
+        "FSDP without resharding after forward (ZeRO 2)",
+        "FSDP resharding after forward (ZeRO 3)",
+    ),
+    recompute="activation checkpointing",
+    schedules=CLASSES,
+)
+
+# DeepSpeed 0.19.8: runtime/constants.py and runtime/config.py.
+DEEPSPEED = GENERIC._replace(
+    degrees={"tp": "AutoTP", "ep": "AutoEP", "ulysses": "Ulysses SP"},
+    batch="micro-batch {} per GPU, gradient accumulation {}",
+    zero=("ZeRO stage 0", "ZeRO stage 1", "ZeRO stage 2", "ZeRO stage 3"),
+    recompute="activation checkpointing",
+)
+
+FRAMEWORKS = {
+    **dict.fromkeys(("megatron", "megatron-bridge", "nemo", "verl", "ms-swift"), MEGATRON),
+    **dict.fromkeys(("torchtitan", "pytorch", "accelerate", "transformers", "axolotl", "lightning"), TORCH),
+    **dict.fromkeys(("deepspeed", "llama-factory"), DEEPSPEED),
+}
+"""Words by the name of the framework's exporter; others have `GENERIC` ones."""
+
+
+Decided = PlanDocument | Decisions
+
+_GONE = {"stages": "even stages", "rank_order": "usual rank order", "zero_degree": "sharded over all ranks"}
+"""What another plan is told to have where only the first one has something to say; the rest goes without saying."""
+
+_FOLLOWING = ("dp", "chunks", "schedule")
+"""Decisions that follow from others where another plan has nothing to say of them."""
+
+
+def layout_text(plan: PlanDocument) -> str:
+    """The layout of a feasible plan: `TP 2, PP 4, DP 16, micro-batch 1 x 16, 1F1B, ZeRO 1, no recomputation`."""
+    return ", ".join(said for said in _parts(plan, plan.problem).values() if said)
+
+
+def layout_difference(plan: PlanDocument, other: Decisions) -> list[str]:
+    """What another plan of the problem decides otherwise, the most important first; never empty."""
+    mine, theirs = _parts(plan, plan.problem), _parts(other, plan.problem)
+    changed = [name for name in theirs if theirs[name] != mine.get(name, "")]
+    changed += [name for name in mine if mine[name] and name not in theirs]
+    sizes = [_micro_batch(plan), _micro_batch(other)]
+    told = []
+    for name in changed:
+        if name == "micro_batch":
+            told += [] if sizes[0] == sizes[1] else [f"micro-batch {sizes[1]}"]
+        elif name == "dp":
+            told += [] if changed[0] != name else [theirs[name]]
+        elif theirs.get(name):
+            told.append(theirs[name])
+        elif name not in _FOLLOWING:
+            told.append(_GONE.get(name, f"no {mine[name].split()[0]}"))
+    return told or ["layers cut elsewhere"]
+
+
+def _parts(decided: Decided, problem: Mapping[str, Any]) -> dict[str, str]:
+    """What there is to say of each decision, in the usual order; empty: it goes without saying."""
+    words = FRAMEWORKS.get(str(problem.get("search", {}).get("target")), GENERIC)
+    candidate, stages, replicas = decided.candidate, decided.stages, decided.data_parallel or 1
+    assert candidate is not None
+    batches = ceil(problem["training"]["global_batch"] / (replicas * candidate.samples))
+    several, chunks = len(stages) > 1, decided.chunks or 1
+    moved = several and replicas > 1 and decided.rank_order == "pp-inner"
+    return {
+        **_degrees(decided, words),
+        "pp": f"PP {len(stages)}{_pools(decided)}" if several else "",
+        "chunks": words.chunks.format(chunks) if chunks > 1 else "",
+        "dp": f"DP {data_parallel_ranks(decided)}",
+        "micro_batch": words.batch.format(_micro_batch(decided), batches),
+        "schedule": words.schedules.get(str(decided.schedule), str(decided.schedule)) if several else "",
+        "stages": "uneven stages" if _uneven(decided) else "",
+        "rank_order": "rank order pp-inner" if moved else "",
+        "zero": _zero([stage.zero for stage in stages], words),
+        "zero_degree": "" if decided.zero_degree is None else f"sharded over groups of {decided.zero_degree}",
+        "recompute": _recomputed([stage.recompute for stage in stages], words),
+    }
+
+
+def data_parallel_ranks(decided: Decided) -> int | float:
+    """Ranks that see different samples, as constraints name them: `dp`."""
+    candidate = decided.candidate
+    assert candidate is not None
+    if candidate.micro_batch is not None:
+        copies = Fraction(candidate.samples, candidate.micro_batch)
+    else:
+        copies = Fraction(candidate.width, candidate.degrees.get("tp", 1) * candidate.degrees.get("cp", 1))
+    ranks = (decided.data_parallel or 1) * copies
+    return int(ranks) if ranks.denominator == 1 else float(ranks)
+
+
+def _degrees(decided: Decided, words: Words) -> dict[str, str]:
+    """The strategies' degrees above 1; of stages that are split differently, the names of their candidates."""
+    names = dict.fromkeys(unpooled_name(stage) for stage in decided.stages)
+    if len(names) > 1:
+        return {"candidates": listed([*names]) if len(names) <= MOST_NAMED else f"{len(names)} candidates mixed"}
+    degrees = decided.candidate.degrees if decided.candidate is not None else {}
+    tp, ep = degrees.get("tp", 1), degrees.get("ep", 1)
+    said = {name: f"{words.degrees.get(name, name.upper())} {degrees[name]}" for name in in_usual_order(degrees)}
+    unsaid = {name for name, degree in degrees.items() if degree == 1 and (name != "etp" or ep == 1 or tp == 1)}
+    said |= dict.fromkeys(unsaid, "")
+    if "sp" in degrees:
+        said["sp"] = "" if degrees["sp"] == tp else "no sequence parallelism" if degrees["sp"] == 1 else said["sp"]
+    return said
+
+
+def _micro_batch(decided: Decided) -> int:
+    assert decided.candidate is not None
+    return decided.candidate.micro_batch or decided.candidate.samples
+
+
+def _pools(decided: Decided) -> str:
+    """How many stages are on each pool, in brackets; empty: the cluster has none."""
+    counts = Counter(stage.pool for stage in decided.stages if stage.pool is not None)
+    return f" ({', '.join(f'{count} on {pool}' for pool, count in counts.items())})" if counts else ""
+
+
+def _uneven(decided: Decided) -> bool:
+    """Whether chunks hold more or fewer blocks than others, and more or fewer layers, embedding and head counted."""
+    chunks = [chunk for stage in decided.stages for chunk in stage.chunks or (stage.layers,)]
+    blocks = {sum(BLOCK.fullmatch(layer) is not None for layer in chunk) for chunk in chunks}
+    return blocks != {0} and len(blocks) > 1 and len({len(chunk) for chunk in chunks}) > 1
+
+
+def _zero(stages: Sequence[int], words: Words) -> str:
+    levels = sorted(set(stages))
+    return words.zero[levels[0]] if len(levels) == 1 else f"ZeRO {listed([str(level) for level in levels])}"
+
+
+def _recomputed(modes: Sequence[str], words: Words) -> str:
+    """What most stages recompute, and how many something else."""
+    (usual, _), *others = Counter(modes).most_common()
+    text = "activations offloaded" if usual == OFFLOAD else f"{'no' if usual == 'none' else usual} {words.recompute}"
+    rest = " and ".join(f"{mode} on {count}" for mode, count in others)
+    return f"{text} ({rest} of {len(modes)} stages)" if others else text
+
+
+LEAST_SHOWN = 5e-4
+"""Relative differences of step times below this are shown as none, with one decimal place of a per cent."""
+
+
+def other_plan_texts(plan: PlanDocument, room: int | None = None) -> list[tuple[str, str]]:
+    """The `fastest`, `safer` and `simpler` plans of a document: what differs, what that costs and what it buys.
+
+    With `room`, differences are cut short so that a text takes at most so many columns.
+    """
+    others = {"fastest": plan.fastest, "safer": plan.safer, "simpler": plan.simpler}
+    return [(name, _other_plan_text(plan, each, room)) for name, each in others.items() if each is not None]
+
+
+def _other_plan_text(plan: PlanDocument, other: OtherPlan, room: int | None) -> str:
+    direction = "faster" if other.slower_by < 0 else "slower"
+    effects = [f"{percent(abs(other.slower_by))} {direction}"] if abs(other.slower_by) >= LEAST_SHOWN else ["as fast"]
+    if other.fit_probability is not None and plan.fit_probability is not None:
+        likelier = other.fit_probability > plan.fit_probability
+        likely = f"{likelihood(other.fit_probability)} likely to fit"
+        effects = [likely, *effects] if likelier else [*effects, likely]
+    elif other.fit_probability is None:
+        effects.append(f"{format_bytes(other.memory, three_digits)} on the fullest stage")
+    differing, effect = layout_difference(plan, other.decisions), ", ".join(effects)
+    text, left = f"{', '.join(differing)}: {effect}", len(differing)
+    while room is not None and len(text) > room and left > 1:
+        left -= 1
+        text = f"{', '.join([*differing[:left], '...'])}: {effect}"
+    return text
+
+
+def likelihood(probability: float) -> str:
+    """A probability in whole per cents, none of them certain: `79 %`, `over 99 %`."""
+    return "over 99 %" if probability > 0.995 else "under 1 %" if probability < 0.005 else percent(probability, 0)
+
+
+def near_enough(plan: PlanDocument) -> str:
+    """By how much the first plan of a problem may be slower than the fastest one: `1 %`."""
+    within = plan.problem["search"].get("within")
+    return f"{100 * (WITHIN if within is None else within):g} %"

@@ -1,0 +1,218 @@
+"""A plan on one screen: what was planned, its layout, what it takes, where time goes, what else there is."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from nest.report.framework_words import layout_text, likelihood, near_enough, other_plan_texts
+from nest.report.plan_summary import SHARE_NAMES, memory_capacity, trained_text
+from nest.report.subject import accelerator, subject
+from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
+from nest.spec import PlanDocument
+from nest.spec.problem import NO_TARGET
+from nest.units import format_bytes, format_seconds, percent, three_digits
+
+MOST_LINES = 22
+"""Lines of the first screen: a terminal of 24 has room for the command and the next one, too."""
+
+LIKELY = 0.8
+"""Probability from which a plan fits without further notice: what a search with a model asks for by default."""
+
+LEAST_SHARE = 5e-4
+"""Share of the step time from which one decimal place of a per cent shows it."""
+
+BESIDE = len("time goes to") + 2
+"""Columns of the names of figures."""
+
+
+def first_screen(plan: PlanDocument, screen: Screen = WIDE, output: Path | None = None) -> str:
+    """The answer of `nest solve`, with at most `MOST_LINES` lines on 80 columns.
+
+    Args:
+        plan: found by a search, decided, or infeasible.
+        screen: where it is shown.
+        output: the file that the plan is in; None: it is in none.
+    """
+    if plan.status == "infeasible":
+        head = [paragraph(subject(plan), screen)]
+        blocks = [head, [opening("No feasible plan.", Tone.BAD, f" {plan.diagnosis}", screen)], []]
+    else:
+        blocks = [_head(plan, screen), [_figures(plan, screen)], _alternatives(plan, screen)]
+    if plan.status == "infeasible" or plan.lower_bound is not None:
+        blocks.append([paragraph(_next_command(plan, output), screen)])
+    texts = ["\n".join(block) for block in blocks if block]
+    text = "\n\n".join(texts)
+    return text if text.count("\n") < MOST_LINES else "\n".join(texts)
+
+
+def _head(plan: PlanDocument, screen: Screen) -> list[str]:
+    """What was planned, the layout, and what is proved."""
+    begin, tone, rest = _status(plan)
+    lines = [paragraph(subject(plan), screen), paragraph(layout_text(plan), screen), opening(begin, tone, rest, screen)]
+    return [paragraph(_UNLIKELY, screen), *lines] if _fell_back(plan) else lines
+
+
+_UNLIKELY = f"No plan is {percent(LIKELY, 0)} likely to fit; this is the likeliest within 10 % of the fastest."
+
+
+def _fell_back(plan: PlanDocument) -> bool:
+    """Whether the search admitted plans that are less likely to fit than it asks for by default."""
+    unsaid = plan.problem["training"].get("memory_risk") is None
+    unsaid &= plan.problem["training"].get("memory_margin") is None
+    return plan.lower_bound is not None and unsaid and (plan.fit_probability or 1.0) < LIKELY
+
+
+def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
+    """What is proved of a plan: the words that stand out, and the rest of the sentence."""
+    if plan.lower_bound is None:
+        return "Plan as decided.", Tone.HEADING, ""
+    if plan.status == "optimal":
+        return f"Optimal among {plan.space}." if plan.space is not None else "Optimal.", Tone.GOOD, ""
+    if not plan.lower_bound:
+        return "Best plan found.", Tone.FAIR, " The search was stopped; a faster one may exist."
+    bound = format_seconds(plan.lower_bound, three_digits)
+    if plan.status == "near-optimal":
+        within = near_enough(plan)
+        return f"Simplest plan within {within}", Tone.GOOD, f" of the fastest possible step ({bound})."
+    gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
+    most = f"at most {percent(gap)}" if gap >= LEAST_SHARE else f"less than {percent(2 * LEAST_SHARE)}"
+    return "Best plan found:", Tone.FAIR, f" {most} slower than the fastest possible step ({bound})."
+
+
+def _figures(plan: PlanDocument, screen: Screen) -> str:
+    """Step time, throughput, memory, where time goes, and what the problem asks for."""
+    span, summary = plan.batch_time_range, plan.summary
+    time = format_seconds(plan.batch_time or 0.0, three_digits)
+    if span is not None:
+        between = f"{format_seconds(span.low, three_digits)} to {format_seconds(span.high, three_digits)}"
+        time += f" ({percent(span.probability, 0)} likely {between})"
+    verdict, tone, memory = _memory(plan)
+    shares = _shares(summary.get("time_shares", {}), plan.batch_time or 0.0, screen)
+    rows = [
+        ("step time", time),
+        ("throughput", ", ".join(_throughput(plan))),
+        ("memory", f"{verdict}{memory}" if memory else ""),
+        ("time goes to", shares),
+        ("devices", _devices(summary)),
+        ("trained", trained_text(summary["trained"]) if "trained" in summary else ""),
+        ("training", _training(summary.get("training"), accelerator(plan.problem))),
+        ("cost", _cost(summary.get("cost"))),
+    ]
+    text = figures([row for row in rows if row[1]], screen)
+    return text.replace(f"  {verdict}", f"  {screen.paint(verdict, tone)}", 1) if memory else text
+
+
+def _throughput(plan: PlanDocument) -> Iterator[str]:
+    """Tokens, or samples that have none, per second and device, and the share of the peak that is."""
+    summary, device = plan.summary, accelerator(plan.problem)
+    for what in ("tokens", "samples"):
+        if (speed := summary.get(f"{what}_per_second_per_device")) is not None:
+            yield f"{three_digits(speed)} {what}/s per {device}"
+            break
+    else:
+        yield f"{three_digits(plan.throughput or 0.0)} samples/s"
+    if "model_flops_utilisation" in summary:
+        yield f"MFU {percent(summary['model_flops_utilisation'])}"
+
+
+def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
+    """The verdict on the fullest stage, its tone, and what that stage needs; "": nobody knows a device's memory."""
+    capacities = [memory_capacity(plan.summary, stage.pool) for stage in plan.stages]
+    shares = [stage.memory / capacity for stage, capacity in zip(plan.stages, capacities, strict=True) if capacity]
+    if len(shares) < len(capacities):
+        return "", Tone.GOOD, ""
+    fullest = shares.index(max(shares))
+    where = f" on stage {fullest + 1}" if len(plan.stages) > 1 else ""
+    needed = format_bytes(plan.stages[fullest].memory, three_digits)
+    text = f": {needed} of {format_bytes(capacities[fullest] or 0.0, three_digits)}{where}"
+    # Candidates of a profile state their bytes, and with a margin that decides.
+    exact = plan.problem.get("profile") is not None or plan.problem["training"].get("memory_margin") is not None
+    likely = None if exact else plan.fit_probability
+    text += "" if likely is None else f", {likelihood(likely)} likely to fit"
+    if not plan.fits:
+        margin = " without training.memory_margin" if max(shares) <= 1 and likely is None else ""
+        return "does not fit", Tone.BAD, f"{text}{margin}"
+    return ("tight", Tone.FAIR, text) if likely is not None and likely < LIKELY else ("fits", Tone.GOOD, text)
+
+
+def _shares(shares: Mapping[str, float], batch_time: float, screen: Screen) -> str:
+    """Where time goes, the most first, in one line of the screen; what has no room there together."""
+    least = LEAST_SHARE * batch_time
+    parts = sorted(((each, name) for name, each in shares.items() if each >= least > 0), reverse=True)
+    texts = [f"{SHARE_NAMES.get(name, name)} {percent(seconds / batch_time)}" for seconds, name in parts]
+    text, told = ", ".join(texts), len(parts)
+    while screen.width is not None and len(text) + BESIDE > screen.width and told > 1:
+        told -= 1
+        rest = sum(seconds for seconds, _ in parts[told:])
+        text = ", ".join([*texts[:told], f"other {percent(rest / batch_time)}"])
+    return text
+
+
+def _devices(summary: Mapping[str, Any]) -> str:
+    """How many devices are used, of each pool where there are some; "": all are."""
+    used, total = summary.get("devices_used"), summary.get("devices")
+    pools = [f"{each['devices_used']} of {each['devices']} {each['name']}" for each in summary.get("pools", ())]
+    return f"{', '.join(pools)} used" if pools else f"{used} of {total} used" if used != total else ""
+
+
+def _cost(cost: Mapping[str, float] | None) -> str:
+    """`summary.cost` for people; "": nobody says what devices cost."""
+    if cost is None:
+        return ""
+    egress = f" ({percent(cost['egress'] / cost['step'])} of it between zones)" if cost.get("egress") else ""
+    text = f"{three_digits(cost['step'])} a step{egress}"
+    return text + (f", {three_digits(cost['token'] * 1e6)} a million tokens" if "token" in cost else "")
+
+
+def _training(whole: Mapping[str, Any] | None, device: str) -> str:
+    """`summary.training` for people; "": the problem does not say how many tokens there are."""
+    if whole is None:
+        return ""
+    steps = "1 step" if whole["steps"] == 1 else f"{whole['steps']:,} steps"
+    time = format_seconds(whole["time"], three_digits)
+    if "low" in whole:
+        time += f" ({format_seconds(whole['low'], three_digits)} to {format_seconds(whole['high'], three_digits)})"
+    text = (
+        f"{time} for {format_tokens(whole['tokens'])} tokens in {steps}, {_whole(whole['device_hours'])} {device} hours"
+    )
+    if "cost" in whole:
+        text += f", cost {_whole(whole['cost'])}"
+        if "cost_low" in whole:
+            text += f" ({_whole(whole['cost_low'])} to {_whole(whole['cost_high'])})"
+        text += " in the currency of cluster.price"
+    return text
+
+
+def _whole(number: float) -> str:
+    """A large number with three significant digits: `1,230,000`."""
+    return three_digits(number) if number >= 1 else f"{number:.3g}"
+
+
+def format_tokens(count: int) -> str:
+    """A number of tokens as people say it: `15T`, `2.4B`."""
+    for factor, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= factor:
+            return f"{count / factor:.4g}{letter}"
+    return str(count)
+
+
+def _alternatives(plan: PlanDocument, screen: Screen) -> list[str]:
+    """Other plans, one in each line."""
+    room = None if screen.width is None else screen.width - BESIDE
+    rows = other_plan_texts(plan, room)
+    width = max((len(name) for name, _ in rows), default=0)
+    return [paragraph(f"{name:{width}}  {text}", screen, width + 2) for name, text in rows]
+
+
+def _next_command(plan: PlanDocument, output: Path | None) -> str:
+    """What to do with a plan."""
+    if output is None:
+        return "Next: add `--output plan.json`, then `nest explain plan.json`; or `--stages`."
+    file = quote(str(output))
+    if plan.status == "infeasible":
+        return f"Next: `nest explain {file}` says what would let a plan fit."
+    target, runs_on = plan.problem.get("search", {}).get("target", NO_TARGET), plan.runs_on or ()
+    framework = target if target in runs_on else next(iter(runs_on), None)
+    export = f", or `nest export {file} --to {framework}`" if framework is not None else ""
+    return f"Next: `nest explain {file}`{export}."
