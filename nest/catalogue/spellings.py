@@ -1,12 +1,14 @@
 """Names of models, devices and clusters as people write them, and the catalogue's for them.
 
-Files say nest's own names; the command line takes these spellings too.
+Files say nest's own names; the command line takes these spellings, too.
 """
 
 import re
 from functools import cache
+from pathlib import Path
 
 from nest.catalogue.load import clusters, devices, known_cluster, library_models
+from nest.io import there_is
 from nest.io.names import plain
 
 _TWINS = re.compile(r"\b(meta|instruct|chat|base|pretrain|hf|it|pt)\b")
@@ -42,6 +44,12 @@ def catalogued(name: str) -> str | None:
     return _models().get(_key(name))
 
 
+def model_called(text: str) -> str:
+    """The catalogue's name of the model called `text`; `text` itself where it is a file, or of no model."""
+    is_path = text.count("/") > 1 or text.startswith(("/", ".", "~")) or bool(there_is(Path(text)))
+    return text if is_path or text in library_models() else catalogued(text) or text
+
+
 _SAID_OF_ALL = frozenset("nvidia amd google cloud tesla instinct gpu hbm3 hbm3e oam nvl72".split())  # noqa: SIM905
 """Words of products that tell no two devices of the catalogue apart; of other forms with other links, such as `NVL`
 and `PCIe`, there are none."""
@@ -71,8 +79,8 @@ def _is_memory(word: str, name: str) -> bool:
     return size is not None and any(abs(memory / (unit * int(size[1])) - 1) < CLOSE for unit in (1e9, 2**30))
 
 
-def cluster_called(text: str) -> str | None:
-    """The catalogue's name, NAME-N too, of the cluster called `text`, whatever the case; None: of none."""
+def cluster_called(text: str) -> str:
+    """The catalogue's name, NAME-N too, of the cluster called `text`, whatever the case; `text` itself: of none."""
     if known_cluster(text) is not None:
         return text
     for name in clusters():
@@ -80,4 +88,4 @@ def cluster_called(text: str) -> str | None:
         called = size and (f"{name}-{size[1]}" if size[1] else name)
         if called and known_cluster(called) is not None:
             return called
-    return None
+    return text

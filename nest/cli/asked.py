@@ -130,12 +130,7 @@ def made_text(asked: Asked, problems: Sequence[Path], print_it: bool) -> str | N
         written: Any = read_mapping(problems[0]).mapping
         written = written.get(section) if section else written
         said = written.get(key) if isinstance(written, dict) else None
-        also = f" is {displayed(said)} here, and" if isinstance(said, (str, int)) else ":"
-        raise placed(
-            problems[0],
-            InputError(
-                f"{place}{also} {name} says {displayed(getattr(asked, asked.given[0]))}; change the file, or leave "
-                f"{name} out."
-            ),
-        )
+        here = f" is {displayed(said)} here;" if isinstance(said, (str, int)) else ":"
+        told = f"{place}{here} {name} goes with no file. Change the file, or leave {name} out."
+        raise placed(problems[0], InputError(told))
     return None

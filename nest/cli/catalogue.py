@@ -30,9 +30,10 @@ def devices(
     """
     from nest.catalogue import device
     from nest.catalogue import devices as known
+    from nest.catalogue.spellings import device_called
 
     if name is not None:
-        _show_entry(device(name, "nest devices"), as_json)
+        _show_entry(device(device_called(name) or name, "nest devices"), as_json)
     else:
         _show_list("devices", known().values(), as_json, _device_table)
 
@@ -52,9 +53,10 @@ def clusters(
     """
     from nest.catalogue import clusters as known
     from nest.catalogue import named_cluster
+    from nest.catalogue.spellings import cluster_called
 
     if name is not None:
-        _show_entry(named_cluster(name, "nest clusters"), as_json)
+        _show_entry(named_cluster(cluster_called(name), "nest clusters"), as_json)
     else:
         _show_list("clusters", known().values(), as_json, _descriptions)
 

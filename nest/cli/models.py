@@ -55,10 +55,12 @@ def _list() -> dict[str, Any]:
 
 
 def _describe(source: str, sequence_length: int | None) -> dict[str, Any]:
+    from nest.catalogue.spellings import model_called
     from nest.formulate.model import default_sequence_length, describe, load_model, resolve_model
     from nest.formulate.problem import naming
     from nest.spec import Training
 
+    source = model_called(source)
     length = sequence_length or default_sequence_length(resolve_model(source, Path()), registry())
     with naming(None):
         training = Training(global_batch=1, sequence_length=length)

@@ -30,7 +30,7 @@ training:
 {cluster}
 
 # strategies: {{tp: [1, 2, 4, 8]}}  # degrees to try; left out, all that the model and the cluster allow
-{search}  # the framework that must run the plan, `none`: any may; left out, that of the stack
+{search}
 # constraints: [tp <= 8, dp % 4 == 0]  # what every plan must satisfy; left out, nothing
 # fixed: {{tp: 8, pp: 4}}  # decisions taken already; left out, all are open
 """
@@ -40,6 +40,10 @@ OF_TOKENS = """\
   {tokens}  # of the whole training
 """
 """Left out where samples have no tokens."""
+
+OF_SEARCH = (
+    "# search: {target: megatron}  # the framework that must run the plan, `none`: any may; left out, that of the stack"
+)
 
 OF_CLUSTER = """\
   # reserve: 4 GiB  # kept free on every device; left out, nothing
@@ -61,6 +65,8 @@ def problem_text(asked: Asked, file: Path, command: str, ask: Ask | None = None)
     Raises:
         InputError: an option is missing, wrong or contradicts another.
     """
+    from nest.io import yaml_text
+
     asked = Asked(*(each or None for each in asked))
     model = None if asked.model is None else _model(asked.model)
     length = None if model is None else _usual_length(model)
@@ -90,22 +96,18 @@ def problem_text(asked: Asked, file: Path, command: str, ask: Ask | None = None)
         global_batch=batch,
         lengths="" if length is None else _lengths(asked, length, answer),
         cluster=section,
-        search=f"search: {{target: {asked.target}}}" if asked.target else "# search: {target: megatron}",
+        search=OF_SEARCH if asked.target is None else yaml_text({"search": {"target": asked.target}}).rstrip(),
         **_defaults(),
     )
 
 
 def _model(text: str) -> str:
     """A model's name in the catalogue, or its file, which can be read."""
-    from nest.catalogue import library_models
-    from nest.catalogue.spellings import catalogued
-    from nest.io import there_is
+    from nest.catalogue.spellings import model_called
 
-    is_name = text.count("/") < 2 and not text.startswith(("/", ".", "~"))
-    if text not in library_models() and is_name and not there_is(Path(text)):
-        text = catalogued(text) or text
-    _usual_length(text)
-    return text
+    name = model_called(text)
+    _usual_length(name)
+    return name
 
 
 def _usual_length(model: str) -> int | None:
@@ -118,7 +120,7 @@ def _usual_length(model: str) -> int | None:
     try:
         return default_sequence_length(resolve_model(model, None), registry())
     except InputError as error:
-        raise InputError(f"--model: {error}") from None
+        raise InputError(f"--model: {str(error).removeprefix('model: ')}") from None
 
 
 def _device(text: str) -> str:
@@ -134,15 +136,21 @@ def _device(text: str) -> str:
 
 def _cluster_or_device(asked: Asked, answer: Ask) -> Asked:
     """The options, with an answer that is a cluster, or a device, of whose machines the number is asked."""
+    from nest.catalogue import devices
     from nest.catalogue.spellings import device_called
+    from nest.io import there_is
+
+    def device_of(text: str) -> str | None:
+        return None if there_is(Path(text)) else device_called(text)
 
     def check(text: str) -> str:
-        if device_called(text) is None:
-            _cluster(asked._replace(cluster=text), Path(), None)
+        if device_of(text) is None:
+            some = next(iter(devices())) if there_is(Path(text)) and not _is_section(Path(text)) else None
+            _cluster(asked._replace(cluster=text, device=some), Path(), None)
         return text
 
     found = answer("cluster", check, None)
-    device = device_called(found)
+    device = device_of(found)
     if device is None:
         return asked._replace(cluster=found)
     return asked._replace(device=device, nodes=answer("nodes", _as_number(Count), None))
@@ -161,13 +169,14 @@ def _cluster(asked: Asked, folder: Path, ask: Ask | None) -> str:
         nodes = count(asked.nodes, Count, "--nodes") if asked.nodes else 1
         each = count(asked.gpus_per_node, Count, "--gpus-per-node") if asked.gpus_per_node else None
         mapping: dict[str, Any] = dict(machines(_device(asked.device or ""), nodes, each, asked.network))
-        build_cluster(structure(mapping, ClusterSpec), registry())
         return _machines_text(mapping) + OF_CLUSTER
     if there_is(Path(cluster)) == "file" and _is_section(Path(cluster)):
+        if asked.device is not None:
+            raise InputError(f"--cluster {cluster} is a whole `cluster` section, with its device; leave --device out.")
         return f"cluster: {_quoted(_seen_from(cluster, folder))}"
     is_file = bool(there_is(Path(cluster)))
     key = "topology" if is_file else "name"
-    mapping = {key: cluster if is_file else cluster_called(cluster) or cluster}
+    mapping = {key: cluster if is_file else cluster_called(cluster)}
     of_file = asked.device is not None and is_file_name(asked.device)
     if asked.device is not None:
         mapping["device"] = asked.device if of_file else _device(asked.device)
@@ -175,7 +184,7 @@ def _cluster(asked: Asked, folder: Path, ask: Ask | None) -> str:
         known = build_cluster(structure(mapping, ClusterSpec), registry())[1]
     except InputError as error:
         if asked.device is not None or not is_file or ask is None:
-            raise InputError(f"--cluster, --device: {error}") from None
+            raise InputError(f"--cluster, --device: {str(error).removeprefix('cluster: ')}") from None
         known = None
     if known is None:
         if ask is None:

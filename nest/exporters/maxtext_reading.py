@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nest.catalogue import library_models
+from nest.catalogue.spellings import catalogued
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.exporters.keys import Keys, launched, said
@@ -33,8 +34,8 @@ TYPICAL = ("per_device_batch_size", "model_name", "remat_policy", "max_target_le
 RECOMPUTE = {theirs: ours for ours, theirs in REMAT.items()} | {"minimal": "selective", "none": "full"}
 """Recompute mode by `remat_policy`; `minimal` runs attention again and no product, `none` saves nothing."""
 
-NAMES = {"deepseek3671b": "deepseek-v3", "kimik21t": "kimi-k2"}
-"""The catalogue's name by MaxText's, without dashes, where they differ in more than these."""
+NAMES = {"deepseek3-671b": "deepseek-v3", "kimi-k2-1t": "kimi-k2"}
+"""The catalogue's name by MaxText's, where these are no usual spellings of it."""
 
 WIDTHS = {
     "base_num_decoder_layers": ("layers", 16),
@@ -315,13 +316,12 @@ def _model(keys: Keys) -> tuple[Any, bool]:
             "model_name out, and give all widths."
         )
     if name != "default":
-        plain = name.removesuffix("-base").replace("-", "")
-        known = {each.replace("-", ""): each for each in library_models()} | NAMES
-        if plain not in known:
+        known = NAMES.get(name.removesuffix("-base")) or catalogued(name)
+        if known is None:
             keys.note(f"model_name {name:.60} is not in the catalogue: the model is the problem's.")
             return None, False
-        config = library_models()[known[plain]].config
-        return known[plain], any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts"))
+        config = library_models()[known].config
+        return known, any(key in config for key in ("num_experts", "num_local_experts", "n_routed_experts"))
     scale = keys.integer("global_parameter_scale") or 1
     if block not in ("llama2", "mistral", "mixtral", "qwen3", "qwen3_moe") or scale > 1:
         keys.note(

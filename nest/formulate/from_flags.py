@@ -7,6 +7,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from nest.catalogue import unknown_name
+from nest.catalogue.spellings import cluster_called
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
@@ -186,7 +187,7 @@ def _cluster(text: str, known: Registry) -> ClusterSpec:
     """The cluster called `text`, or described in the file of that name."""
     path = Path(text)
     if not there_is(path):
-        return in_place(ClusterSpec(name=text), known, None)
+        return in_place(ClusterSpec(name=cluster_called(text)), known, None)
     try:
         content = read_mapping(path).mapping
     except InputError:

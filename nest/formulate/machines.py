@@ -7,6 +7,7 @@ from typing import Any
 
 from nest.catalogue import clusters, link, links, profiles, unknown_name
 from nest.errors import InputError
+from nest.formulate.cluster import MOST_DEVICES
 from nest.io.names import plain
 from nest.spec import LinkProfile, TierSpec
 from nest.tolerances import AGREEMENT
@@ -41,10 +42,13 @@ def machines(device: str, nodes: int, per_node: int | None, network: str | None)
             "--cluster."
         )
     count = per_node or usual.devices_per_host
+    if nodes * count > MOST_DEVICES:
+        raise InputError(f"--nodes: {nodes} nodes of {count} devices are too many; at most {MOST_DEVICES} are planned.")
     given = None if network is None else _between(network, count, usual.tiers[0])
     within = _level("node", count, usual.host)
     levels = [within, *_outside(nodes, count, usual, given or usual.tiers[0])]
     words = [f"{nodes} node{'s' * (nodes > 1)} of {count} {device}"]
+    words += [f"where {usual.devices_per_host} are usual"] * (count > max(usual.devices_per_host, _domain(usual)))
     if count > 1:
         words.append(f"{_rate(within)} per GPU and direction inside a node ({within['link']})")
     words += [f"{_rate(each)} between {_BETWEEN[each['name']]} ({each['link']})" for each in levels[1:]]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.catalogue import clusters, library_models
+from nest.formulate.cluster import RISK
 from nest.io import read, read_mapping
 from nest.spec import Problem
 from tests import processes
@@ -33,11 +34,12 @@ def test_every_key_that_is_commented_out_may_be_written(call, tmp_path: Path) ->
     path = tmp_path / "problem.yaml"
     call("init", *WHOLE, "-o", path)
     bare = read(path, Problem)
-    usual = ("# micro_batch", "# precision", "# optimizer")
+    usual = ("# micro_batch", "# precision", "# optimizer", "# memory_risk")
     lines = [line for line in path.read_text().splitlines() if "# tokens:" not in line]
     opened = [line.replace("# ", "", 1) if any(each in line for each in usual) else line for line in lines]
     path.write_text("\n".join(opened))
     assert read_mapping(path).mapping["training"]["precision"] == bare.training.precision
+    assert read_mapping(path).mapping["training"]["memory_risk"] == RISK
     assert nest.evaluate(path).batch_time == nest.evaluate(bare).batch_time
     keys = ("# stack", "# reserve", "# strategies", "# search", "# constraints")
     path.write_text("\n".join(line.replace("# ", "", 1) if any(k in line for k in keys) else line for line in opened))
