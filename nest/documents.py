@@ -321,14 +321,15 @@ def verdict(
         priced = evaluate(instance, solution)
         return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
 
+    claimed = plan.lower_bound if plan.status == "near-optimal" else plan.batch_time
     if instance.network is not None:
         from nest.solve.placement.search import prove as prove_on_network
 
-        proof = prove_on_network(instance, plan.batch_time, time_limit=deadline, workers=workers, progress=progress)
+        proof = prove_on_network(instance, claimed, time_limit=deadline, workers=workers, progress=progress)
     else:
         proof = prove(
             instance,
-            plan.batch_time,
+            claimed,
             pricing,
             free=free,
             time_limit=deadline,
@@ -343,7 +344,7 @@ def verdict(
         from nest.plan.certificate import certify_plan
 
         certificate = certify_plan(best, schedule_of(instance, solution_of(instance, best)), problem.training).to_dict()
-    return Verdict({**proof.summary(), "certificate": certificate}, plan.batch_time, better)
+    return Verdict({**proof.summary(), "certificate": certificate}, claimed, better)
 
 
 def _better(

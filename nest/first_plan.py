@@ -102,6 +102,10 @@ def _uneven(plan: Plan) -> bool:
 
 
 def _even(instance: Instance) -> Instance:
+    # Where plans may still be mixed, all of them are.
+    several = instance.pools is not None and instance.space.most_pools != 1
+    if not instance.space.blocks or instance.space.mixed or several:
+        return instance
     return evolve(instance, space=evolve(instance.space, even=True))
 
 
@@ -138,7 +142,8 @@ def _degrees(plan: Plan) -> int:
 
 
 def _fewer_degrees(instance: Instance, most: int) -> Instance:
-    return _constrained(instance, f"{' + '.join(f'({name} > 1)' for name in _strategies(instance))} <= {most}")
+    names = _strategies(instance)
+    return _constrained(instance, f"{' + '.join(f'({name} > 1)' for name in names)} <= {most}") if names else instance
 
 
 def _unusual_zero(plan: Plan) -> bool:
@@ -331,7 +336,7 @@ class _Search:
 
         Throughout, the best plan so far is the fastest of those left.
         """
-        left = self.instance
+        left, given = self.instance, best
         for entry in order:
             amount = entry.amount(self._priced(best))
             for less in entry.less(left, amount):
@@ -340,6 +345,8 @@ class _Search:
                     (best, seconds), amount = found, less
                     break
             left = entry.at_most(left, amount)
+        if best == given and order is not ORDER:
+            return best, seconds
         return self._fastest(left, best, seconds, ties=True) or (best, seconds)
 
     def safer(self, plan: Solution) -> tuple[Solution, float] | None:

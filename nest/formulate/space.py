@@ -216,7 +216,7 @@ def build_space(
             direct=problem.search.tensors == "direct",
             alike=problem.cluster.pools is not None and limits is not None and not limits.mixed,
             replayed=problem.replayed,
-            usual=_usual(problem, schedules, limits),
+            usual=_usual(problem, limits),
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
@@ -225,13 +225,12 @@ def build_space(
     return space
 
 
-def _usual(problem: Problem, schedules: Sequence[Schedule], limits: Limits | None) -> Usual:
+def _usual(problem: Problem, limits: Limits | None) -> Usual:
     """The decisions of the target, or of most frameworks, that is told nothing else."""
     zero, orders = allowed_zero(problem), allowed_rank_orders(problem)
-    names = [schedule.name for schedule in schedules]
     known = limits or Limits()
     return Usual(
-        schedule=USUAL_SCHEDULE if USUAL_SCHEDULE in names else names[0],
+        schedule=USUAL_SCHEDULE,
         zero=known.usual_zero if known.usual_zero in zero else zero[0],
         rank_order=known.usual_rank_order if known.usual_rank_order in orders else orders[0],
     )
