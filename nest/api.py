@@ -266,7 +266,8 @@ def verify(
         nest.errors.InputError: the plan cannot be read, its numbers are wrong, or it does not fit.
     """
     from nest.documents import check_document, verdict_on
-    from nest.formulate.problem import naming, read_record
+    from nest.formulate.problem import carried_problem, naming, read_record
+    from nest.formulate.risk import admits
     from nest.solve.effort import Deadline, check_effort
     from nest.spec import PlanDocument
     from nest.whatif.engines import forked_processes
@@ -278,8 +279,10 @@ def verify(
         report = check_document(read, plugins)
         if not report.ok:
             raise InputError(f"the plan does not hold, so there is nothing to prove: {report.disagreements[0]}")
-        if read.status != "infeasible" and not read.fits:
-            raise InputError("the plan does not fit into memory, so there is nothing to prove.")
+        if read.status != "infeasible" and not admits(carried_problem(read, plugins), read):
+            likely = f"{read.fit_probability:.0%} likely to fit, less than training.memory_risk asks for"
+            what = f"is {likely}" if read.fits else "does not fit into memory"
+            raise InputError(f"the plan {what}, so there is nothing to prove.")
         return verdict_on(read, plugins, free, deadline, workers, progress, beside)
 
 
@@ -491,6 +494,7 @@ def compare(
     from attrs import evolve
 
     from nest.deployment import LaunchOptions
+    from nest.formulate.risk import at_risk_of
     from nest.io import structure
     from nest.spec import Problem
     from nest.whatif.compare import Task, chosen_planners, comparison, suited_planners
@@ -504,7 +508,7 @@ def compare(
     begun = time.monotonic()
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
     seconds = time.monotonic() - begun if timings else None
-    whole = structure(ours.problem, Problem)
+    whole = at_risk_of(structure(ours.problem, Problem), ours)
     task = Task(problem, whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
     if planners is None:
         names = suited_planners(names, plugins, whole.cluster)

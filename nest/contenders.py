@@ -11,6 +11,7 @@ from attrs import evolve
 
 from nest.errors import NoPlanYet
 from nest.formulate.formulation import Formulation
+from nest.formulate.risk import Answer, leaves_risk_open, searched_at_risk
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result, SearchProgress, Solution
 from nest.io import unstructure
@@ -59,6 +60,22 @@ def searched(
         InputError: something in the problem cannot be used.
         NoPlanYet: the time is up before any plan was found.
     """
+
+    def search(problem: Problem, reach: float) -> Answer:
+        return _searched(problem, known, deadline, progress, first_plan, reach)
+
+    return searched_at_risk(problem, search, deadline)
+
+
+def _searched(
+    problem: Problem,
+    known: Registry,
+    deadline: Deadline,
+    progress: Callable[[SearchProgress], None] | None,
+    first_plan: Callable[[Instance], FirstPlan | None] | None,
+    reach: float,
+) -> Answer:
+    """As `searched`, at the risk of the problem, with all candidates for steps longer by the share `reach`."""
     from nest.first_plan import with_alternatives, with_first_plan
     from nest.formulate.instance import formulate
     from nest.formulate.problem import kept_model
@@ -70,12 +87,14 @@ def searched(
     instance, formulation = formulate(problem, known, **told, first_plan=first_plan, kept=kept)
     # A plan that is known cuts what is slower; which of equals is the answer it does not say.
     within, tables = simpler_within(problem), None if kept is None else kept.tables
-    search = partial(solve, time_limit=deadline, progress=progress, preferred=False, cache=tables)
+    how: dict[str, Any] = {"cache": tables, "diagnosed": not leaves_risk_open(problem)}  # Else it is searched again.
+    search = partial(solve, time_limit=deadline, progress=progress, preferred=False, **how)
     result = search(instance, known=formulation.first)
     if kept is not None:
         kept.keep()
     again = partial(formulate, problem, known, **told, known=formulation)
-    instance, formulation, result = with_contenders(instance, formulation, result, within, again, search)
+    reach = max(within, reach)
+    instance, formulation, result = with_contenders(instance, formulation, result, reach, again, search)
     first = with_first_plan(instance, result, within, deadline, tables)
     return instance, formulation, with_alternatives(instance, first, deadline, tables) if within else first
 

@@ -17,6 +17,7 @@ from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
 from nest.formulate.problem import carried_problem
+from nest.formulate.risk import EVEN_ODDS, at_even_odds, at_risk, leaves_risk_open, likely_enough
 from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.calls import Guarded, attribute
 from nest.hooks.registry import Registry
@@ -85,13 +86,13 @@ def solved_document(
     solution, promised = result.solution, result.batch_time
     assert solution is not None
     priced = evaluate(instance, solution)
-    if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.fits:
+    if promised is None or abs(priced.batch_time - promised) > AGREEMENT * promised or not priced.admitted:
         used = [each for each in instance.space.schedules if each.name == solution.schedule]
         for each in (instance.collectives, *used):
             attribute(each, "told the solver something else than it told the plan")
         raise InternalError(
             f"the solver promised a step time of {promised} s, but its plan takes {priced.batch_time} s "
-            f"(fits memory: {priced.fits}). This is a bug in nest; please report it with the problem file."
+            f"(memory admitted: {priced.admitted}). This is a bug in nest; please report it with the problem file."
         )
     _replay_plugin(instance, solution, known)
     lower_bound = result.lower_bound
@@ -182,7 +183,8 @@ def result_document(
     from nest.solve.solver import feasible
 
     if result.solution is None:
-        diagnosis = f"{result.diagnosis or ''}{_only(result)}{target_diagnosis(problem, known, feasible, deadline)}"
+        asked = at_risk(problem, EVEN_ODDS) if leaves_risk_open(problem) else problem
+        diagnosis = f"{result.diagnosis or ''}{_only(result)}{target_diagnosis(asked, known, feasible, deadline)}"
         origins = contributors(problem, known)
         return infeasible(problem.to_dict(), diagnosis, statistics=result.statistics, plugins=origins)
     plan = solved_document(instance, formulation, result, problem, known)
@@ -215,7 +217,11 @@ def fixed_document(problem: Problem, known: Registry) -> PlanDocument:
         from nest.solve.placement.arrange import Arranger
 
         solution, _ = Arranger(instance).place(solution)
-    plan = _document(instance, formulation, solution, evaluate(instance, solution), problem, known)
+    priced = evaluate(instance, solution)
+    if leaves_risk_open(problem) and not likely_enough(priced.fit_probability):
+        instance = at_even_odds(instance)
+        priced = evaluate(instance, solution)
+    plan = _document(instance, formulation, solution, priced, problem, known)
     beyond = outside(plan, instance, solution, formulation, problem, known)
     return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
 

@@ -188,7 +188,7 @@ def memory(
     risk: float | None = typer.Option(
         None,
         "--risk",
-        help="Share of launches one accepts to fail, 0.001 to 0.999; left out, what a problem's memory_risk is then.",
+        help="Share of launches one accepts to fail, 0.001 to 0.999; left out, 0.5: more likely than not to fit.",
     ),
     prior: str = typer.Option(
         "catalogue",
@@ -208,10 +208,10 @@ def memory(
     from attrs import asdict
 
     from nest.calibrate.memory import USUAL, doubt_memory, error_text, fit, left_out, shares, verdicts
-    from nest.formulate.cluster import RISK
+    from nest.formulate.risk import EVEN_ODDS
     from nest.io import write_text
 
-    risk = RISK if risk is None else risk
+    risk = EVEN_ODDS if risk is None else risk
     if not 0.001 <= risk <= 0.999:
         raise InputError(f"--risk is {risk:g}; it must be from 0.001 to 0.999.")
     _check_prior(prior, "catalogue", "none")

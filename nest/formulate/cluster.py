@@ -1,4 +1,4 @@
-"""The cluster in numbers, from the `cluster` section: levels, memory, measured speed, memory margin; many machines."""
+"""The cluster in numbers, from the `cluster` section: levels, memory, measured speed; many machines."""
 
 from __future__ import annotations
 
@@ -244,31 +244,6 @@ def _slower_device(device: DeviceSpec, factor: float) -> DeviceSpec:
         launch_overhead=Seconds(device.launch_overhead * factor),
         calibration=evolve(device.calibration, host_launch=launch),
     )
-
-
-RISK = 0.5
-"""The share of launches that one accepts to run out of memory, where nobody says (`training.memory_risk`).
-
-A launch that fails costs minutes, and the next plan is at hand; a plan that is slower than the one that would have fit
-costs its share of the whole training (docs/explanation/cost-model.md, "How sure memory is")."""
-
-
-def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
-    """`cluster`, with its error of estimates, whose stages must stay under what the accepted memory risk leaves them.
-
-    Candidates of a profile state their bytes: they are exact unless a margin is written.
-    """
-    margin, risk = problem.training.memory_margin, accepted_risk(problem)
-    if margin is None:
-        margin = 0.0 if cluster.error is None or risk is None else cluster.error.factor(risk) - 1
-    return cluster.with_margin(margin)
-
-
-def accepted_risk(problem: Problem) -> float | None:
-    """The share of launches that may run out of memory; None: a margin, or a profile's bytes, decide what fits."""
-    if problem.model is None or problem.training.memory_margin is not None:
-        return None
-    return RISK if problem.training.memory_risk is None else problem.training.memory_risk
 
 
 FABRIC = "fabric"

@@ -12,9 +12,10 @@ from attrs import evolve
 from nest.catalogue import optimizer, precision
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors
-from nest.formulate.cluster import any_cluster, as_measured, build_cluster, with_memory_risk
+from nest.formulate.cluster import any_cluster, as_measured, build_cluster
 from nest.formulate.formulation import Formulation as Formulation
 from nest.formulate.model import load_model
+from nest.formulate.risk import with_memory_risk
 from nest.formulate.shard import allowed_degrees, chosen, profile_degrees, sharded_graphs
 from nest.formulate.space import (
     allowed_rank_orders,

@@ -10,7 +10,8 @@ from attrs import evolve
 from nest.catalogue import network_levels, two_vendors
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.formulate.cluster import as_measured, build_pool, described, with_memory_risk
+from nest.formulate.cluster import as_measured, build_pool, described
+from nest.formulate.risk import with_memory_risk
 from nest.formulate.stack import data_parallel_exposure
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry

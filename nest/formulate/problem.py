@@ -13,6 +13,7 @@ from nest.formulate.cluster import build_cluster, by_levels, cluster_calibration
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model, resolve_model, with_sequence_length
+from nest.formulate.risk import risk_of
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
@@ -149,11 +150,11 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
 
 
 def carried_problem(plan: PlanDocument, known: Registry) -> Problem:
-    """The self-contained problem that a plan carries, as it was planned."""
+    """The self-contained problem that a plan carries, at the memory risk at which it was planned."""
     problem = structure(plan.problem, Problem)
     if problem.model is not None and problem.training.stack is None:  # It was made before there were stacks.
         problem = evolve(problem, training=evolve(problem.training, stack=NO_STACK))
-    return self_contained(problem, None, known)
+    return risk_of(self_contained(problem, None, known), plan)
 
 
 def _with_machines(cluster: ClusterSpec) -> ClusterSpec:

@@ -36,19 +36,19 @@ class Assessment:
     priced: PricedPlan | None
 
     @property
-    def fits(self) -> bool:
-        """Whether they are a plan of the problem that fits into memory."""
-        return self.priced is not None and self.priced.fits
+    def admitted(self) -> bool:
+        """Whether they are a plan of the problem with the memory that its search allows (`training.memory_risk`)."""
+        return self.priced is not None and self.priced.admitted
 
     @property
     def refutes(self) -> bool:
-        """Whether they fit so closely that, if they are faster, no plan was the best that a search found."""
+        """Whether they have so little memory that, if they are faster, no plan was the best that a search found."""
         return self.priced is not None and not any(self.priced.exceeding(CONTENDING_MEMORY_SLACK))
 
     @property
     def missing(self) -> float:
-        """Bytes that its fullest stage needs beyond those of a device; 0 where it fits or is no plan."""
-        if self.priced is None or self.priced.fits:
+        """Bytes that its fullest stage needs beyond those a search allows; 0 where it is admitted or no plan."""
+        if self.priced is None or self.priced.admitted:
             return 0.0
         return max(stage.memory for stage in self.priced.stages) - self.priced.capacity
 

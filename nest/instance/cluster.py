@@ -101,13 +101,14 @@ class Cluster(Record):
 
     Attributes:
         levels: innermost first.
-        memory: bytes per device that plans may be estimated to need (`H`).
+        memory: bytes per device up to which a search admits what a stage is estimated to need (`H`).
         reserve: bytes of it kept free.
         margin: share by which what a plan needs, the reserve apart, may exceed its estimate; `memory` leaves room.
             Below 0 where a plan is taken to need less.
         error: how far what is needed of memory lies from the estimate; None: estimates are exact.
         time_error: how far step times lie from those predicted; None: they are exact.
         device_memory: bytes per device, room for the margin included.
+        fitting: bytes per device up to which a plan fits, whatever a search admits; None: `memory`.
     """
 
     levels: tuple[Level, ...] = field(validator=validators.min_len(1))
@@ -117,12 +118,18 @@ class Cluster(Record):
     error: EstimateError | None = None
     time_error: EstimateError | None = None
     device_memory: float = field(default=Factory(lambda self: self.memory, takes_self=True))
+    fitting: float | None = None
 
-    def with_margin(self, margin: float) -> "Cluster":
-        """The cluster whose `memory` leaves room for the margin: what takes all of it may grow to `device_memory`."""
-        room = (self.device_memory - self.reserve) / (1 + margin)
-        memory = self.reserve + room if margin else self.device_memory
-        return evolve(self, memory=memory, margin=margin)
+    def with_margin(self, margin: float, fitting: float | None = None) -> "Cluster":
+        """The cluster whose `memory` leaves room for a margin: what takes all of it may grow to `device_memory`.
+
+        `fitting` is the margin that decides whether a plan fits; None: the same.
+        """
+        likely = None if fitting is None else self._with_room_for(fitting)
+        return evolve(self, memory=self._with_room_for(margin), margin=margin, fitting=likely)
+
+    def _with_room_for(self, margin: float) -> float:
+        return self.reserve + (self.device_memory - self.reserve) / (1 + margin) if margin else self.device_memory
 
     def upper(self, memory: float) -> float:
         """The most that a plan estimated to need `memory` bytes, the reserve included, is taken to need."""

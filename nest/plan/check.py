@@ -93,7 +93,7 @@ def check(instance: Instance, plan: PlanDocument, figures: Figures | None = None
     comparisons = _comparisons(plan, fresh)
     if figures is not None:
         comparisons += _common("summary", plan.summary, figures(solution, priced), priced.batch_time)
-    faults = (*_disagreements(comparisons), *_promises(plan, fresh), *_proof_faults(plan))
+    faults = (*_disagreements(comparisons), *_promises(plan, fresh, priced.admitted), *_proof_faults(plan))
     return CheckReport(faults, len(comparisons))
 
 
@@ -129,8 +129,8 @@ def check_contender(
     comparisons = _common(place, _open(stated), _open(derived), 0.0)
     comparisons.append((f"{place}.decisions.candidate", *candidates, 0.0))
     disagreements = _disagreements(comparisons)
-    if not priced.fits:
-        disagreements.append(f"{place} needs more memory than a device has.")
+    if not priced.admitted:
+        disagreements.append(f"{place} needs more memory than the search admits.")
     if priced.batch_time < least * (1 - AGREEMENT):
         disagreements.append(f"{place} is faster, {_short(priced.batch_time)} s, than the plan, {_short(least)} s.")
     return CheckReport(tuple(disagreements), len(comparisons))
@@ -243,15 +243,15 @@ def _taking_part(candidate: CandidateSummary | None) -> CandidateSummary | None:
     )
 
 
-def _promises(plan: PlanDocument, fresh: PlanDocument) -> list[str]:
+def _promises(plan: PlanDocument, fresh: PlanDocument, admitted: bool) -> list[str]:
     """What the status claims beyond the numbers."""
     faults = []
     bound, time = plan.lower_bound, fresh.batch_time
+    if plan.status in ("optimal", "near-optimal") and not admitted:
+        faults.append(f"The status is {plan.status}, but a stage needs more memory than the search admits.")
     if plan.status == "optimal":
         if not (_agree(bound, time) or _within_proof(bound, time)):
             faults.append(f"The status is optimal, but lower_bound is {_short(bound)} and batch_time {_short(time)}.")
-        if not fresh.fits:
-            faults.append("The status is optimal, but a stage needs more memory than a device has.")
     elif bound is None or time is None:
         pass
     elif plan.status == "near-optimal" and plan.fastest is None:

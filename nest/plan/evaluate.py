@@ -216,6 +216,7 @@ def _price_stage(
         ports=ports,
         once_ports=None if ports is None else tuple(shared.once_ports.tolist()),
         capacity=instance.cluster.memory,
+        fitting=instance.cluster.memory if instance.cluster.fitting is None else instance.cluster.fitting,
         device_memory=instance.cluster.device_memory,
         passes=passes,
     )

@@ -40,7 +40,8 @@ class PricedStage(NamedTuple):
         ports: seconds per micro-batch for which a device's port at each level is occupied (`b_i`); None: the candidate
             does not say.
         once_ports: the same once per batch.
-        capacity: bytes per device that it may be estimated to need (`H`): there is room for the margin beside it.
+        capacity: bytes per device up to which a search admits its estimate (`H`).
+        fitting: bytes per device up to which it fits: it is then more likely than not that the device has enough.
         device_memory: bytes per device.
         passes: what the passes of its chunks take, but for what ports make them wait.
     """
@@ -71,6 +72,7 @@ class PricedStage(NamedTuple):
     ports: tuple[float, ...] | None
     once_ports: tuple[float, ...] | None
     capacity: float
+    fitting: float
     device_memory: float
     passes: tuple[ChunkSeconds, ...]
 
@@ -121,7 +123,7 @@ class PricedPlan(NamedTuple):
         stages: in pipeline order.
         capacity: `H` of the fullest stage's devices.
         device_memory: bytes of each of these.
-        fit_probability: that no stage needs more.
+        fit_probability: that the fullest stage needs no more.
         time_error: how far the step time may lie from what is predicted, on the devices that are least known; None: it
             is exact.
         replayed: seconds that its replay takes; 0: it was not replayed, as it is priced by its closed form, or proved
@@ -164,16 +166,21 @@ class PricedPlan(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether every stage's memory is within capacity."""
+        """Whether the plan is more likely than not to fit, or within `training.memory_margin` where that is written."""
         return not any(self.overfull)
 
     @property
     def overfull(self) -> tuple[bool, ...]:
-        """For each stage, whether its memory, margin included, exceeds what a device has."""
-        return self.exceeding(MEMORY_SLACK)
+        """For each stage, whether it is less likely than not to fit."""
+        return tuple(stage.memory > stage.fitting * (1 + MEMORY_SLACK) for stage in self.stages)
+
+    @property
+    def admitted(self) -> bool:
+        """Whether every stage's memory is within capacity: whether a search at its `training.memory_risk` has it."""
+        return not any(self.exceeding(MEMORY_SLACK))
 
     def exceeding(self, slack: float) -> tuple[bool, ...]:
-        """For each stage, whether its memory exceeds the capacity by more than the share `slack`."""
+        """For each stage, whether its memory exceeds the capacity of a search by more than the share `slack`."""
         return tuple(stage.memory > stage.capacity * (1 + slack) for stage in self.stages)
 
     @property

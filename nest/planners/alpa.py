@@ -70,7 +70,7 @@ class AlpaE:
         closest = blind, context.assess(blind).missing
         for solution in passes.grown(blind):
             seen = context.assess(solution)
-            if seen.fits:
+            if seen.admitted:
                 width, zero = instance.candidates[solution.stages[0].candidate].width, solution.stages[0].zero
                 grown = f"sharded with ZeRO {zero} on blocks of width {width}, as it did not fit."
                 return Proposal(solution, () if solution == blind else (grown,))

@@ -129,7 +129,7 @@ class _Climbed:
             if self.best is not None and bound > self.best[0] * (1 + LIMIT_SLACK):
                 return
             plan, seen = self._on_step(step, index, fitting=True)
-            if plan is not None and seen.fits and seen.priced is not None:
+            if plan is not None and seen.admitted and seen.priced is not None:
                 self.best = min(
                     self.best or (inf, 0, plan), (seen.priced.batch_time, place, plan), key=itemgetter(0, 1)
                 )
@@ -195,7 +195,7 @@ class _Climbed:
                     break
                 solution = chosen.solution(instance, split)
                 last = self._context.assess(solution)
-                if last.fits:
+                if last.admitted:
                     return solution, last
                 if last.priced is not None:
                     first = first or (solution, last)

@@ -246,7 +246,7 @@ class _Walk:
         if seen.priced is not None:
             self._priced += 1
             energy = seen.priced.batch_time * (1 + seen.missing / seen.priced.capacity) ** 2
-            rank = (not seen.fits, energy, solution)
+            rank = (not seen.admitted, energy, solution)
             if self._best is None or rank[:2] < self._best[:2]:
                 self._best = rank
         self._seen[solution] = energy

@@ -51,7 +51,7 @@ class Proportional:
             seen = context.assess(solution)
             if seen.priced is None:
                 continue
-            if not seen.fits:
+            if not seen.admitted:
                 closest = min([each for each in (closest, (seen.missing, solution)) if each], key=lambda each: each[0])
             elif fitting is None or seen.priced.batch_time < fitting[0]:
                 fitting = seen.priced.batch_time, solution

@@ -76,7 +76,7 @@ def first_that_fits(context: PlannerContext, ranked: Iterable[Believed], remark:
     fault = "by its own count no way to divide the layers over the devices fits"
     for believed, solution in sorted(ranked, key=lambda each: each[0])[:MOST_PRICED]:
         seen = context.assess(solution)
-        if seen.fits:
+        if seen.admitted:
             return Proposal(solution, (remark.format(believed),) if remark else ())
         if seen.priced is None:
             fault = seen.faults[0]
@@ -90,5 +90,5 @@ def first_that_fits(context: PlannerContext, ranked: Iterable[Believed], remark:
 def fastest_of(context: PlannerContext, solutions: Iterable[Solution]) -> tuple[Solution, Assessment] | None:
     """Of the plans that fit, the one priced to be the fastest; None where none fits."""
     seen = [(solution, context.assess(solution)) for solution in dict.fromkeys(solutions)]
-    priced = [(each.priced.batch_time, index) for index, (_, each) in enumerate(seen) if each.priced and each.fits]
+    priced = [(each.priced.batch_time, index) for index, (_, each) in enumerate(seen) if each.priced and each.admitted]
     return seen[min(priced)[1]] if priced else None

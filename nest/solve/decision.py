@@ -1,5 +1,7 @@
 """Searches that begin with what is known: whether there is a plan of so many seconds, the best beside a good one."""
 
+from typing import Any
+
 from nest.instance import Instance, Result, Solution
 from nest.solve import dp
 from nest.solve.effort import Deadline
@@ -8,8 +10,8 @@ from nest.solve.solver import solve
 from nest.tolerances import AGREEMENT
 
 
-def fastest_within(instance: Instance, limit: float) -> Result | None:
-    """The fastest plan of an instance if it takes at most `limit` seconds; None: there is none.
+def fastest_within(instance: Instance, limit: float, deadline: Deadline | None = None) -> Result | None:
+    """The fastest plan of an instance if it takes at most `limit` seconds; None: none does, or none is found in time.
 
     Where more plans would have to be replayed than are, one of them may take that long and is not found.
 
@@ -18,16 +20,17 @@ def fastest_within(instance: Instance, limit: float) -> Result | None:
 
     Raises:
         InputError: a constraint cannot be computed.
+        NoPlanYet: the deadline is over.
     """
     result: Result | None = None
     if instance.network is None and instance.pools is None and not instance.space.direct:
         try:
-            result = dp.solve(instance, known=(NONE, limit * (1 + AGREEMENT)), runner_up=False)
+            result = dp.solve(instance, deadline, known=(NONE, limit * (1 + AGREEMENT)), runner_up=False)
         except dp.TooManyCuts:
             result = None
     if result is None:
         known = None if instance.pools is None else (NONE, limit * (1 + AGREEMENT))
-        result = solve(instance, known=known)
+        result = solve(instance, deadline, known=known)
     found = result.solution is not None and result.solution != NONE
     return result if found and result.batch_time is not None and result.batch_time <= limit else None
 
@@ -37,6 +40,8 @@ def solve_beside(
     deadline: Deadline,
     known: tuple[Solution, float] | None,
     cache: dp.SearchCache | None = None,
+    *,
+    diagnosed: bool = True,
 ) -> tuple[Result, bool]:
     """What `nest.solve.solver.solve` answers, but for a runner-up, and whether it is the first of the fastest plans.
 
@@ -47,6 +52,7 @@ def solve_beside(
         deadline: when the search ends.
         known: a plan of the instance, with its step time in seconds; None: no plan is known.
         cache: of problems searched before; None: none is kept.
+        diagnosed: as `nest.solve.dp.solve` has it.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -54,9 +60,10 @@ def solve_beside(
     """
     if instance.network is None and instance.pools is None and not instance.space.direct:
         try:
-            result = dp.solve(instance, deadline, known=known, preferred=False, runner_up=False, cache=cache)
+            how: Any = {"runner_up": False, "cache": cache, "diagnosed": diagnosed}
+            result = dp.solve(instance, deadline, known=known, preferred=False, **how)
         except dp.TooManyCuts:
             pass
         else:
             return result, result.status == "optimal"
-    return solve(instance, deadline, runner_up=False), False
+    return solve(instance, deadline, runner_up=False, diagnosed=diagnosed), False

@@ -214,7 +214,8 @@ class PlanDocument(Record):
         batch_time: seconds per optimizer step; None when infeasible.
         lower_bound: no plan is faster, seconds; None when infeasible.
         throughput: samples per second; None when infeasible.
-        fits: whether every stage's `upper_memory` is within a device's.
+        fits: whether the plan is more likely than not to fit, whatever `training.memory_risk` is; with
+            `training.memory_margin`, whether every stage's `upper_memory` is within a device's.
         candidate: None when infeasible.
         data_parallel: replicas `d`.
         rank_order: `pp-inner` or `dp-inner`.
@@ -233,7 +234,8 @@ class PlanDocument(Record):
         placement: on a network that is no hierarchy, the devices of every block; None: those of the levels.
         zero_degree: ranks over which ZeRO shards, at most; None: all that hold the same parameters.
         violates: constraints that a plan already decided does not satisfy, as written; a search keeps to all of them.
-        fit_probability: that no stage needs more memory than a device has; None when infeasible, or not told.
+        fit_probability: that the fullest stage needs no more memory than a device has; None when infeasible, or not
+            told.
         batch_time_range: between which times the batch takes when it is run; None when infeasible, of a profile, whose
             times are measured, or not told.
         runs_on: names of the exporters for frameworks that write their files of the plan; None: nobody looked.

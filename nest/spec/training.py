@@ -227,11 +227,12 @@ class Training(Record):
             `activations` (stages may choose the recompute mode `offload`); unused with `profile`.
         context_exchange: how context parallelism passes keys and values on: `ring` (from neighbour to neighbour, under
             the attention of those at hand) or `all_gather`; None: as the stack says, else `ring`.
-        memory_risk: share of launches one accepts to run out of memory, from which follows what stages must stay under;
-            None: 0.5. Not with `profile`, whose candidates state their bytes.
+        memory_risk: share of launches that the search accepts to run out of memory, from which follows what stages must
+            stay under; None: 0.2, and 0.5 where no plan is that likely to fit. Not with `profile`, whose candidates
+            state their bytes.
         memory_margin: share of a stage's memory, the reserve apart, that is added to the estimate before it is compared
-            with a device's, whatever `memory_risk`, 0 to 1; None: with `model` what the risk asks for, with `profile`
-            0.
+            with a device's, whatever `memory_risk`, 0 to 1: what the search admits, and what fits; None: with `model`
+            what the risk asks for, with `profile` 0.
         stack: what the framework does by itself, by its name (`nest stacks`), a file, or in place: fills in what is
             left out here; None: that of `search.target`, else the device's usual one. Not with `profile`.
         overlap_reach: how far communication inside blocks hides with `overlap.tensor`: `domain`, over links of the

@@ -211,7 +211,7 @@ def recipe(plan: PlanDocument, problem: Problem, name: str, solver: Solver) -> O
     context = planner_context(whole, instance, known, search, seed=0, evaluations=1)
     proposal = known.planners()[name].plan(instance, context)
     seen = Assessment((), None) if proposal.solution is None else assessed(instance, proposal.solution)
-    if proposal.solution is None or seen.priced is None or not seen.fits:
+    if proposal.solution is None or seen.priced is None or not seen.admitted:
         return Outcome(None, refusal=" ".join((*proposal.remarks, *(f"{fault}." for fault in seen.faults))))
     recipe_plan = document(
         instance, proposal.solution, seen.priced, status="feasible", lower_bound=None, problem=whole.to_dict()

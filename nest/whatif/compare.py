@@ -43,7 +43,7 @@ class Entry:
         plan: the plan, priced on the problem; None: there is none.
         reasons: why there is none, or why it is none of the problem's, a sentence each; none: it is one.
         remarks: what the planner tells, a sentence each.
-        missing: bytes that its fullest stage needs beyond those of a device.
+        missing: bytes that its fullest stage needs beyond those that a search of the problem admits.
         refutes: whether it fits so closely that it may not be faster than a plan that is proved.
         seconds: wall-clock time that deciding took; None: nobody was asked to time it.
     """
@@ -59,8 +59,8 @@ class Entry:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a plan of the problem that fits, so that ours must be as fast."""
-        return self.plan is not None and self.plan.fits and not self.reasons
+        """Whether it is a plan that a search of the problem admits, so that ours must be as fast."""
+        return self.plan is not None and not self.missing and not self.reasons
 
     @property
     def batch_time(self) -> float | None:
@@ -106,7 +106,7 @@ class Comparison:
 
     @property
     def faster(self) -> tuple[Entry, ...]:
-        """Plans of the problem that fit and are faster than ours."""
+        """Plans of the problem that its search admits and that are faster than ours."""
         return tuple(each for each in self.others if each.counts and _is_below(each, self.ours.batch_time))
 
     @property

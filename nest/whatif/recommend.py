@@ -20,6 +20,7 @@ from nest.errors import InputError
 from nest.formulate.cluster import any_cluster
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Changes, Source, naming, read_record, self_contained
+from nest.formulate.risk import EVEN_ODDS, at_risk, leaves_risk_open
 from nest.formulate.stack import device_of
 from nest.formulate.target import with_target
 from nest.hooks.registry import Registry, registry
@@ -243,9 +244,17 @@ class _Search:
         answer: dict[str, Any] = {**blank, "price": None, "error": None, "rows": []}
         try:
             search = NodeSearch(problem, self.known, self.priced)
+            answers = search.answers(self.wanted.within, self.wanted.budget)
+            if leaves_risk_open(problem) and all(answers[key] is None for key in ("fewest", "nearest")):
+                search = NodeSearch(at_risk(problem, EVEN_ODDS), self.known, self.priced)
+                answers = search.answers(self.wanted.within, self.wanted.budget)
             sizes = search.sizes
-            answer |= {"nodes": sizes.total, "devices_per_node": sizes.devices_per_node, "price": sizes.price}
-            answer |= search.answers(self.wanted.within, self.wanted.budget)
+            answer |= {
+                "nodes": sizes.total,
+                "devices_per_node": sizes.devices_per_node,
+                "price": sizes.price,
+                **answers,
+            }
             if self.wanted.curve is not None:
                 answer["rows"] = list(search.curve())
         except InputError as error:

@@ -6,8 +6,8 @@ from attrs import asdict, evolve, frozen
 from attrs.filters import exclude
 
 from nest.errors import InputError
-from nest.formulate.cluster import RISK
 from nest.formulate.pools import refuse_chunks
+from nest.formulate.risk import accepted_risk, at_risk
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Schedule
@@ -162,11 +162,9 @@ def _runs(problem: Problem, schedule: Schedule) -> bool:
 
 
 def _memory(problem: Problem, known: Registry) -> Iterator[Relaxation]:
-    training = problem.training
-    risk = RISK if training.memory_risk is None else training.memory_risk
-    if problem.model is not None and training.memory_margin is None and risk < DARING:
-        relaxed = evolve(problem, training=evolve(training, memory_risk=DARING))
-        yield Relaxation("training.memory_risk", f"{risk:g}", f"{DARING:g}", relaxed)
+    risk = accepted_risk(problem)
+    if risk is not None and risk < DARING:
+        yield Relaxation("training.memory_risk", f"{risk:g}", f"{DARING:g}", at_risk(problem, DARING))
     for parameter in parameters(problem, known):
         if parameter.unit == "bytes":
             relaxed = parameter.changed(problem, parameter.value * PLENTY)

@@ -7,6 +7,8 @@ from attrs import evolve
 from nest.documents import result_document
 from nest.errors import NoPlanYet
 from nest.formulate.formulation import Formulation
+from nest.formulate.instance import formulate
+from nest.formulate.risk import Answer, leaves_risk_open, searched_at_risk
 from nest.hooks.registry import Registry
 from nest.instance import Instance, OrderedSchedule, SearchProgress, Solution
 from nest.plan.layout import schedule_of
@@ -34,7 +36,15 @@ def best_plans(
     from nest.solve.dp import PlanSignature
     from nest.solve.solver import solve as search
 
-    result = search(instance, deadline, progress)
+    given = instance, formulation
+
+    def answer(asked: Problem, _: float) -> Answer:
+        made = given
+        if asked is not problem:
+            made = formulate(asked, known, progress=progress, deadline=deadline)
+        return *made, search(made[0], deadline, progress, diagnosed=not leaves_risk_open(asked))
+
+    instance, formulation, result = searched_at_risk(problem, answer, deadline)
     best = result_document(instance, formulation, result, problem, known, deadline)
     plans, gaps = [(best, result.status != "feasible", _replayed(instance, result.solution))], []
     while result.solution is not None and len(plans) < count:

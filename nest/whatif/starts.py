@@ -188,7 +188,7 @@ def _priced_on(instance: Instance, solution: Solution, *, permitted: bool = True
         priced = price(instance, solution)
     except (InputError, ValueError):  # Blocks lie outside the cluster.
         return None
-    return (solution, priced) if priced.fits else None
+    return (solution, priced) if priced.admitted else None
 
 
 def decisions_of(plan: PlanDocument) -> Hashable:

@@ -11,7 +11,7 @@ import pytest
 
 from nest.calibrate.memory import USUAL, Verdict, error_text, fit, left_out, shares, verdicts
 from nest.catalogue import estimate_error
-from nest.formulate.cluster import RISK
+from nest.formulate.risk import EVEN_ODDS
 from nest.hooks.registry import registry
 from nest.instance import EstimateError
 
@@ -120,9 +120,9 @@ def test_published_runs_are_told_to_fit_and_failed_ones_not_to(shared: Path) -> 
     seen = verdicts(files, registry())
     found = fit(seen, USUAL)
     assert (found.median, found.spread) == pytest.approx((estimate_error().median, estimate_error().spread), abs=5e-3)
-    total = shares(seen, RISK, lambda _: found)[-1]
+    total = shares(seen, EVEN_ODDS, lambda _: found)[-1]
     assert total.refused <= 0.06 * total.ran
     assert total.promised <= 0.15 * total.failed
-    without = shares(seen, RISK, left_out(seen, USUAL).__getitem__)[-1]
+    without = shares(seen, EVEN_ODDS, left_out(seen, USUAL).__getitem__)[-1]
     assert without.refused <= 2 * total.refused
     assert without.promised <= 2 * total.promised

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import nest
 from nest.catalogue import device, estimate_error
-from nest.formulate.cluster import RISK
 from nest.formulate.instance import build_instance
+from nest.formulate.risk import EVEN_ODDS, RISK, admits
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.spec import ClusterSpec, Fixed, LevelSpec, MemoryOverheads, Problem, StageRecord, Training, TransformerSpec
@@ -270,7 +270,9 @@ def test_what_does_not_fit_is_told_by_the_upper_estimate() -> None:
 
 @given(risk=st.floats(0.01, 0.99), margin=st.sampled_from([None, 0.0, 0.3]))
 @settings(max_examples=6)
-def test_fits_is_whether_the_probability_is_what_the_risk_leaves(risk: float, margin: float | None) -> None:
+def test_fits_is_more_likely_than_not_or_within_the_margin_and_a_search_admits_its_risk(
+    risk: float, margin: float | None
+) -> None:
     problem = asked(DENSE, margin=margin, tp=1, pp=1, dp=16)
     needed = nest.evaluate(problem).stages[0].memory
     problem = evolve(problem, training=evolve(problem.training, memory_risk=risk))
@@ -279,10 +281,12 @@ def test_fits_is_whether_the_probability_is_what_the_risk_leaves(risk: float, ma
         given = evolve(problem, cluster=evolve(problem.cluster, memory=Bytes(needed * factor * more)))
         plan = nest.evaluate(given)
         assert plan.stages[0].upper_memory == pytest.approx(needed * factor, rel=1e-12)
-        assert plan.fits == (more > 1)
+        if margin is not None:
+            assert plan.fits == (more > 1)
         assert plan.fit_probability == pytest.approx(estimate_error().within(factor * more), abs=1e-9)
         if margin is None:
-            assert plan.fits == ((plan.fit_probability or 0.0) >= 1 - risk)
+            assert plan.fits == ((plan.fit_probability or 0.0) >= EVEN_ODDS)
+        assert admits(given, plan) == (more > 1)
         assert nest.check(plan.to_dict()).ok
         wrong = nest.check({**plan.to_dict(), "fit_probability": 0.5 + (plan.fit_probability or 0.0) / 4})
         assert any("fit_probability" in told for told in wrong.disagreements)

@@ -16,7 +16,7 @@ def submeshes(instance, solution) -> list[int]:
 def test_stages_cover_all_devices_with_submeshes_of_a_machine_or_of_whole_machines(memory):
     instance, proposal, seen = planned("alpa", problem(memory, zero=(0, 1)))
     sizes = submeshes(instance, proposal.solution)
-    assert seen.fits
+    assert seen.admitted
     assert sum(sizes) == instance.cluster.size
     assert all(size in (1, 2, 4) or size % 4 == 0 for size in sizes)
 
@@ -29,7 +29,7 @@ def test_memory_is_tested_inside_the_recurrence():
     assert len(planned("alpa", roomy)[1].solution.stages) == 1
     _, proposal, seen = planned("alpa", tight)
     assert len(proposal.solution.stages) > 1
-    assert seen.fits
+    assert seen.admitted
 
 
 def test_its_latency_is_the_least_of_its_own_model():
@@ -78,7 +78,7 @@ def test_stages_have_submeshes_of_their_own_where_plans_may_be_mixed():
     written["cluster"]["levels"] = written["cluster"]["levels"][:1]
     written["cluster"]["levels"][0]["fanout"] = 4
     instance, proposal, seen = planned("alpa", written)
-    assert seen.fits
+    assert seen.admitted
     assert sum(submeshes(instance, proposal.solution)) == 4
     assert seen.priced.batch_time >= nest.solve(written).batch_time * (1 - 1e-9)
 
@@ -92,11 +92,11 @@ def test_what_does_not_fit_anywhere_is_told():
 def test_alpa_e_shards_what_does_not_fit_and_no_more_than_needed():
     instance, proposal, seen = planned("alpa-e", problem(2e9, candidate(1), zero=(0, 1, 2, 3), constraints=["pp == 1"]))
     used = proposal.solution.stages[0].zero
-    assert seen.fits
+    assert seen.admitted
     assert used > 1
     assert proposal.remarks == (f"sharded with ZeRO {used} on blocks of width 1, as it did not fit.",)
     weaker = problem(2e9, candidate(1), zero=tuple(range(used)), constraints=["pp == 1"])
-    assert not planned("alpa-e", weaker)[2].fits
+    assert not planned("alpa-e", weaker)[2].admitted
     assert instance.space.zero == (0, 1, 2, 3)
 
 
@@ -104,7 +104,7 @@ def test_alpa_e_grows_its_shards_until_they_fit():
     """With ZeRO 1 alone the state is too large for one device and two: blocks of four are needed."""
     written = problem(2.0e9, candidate(1), candidate(2), candidate(4), zero=(1,), constraints=["pp == 1"])
     instance, proposal, seen = planned("alpa-e", written)
-    assert seen.fits
+    assert seen.admitted
     assert instance.candidates[proposal.solution.stages[0].candidate].width == 4
     roomy = {**written, "cluster": {**written["cluster"], "memory": 1e12}}
     assert planned("alpa-e", roomy)[1].remarks == ()
@@ -113,5 +113,5 @@ def test_alpa_e_grows_its_shards_until_they_fit():
 @pytest.mark.parametrize("zero", [(0,), (0, 1, 2, 3)])
 def test_alpa_e_says_what_it_lacks(zero):
     _, proposal, seen = planned("alpa-e", problem(1e6, zero=zero))
-    assert not seen.fits
+    assert not seen.admitted
     assert proposal.remarks == ("it does not fit, though sharded as far as the problem allows.",)

@@ -7,7 +7,7 @@ def test_degrees_are_powers_of_two_and_use_every_device():
     for memory in (1e12, 3e9):
         instance, proposal, seen = planned("galvatron", problem(memory, zero=(0, 3)))
         stages, width = proposal.solution.stages, instance.candidates[proposal.solution.stages[0].candidate].width
-        assert seen.fits
+        assert seen.admitted
         assert len(stages).bit_count() == width.bit_count() == 1
         assert len(stages) * width * proposal.solution.replicas == instance.cluster.size
         assert {len(stage.layers) for stage in stages} == {LAYERS // len(stages)}
@@ -20,7 +20,7 @@ def test_only_stages_that_need_it_are_sharded():
     written["profile"]["candidates"][0]["recompute"].pop("full")
     _, proposal, seen = planned("galvatron", written)
     zeros = [stage.zero for stage in proposal.solution.stages]
-    assert seen.fits
+    assert seen.admitted
     assert zeros[0] == 3
     assert zeros[-1] == 0
 

@@ -14,7 +14,7 @@ def shape(memory: float, *candidates, **keys):
     assert seen.faults == ()
     stage = proposal.solution.stages[0]
     width = instance.candidates[stage.candidate].width
-    return width, len(proposal.solution.stages), proposal.solution.replicas, stage.recompute, stage.zero, seen.fits
+    return width, len(proposal.solution.stages), proposal.solution.replicas, stage.recompute, stage.zero, seen.admitted
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_degrees_that_are_asked_for_win_over_the_rules():
     for asked in ({"constraints": ["cp == 2"]}, {"fixed": {"cp": 2}}, {"constraints": ["width * cp == 4"]}):
         instance, proposal, seen = planned("manual-first", problem(1e12, *offered, **asked))
         assert seen is not None, proposal.remarks
-        assert seen.fits
+        assert seen.admitted
         assert instance.candidates[proposal.solution.stages[0].candidate].degrees == {"tp": 1, "cp": 2}
 
 
@@ -62,14 +62,14 @@ def test_another_schedule_is_taken_where_the_first_does_not_fit():
     for schedules, taken in ((["gpipe", "1f1b"], "1f1b"), (["nest", "1f1b"], "nest")):
         written["training"]["schedule"] = schedules
         _, proposal, seen = planned("manual-first", written)
-        assert seen.fits
+        assert seen.admitted
         assert proposal.solution.schedule == taken
         assert proposal.solution.stages[0].recompute == "none"
 
 
 def test_what_fits_nowhere_is_told_with_the_closest_plan():
     _, proposal, seen = planned("manual-first", problem(1e6))
-    assert not seen.fits
+    assert not seen.admitted
     assert seen.missing > 0
     assert "closest" in proposal.remarks[0]
 
@@ -92,7 +92,7 @@ def test_the_sweep_takes_the_fastest_of_its_plans():
     for memory in (1e12, 3e9, 2e9):
         written = problem(memory, zero=(0, 1))
         first, swept = (planned(name, written)[2] for name in ("manual-first", "manual"))
-        assert swept.fits
+        assert swept.admitted
         assert swept.priced.batch_time <= first.priced.batch_time * (1 + 1e-9)
         stages = planned("manual", written)[1].solution.stages
         assert max(stage.zero for stage in stages) <= 1
@@ -115,14 +115,14 @@ def test_the_sweep_shards_more_only_where_nothing_fits():
     """A single layer's state is too large for a device with the optimizer alone sharded."""
     written = problem(7e8, candidate(1), zero=(0, 1, 3), constraints=["pp == 2"])
     _, proposal, seen = planned("manual", written)
-    assert seen.fits
+    assert seen.admitted
     assert proposal.solution.stages[0].zero == 3
     assert planned("manual", problem(1e6))[2].missing > 0
 
 
 def test_the_sweep_leaves_no_device_idle():
     _, proposal, seen = planned("manual", problem(1e12, candidate(1), constraints=["pp >= 3"], zero=(0, 1)))
-    assert seen.fits
+    assert seen.admitted
     assert len(proposal.solution.stages) * proposal.solution.replicas == 16
 
 

@@ -32,7 +32,7 @@ def test_it_finds_the_best_of_few_plans():
 
 def test_it_finds_its_way_to_plans_that_fit():
     _, _, seen = planned("mcmc", problem(1.5e9, zero=(0, 3)), evaluations=300)
-    assert seen.fits
+    assert seen.admitted
 
 
 def test_it_goes_on_elsewhere_where_a_plan_that_does_not_fit_holds_it():
@@ -43,7 +43,7 @@ def test_it_goes_on_elsewhere_where_a_plan_that_does_not_fit_holds_it():
     narrow["forward"] = [each * 30 for each in narrow["forward"]]
     for seed in range(4):
         _, proposal, seen = planned("mcmc", problem(1.5e10, wide, narrow, constraints=["replicas == 1"]), seed=seed)
-        assert seen.fits, (seed, proposal.remarks)
+        assert seen.admitted, (seed, proposal.remarks)
 
 
 def test_no_plan_is_explained():
@@ -58,7 +58,7 @@ def test_other_random_searches_price_as_many_plans_and_repeat_themselves(name):
         first, second = (planned(name, problem(1e12), evaluations=evaluations)[1] for _ in range(2))
         assert first == second
         assert int(first.remarks[0].split()[0]) in (evaluations, evaluations + 1)
-    assert planned(name, problem(1.5e9, zero=(0, 3)))[2].fits
+    assert planned(name, problem(1.5e9, zero=(0, 3)))[2].admitted
 
 
 def test_they_are_not_the_same_walk():

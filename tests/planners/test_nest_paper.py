@@ -43,7 +43,7 @@ def test_it_takes_the_first_boundary_for_one_inside_a_node():
     only["edge_bytes"] = [1e7] * (LAYERS - 1)
     only["edge_bytes"][LAYERS // 2] = 1.0
     _, proposal, seen = planned("nest-paper", written)
-    assert seen.fits
+    assert seen.admitted
     best = nest.solve(written)
     assert seen.priced.batch_time > best.batch_time * 1.05
     assert float(proposal.remarks[0].split()[2]) < best.batch_time
@@ -53,14 +53,14 @@ def test_zero_is_reached_only_where_nothing_fits_without():
     roomy, tight = (problem(memory, candidate(1), zero=(0, 1, 2, 3), constraints=["pp == 1"]) for memory in (1e12, 4e9))
     assert planned("nest-paper", roomy)[1].solution.stages[0].zero == 0
     _, proposal, seen = planned("nest-paper", tight)
-    assert seen.fits
+    assert seen.admitted
     assert proposal.solution.stages[0].zero >= 1
 
 
 def test_the_last_stage_recomputes_nothing():
     written = problem(8e8, candidate(1), zero=(0,))
     _, proposal, seen = planned("nest-paper", written)
-    assert seen.fits
+    assert seen.admitted
     modes = [stage.recompute for stage in proposal.solution.stages]
     assert modes[-1] == "none"
     assert set(modes) == {"none", "full"}

@@ -18,7 +18,7 @@ def test_it_pays_for_the_network_it_overlooks():
     written["cluster"]["levels"][1]["bandwidth"] = 1e8
     _, proposal, seen = planned("phaze", written)
     best = nest.solve(written)
-    assert seen.fits
+    assert seen.admitted
     assert seen.priced.batch_time > best.batch_time * 1.05
     expected = float(proposal.remarks[0].split()[2])
     assert expected < best.batch_time
@@ -30,7 +30,7 @@ def test_its_plan_is_laid_out_in_the_faster_order():
         written = problem(1e12, candidate(1, sent=sent), constraints=["pp == 4"])
         _, proposal, seen = planned("phaze", written)
         assert proposal.solution.rank_order == order
-        assert seen.fits
+        assert seen.admitted
     written["search"]["rank_order"] = ["dp-inner"]
     assert planned("phaze", written)[1].solution.rank_order == "dp-inner"
     written["search"]["rank_order"] = ["pp-inner", "dp-inner"]

@@ -21,7 +21,7 @@ def test_filling_the_pipeline_does_not_count():
     written["training"]["global_batch"] = 2
     written["profile"]["candidates"][0]["state"] = {}
     instance, proposal, seen = planned("piper", written)
-    assert seen.fits
+    assert seen.admitted
     assert len(proposal.solution.stages) == LAYERS
     assert proposal.solution.replicas == 2
     assert instance.space.zero == (0,)
@@ -36,7 +36,7 @@ def test_replicas_divide_the_batch():
 
 def test_memory_of_micro_batches_in_flight_counts():
     _, proposal, seen = planned("piper", problem(1.5e9, candidate(1)))
-    assert seen.fits, proposal.remarks
+    assert seen.admitted, proposal.remarks
 
 
 @pytest.mark.parametrize("devices", [8, pytest.param(64, marks=pytest.mark.slow)])
@@ -55,7 +55,7 @@ def test_stages_have_widths_of_their_own_where_plans_may_be_mixed(stages):
     written = problem(1e12, *wide, constraints=[f"devices <= {stages}", "replicas == 1"])
     written["search"]["mixed"] = True
     instance, proposal, seen = planned("piper", written)
-    assert seen.fits
+    assert seen.admitted
     widths = [instance.candidates[stage.candidate].width for stage in proposal.solution.stages]
     assert sum(widths) <= stages
     assert widths[0] == 2, json.dumps(widths)
@@ -94,7 +94,7 @@ def partitions(layers: frozenset[int], before: dict[int, set[int]], most: int) -
 def test_stages_are_differences_of_any_downsets(seed):
     written = branched(seed)
     instance, proposal, seen = planned("piper", written)
-    assert seen.fits
+    assert seen.admitted
     before = {layer: {a for a, b in written["profile"]["edges"] if b == layer} for layer in range(LAYERS)}
     first = proposal.solution.stages[0]
     least = min(

@@ -43,9 +43,9 @@ def test_more_is_done_only_where_nothing_fits():
     roomy = sized(7e9, *ALL)
     assert roomy[1].solution.stages[0].recompute == "none"
     tight = sized(0.5e9, (1, {"tp": 1}), memory=2.2e9)
-    assert tight[2].fits
+    assert tight[2].admitted
     assert len(tight[1].solution.stages) > 1 or tight[1].solution.stages[0].recompute == "full"
-    assert not sized(0.5e9, (1, {"tp": 1}), memory=1e6)[2].fits
+    assert not sized(0.5e9, (1, {"tp": 1}), memory=1e6)[2].admitted
 
 
 def test_the_table_goes_up():

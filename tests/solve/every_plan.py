@@ -117,4 +117,4 @@ def _restricted(instance: Instance) -> bool:
 
 def fits(priced: PricedPlan) -> bool:
     """Whether no stage needs more memory than there is."""
-    return not any(priced.overfull)
+    return priced.admitted

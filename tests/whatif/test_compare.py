@@ -67,9 +67,9 @@ def test_a_faster_plan_is_called_a_bug():
     beaten = evolve(found, others=(evolve(entry, plan=evolve(entry.plan, batch_time=entry.batch_time / 2)),))
     with pytest.raises(InternalError, match="the plan of phaze takes"):
         beaten.assert_unbeaten()
-    # One that does not fit, or is none of the problem's, may be as fast as it likes.
+    # One that a search does not admit, or is none of the problem's, may be as fast as it likes.
     faster = beaten.others[0]
-    for harmless in (evolve(faster, plan=evolve(faster.plan, fits=False)), evolve(faster, reasons=("It is none.",))):
+    for harmless in (evolve(faster, missing=1.0, refutes=False), evolve(faster, reasons=("It is none.",))):
         evolve(beaten, others=(harmless,)).assert_unbeaten()
 
 

@@ -144,7 +144,10 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     faster = [
         each["name"]
         for each in comparison["others"]
-        if each["within_problem"] and each["fits"] and each["relative"] is not None and each["relative"] < 1 - AGREEMENT
+        if each["within_problem"]
+        and not each["missing_bytes"]
+        and each["relative"] is not None
+        and each["relative"] < 1 - AGREEMENT
     ]
     if not faster:
         return [opening("Best plan found:", Tone.FAIR, f" n{least}", screen)]
@@ -173,7 +176,7 @@ def _row(
         _each(stages, "zero"),
         _each(stages, "recompute"),
         format_bytes(max(stage["memory"] for stage in stages)),
-        _fits(plan["fits"], missing) + ("" if within else ", beyond the problem"),
+        _fits(plan, missing) + ("" if within else ", beyond the problem"),
     )
 
 
@@ -182,8 +185,11 @@ def _each(stages: list[Mapping[str, Any]], key: str) -> str:
     return ", ".join(dict.fromkeys(str(stage[key]) for stage in stages))
 
 
-def _fits(fits: bool, missing: float) -> str:
-    return "yes" if fits else f"no, by {format_bytes(missing)}"
+def _fits(plan: Mapping[str, Any], missing: float) -> str:
+    """Whether a search admits the plan, and where it does not, how likely it fits, or what it needs beyond."""
+    if not missing:
+        return "yes"
+    return f"{plan['fit_probability']:.0%} likely" if plan["fits"] else f"no, by {format_bytes(missing)}"
 
 
 def nearest_text(nearest: Mapping[str, Any]) -> str:

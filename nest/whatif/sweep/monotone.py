@@ -8,6 +8,7 @@ import numpy
 
 from nest.catalogue import link
 from nest.errors import InputError, Steps
+from nest.formulate.risk import likely_enough
 from nest.io import steps_of
 from nest.tolerances import AGREEMENT
 from nest.units import Bytes, BytesPerSecond, parse
@@ -22,8 +23,9 @@ Row = Mapping[str, Any]
 def contradictions(points: Points, rows: Sequence[Row]) -> Iterator[str]:
     """Pairs of points of which the better cluster is slower, or has no plan where the other has one.
 
-    A plan of the worse cluster is one of the better, and takes no longer there (docs/explanation/proofs.md). Points
-    whose search was ended are held to the bound that they prove.
+    A plan of the worse cluster is one of the better, and takes no longer there (docs/explanation/proofs.md). One that
+    is less likely to fit than those searched there may be faster. Points whose search was ended are held to the bound
+    that they prove.
     """
     paths = {path: steps_of(path) or () for path in points.columns if _more_is_better(path) is not None}
     if not paths:
@@ -88,14 +90,21 @@ def _slower_pairs(group: Sequence[tuple[int, list[float]]], rows: Sequence[Row])
     indices = numpy.array([index for index, _ in group])
     times = numpy.array([_number(rows[index].get("batch_time")) for index in indices])
     bounds = numpy.array([_bound(rows[index]) for index in indices])
+    daring = numpy.array([_at_even_odds(rows[index]) for index in indices])
     for place, index in enumerate(indices):
         worse = (figures <= figures[place]).all(axis=1) & (figures < figures[place]).any(axis=1)
+        worse &= daring[place] | ~daring  # What is less likely to fit may be faster.
         for other in numpy.flatnonzero(worse & (bounds[place] > times * (1 + AGREEMENT))):
             yield int(indices[other]), int(index)
 
 
 def _number(value: float | None) -> float:
     return numpy.inf if value is None else value
+
+
+def _at_even_odds(row: Row) -> bool:
+    """Whether a problem that leaves its memory risk open was searched at even odds."""
+    return row["status"] == "infeasible" or not likely_enough(row.get("fit_probability"))
 
 
 def _bound(row: Row) -> float:

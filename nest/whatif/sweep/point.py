@@ -17,6 +17,7 @@ from nest.errors import InputError, InternalError, NoPlanYet
 from nest.formulate.instance import formulate
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import naming, refuse_contradictions, whole_problem
+from nest.formulate.risk import Answer, leaves_risk_open, searched_at_risk
 from nest.formulate.target import simpler_within, with_target
 from nest.hooks.loader import named_plugins
 from nest.hooks.registry import Registry, registry
@@ -134,8 +135,12 @@ class PointSolver:
         if self._key(whole.to_dict()) != item.key:
             raise InternalError("a file that its problem names changed, or is another one where it was solved")
         neighbours = _neighbours(known)
-        instance, formulation = formulate(whole, known, deadline=deadline, priced=neighbours.priced)
-        result = neighbours.result(whole, instance, deadline)
+
+        def search(problem: Problem, _: float) -> Answer:
+            instance, formulation = formulate(problem, known, deadline=deadline, priced=neighbours.priced)
+            return instance, formulation, neighbours.result(problem, instance, deadline)
+
+        instance, formulation, result = searched_at_risk(whole, search, deadline)
         plan = result_document(instance, formulation, result, whole, known, deadline, contenders=False)
         if plan.batch_time is not None:
             neighbours.starts.keep(plan)
@@ -266,9 +271,10 @@ class _Neighbours:
         for best in self._best.get(key, ()):
             if best.memory >= memory and instance.network is None:
                 priced = evaluate(instance, best.solution)
-                if priced.fits:
+                if priced.admitted:
                     return Result("optimal", best.solution, priced.batch_time, priced.batch_time)
-        result, first = solve_beside(instance, deadline, self.starts.best(instance), self.searched)
+        known, diagnosed = self.starts.best(instance), not leaves_risk_open(problem)  # Else it is searched again.
+        result, first = solve_beside(instance, deadline, known, self.searched, diagnosed=diagnosed)
         if first and result.solution is not None:
             kept = self._best.setdefault(key, [])
             kept.append(_Best(memory, result.solution))

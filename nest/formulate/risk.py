@@ -1,0 +1,180 @@
+"""Memory risk: what a search admits, what is likely enough to fit, and the search where nothing is that likely.
+
+Two limits are not the same: a search admits stages up to `Cluster.memory`, which `training.memory_risk` sets, while a
+plan fits (`Cluster.fitting`) if it is more likely than not to, whatever risk its search takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from nest.errors import NoPlanYet
+from nest.formulate.formulation import Formulation
+from nest.instance import Cluster, Instance, Result
+from nest.plan.evaluate import evaluate
+from nest.solve.effort import Deadline
+from nest.spec import PlanDocument, Problem
+from nest.tolerances import AGREEMENT
+
+RISK = 0.2
+"""The share of launches that a search accepts to run out of memory, where nobody says (`training.memory_risk`).
+
+Four launches in five then succeed, in place of one in two. Dense models on 8 to 256 H100 pay at most 2 % of the step
+time for it, less than predictions can tell apart (docs/explanation/cost-model.md, "How sure memory is")."""
+
+EVEN_ODDS = 0.5
+"""The share at which a plan is as likely to fit as not: what a verdict on one plan goes by, and the largest share that
+a search takes by itself."""
+
+LIKELIER_WITHIN = 0.1
+"""Share of the step time that is given up for a likelier plan, where none is as likely to fit as `RISK` asks for."""
+
+Answer = tuple[Instance, Formulation, Result]
+"""What a search answers, of which instance, and what that was made of."""
+
+
+def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
+    """`cluster`, with its error of estimates, whose stages must stay under what the accepted memory risk leaves them.
+
+    Candidates of a profile state their bytes: they are exact unless a margin is written. A margin that is written says
+    both what a search admits and what fits.
+    """
+    risk = accepted_risk(problem)
+    if risk is None or cluster.error is None:
+        return cluster.with_margin(problem.training.memory_margin or 0.0)
+    return _at(cluster, risk)
+
+
+def accepted_risk(problem: Problem) -> float | None:
+    """The share of launches that may run out of memory; None: a margin, or a profile's bytes, decide what fits."""
+    if problem.model is None or problem.training.memory_margin is not None:
+        return None
+    return RISK if problem.training.memory_risk is None else problem.training.memory_risk
+
+
+def leaves_risk_open(problem: Problem) -> bool:
+    """Whether nothing in a problem says how likely plans must be to fit."""
+    return accepted_risk(problem) is not None and problem.training.memory_risk is None
+
+
+def at_risk(problem: Problem, risk: float) -> Problem:
+    """The problem of which so large a share of launches may run out of memory."""
+    return evolve(problem, training=evolve(problem.training, memory_risk=risk))
+
+
+def at_even_odds(instance: Instance) -> Instance:
+    """The instance with all plans that are more likely than not to fit; candidates know nothing of the risk."""
+    return _on_clusters(instance, lambda cluster: _at(cluster, EVEN_ODDS))
+
+
+def at_most(instance: Instance, risk: float) -> Instance:
+    """The instance with those plans alone that run out of memory with a probability of at most `risk`."""
+    return _on_clusters(instance, lambda cluster: min(cluster, _at(cluster, risk), key=lambda each: each.memory))
+
+
+def _at(cluster: Cluster, risk: float) -> Cluster:
+    if cluster.error is None:
+        return cluster
+    factor = cluster.error.factor
+    return cluster.with_margin(factor(risk) - 1, factor(EVEN_ODDS) - 1)
+
+
+def _on_clusters(instance: Instance, change: Callable[[Cluster], Cluster]) -> Instance:
+    if instance.pools is None:
+        return evolve(instance, cluster=change(instance.cluster))
+    members = (evolve(each, cluster=change(each.cluster)) for each in instance.pools.members)
+    pools = evolve(instance.pools, members=tuple(members))
+    return evolve(instance, cluster=change(instance.cluster), pools=pools)
+
+
+def likely_enough(fit_probability: float | None) -> bool:
+    """Whether a plan is as likely to fit as `RISK` asks for; None: its bytes are exact."""
+    return fit_probability is None or fit_probability >= 1 - RISK - AGREEMENT
+
+
+def risk_of(problem: Problem, plan: PlanDocument) -> Problem:
+    """The problem of a plan, at the risk at which the plan is among those searched.
+
+    Where the problem leaves it open, a plan that is less likely to fit than `RISK` asks for belongs to the search at
+    `EVEN_ODDS`, and so does the proof that there is none.
+    """
+    if leaves_risk_open(problem) and not (plan.fits and likely_enough(plan.fit_probability)):
+        return at_risk(problem, EVEN_ODDS)
+    return problem
+
+
+def at_risk_of(problem: Problem, plan: PlanDocument) -> Problem:
+    """As `risk_of`, with the risk written: what other plans are held to that are compared with one."""
+    problem = risk_of(problem, plan)
+    risk = accepted_risk(problem)
+    return problem if risk is None else at_risk(problem, risk)
+
+
+def admits(problem: Problem, plan: PlanDocument) -> bool:
+    """Whether a search of a problem has the memory that a plan of it needs; whether it fits is another question."""
+    risk = accepted_risk(problem)
+    if risk is None or plan.fit_probability is None:
+        return plan.fits
+    return plan.fit_probability >= 1 - risk - AGREEMENT
+
+
+def searched_at_risk(problem: Problem, search: Callable[[Problem, float], Answer], deadline: Deadline) -> Answer:
+    """The answer to a problem at its memory risk, else the likeliest plan of all that are more likely than not to fit.
+
+    Only a problem that leaves its risk open is searched again, at `EVEN_ODDS`: of all plans within `LIKELIER_WITHIN` of
+    the least step time there, which is the lower bound, the likeliest is the answer.
+
+    Args:
+        problem: self-contained.
+        search: answers a problem, with all candidates that have plans of so large a share of the least step time more.
+        deadline: until when plans are looked for.
+
+    Raises:
+        InputError: as `search`.
+        NoPlanYet: as `search`.
+    """
+    answer = search(problem, 0.0)
+    if answer[2].solution is not None or not leaves_risk_open(problem):
+        return answer
+    daring = at_risk(evolve(problem, search=evolve(problem.search, within=0.0)), EVEN_ODDS)
+    instance, formulation, result = search(daring, LIKELIER_WITHIN)
+    return instance, formulation, likeliest(instance, result, deadline)
+
+
+def likeliest(instance: Instance, result: Result, deadline: Deadline) -> Result:
+    """The result of a search with the likeliest plan of all within `LIKELIER_WITHIN` of its plan in its place.
+
+    The likeliest is that with the fewest bytes on its fullest stage, and of equally full ones the fastest. Each search
+    accepts less risk than the plan so far takes, half-way to where there is none, or barely less.
+
+    Args:
+        instance: complete to that share of the step time; nothing in it is as likely to fit as `RISK` asks for.
+        result: of its search; stopped early, it stays.
+        deadline: until when plans are looked for.
+    """
+    from nest.solve.decision import fastest_within
+
+    if result.status != "optimal" or result.solution is None or result.batch_time is None:
+        return result
+    limit, best, seconds = result.batch_time * (1 + LIKELIER_WITHIN), result.solution, result.batch_time
+    none, risk, half_way = RISK, 1 - evaluate(instance, best).fit_probability, True
+    while risk - none > AGREEMENT:
+        tried = (none + risk) / 2 if half_way else risk - AGREEMENT
+        try:
+            found = fastest_within(at_most(instance, tried), limit, deadline)
+        except NoPlanYet:
+            break
+        if found is not None and found.solution is not None and found.batch_time is not None:
+            best, seconds = found.solution, found.batch_time
+            risk, half_way = 1 - evaluate(instance, best).fit_probability, True
+        elif half_way and not deadline.passed:
+            none, half_way = tried, False
+        else:
+            break
+    if best == result.solution:
+        return result
+    status = "optimal" if seconds <= result.batch_time * (1 + AGREEMENT) else "near-optimal"
+    fastest = (result.solution, result.batch_time)
+    return evolve(result, status=status, solution=best, batch_time=seconds, runner_up=None, fastest=fastest)
