@@ -23,7 +23,7 @@ training:
 {lengths}  # micro_batch: [{micro_batch}]  # samples per micro-batch, of which the search picks; left out, these
   # precision: {precision}  # of matrix products; left out, this
   # optimizer: {optimizer}  # left out, this
-  # memory_risk: {memory_risk}  # share of launches that may run out of memory; left out, this, or 0.5 where nothing fits
+  # memory_risk: {memory_risk}  # share of launches that may run out of memory; left out, this, or 0.5 if need be
   # stack: megatron-core  # what the framework does by itself, `nest stacks` lists them; left out, the device's usual
 
 # Where: a name that `nest clusters` lists, its levels, or a file that `nest topology` reads.
