@@ -87,8 +87,8 @@ def _searched(
     instance, formulation = formulate(problem, known, **told, first_plan=first_plan, kept=kept)
     # A plan that is known cuts what is slower; which of equals is the answer it does not say.
     within, tables = simpler_within(problem), None if kept is None else kept.tables
-    how: dict[str, Any] = {"cache": tables, "diagnosed": not leaves_risk_open(problem)}  # Else it is searched again.
-    search = partial(solve, time_limit=deadline, progress=progress, preferred=False, **how)
+    diagnosed = not leaves_risk_open(problem)  # Else it is searched again.
+    search = partial(solve, time_limit=deadline, progress=progress, preferred=False, cache=tables, diagnosed=diagnosed)
     result = search(instance, known=formulation.first)
     if kept is not None:
         kept.keep()

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from attrs import evolve
 
+from nest.formulate.risk import at_most
 from nest.formulate.target import WITHIN
-from nest.instance import Cluster, Instance, Result, Solution, chunks_of
+from nest.instance import Instance, Result, Solution, chunks_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.legality import evenly_split
 from nest.report.decisions import FOLLOWS
@@ -179,18 +180,6 @@ def _unlikely(plan: Plan) -> int:
     return max(0, round((LIKELY - plan.priced.fit_probability) / STEP + 0.5 - AGREEMENT))
 
 
-def with_risk(instance: Instance, risk: float) -> Instance:
-    """The instance whose plans run out of memory with a probability of at most `risk`."""
-
-    def at(cluster: Cluster) -> Cluster:
-        return cluster if cluster.error is None else cluster.with_margin(cluster.error.factor(risk) - 1)
-
-    if instance.pools is None:
-        return evolve(instance, cluster=at(instance.cluster))
-    members = tuple(evolve(pool, cluster=at(pool.cluster)) for pool in instance.pools.members)
-    return evolve(instance, cluster=at(instance.cluster), pools=evolve(instance.pools, members=members))
-
-
 SHAPE = (
     Entry.either("mixed", "stages that are all alike have one set of launch flags", _mixed, _unmixed),
     Entry("pools", "every further kind of device is one more to keep healthy", _further_pools, _fewer_pools),
@@ -250,7 +239,7 @@ ORDER = (
         "fit",
         "a run that is out of memory is lost",
         _unlikely,
-        lambda instance, most: with_risk(instance, 1 - (LIKELY - STEP * most)),
+        lambda instance, most: at_most(instance, 1 - (LIKELY - STEP * most)),
     ),
 )
 """Entries in the order in which they decide; then the step time, the bytes of the fullest stage, and the documented

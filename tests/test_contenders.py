@@ -66,7 +66,7 @@ def test_a_changed_figure_of_another_risk_is_noticed(daring: dict[str, Any], key
 def test_a_plan_that_the_stated_risk_does_not_allow_is_noticed(daring: dict[str, Any]) -> None:
     changed = {**daring, "other_risks": [{**daring["other_risks"][0], "memory_risk": CAUTIOUS}]}
     report = nest.check(changed)
-    assert "other_risks[0] needs more memory than the search admits." in report.disagreements
+    assert "other_risks[0] needs more memory than a device has." in report.disagreements
 
 
 def test_nothing_is_searched_where_a_margin_or_a_profile_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from nest.cli.asked import (
 )
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import DONE, NO_PLAN, fail, note_once, note_plan, screen, stoppable, to_json, unwritten
+from nest.cli.output import DONE, NO_PLAN, fail, note, note_once, note_plan, screen, stoppable, to_json, unwritten
 from nest.cli.progress import progress_line
 from nest.errors import InputError, NoPlanYet
 from nest.report.text.layout import figures
@@ -218,8 +218,12 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: _To
     Raises:
         InputError: it cannot be written, and was printed in its stead.
     """
+    from nest.report.text.first_screen import unlikely_text
     from nest.report.text.summary import verdict_text
 
+    unlikely = unlikely_text(plan)
+    if told.as_json and unlikely is not None:
+        note(f"{problem}: {unlikely}")
     note_plan(plan, problem)
     failed = unwritten(told.output, to_json(plan.to_dict()) + "\n") if told.output is not None else None
     if told.as_json or failed is not None:

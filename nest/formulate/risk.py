@@ -120,6 +120,12 @@ def admits(problem: Problem, plan: PlanDocument) -> bool:
     return plan.fit_probability >= 1 - risk - AGREEMENT
 
 
+def took_even_odds(plan: PlanDocument) -> bool:
+    """Whether a search that was told no risk took a plan that is less likely to fit than `RISK` asks for."""
+    said = [plan.problem["training"].get(name) for name in ("memory_risk", "memory_margin")]
+    return plan.lower_bound is not None and said == [None, None] and not likely_enough(plan.fit_probability)
+
+
 def searched_at_risk(problem: Problem, search: Callable[[Problem, float], Answer], deadline: Deadline) -> Answer:
     """The answer to a problem at its memory risk, else the likeliest plan of all that are more likely than not to fit.
 

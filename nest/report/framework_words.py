@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from nest.deployment.deployment import BLOCK, unpooled_name
 from nest.deployment.pytorch_schedules import CLASSES
+from nest.formulate.risk import LIKELIER_WITHIN, took_even_odds
 from nest.formulate.target import WITHIN
 from nest.report.decisions import in_usual_order
 from nest.spec import Decisions, OtherPlan, PlanDocument
@@ -248,7 +249,14 @@ def likelihood(probability: float) -> str:
     return "over 99 %" if probability > 0.995 else "under 1 %" if probability < 0.005 else percent(probability, 0)
 
 
+def chosen_as(plan: PlanDocument) -> str:
+    """What the first plan of a problem is beside the fastest one, where it is another: `Simplest`."""
+    return "Likeliest" if took_even_odds(plan) else "Simplest"
+
+
 def near_enough(plan: PlanDocument) -> str:
     """By how much the first plan of a problem may be slower than the fastest one: `1 %`."""
+    if took_even_odds(plan):
+        return percent(LIKELIER_WITHIN, 0)
     within = plan.problem["search"].get("within")
     return f"{100 * (WITHIN if within is None else within):g} %"

@@ -11,7 +11,7 @@ from nest.formulate.model import load_model
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
 from nest.report.decisions import counted, decisions_text
-from nest.report.framework_words import near_enough
+from nest.report.framework_words import chosen_as, near_enough
 from nest.report.html.records import Cell, Fact, PlanStatus, Section, Subject
 from nest.report.plan_summary import time_shares
 from nest.report.subject import layers_of
@@ -105,7 +105,7 @@ def plan_status(plan: PlanDocument) -> PlanStatus:
         gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
         proof = f"No plan is faster than {format_seconds(plan.lower_bound)}, gap {gap:.2%}."
     if plan.status == "near-optimal":
-        status = (f"Simplest within {near_enough(plan)}", "good")
+        status = (f"{chosen_as(plan)} within {near_enough(plan)}", "good")
     return PlanStatus(*status, f"{proof} {_verified(plan)}".strip())
 
 

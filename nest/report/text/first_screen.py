@@ -5,7 +5,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nest.report.framework_words import layout_text, likelihood, near_enough, other_plan_texts
+from nest.formulate.risk import RISK, likely_enough, took_even_odds
+from nest.report.framework_words import chosen_as, layout_text, likelihood, near_enough, other_plan_texts
 from nest.report.plan_summary import SHARE_NAMES, memory_capacity, trained_text
 from nest.report.subject import accelerator, subject
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
@@ -15,9 +16,6 @@ from nest.units import format_bytes, format_seconds, percent, three_digits
 
 MOST_LINES = 22
 """Lines of the first screen: a terminal of 24 has room for the command and the next one, too."""
-
-LIKELY = 0.8
-"""Probability from which a plan fits without further notice: what a search with a model asks for by default."""
 
 LEAST_SHARE = 5e-4
 """Share of the step time from which one decimal place of a per cent shows it."""
@@ -50,17 +48,15 @@ def _head(plan: PlanDocument, screen: Screen) -> list[str]:
     """What was planned, the layout, and what is proved."""
     begin, tone, rest = _status(plan)
     lines = [paragraph(subject(plan), screen), paragraph(layout_text(plan), screen), opening(begin, tone, rest, screen)]
-    return [paragraph(_UNLIKELY, screen), *lines] if _fell_back(plan) else lines
+    unlikely = unlikely_text(plan)
+    return lines if unlikely is None else [paragraph(unlikely, screen), *lines]
 
 
-_UNLIKELY = f"No plan is {percent(LIKELY, 0)} likely to fit; this is the likeliest within 10 % of the fastest."
-
-
-def _fell_back(plan: PlanDocument) -> bool:
-    """Whether the search admitted plans that are less likely to fit than it asks for by default."""
-    unsaid = plan.problem["training"].get("memory_risk") is None
-    unsaid &= plan.problem["training"].get("memory_margin") is None
-    return plan.lower_bound is not None and unsaid and (plan.fit_probability or 1.0) < LIKELY
+def unlikely_text(plan: PlanDocument) -> str | None:
+    """That no plan is as likely to fit as a search asks by default, and how likely this one is; None: one is."""
+    if not took_even_odds(plan) or plan.fit_probability is None:
+        return None
+    return f"No plan is {percent(1 - RISK, 0)} likely to fit; this one is {percent(plan.fit_probability, 0)}."
 
 
 def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
@@ -73,8 +69,11 @@ def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
         return "Best plan found.", Tone.FAIR, " The search was stopped; a faster one may exist."
     bound = format_seconds(plan.lower_bound, three_digits)
     if plan.status == "near-optimal":
-        within = near_enough(plan)
-        return f"Simplest plan within {within}", Tone.GOOD, f" of the fastest possible step ({bound})."
+        return (
+            f"{chosen_as(plan)} plan within {near_enough(plan)}",
+            Tone.GOOD,
+            f" of the fastest possible step ({bound}).",
+        )
     gap = (plan.batch_time or 0.0) / plan.lower_bound - 1
     most = f"at most {percent(gap)}" if gap >= LEAST_SHARE else f"less than {percent(2 * LEAST_SHARE)}"
     return "Best plan found:", Tone.FAIR, f" {most} slower than the fastest possible step ({bound})."
@@ -133,7 +132,7 @@ def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
     if not plan.fits:
         margin = " without training.memory_margin" if max(shares) <= 1 and likely is None else ""
         return "does not fit", Tone.BAD, f"{text}{margin}"
-    return ("tight", Tone.FAIR, text) if likely is not None and likely < LIKELY else ("fits", Tone.GOOD, text)
+    return ("tight", Tone.FAIR, text) if not likely_enough(likely) else ("fits", Tone.GOOD, text)
 
 
 def _shares(shares: Mapping[str, float], batch_time: float, screen: Screen) -> str:
