@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nest
 from nest.catalogue import clusters, library_models
-from nest.formulate.cluster import RISK
+from nest.formulate.risk import RISK
 from nest.io import read, read_mapping
 from nest.spec import Problem
 from tests import processes
