@@ -25,6 +25,8 @@ from nest.units import (
     format_seconds,
     parse,
     parse_count,
+    percent,
+    three_digits,
     whole_number,
 )
 
@@ -197,3 +199,27 @@ def test_the_unit_that_was_meant_is_offered(text: str, kind: object, told: str) 
 def test_values_in_messages_are_short(value: object, told: str) -> None:
     assert displayed(value) == told
     assert len(displayed("x" * 1000)) <= 60
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (59.03, "59.0"),
+        (59.96, "60.0"),
+        (9.996, "10.0"),
+        (999.6, "1,000"),
+        (1110.26, "1,110"),
+        (0.3124, "0.312"),
+        (-2.0, "-2.00"),
+        (0.0, "0"),
+        (1e-4, "0.000100"),
+    ],
+)
+def test_three_significant_digits_are_shown_in_full(value: float, told: str) -> None:
+    assert three_digits(value) == told
+
+
+def test_figures_of_a_screen_have_three_digits() -> None:
+    assert (format_seconds(59.03, three_digits), format_seconds(86400.0 * 30, three_digits)) == ("59.0 s", "30.0 days")
+    assert format_bytes(65.83 * 2**30, three_digits) == "65.8 GiB"
+    assert (percent(0.00312), percent(0.793, 0)) == ("0.3 %", "79 %")

@@ -241,10 +241,10 @@ def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: _To
 
 def _text(plan: "PlanDocument", output: Path | None, stages: bool) -> str:
     """A plan for people; `output` is the file that it is in."""
-    from nest.report.text.first_screen import first_screen
+    from nest.report.text.first_screen import first_screen, next_command
     from nest.report.text.summary import details
 
-    parts = [first_screen(plan, screen(), output)]
+    parts = [first_screen(plan, screen(), next_command(plan, output))]
     return "\n\n".join([*parts, *details(plan, screen())] if stages and plan.stages else parts)
 
 

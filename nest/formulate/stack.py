@@ -33,12 +33,10 @@ class Implied(NamedTuple):
     Attributes:
         name: of the stack.
         place: the key that implies it.
-        why: what it is to that key, to follow its name.
     """
 
     name: str
     place: str
-    why: str
 
 
 def with_stack(problem: Problem, device: DeviceSpec | None, known: Registry, base: Path | None = None) -> Problem:
@@ -67,17 +65,17 @@ def implied(problem: Problem, device: DeviceSpec | None, known: Registry) -> Imp
     target = problem.search.framework
     names = (name for name, stack in known.stacks().items() if target in stack.targets)
     if target is not None and (name := next(names, None)) is not None:
-        return Implied(name, "search.target", f"that of {target}")
+        return Implied(name, "search.target")
     if device is None or device.stack is None:
         return None
     for name, stack in known.stacks().items():
         if problem.training.precision in getattr(stack, "precisions", ()):
-            return Implied(name, "training.precision", f"the usual one of {problem.training.precision}")
+            return Implied(name, "training.precision")
     usual = known.stacks().get(device.stack)
     instead = getattr(usual, "fully_sharded", "")
     if instead in known.stacks() and problem.fixed is not None and problem.fixed.values.get("zero") == 3:
-        return Implied(instead, "fixed.zero", f"that of ZeRO 3 on {device.name}")
-    return Implied(device.stack, "cluster.device.stack", f"the usual one of {device.name}")
+        return Implied(instead, "fixed.zero")
+    return Implied(device.stack, "cluster.device.stack")
 
 
 def described(name: str | StackSpec, known: Registry, base: Path | None = None, place: str = PLACE) -> StackSpec:
@@ -133,7 +131,7 @@ def device_of(cluster: ClusterSpec) -> DeviceSpec | None:
     return devices().get(device) if isinstance(device, str) else device
 
 
-HIDDEN = {"data": "data-parallel", "tensor": "tensor-parallel", "experts": "expert-parallel"}
+HIDDEN = {"data": "DP", "tensor": "TP", "experts": "EP"}
 """Communication by the keys of `overlap`, but for `pipeline`, which depends on the schedule."""
 
 
@@ -149,9 +147,9 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
     if schedules := hidden_messages(problem, known):
-        hidden.append(f"pipeline-parallel ({listed(schedules)})")
+        hidden.append(f"PP ({listed(schedules)})")
     words = listed(hidden) or "no"
-    return f"stack: {usual.name}, {usual.why}: {words} communication overlaps with compute."
+    return f"Assuming {usual.name}: {words} communication overlaps with compute."
 
 
 def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Exposure:

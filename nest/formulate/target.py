@@ -205,21 +205,18 @@ class Target(NamedTuple):
 
     Attributes:
         name: of the framework; None: the whole space is searched.
-        why: of which stack it is, or why it steps aside.
+        why: why it steps aside; empty: it does not.
     """
 
     name: str | None
-    why: str
+    why: str = ""
 
     @property
     def sentence(self) -> str:
         """What is searched, and how to search otherwise."""
         if self.name is None:
-            return f"target: none; {self.why}."
-        return (
-            f"target: {self.name}, {self.why}: what it can run is searched; `search.target: none` searches all, and "
-            "`nest explain` says what the limits cost."
-        )
+            return f"No target: {self.why}."
+        return f"Searching only plans that {self.name} can run (`--target none` lifts this)."
 
 
 def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -> tuple[Problem, Target | None]:
@@ -304,8 +301,7 @@ def _implied(problem: Problem, name: str, written: Mapping[str, Any], known: Reg
         within(evolve(problem, search=evolve(problem.search, target=name)), limits, known)
     except InputError as error:
         return Target(None, str(error).splitlines()[0].rstrip("."))
-    stack = problem.training.stack
-    return Target(name, f"that of {stack if isinstance(stack, str) else 'its stack'}")
+    return Target(name)
 
 
 def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known: Registry) -> Iterator[str]:

@@ -105,7 +105,7 @@ Decided = PlanDocument | Decisions
 _GONE = {"stages": "even stages", "rank_order": "usual rank order", "zero_degree": "sharded over all ranks"}
 """What another plan is told to have where only the first one has something to say; the rest goes without saying."""
 
-_FOLLOWING = ("dp", "chunks", "schedule")
+_FOLLOWING = ("sp", "etp", "dp", "chunks", "schedule")
 """Decisions that follow from others where another plan has nothing to say of them."""
 
 
@@ -114,7 +114,7 @@ def layout_text(plan: PlanDocument) -> str:
     return ", ".join(said for said in _parts(plan, plan.problem).values() if said)
 
 
-def layout_difference(plan: PlanDocument, other: Decisions) -> list[str]:
+def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
     """What another plan of the problem decides otherwise, the most important first; never empty."""
     mine, theirs = _parts(plan, plan.problem), _parts(other, plan.problem)
     changed = [name for name in theirs if theirs[name] != mine.get(name, "")]

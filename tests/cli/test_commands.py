@@ -52,8 +52,8 @@ def test_the_stack_that_a_problem_leaves_to_its_device_is_told_beside_the_table(
         assert call(monkeypatch, command, str(path)) == 0
         told = capsys.readouterr().err.splitlines()
         if command == "solve":
-            assert told.pop(0).startswith("nest: target: megatron, that of megatron-core: what it can run is searched")
-        assert told[0].startswith("nest: stack: megatron-core, the usual one of b200-sxm: data-parallel")
+            assert told.pop(0).startswith("nest: Searching only plans that megatron can run")
+        assert told[0].startswith("nest: Assuming megatron-core: DP")
 
 
 def test_json_is_one_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

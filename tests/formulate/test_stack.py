@@ -66,7 +66,7 @@ PROFILE = {
 }
 """Two layers, and what passes between them takes a third of what they do."""
 
-USUAL = "megatron-core, the usual one of h100-sxm"
+USUAL = "megatron-core"
 
 
 def problem(training: dict[str, Any] | None = None, **sections: Any) -> Problem:
@@ -278,17 +278,16 @@ def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> N
 @pytest.mark.parametrize(
     ("training", "sections", "told"),
     [
-        ({}, {}, f"{USUAL}: data-parallel and tensor-parallel communication overlaps with compute."),
+        ({}, {}, f"{USUAL}: DP and TP communication overlaps with compute."),
         (
             {"schedule": ["1f1b", "interleaved"]},
             {},
-            f"{USUAL}: data-parallel, tensor-parallel and pipeline-parallel (interleaved) communication overlaps with "
-            "compute.",
+            f"{USUAL}: DP, TP and PP (interleaved) communication overlaps with compute.",
         ),
         (
             {"overlap": {"tensor": False}},
             {},
-            f"{USUAL}: data-parallel communication overlaps with compute.",
+            f"{USUAL}: DP communication overlaps with compute.",
         ),
         (
             {"overlap": {"data": False, "tensor": False}},
@@ -298,7 +297,7 @@ def test_plans_of_before_there_were_stacks_are_taken_as_they_were_planned() -> N
         (
             {},
             {"search": {"target": "torchtitan"}},
-            "fsdp, that of torchtitan: data-parallel communication overlaps with compute.",
+            "fsdp: DP communication overlaps with compute.",
         ),
         ({"stack": "maxtext"}, {}, None),
         ({"stack": "none"}, {}, None),
@@ -311,7 +310,7 @@ def test_a_stack_that_was_implied_is_told_in_one_line(
     asked = {**WRITTEN, "training": {**WRITTEN["training"], **training}, "cluster": cluster, **sections}
     lines: list[str] = []
     api.evaluate(asked, message=lines.append)
-    assert lines == ([] if told is None else [f"stack: {told}"])
+    assert lines == ([] if told is None else [f"Assuming {told}"])
 
 
 DEVICE = evolve(

@@ -10,8 +10,8 @@ from nest.errors import InputError
 from nest.formulate.model import load_model
 from nest.hooks.registry import Registry
 from nest.instance import Cluster
-from nest.report.decisions import counted, decisions_text
-from nest.report.framework_words import chosen_as, near_enough
+from nest.report.decisions import counted
+from nest.report.framework_words import chosen_as, layout_text, near_enough
 from nest.report.html.records import Cell, Fact, PlanStatus, Section, Subject
 from nest.report.plan_summary import time_shares
 from nest.report.subject import layers_of
@@ -25,7 +25,7 @@ SECONDS_PER_DAY = 86400
 def headline(subject: Subject) -> Section:
     """The plan in words, and the figures that stand out."""
     plan = subject.plan
-    decided = f"In short: {decisions_text(plan)}, rank order {plan.rank_order}."
+    decided = f"In short: {layout_text(plan)}."
     facts = tuple(_facts(subject))
     return Section("headline", "The plan", lead=plan_in_words(subject), paragraphs=(decided,), facts=facts)
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.report.decisions import decisions_text, degrees_text
+from nest.report.decisions import degrees_text
+from nest.report.framework_words import layout_difference, layout_text
 from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph, table
 from nest.spec import PlanDocument
 from nest.tolerances import AGREEMENT
@@ -54,17 +55,15 @@ def shortlist_text(entries: Sequence[Entry], screen: Screen = WIDE) -> str:
         rows.append(
             (
                 str(place),
-                decisions_text(plan),
-                "/".join(sorted({stage.recompute for stage in plan.stages})),
-                "/".join(sorted({str(stage.zero) for stage in plan.stages})),
+                layout_text(plan) if place == 1 else ", ".join(layout_difference(entries[0].plan, plan)),
                 format_seconds(plan.batch_time or 0.0),
                 "-" if place == 1 else f"{entry.slower_by:.2%}",
                 "-" if plan.fit_probability is None else f"{plan.fit_probability:.0%}",
                 *(["-" if entry.replayed is None else format_seconds(entry.replayed)] if told else []),
             )
         )
-    header = ("plan", "decisions", "recompute", "ZeRO", "step time", "slower by", "likely to fit")
-    lines = [table((*header, *(["replayed"] if told else [])), rows, (0, 4, 5, 6, *([7] if told else [])), screen)]
+    header = ("plan", "layout, then what differs", "step time", "slower by", "likely to fit")
+    lines = [table((*header, *(["replayed"] if told else [])), rows, (0, 2, 3, 4, *([5] if told else [])), screen)]
     known = [(seconds, place) for place, seconds in enumerate(replayed, 1) if seconds is not None]
     if known and replayed[0] is not None and min(known)[0] < replayed[0] * (1 - AGREEMENT):
         least, place = min(known)
@@ -141,6 +140,8 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
         claim = " no plan of this problem that fits is faster than nest's, whoever makes it."
         return [opening("Optimal plan:", Tone.GOOD, claim, screen)]
     least = f"o plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+    if ours["status"] == "near-optimal":
+        return [opening("Near-optimal plan:", Tone.GOOD, f" n{least}", screen)]
     faster = [
         each["name"]
         for each in comparison["others"]

@@ -70,10 +70,17 @@ def explanation_section(answer: Answer, step: str, screen: Screen = WIDE) -> str
     return ""
 
 
+PROVED = {
+    "optimal": ("Optimal plan:", Tone.GOOD),
+    "near-optimal": ("Near-optimal plan:", Tone.GOOD),
+}
+"""How a headline begins, by the status of a plan that is proved."""
+
+
 def _headline(answer: Answer, screen: Screen) -> str:
     if answer["status"] == "infeasible":
         return opening("No feasible plan.", Tone.BAD, f" {answer['diagnosis']}", screen)
-    proof, tone = ("Optimal plan:", Tone.GOOD) if answer["status"] == "optimal" else ("Best plan found:", Tone.FAIR)
+    proof, tone = PROVED.get(answer["status"], ("Best plan found:", Tone.FAIR))
     if not answer["searched"]:
         proof, tone = "Plan as decided:", Tone.HEADING
     trained = f"; trained is {trained_text(answer['trained'])}" if answer.get("trained") else ""

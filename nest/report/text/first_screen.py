@@ -24,21 +24,20 @@ BESIDE = len("time goes to") + 2
 """Columns of the names of figures."""
 
 
-def first_screen(plan: PlanDocument, screen: Screen = WIDE, output: Path | None = None) -> str:
+def first_screen(plan: PlanDocument, screen: Screen = WIDE, following: str = "") -> str:
     """The answer of `nest solve`, with at most `MOST_LINES` lines on 80 columns.
 
     Args:
         plan: found by a search, decided, or infeasible.
         screen: where it is shown.
-        output: the file that the plan is in; None: it is in none.
+        following: a sentence on what to do with it.
     """
     if plan.status == "infeasible":
         head = [paragraph(subject(plan), screen)]
         blocks = [head, [opening("No feasible plan.", Tone.BAD, f" {plan.diagnosis}", screen)], []]
     else:
         blocks = [_head(plan, screen), [_figures(plan, screen)], _alternatives(plan, screen)]
-    if plan.status == "infeasible" or plan.lower_bound is not None:
-        blocks.append([paragraph(_next_command(plan, output), screen)])
+    blocks.append([paragraph(following, screen)] if following else [])
     texts = ["\n".join(block) for block in blocks if block]
     text = "\n\n".join(texts)
     return text if text.count("\n") < MOST_LINES else "\n".join(texts)
@@ -204,8 +203,8 @@ def _alternatives(plan: PlanDocument, screen: Screen) -> list[str]:
     return [paragraph(f"{name:{width}}  {text}", screen, width + 2) for name, text in rows]
 
 
-def _next_command(plan: PlanDocument, output: Path | None) -> str:
-    """What to do with a plan."""
+def next_command(plan: PlanDocument, output: Path | None) -> str:
+    """What to do with the answer of `nest solve`, which is in a file `output`, or in none."""
     if output is None:
         return "Next: add `--output plan.json`, then `nest explain plan.json`; or `--stages`."
     file = quote(str(output))

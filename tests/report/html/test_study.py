@@ -223,7 +223,10 @@ def test_without_any_plan_there_is_a_page() -> None:
 
 
 def test_the_status_is_that_of_the_worst_row() -> None:
-    rows = [point(1, ("1 GB",)), StudyPoint(2, ("2 GB",), "feasible", batch_time=1.0, plan="pp 1", devices=1)]
+    near = StudyPoint(2, ("2 GB",), "near-optimal", batch_time=1.0, plan="pp 1", devices=1)
+    rows = [point(1, ("1 GB",)), near]
+    assert "1 optimal and 1 near-optimal; those near-optimal are simpler or safer" in page_of(study_of((MEMORY,), rows))
+    rows[1] = StudyPoint(2, ("2 GB",), "feasible", batch_time=1.0, plan="pp 1", devices=1)
     assert "Partly proved" in page_of(study_of((MEMORY,), rows))
     rows.append(StudyPoint(3, ("3 GB",), "error", "a bug"))
     assert "Errors" in page_of(study_of((MEMORY,), rows))

@@ -18,6 +18,13 @@ def test_an_optimal_plan_is_called_the_fastest() -> None:
     assert told()[-1] == "Optimal plan: no plan of this problem that fits is faster than nest's, whoever makes it."
 
 
+def test_the_simplest_plan_may_be_slower_than_others_without_a_search_that_was_stopped() -> None:
+    found = api.compare(problem(1e12), planners=["phaze"])
+    lines = told(status="near-optimal", lower_bound=0.01, batch_time=found.ours.batch_time * 1.005)
+    assert "Near-optimal plan: no plan of this problem takes less than 10 ms." in lines
+    assert not [line for line in lines if "stopped" in line]
+
+
 def test_a_search_that_was_stopped_claims_its_bound_only() -> None:
     lines = told(status="feasible", lower_bound=0.01)
     assert lines[-1] == "Best plan found: no plan of this problem takes less than 10 ms."

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nest.report.decisions import difference, whole
-from nest.report.text.explanation import explanation_text
+from nest.report.text.explanation import explanation_section, explanation_text
 from nest.report.text.layout import Screen, columns
 
 DECIDED = {
@@ -64,6 +64,20 @@ def alternative(**told: Any) -> dict[str, Any]:
 
 def alternatives(*found: dict[str, Any], **plan: Any) -> list[list[str]]:
     return cells(explanation_text({**PLAN, "parts": ["alternatives"], "alternatives": list(found), **plan}))
+
+
+@pytest.mark.parametrize(
+    ("status", "searched", "begin"),
+    [
+        ("optimal", True, "Optimal plan: "),
+        ("near-optimal", True, "Near-optimal plan: "),
+        ("feasible", True, "Best plan found: "),
+        ("feasible", False, "Plan as decided: "),
+    ],
+)
+def test_a_headline_says_what_is_proved(status: str, searched: bool, begin: str) -> None:
+    answer = {"status": status, "searched": searched, "decided": {"pp": ["2"]}, "batch_time": 2.0}
+    assert explanation_section(answer, "plan") == f"{begin}pp 2; 2 s a step"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ def _status(study: Study) -> PlanStatus:
         return PlanStatus(
             "Partly proved", "poor", f"{told}; those feasible may have faster plans, down to their bounds."
         )
+    if counts["near-optimal"]:
+        proof = f"{told}; those near-optimal are simpler or safer than the fastest, and hardly slower."
+        return PlanStatus("Proved", "good", proof)
     if any(point.batch_time is not None for point in study.points):
         return PlanStatus("Optimal", "good", f"{told}: no plan of a row is faster.")
     return PlanStatus("No plans", "bad", f"{told}.")
