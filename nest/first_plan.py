@@ -53,6 +53,7 @@ class Entry(NamedTuple):
         amount: how much a plan has of it.
         at_most: the instance with the plans alone that have at most so much of it.
         less: the amounts below one that plans may have, ascending.
+        next: which of them is asked for first: 0, the least, where searches for less are far quicker, or -1, the most.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Entry(NamedTuple):
     amount: Callable[[Plan], int]
     at_most: Callable[[Instance, int], Instance]
     less: Callable[[Instance, int], Iterable[int]] = lambda _, amount: range(amount)
+    next: int = -1
 
     @classmethod
     def either(
@@ -201,6 +203,7 @@ SHAPE = (
         lambda plan: plan.solution.chunks - 1,
         lambda instance, most: _constrained(instance, f"chunks <= {most + 1}"),
         _fewer_chunks,
+        next=0,
     ),
 )
 """What makes a plan simpler before its number of stages does."""
@@ -328,11 +331,15 @@ class _Search:
         left, given = self.instance, best
         for entry in order:
             amount = entry.amount(self._priced(best))
-            for less in entry.less(left, amount):
-                found = None if self.deadline.passed else self._fastest(entry.at_most(left, less), best, self.limit)
+            untried = list(entry.less(left, amount))
+            while untried and not self.deadline.passed:
+                less = untried.pop(entry.next)
+                found = self._fastest(entry.at_most(left, less), best, self.limit)
                 if found is not None:
-                    (best, seconds), amount = found, less
-                    break
+                    best, seconds = found
+                    amount = entry.amount(self._priced(best))
+                # Where there is none of so much, there is none of less.
+                untried = [each for each in untried if (each > less if found is None else each < amount)]
             left = entry.at_most(left, amount)
         if best == given and order is not ORDER:
             return best, seconds
