@@ -11,15 +11,17 @@ from nest.deployment.limits import degrees_of
 from nest.errors import FieldErrors, InputError
 from nest.formulate.instance import Formulation, build_instance, without_missing_plugins
 from nest.formulate.shard import USUAL_MICRO_BATCHES, allowed_degrees, participating, untried
-from nest.formulate.space import allowed_rank_orders, allowed_zero, allowed_zero_degrees
+from nest.formulate.space import allowed_rank_orders, allowed_zero, allowed_zero_degrees, tried_chunks
 from nest.formulate.target import beyond_target
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Solution
+from nest.instance import ChunkedSchedule, Instance, Solution
 from nest.plan.document import solution_of
+from nest.plan.layout import chunk_layers, schedule_of
 from nest.plan.legality import structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
+from nest.units import listed
 
 FIRST_DEGREES = ("tp", "cp", "ep", "etp", "sp")
 """Strategies in the order in which degrees are kept that are equal; others come after them, by name."""
@@ -313,6 +315,8 @@ def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Ite
         yield from _sentences("zero", stage.zero, "search.zero", allowed_zero(free))
         if free.search.recompute is not None:
             yield from _sentences("recompute", stage.recompute, "search.recompute", free.search.recompute)
+    if isinstance(schedule_of(instance, solution), ChunkedSchedule):
+        yield from _outside_chunks(instance, solution)
     if any(stage.zero for stage in solution.stages):
         # Without ZeRO nothing is sharded, over however many ranks; more than hold the same parameters are all of them.
         groups = (group for stage in solution.stages for group in instance.candidates[stage.candidate].state)
@@ -321,6 +325,22 @@ def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Ite
         if min(solution.zero_degree or most, most) not in (min(each or most, most) for each in listed):
             degree, *degrees = (ALL_RANKS if each is None else each for each in (solution.zero_degree, *listed))
             yield from _sentences("zero_degree", degree, "search.zero_degree", degrees)
+
+
+def _outside_chunks(instance: Instance, solution: Solution) -> Iterator[str]:
+    """Numbers and sizes of chunks that the search does not try (PROBLEM.md section 4)."""
+    space = instance.space
+    tried = tried_chunks((len(space.blocks), len(space.blocks_and_ends)), space.even)
+    if solution.chunks not in tried:
+        numbers = listed([str(each) for each in tried])
+        yield f"chunks is {solution.chunks}, but of {len(space.blocks)} blocks the search tries {numbers} only"
+    counted = [set(block) for block in space.blocks_and_ends[1:-1] or space.blocks]
+    sizes = [sum(not block.isdisjoint(run) for block in counted) for run in chunk_layers(instance, solution)]
+    if max(sizes) > min(sizes[1:-1]) + 1:
+        yield (
+            f"chunks hold {min(sizes[1:-1])} to {max(sizes)} blocks, but the search tries numbers that differ by at "
+            "most 1 only, fewer on the first and the last chunk"
+        )
 
 
 def _outside_candidate(

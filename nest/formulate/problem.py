@@ -17,7 +17,7 @@ from nest.formulate.risk import risk_of
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
-from nest.formulate.target import target_limits, untargeted, with_target, within
+from nest.formulate.target import schedule_notice, target_limits, untargeted, with_target, within
 from nest.graph import OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
@@ -218,8 +218,8 @@ def complete_problem(
         if notify is not None:
             levels = None if whole.model is None else level_order_notice(whole.cluster)
             length = sequence_length_notice(whole, known)
-            large = _by_levels(whole, known)
-            for sentence in (None if target is None else target.sentence, stack, levels, large, length):
+            large, schedules = _by_levels(whole, known), schedule_notice(whole, written, known)
+            for sentence in (None if target is None else target.sentence, schedules, stack, levels, large, length):
                 if sentence is not None:
                     notify(sentence)
         refuse_contradictions(whole, written, known)

@@ -281,10 +281,8 @@ FEW_CHUNKS = 4
 More chunks make more messages for less and less bubble, and all sizes of their runs of blocks are searched."""
 
 
-def _with_chunks(
-    schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None, even: bool
-) -> tuple[Schedule, ...]:
-    """The schedules as listed, those made with any number of chunks once for each number that is tried.
+def tried_chunks(counts: Sequence[int], even: bool) -> list[int]:
+    """Numbers of chunks for each stage that a search tries where nothing fixes one, ascending.
 
     These are the numbers that divide the blocks evenly for some number of stages and, unless chunks must be `even`,
     those up to `FEW_CHUNKS` of which two stages have a block for each. Where there is none the fewest chunks stand for
@@ -293,9 +291,14 @@ def _with_chunks(
     numbers = {chunks for blocks in counts for chunks in range(2, blocks // 2 + 1) if blocks % chunks == 0}
     if not even:
         numbers.update(range(2, min(FEW_CHUNKS, max(counts) // 2) + 1))
-    possible = sorted(numbers) or [2]
-    if isinstance(fixed, int) and fixed > 1:
-        possible = [fixed]
+    return sorted(numbers) or [2]
+
+
+def _with_chunks(
+    schedules: Sequence[Schedule], counts: Sequence[int], fixed: Value | None, even: bool
+) -> tuple[Schedule, ...]:
+    """The schedules as listed, those made with any number of chunks once for each number that is tried."""
+    possible = [fixed] if isinstance(fixed, int) and fixed > 1 else tried_chunks(counts, even)
     result: list[Schedule] = []
     for schedule in schedules:
         if isinstance(schedule, ChunkedSchedule):

@@ -17,6 +17,7 @@ from nest.hooks.registry import Registry
 from nest.io import structure
 from nest.spec import NO_STACK, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS, NO_TARGET, OFFLOAD, Search
+from nest.units import listed
 
 
 def target_limits(problem: Problem, registry: Registry) -> Limits | None:
@@ -104,6 +105,10 @@ def reasons(plan: PlanDocument, registry: Registry, among: Collection[str] | Non
     asked = (name for name, exporter in exporters if hasattr(exporter, "limits") and (among is None or name in among))
     return {name: against(name) for name in asked}
 
+
+INTERLEAVED = "interleaved"
+"""The schedule that is searched beside the usual `1f1b` where no target limits them: most frameworks that have
+pipelines run it, and recipes of NVIDIA for more than one stage mostly do (Megatron-Bridge)."""
 
 WITHIN = 0.01
 """Share of the least step time up to which a simpler plan is the first one (FORMATS.md, `search.within`)."""
@@ -222,7 +227,8 @@ class Target(NamedTuple):
 def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -> tuple[Problem, Target | None]:
     """`problem` with the framework of its stack as its target, or with none where that cannot run what it names.
 
-    Schedules that nobody names are all that its framework has, the target or that of its stack.
+    Schedules that nobody names are all that its framework has, the target or that of its stack; where no target limits
+    them, `interleaved` is among them.
 
     Returns:
         The problem, and what was chosen; None: there was no choice, as the problem says it, has a profile, or a stack
@@ -232,12 +238,33 @@ def with_target(problem: Problem, written: Mapping[str, Any], known: Registry) -
         return problem, None
     names = _frameworks(problem, written, known)
     if problem.search.target is not None:
-        return _with_schedules(problem, written, names, known), None
+        named = _with_schedules(problem, written, names, known)
+        return (named if problem.search.target != NO_TARGET else _interleaving(named, written, known)), None
     every = [_implied(_with_schedules(problem, written, [name], known), name, written, known) for name in names]
     chosen = next((each for each in every if each.name is not None), next(iter(every), None))
     target = NO_TARGET if chosen is None or chosen.name is None else chosen.name
-    whole = _with_schedules(problem, written, names if target == NO_TARGET else [target], known)
+    if target == NO_TARGET:
+        whole = _interleaving(_with_schedules(problem, written, names, known), written, known)
+    else:
+        whole = _with_schedules(problem, written, [target], known)
     return evolve(whole, search=evolve(problem.search, target=target)), chosen
+
+
+def _interleaving(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:
+    """The problem, of no target, with `interleaved` among its schedules where none is listed and no pools forbid it."""
+    named = "schedule" in (written.get("training") or {}) or INTERLEAVED not in known.schedules()
+    if named or problem.cluster.pools is not None:
+        return problem
+    return with_schedules(problem, Limits(schedules=(INTERLEAVED,)))
+
+
+def schedule_notice(problem: Problem, written: Mapping[str, Any], known: Registry) -> str | None:
+    """Which schedules are searched where neither a list nor a target says so; None: one does, or there is no model."""
+    schedules, decided = problem.training.schedule, problem.decided
+    named = "schedule" in (written.get("training") or {}) or "schedule" in decided or decided.get("pp") == 1
+    if problem.model is None or named or problem.search.target != NO_TARGET or {*known.schedules()} <= {*schedules}:
+        return None
+    return f"schedules: searching {listed(schedules)} only; list others in training.schedule."
 
 
 def untargeted(problem: Problem, written: Mapping[str, Any], known: Registry) -> Problem:

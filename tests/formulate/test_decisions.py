@@ -91,9 +91,50 @@ def test_solve_names_a_decision_that_no_list_allows_by_default() -> None:
     asked = problem({"schedule": "nest"})
     del asked["training"]["schedule"]
     plan = nest.solve(asked)
-    assert plan.outside == ("schedule is nest, but training.schedule allows 1f1b only",)
+    assert plan.outside == ("schedule is nest, but training.schedule allows 1f1b, interleaved only",)
     assert nest.check(plan).ok
     assert nest.solve(problem({"schedule": "gpipe"})).outside == ()
+
+
+def deep(fixed: dict[str, Any]) -> dict[str, Any]:
+    """Twelve blocks on four devices whose pipelines matter, without a target."""
+    return {
+        "nest": 1,
+        "model": {"transformer": {"layers": 12, "hidden": 1024, "ffn": 4096, "heads": 8, "vocab": 32000}},
+        "training": {"global_batch": 8, "sequence_length": 1024, "micro_batch": 1},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "bandwidth": "25 GB/s"}]},
+        "search": {"target": "none"},
+        "fixed": {"schedule": "interleaved", **fixed},
+    }
+
+
+BLOCKS = [f"layers.{index}" for index in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("decided", "told"),
+    [
+        ({"pp": 2, "chunks": 3}, ()),
+        ({"pp": 2, "chunks": 4}, ()),  # Blocks do not divide, but few chunks are tried all the same.
+        ({"pp": 2, "chunks": 5}, ("chunks is 5, but of 12 blocks the search tries 2, 3, 4, 6 and 7 only",)),
+        (
+            {"chunks": 2, "stages": [["embedding", *BLOCKS[:3], *BLOCKS[5:9]], [*BLOCKS[3:5], *BLOCKS[9:], "head"]]},
+            (
+                "chunks hold 2 to 4 blocks, but the search tries numbers that differ by at most 1 only, fewer on the "
+                "first and the last chunk",
+            ),
+        ),
+        ({"chunks": 2, "stages": [["embedding", *BLOCKS[:2], *BLOCKS[6:9]], [*BLOCKS[2:6], *BLOCKS[9:], "head"]]}, ()),
+    ],
+    ids=str,
+)
+def test_numbers_and_sizes_of_chunks_that_no_search_tries_are_named(
+    decided: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    plan = nest.evaluate(deep(decided))
+    assert plan.outside == told
+    assert nest.check(plan).ok
+    assert nest.solve(deep(decided)).outside == told
 
 
 def test_check_sees_what_is_not_outside() -> None:
@@ -115,7 +156,7 @@ def test_commands_say_so(
         app.main()
     assert stop.value.code == 0
     printed = capsys.readouterr()
-    told = "schedule is nest, but training.schedule allows 1f1b only"
+    told = "schedule is nest, but training.schedule allows 1f1b, interleaved only"
     assert f"{path}: outside the space searched: {told}." in printed.err
     assert json.loads(printed.out)["outside"] == [told]
 

@@ -140,20 +140,60 @@ def test_other_stacks_rule_their_framework_out_for_what_is_named_only(stack: str
 @pytest.mark.parametrize(
     ("training", "schedules"),
     [
-        ({"stack": "nanotron", "precision": "fp8"}, ["1f1b", "gpipe"]),
-        ({"stack": "maxtext", "precision": "fp16"}, ["1f1b", "gpipe"]),
+        ({"stack": "nanotron", "precision": "fp8"}, ["1f1b", "gpipe", "interleaved"]),
+        ({"stack": "maxtext", "precision": "fp16"}, ["1f1b", "gpipe", "interleaved"]),
+        ({"stack": "none"}, ["1f1b", "interleaved"]),
+        ({"stack": "none", "schedule": "1f1b"}, ["1f1b"]),
         ({"stack": "megatron-bridge", "master_weights": False}, ["1f1b", "interleaved"]),
         ({"optimizer": "lion"}, ["1f1b", "interleaved"]),
         ({"optimizer": "lion", "schedule": "gpipe"}, ["gpipe"]),
     ],
 )
-def test_without_a_target_the_schedules_of_the_stack_s_framework_are_searched(
+def test_without_a_target_interleaving_and_the_schedules_of_the_stack_s_framework_are_searched(
     training: dict[str, Any], schedules: list[str]
 ) -> None:
     asked = {**PROBLEM, "training": {**TRAINING, **training}}
     for plan in (nest.solve(asked), nest.evaluate(asked)):
         assert plan.problem["search"]["target"] == "none"
         assert plan.problem["training"]["schedule"] == schedules
+
+
+OWN = {"name": "own", "memory": "80 GB", "memory_bandwidth": "3 TB/s", "peak": {"bf16": "1 PFLOP/s"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cluster": {"device": OWN, "levels": PROBLEM["cluster"]["levels"]}},  # It has no usual stack.
+        {"training": {**PROBLEM["training"], "stack": "none"}},
+        {"training": {**PROBLEM["training"], "stack": "deepspeed"}, "search": {"target": "none"}},
+        {"search": {"target": "none"}},
+    ],
+)
+def test_where_no_target_says_so_interleaving_is_searched_and_one_line_says_what_is_left_out(
+    changes: dict[str, Any],
+) -> None:
+    told: list[str] = []
+    plan = api.solve({**PROBLEM, **changes}, message=told.append)
+    assert plan.problem["search"]["target"] == "none"
+    assert plan.problem["training"]["schedule"] == ["1f1b", "interleaved"]
+    line = "schedules: searching 1f1b and interleaved only; list others in training.schedule."
+    assert [each for each in told if each.startswith("schedules")] == [line]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"training": {**PROBLEM["training"], "stack": "none", "schedule": "1f1b"}},
+        {"search": {"target": "none"}, "fixed": {"schedule": "gpipe"}},
+        {"search": {"target": "none"}, "fixed": {"pp": 1}},
+    ],
+)
+def test_no_line_speaks_of_schedules_where_a_target_a_list_or_a_decision_does(changes: dict[str, Any]) -> None:
+    told: list[str] = []
+    api.solve({**PROBLEM, **changes}, message=told.append)
+    assert not [each for each in told if each.startswith("schedules")]
 
 
 def test_schedules_are_those_of_the_framework_that_is_chosen_of_several() -> None:
