@@ -150,7 +150,7 @@ class Attempt:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
         graph, space = self.instance.graph, self.instance.space
         refused: TooManyCuts | None = None
-        if self.chunked and not self.plain and not self.mixed:
+        if (self.chunked or not self.diagnosed) and not self.plain and not self.mixed:
             # Where to cut is decided.
             return self._answer_for(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
         try:
