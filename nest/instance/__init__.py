@@ -9,9 +9,7 @@ from nest.instance.instance import (
     Result,
     SearchProgress,
     Solution,
-    Space,
     StageDecision,
-    Usual,
 )
 from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
 from nest.instance.schedule import (
@@ -31,6 +29,7 @@ from nest.instance.schedule import (
     route,
     weights_of,
 )
+from nest.instance.space import Space, Usual
 
 Standing = SearchProgress
 """The name of `SearchProgress` up to version 0.1, for plug-ins."""
