@@ -244,7 +244,7 @@ def _text(plan: "PlanDocument", output: Path | None, stages: bool) -> str:
     from nest.report.text.first_screen import first_screen, next_command
     from nest.report.text.summary import details
 
-    parts = [first_screen(plan, screen(), next_command(plan, output))]
+    parts = [first_screen(plan, screen(), next_command(plan, output), whole=stages)]
     return "\n\n".join([*parts, *details(plan, screen())] if stages and plan.stages else parts)
 
 

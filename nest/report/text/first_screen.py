@@ -24,23 +24,25 @@ BESIDE = len("time goes to") + 2
 """Columns of the names of figures."""
 
 
-def first_screen(plan: PlanDocument, screen: Screen = WIDE, following: str = "") -> str:
+def first_screen(plan: PlanDocument, screen: Screen = WIDE, following: str = "", *, whole: bool = False) -> str:
     """The answer of `nest solve`, with at most `MOST_LINES` lines on 80 columns.
 
     Args:
         plan: found by a search, decided, or infeasible.
         screen: where it is shown.
         following: a sentence on what to do with it.
+        whole: whether lines are wrapped where they are cut short otherwise.
     """
     if plan.status == "infeasible":
         head = [paragraph(subject(plan), screen)]
         blocks = [head, [opening("No feasible plan.", Tone.BAD, f" {plan.diagnosis}", screen)], []]
     else:
-        blocks = [_head(plan, screen), [_figures(plan, screen)], _alternatives(plan, screen)]
+        width = None if whole else screen.width
+        blocks = [_head(plan, screen), [_figures(plan, screen, width)], _alternatives(plan, screen, width)]
     blocks.append([paragraph(following, screen)] if following else [])
     texts = ["\n".join(block) for block in blocks if block]
     text = "\n\n".join(texts)
-    return text if text.count("\n") < MOST_LINES else "\n".join(texts)
+    return text if whole or text.count("\n") < MOST_LINES else "\n".join(texts)
 
 
 def _head(plan: PlanDocument, screen: Screen) -> list[str]:
@@ -78,7 +80,7 @@ def _status(plan: PlanDocument) -> tuple[str, Tone, str]:
     return "Best plan found:", Tone.FAIR, f" {most} slower than the fastest possible step ({bound})."
 
 
-def _figures(plan: PlanDocument, screen: Screen) -> str:
+def _figures(plan: PlanDocument, screen: Screen, width: int | None) -> str:
     """Step time, throughput, memory, where time goes, and what the problem asks for."""
     span, summary = plan.batch_time_range, plan.summary
     time = format_seconds(plan.batch_time or 0.0, three_digits)
@@ -86,7 +88,7 @@ def _figures(plan: PlanDocument, screen: Screen) -> str:
         between = f"{format_seconds(span.low, three_digits)} to {format_seconds(span.high, three_digits)}"
         time += f" ({percent(span.probability, 0)} likely {between})"
     verdict, tone, memory = _memory(plan)
-    shares = _shares(summary.get("time_shares", {}), plan.batch_time or 0.0, screen)
+    shares = _shares(summary.get("time_shares", {}), plan.batch_time or 0.0, width)
     rows = [
         ("step time", time),
         ("throughput", ", ".join(_throughput(plan))),
@@ -134,13 +136,13 @@ def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
     return ("tight", Tone.FAIR, text) if not likely_enough(likely) else ("fits", Tone.GOOD, text)
 
 
-def _shares(shares: Mapping[str, float], batch_time: float, screen: Screen) -> str:
-    """Where time goes, the most first, in one line of the screen; what has no room there together."""
+def _shares(shares: Mapping[str, float], batch_time: float, width: int | None) -> str:
+    """Where time goes, the most first, in one line of that width; what has no room there together."""
     least = LEAST_SHARE * batch_time
     parts = sorted(((each, name) for name, each in shares.items() if each >= least > 0), reverse=True)
     texts = [f"{SHARE_NAMES.get(name, name)} {percent(seconds / batch_time)}" for seconds, name in parts]
     text, told = ", ".join(texts), len(parts)
-    while screen.width is not None and len(text) + BESIDE > screen.width and told > 1:
+    while width is not None and len(text) + BESIDE > width and told > 1:
         told -= 1
         rest = sum(seconds for seconds, _ in parts[told:])
         text = ", ".join([*texts[:told], f"other {percent(rest / batch_time)}"])
@@ -195,12 +197,12 @@ def format_tokens(count: int) -> str:
     return str(count)
 
 
-def _alternatives(plan: PlanDocument, screen: Screen) -> list[str]:
+def _alternatives(plan: PlanDocument, screen: Screen, width: int | None) -> list[str]:
     """Other plans, one in each line."""
-    room = None if screen.width is None else screen.width - BESIDE
+    room = None if width is None else width - len("fastest") - 2
     rows = other_plan_texts(plan, room)
-    width = max((len(name) for name, _ in rows), default=0)
-    return [paragraph(f"{name:{width}}  {text}", screen, width + 2) for name, text in rows]
+    beside = max((len(name) for name, _ in rows), default=0) + 2
+    return [paragraph(f"{name:{beside}}{text}", screen, beside) for name, text in rows]
 
 
 def next_command(plan: PlanDocument, output: Path | None) -> str:

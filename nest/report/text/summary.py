@@ -16,7 +16,7 @@ def summary(plan: PlanDocument, screen: Screen = WIDE) -> str:
 
     if plan.status == "infeasible":
         return first_screen(plan, screen)
-    return "\n\n".join([first_screen(plan, screen), *details(plan, screen)])
+    return "\n\n".join([first_screen(plan, screen, whole=True), *details(plan, screen)])
 
 
 def details(plan: PlanDocument, screen: Screen = WIDE) -> list[str]:

@@ -301,6 +301,14 @@ def test_other_plans_take_one_line_each(room: int | None) -> None:
         assert differing == whole if room is None else whole.startswith(differing.removesuffix(", ..."))
 
 
+def test_nothing_is_cut_short_where_more_is_asked_for() -> None:
+    plan = near_optimal()
+    whole = first_screen(plan, Screen(40), whole=True)
+    assert whole.split() == first_screen(plan).split()
+    assert max(map(len, whole.splitlines())) <= 40
+    assert first_screen(plan, Screen(40)).split() != whole.split()
+
+
 EFFECTS = {
     "fastest": "0.4 % faster, 81 % likely to fit",
     "safer": "97 % likely to fit, 3.1 % slower",
