@@ -218,13 +218,20 @@ LEAST_SHOWN = 5e-4
 """Relative differences of step times below this are shown as none, with one decimal place of a per cent."""
 
 
-def other_plan_texts(plan: PlanDocument, room: int | None = None) -> list[tuple[str, str]]:
+def other_plan_texts(plan: PlanDocument, width: int | None = None) -> list[tuple[str, str]]:
     """The `fastest`, `safer` and `simpler` plans of a document: what differs, what that costs and what it buys.
 
-    With `room`, differences are cut short so that a text takes at most so many columns.
+    Those that read alike are one. With `width`, differences are cut short so that names and texts side by side take at
+    most so many columns.
     """
     others = {"fastest": plan.fastest, "safer": plan.safer, "simpler": plan.simpler}
-    return [(name, _other_plan_text(plan, each, room)) for name, each in others.items() if each is not None]
+    alike: dict[str, list[tuple[str, OtherPlan]]] = {}
+    for name, other in others.items():
+        if other is not None:
+            alike.setdefault(_other_plan_text(plan, other, None), []).append((name, other))
+    plans = {listed([name for name, _ in group]): group[0][1] for group in alike.values()}
+    room = None if width is None else width - max(map(len, plans), default=0) - 2
+    return [(name, _other_plan_text(plan, other, room)) for name, other in plans.items()]
 
 
 def _other_plan_text(plan: PlanDocument, other: OtherPlan, room: int | None) -> str:

@@ -126,14 +126,13 @@ def _memory(plan: PlanDocument) -> tuple[str, Tone, str]:
     where = f" on stage {fullest + 1}" if len(plan.stages) > 1 else ""
     needed = format_bytes(plan.stages[fullest].memory, three_digits)
     text = f": {needed} of {format_bytes(capacities[fullest] or 0.0, three_digits)}{where}"
-    # Candidates of a profile state their bytes, and with a margin that decides.
-    exact = plan.problem.get("profile") is not None or plan.problem["training"].get("memory_margin") is not None
-    likely = None if exact else plan.fit_probability
+    likely = None if "profile" in plan.problem else plan.fit_probability  # Candidates of a profile state their bytes.
+    by_margin = plan.problem["training"].get("memory_margin") is not None
     text += "" if likely is None else f", {likelihood(likely)} likely to fit"
     if not plan.fits:
-        margin = " without training.memory_margin" if max(shares) <= 1 and likely is None else ""
+        margin = " without training.memory_margin" if max(shares) <= 1 and by_margin else ""
         return "does not fit", Tone.BAD, f"{text}{margin}"
-    return ("tight", Tone.FAIR, text) if not likely_enough(likely) else ("fits", Tone.GOOD, text)
+    return ("fits", Tone.GOOD, text) if by_margin or likely_enough(likely) else ("tight", Tone.FAIR, text)
 
 
 def _shares(shares: Mapping[str, float], batch_time: float, width: int | None) -> str:
@@ -199,8 +198,7 @@ def format_tokens(count: int) -> str:
 
 def _alternatives(plan: PlanDocument, screen: Screen, width: int | None) -> list[str]:
     """Other plans, one in each line."""
-    room = None if width is None else width - len("fastest") - 2
-    rows = other_plan_texts(plan, room)
+    rows = other_plan_texts(plan, width)
     beside = max((len(name) for name, _ in rows), default=0) + 2
     return [paragraph(f"{name:{beside}}{text}", screen, beside) for name, text in rows]
 

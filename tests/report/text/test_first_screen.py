@@ -194,14 +194,21 @@ def test_the_verdict_on_memory_has_a_colour(likely: float, fits: bool, verdict: 
     assert f"memory        {verdict}\n" in first_screen(plan, Screen(None, marked))
 
 
-def test_a_profile_and_a_margin_are_no_question_of_probability() -> None:
+def test_the_bytes_of_a_profile_are_exact() -> None:
     assert "memory        <GOOD fits>: 7.43 GiB of 14.9 GiB\n" in first_screen(planned("profile"), Screen(None, marked))
+
+
+@pytest.mark.parametrize(
+    ("fits", "verdict"),
+    [(True, "<GOOD fits>: 36.3 GiB"), (False, "<BAD does not fit>: 36.3 GiB")],
+)
+def test_a_margin_decides_whatever_is_likely(fits: bool, verdict: str) -> None:
     plan = near_optimal()
     training = {**plan.problem["training"], "memory_margin": 2.0}
-    plan = evolve(plan, problem={**plan.problem, "training": training}, fits=False)
-    assert "<BAD does not fit>: 36.3 GiB of 79.6 GiB on stage 1 without training.memory_margin" in first_screen(
-        plan, Screen(None, marked)
-    )
+    plan = evolve(plan, problem={**plan.problem, "training": training}, fits=fits, fit_probability=0.7)
+    told = first_screen(plan, Screen(None, marked))
+    assert f"memory        {verdict} of 79.6 GiB on stage 1, 70 % likely to fit" in told
+    assert ("without training.memory_margin" in told) == (not fits)
 
 
 STOPPED = {"status": "feasible"}
@@ -288,10 +295,11 @@ def test_stages_that_differ_are_counted() -> None:
     assert layout_difference(mixed, plan)[0] == "even stages"
 
 
-@pytest.mark.parametrize("room", [40, 60, 80, None])
-def test_other_plans_take_one_line_each(room: int | None) -> None:
+@pytest.mark.parametrize("width", [49, 69, 89, None])
+def test_other_plans_take_one_line_each(width: int | None) -> None:
     plan = near_optimal()
-    texts = dict(other_plan_texts(plan, room))
+    texts = dict(other_plan_texts(plan, width))
+    room = None if width is None else width - len("fastest  ")
     assert [*texts] == ["fastest", "safer", "simpler"]
     for name, text in texts.items():
         differing, _, effects = text.partition(": ")
@@ -299,6 +307,15 @@ def test_other_plans_take_one_line_each(room: int | None) -> None:
         assert effects == EFFECTS[name]
         whole = ", ".join(layout_difference(plan, getattr(plan, name).decisions))
         assert differing == whole if room is None else whole.startswith(differing.removesuffix(", ..."))
+
+
+def test_plans_that_read_alike_are_one_line() -> None:
+    plan = near_optimal()
+    rows = other_plan_texts(evolve(plan, fastest=plan.safer, simpler=None), 80)
+    assert [name for name, _ in rows] == ["fastest and safer"]
+    assert [name for name, _ in other_plan_texts(evolve(plan, fastest=plan.safer, simpler=plan.safer))] == [
+        "fastest, safer and simpler"
+    ]
 
 
 def test_nothing_is_cut_short_where_more_is_asked_for() -> None:
