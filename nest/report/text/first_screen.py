@@ -7,7 +7,7 @@ from typing import Any
 
 from nest.formulate.risk import RISK, likely_enough, took_even_odds
 from nest.report.framework_words import chosen_as, layout_text, likelihood, near_enough, other_plan_texts
-from nest.report.plan_summary import SHARE_NAMES, memory_capacity, trained_text
+from nest.report.plan_summary import memory_capacity, trained_text
 from nest.report.subject import accelerator, subject
 from nest.report.text.layout import WIDE, Screen, Tone, figures, opening, paragraph
 from nest.spec import PlanDocument
@@ -19,6 +19,15 @@ MOST_LINES = 22
 
 LEAST_SHARE = 5e-4
 """Share of the step time from which one decimal place of a per cent shows it."""
+
+SPENT_ON = {
+    "recompute": "recomputation",
+    "pipeline": "pipeline P2P",
+    "sharding": "ZeRO",
+    "ports": "busy ports",
+    "sync": "gradient sync",
+}
+"""Short names of parts of the step time; the others are called so."""
 
 BESIDE = len("time goes to") + 2
 """Columns of the names of figures."""
@@ -139,7 +148,7 @@ def _shares(shares: Mapping[str, float], batch_time: float, width: int | None) -
     """Where time goes, the most first, in one line of that width; what has no room there together."""
     least = LEAST_SHARE * batch_time
     parts = sorted(((each, name) for name, each in shares.items() if each >= least > 0), reverse=True)
-    texts = [f"{SHARE_NAMES.get(name, name)} {percent(seconds / batch_time)}" for seconds, name in parts]
+    texts = [f"{SPENT_ON.get(name, name)} {percent(seconds / batch_time)}" for seconds, name in parts]
     text, told = ", ".join(texts), len(parts)
     while width is not None and len(text) + BESIDE > width and told > 1:
         told -= 1
