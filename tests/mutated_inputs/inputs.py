@@ -16,7 +16,7 @@ from tests.plan.test_tampering import MIXED
 from tests.pooled_problems import two_pools
 from tests.spec.test_measurements import COLLECTIVE, OPERATOR, RUN
 from tests.test_any_problem import CONFIGURED, DESCRIBED, MEASURED
-from tests.test_contenders import problem as tight
+from tests.test_first_plan import problem as tight
 
 Input = tuple[str, Any]
 """A file's suffix, and its content: a mapping, or text."""
@@ -43,7 +43,7 @@ def inputs() -> dict[str, list[Input]]:
     ]
     searched = [MEASURED, torus, MIXED, two_pools(), *chunked]
     problems = [*searched, PROBLEM, plain, small, configured, zero]
-    plans = [nest.solve(each).to_dict() for each in (*searched, tight(2.0))]
+    plans = [nest.solve(each).to_dict() for each in (*searched, tight(3.2))]
     plans += [
         nest.solve(PROBLEM, verify=True).to_dict(),
         nest.evaluate(plain).to_dict(),

@@ -58,7 +58,7 @@ def test_plans_of_all_kinds_are_mutated() -> None:
     mixed = [len({stage["candidate"] for stage in plan["stages"]}) > 1 for plan in plans]
     assert {"pools" in each for each, both in zip(clusters, mixed, strict=True) if both} == {True, False}
     assert any("topology" in each and plan["chunks"] > 1 for each, plan in zip(clusters, plans, strict=True))
-    assert {"verification", "placement", "other_risks"} <= {key for plan in plans for key in plan if plan[key]}
+    assert {"verification", "placement", "safer"} <= {key for plan in plans for key in plan if plan[key]}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from nest.errors import InputError
 from tests.plan.test_check import PROBLEM
 from tests.pooled_problems import two_pools
 from tests.test_any_problem import DESCRIBED
-from tests.test_contenders import problem as tight
+from tests.test_first_plan import problem as tight
 
 Steps = tuple[str | int, ...]
 
@@ -25,7 +25,7 @@ UNCHECKED = {
         "how the proof was found"
     ),
     r"placement\.method": "how the placement was found",
-    r"((runner_up|other_risks\.\d+)\.decisions\.)?stages\.\d+\.(zero|recompute|devices\.0)": (
+    r"((runner_up|fastest|safer|simpler)\.decisions\.)?stages\.\d+\.(zero|recompute|devices\.0)": (
         "a decision: where another costs the same, the plan holds with that"
     ),
     r"diagnosis": "what a search that found no plan met",
@@ -57,7 +57,8 @@ PLANS = {
     ),
     "of a model": lambda: nest.solve(MODEL),
     "on a torus": lambda: nest.solve(TORUS),
-    "of another risk": lambda: nest.solve(tight(2.0)),
+    "with a safer one": lambda: nest.solve(tight(3.2)),
+    "near the fastest": lambda: nest.solve(tight(2.2)),
     "mixed": lambda: nest.solve(MIXED),
     "of chunks": lambda: nest.solve(CHUNKED),
     "on pools": lambda: nest.solve(two_pools()),
