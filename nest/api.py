@@ -103,7 +103,7 @@ def solve(
         workers: threads CP-SAT uses.
         jobs: how many processes prove where that takes long, with the same answer; None: one for each processor. Those
             beside this one are forked from it, or are none where that is not safe (as of `explain`).
-        message: called with each sentence on what is taken for granted of a problem that does not say it.
+        message: called with each sentence on what is taken for granted of a problem, and on slips in it.
         changes: keys of its sections in place of what is written, such as `{"search": {"target": "none"}}`.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered strategies, importers and the like; left out, those installed.
@@ -112,7 +112,7 @@ def solve(
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
-    from nest.formulate.problem import complete_problem, naming
+    from nest.formulate.problem import complete_problem, naming, tell_of_plan
     from nest.solve.effort import Deadline, check_effort
     from nest.whatif.answer_cache import kept_plan
 
@@ -139,7 +139,7 @@ def solve(
         asked = (instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress, beside)
         return proved(plan, verdict(*asked)) if verify else plan
 
-    return solved() if verify else kept_plan(whole, plugins, deadline, solved)
+    return tell_of_plan(solved() if verify else kept_plan(whole, plugins, deadline, solved), whole, message)
 
 
 @_restarted
@@ -165,7 +165,7 @@ def shortlist(
         count: how many at most.
         time_limit: seconds for all searches together, after which the plans so far are taken; or a deadline.
         progress: called now and then with how far the search is.
-        message: called with each sentence on what is taken for granted of a problem that does not say it.
+        message: called with each sentence on what is taken for granted of a problem, and on slips in it.
         changes: keys of its sections in place of what is written.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered strategies, importers and the like; left out, those installed.
@@ -174,7 +174,7 @@ def shortlist(
         nest.errors.InputError: the problem cannot be used; the text names the place and the remedy.
         nest.errors.NoPlanYet: the time was up before any plan was found.
     """
-    from nest.formulate.problem import formulated, naming
+    from nest.formulate.problem import formulated, naming, tell_of_plan
     from nest.solve.effort import Deadline
     from nest.whatif.shortlist import best_plans
 
@@ -183,7 +183,9 @@ def shortlist(
     deadline = Deadline.of(time_limit)
     whole, instance, formulation = formulated(problem, plugins, progress, message, changes, deadline)
     with naming(problem):
-        return best_plans(whole, instance, formulation, count, deadline, progress, plugins)
+        entries = best_plans(whole, instance, formulation, count, deadline, progress, plugins)
+    tell_of_plan(entries[0].plan, whole, message)
+    return entries
 
 
 @_restarted
@@ -203,7 +205,7 @@ def evaluate(
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
         fix: further decisions by name, which win over the problem's `fixed`.
-        message: called with each sentence on what is taken for granted of a problem that does not say it.
+        message: called with each sentence on what is taken for granted of a problem, and on slips in it.
         changes: keys of its sections in place of what is written.
         strict_plugins: whether an error of a plug-in ends the call; otherwise its object is disabled with a warning.
         plugins: registered strategies, importers and the like; left out, those installed.
@@ -212,10 +214,11 @@ def evaluate(
         nest.errors.InputError: the problem cannot be used, or the decisions do not make a plan.
     """
     from nest.documents import fixed_document
-    from nest.formulate.problem import decided_problem, naming
+    from nest.formulate.problem import decided_problem, naming, tell_of_plan
 
     with naming(problem):
-        return fixed_document(decided_problem(problem, fix, plugins, message, changes), plugins)
+        whole = decided_problem(problem, fix, plugins, message, changes)
+        return tell_of_plan(fixed_document(whole, plugins), whole, message)
 
 
 @_restarted

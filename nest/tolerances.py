@@ -1,8 +1,8 @@
 """How far apart numbers may be that ought to be equal, and by how much limits are widened: every such share, once.
 
-Each is relative. What it bounds, and why it can neither make a worse plan the optimum nor let an overfull stage fit, is
-in docs/explanation/numbers.md. Constants that a single module needs, such as the step of a fit, stand there; the page
-names them too.
+Each is relative, but for the seconds of slips. What it bounds, and why it can neither make a worse plan the optimum
+nor let an overfull stage fit, is in docs/explanation/numbers.md. Constants that a single module needs, such as the step
+of a fit, stand there; the page names them too.
 """
 
 TIE = 1e-12
@@ -45,3 +45,46 @@ BANDWIDTH_SHORTFALL = 0.1
 
 InfiniBand carries 0.91 of its nominal bandwidth, and one in ten of the measured NCCL collectives is off by 10 to 14 %
 of what the lines of its NVLink say (docs/reference/devices.md, "Links")."""
+
+# Slips: figures that can be but are hardly meant, told and used as they are (`nest.formulate.slips`).
+
+LINKS_EACH = 4.0
+"""Links of a network that a device has at most, and devices that share one: beyond, a bandwidth is told.
+
+AWS p5 has 32 links of 100 Gbit/s for 8 devices, and networks are oversubscribed 4 to 1 at most places; bits written for
+bytes, and the rate of a machine of 8, are off by 8."""
+
+MORE_SCALE_UP = 1.5
+"""The same above the links inside a machine, of which the nominal rate counts all: both directions make 2."""
+
+FASTER_OUTSIDE = 2.0
+"""Times the bandwidth inside, from which on a level's is told: networks have such levels, but seldom."""
+
+LATENCY_APART = 100.0
+"""Times by which a latency may differ from its link's: those of the catalogue differ by 14, and units by 1000."""
+
+MORE_MEMORY = 2.0
+"""Times its own memory that a device may be given: GB are not GiB, H100 come with 96 GB and H200 with 1.8 times 80."""
+
+MEMORY_SHARE = 0.05
+"""The least share of it: MIG divides a device into 7 (NVIDIA, MIG user guide), and what else runs there needs some."""
+
+FIGURE_APART = 20.0
+"""Times by which a device's figure may exceed those of the catalogue, or fall short of them: units differ by 1000, and
+the devices of a decade by less than 20."""
+
+BEYOND_CONTEXT = 32.0
+"""Times a model's context that a sample may have: YaRN (arXiv 2309.00071) takes Llama 2 from 4,096 to 131,072."""
+
+LONGEST_STEP = 3600.0
+"""Seconds of an optimizer step, above which its batch is told: published runs take minutes at most."""
+
+LONGEST_TRAINING = 1e8
+"""Seconds of a whole training, some three years: a device is replaced by then."""
+
+PADDED = 0.05
+"""Share of the micro-batches' samples that may be padding, with `training.uneven_batch`."""
+
+ALIKE = 1.3
+"""Times by which a figure may differ from what a slip would make of the usual one for that slip to be named: GiB are
+1.07 GB, and 85.5 GB are called 80."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,16 +24,13 @@ from nest.spec import (
     TierSpec,
     ranges,
 )
-from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_bytes, format_decimal
+from nest.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, format_bytes
 
 if TYPE_CHECKING:
     from nest.network.imported import Imported
 
 MOST_DEVICES = 2**20
 """More devices than any cluster has; beyond it a fan-out is a slip, and tables over devices would not fit."""
-
-FASTER = 2
-"""Times the bandwidth inside, from which on a level's is told: networks have such levels, but seldom."""
 
 
 def build_cluster(spec: ClusterSpec, registry: Registry, base: Path | None = None) -> tuple[Cluster, DeviceSpec | None]:
@@ -157,21 +153,6 @@ def _check_device(spec: DeviceSpec, place: str) -> None:
     for kind, share in spec.efficiency.items():
         if not 0 < share <= 1:
             raise InputError(f"{place}.device.efficiency.{kind} is {share}; it must be above 0 and at most 1.")
-
-
-def level_order_notice(spec: ClusterSpec) -> str | None:
-    """That a level is `FASTER` than the one inside it, as where the order was mistaken; None: none is."""
-    try:
-        levels = network_levels(spec.levels or ())
-    except InputError:  # Names nobody knows are told with all others.
-        return None
-    for inner, outer in pairwise(levels):
-        if outer.fanout > 1 and outer.bandwidth > FASTER * inner.bandwidth:
-            return (
-                f"cluster.levels: {outer.name}, {format_decimal(outer.bandwidth, 'B/s')}, is faster than {inner.name}, "
-                f"{format_decimal(inner.bandwidth, 'B/s')}, inside it; levels are written innermost first."
-            )
-    return None
 
 
 def cluster_calibration(cluster: ClusterSpec, base: Path | None = None) -> ClusterCalibration | None:

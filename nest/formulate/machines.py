@@ -10,14 +10,11 @@ from nest.errors import InputError
 from nest.formulate.cluster import MOST_DEVICES
 from nest.io.names import plain
 from nest.spec import LinkProfile, TierSpec
-from nest.tolerances import AGREEMENT
+from nest.tolerances import AGREEMENT, LINKS_EACH
 from nest.units import BytesPerSecond, displayed, parse
 
 EACH = {"gpu": False, "device": False, "accelerator": False, "node": True, "host": True, "machine": True}
 """What a bandwidth may be of, and whether its devices share it."""
-
-FAR = 4
-"""Times the usual bandwidth, either way, from which on it is told beside the one given."""
 
 
 def machines(device: str, nodes: int, per_node: int | None, network: str | None) -> Mapping[str, Any]:
@@ -137,4 +134,8 @@ def _far(level: Mapping[str, Any], usual: LinkProfile) -> str:
     """What to say of a bandwidth that is far from the usual one."""
     nominal = _level("", 1, usual.tiers[0])
     given, expected = (parse(each["bandwidth"], BytesPerSecond) for each in (level, nominal))
-    return "" if 1 / FAR < given / expected < FAR else f"where {_rate(nominal)} are usual ({nominal['link']})"
+    return (
+        ""
+        if 1 / LINKS_EACH < given / expected < LINKS_EACH
+        else f"where {_rate(nominal)} are usual ({nominal['link']})"
+    )

@@ -145,13 +145,13 @@ def own_sequence_length(model: Model, registry: Registry) -> int | None:
 def default_sequence_length(model: Model, registry: Registry) -> int | None:
     """Tokens per sample to describe `model` with: its own, or its context up to `USUAL_SEQUENCE`; None: it has none."""
     own = own_sequence_length(model, registry)
-    if own is not None:
-        return own or None
-    contexts: list[int] = []
-    if not isinstance(model, TransformerSpec):
-        lengths = (model.get(key) for key in CONTEXT_KEYS)
-        contexts = [length for length in lengths if isinstance(length, int) and length > 0]
-    return min([USUAL_SEQUENCE, *contexts])
+    return min(USUAL_SEQUENCE, context_length(model) or USUAL_SEQUENCE) if own is None else own or None
+
+
+def context_length(model: Model) -> int | None:
+    """The most tokens per sample that a configuration names; None: it names none."""
+    lengths = () if isinstance(model, TransformerSpec) else map(model.get, CONTEXT_KEYS)
+    return min((each for each in lengths if isinstance(each, int) and each > 0), default=None)
 
 
 def _read_model(source: str, base: Path | None) -> Model:

@@ -9,17 +9,15 @@ from attrs import evolve
 
 from nest.catalogue import known_cluster
 from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
-from nest.formulate.cluster import build_cluster, by_levels, cluster_calibration, described, level_order_notice
+from nest.formulate.cluster import by_levels, cluster_calibration, described
 from nest.formulate.instance import Formulation, check_names, formulate
-from nest.formulate.layer_classes import layer_classes
-from nest.formulate.model import load_model, resolve_model, with_sequence_length
+from nest.formulate.model import resolve_model, with_sequence_length
 from nest.formulate.risk import risk_of
-from nest.formulate.shard import micro_batches, sharded_graphs
+from nest.formulate.slips import slips, slips_of_plan, uneven_sequence
 from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
-from nest.formulate.target import schedule_notice, target_limits, untargeted, with_target, within
+from nest.formulate.target import schedule_notice, untargeted, with_target
 from nest.graph import OperatorGraph
-from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
 from nest.instance import ChunkedSchedule, Instance, Schedule, SearchProgress, chunks_of
 from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
@@ -216,14 +214,20 @@ def complete_problem(
         stack = stack_notice(whole, written, known)
         whole, target = with_target(whole, written, known)
         if notify is not None:
-            levels = None if whole.model is None else level_order_notice(whole.cluster)
-            length = sequence_length_notice(whole, known)
-            large, schedules = _by_levels(whole, known), schedule_notice(whole, written, known)
-            for sentence in (None if target is None else target.sentence, schedules, stack, levels, large, length):
-                if sentence is not None:
-                    notify(sentence)
+            implied = (None if target is None else target.sentence, schedule_notice(whole, written, known), stack)
+            beside = (*slips(whole, known), _by_levels(whole, known), *uneven_sequence(whole, known))
+            for sentence in filter(None, (*implied, *beside)):
+                notify(sentence)
         refuse_contradictions(whole, written, known)
         return whole
+
+
+def tell_of_plan(plan: PlanDocument, problem: Problem, notify: Callable[[str], None] | None) -> PlanDocument:
+    """The plan, once `notify` was called with each slip in its problem that it shows."""
+    if notify is not None:
+        for sentence in slips_of_plan(plan, problem):
+            notify(sentence)
+    return plan
 
 
 def kept_model(problem: Problem, known: Registry, deadline: Deadline) -> "KeptModel | None":
@@ -254,48 +258,10 @@ def decided_problem(
     """A problem, complete, with `fix` decided, and without a target unless it names one."""
     whole, written = whole_problem(problem, known, fix, changes)
     stack = stack_notice(whole, written, known)
-    if notify is not None and stack is not None:
-        notify(stack)
+    if notify is not None:
+        for sentence in filter(None, (stack, *slips(whole, known))):
+            notify(sentence)
     return untargeted(whole, written, known)
-
-
-EVEN = 128
-"""Tokens: kernels' tiles and usual degrees divide multiples of this, of which nothing is told."""
-
-
-def sequence_length_notice(problem: Problem, registry: Registry) -> str | None:
-    """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not."""
-    length = problem.training.sequence_length
-    if problem.model is None or length is None or length % EVEN == 0:
-        return None
-    other = max(round(length / EVEN), 1) * EVEN
-    try:
-        limits = target_limits(problem, registry)
-        free = problem if limits is None else within(problem, limits, registry)
-        even, uneven = _degrees(free, other, registry), _degrees(free, length, registry)
-    except InputError:  # Of what is wrong, the search tells; the model may not take the other length.
-        return None
-    lost = {name: sorted(degrees - uneven.get(name, set())) for name, degrees in even.items()}
-    degrees_text = " and ".join(f"{name} {', '.join(map(str, degrees))}" for name, degrees in lost.items() if degrees)
-    if not degrees_text:
-        return None
-    return (
-        f"training.sequence_length: {length} tokens do not divide evenly, which rules out {degrees_text}; "
-        f"{other} would not."
-    )
-
-
-def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set[int]]:
-    """The degrees of each strategy with samples of so many tokens."""
-    training = evolve(problem.training, sequence_length=length)
-    assert problem.model is not None
-    graph = layer_classes(load_model(problem.model, training, registry)).graph
-    context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
-    degrees: dict[str, set[int]] = {}
-    for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]).every():
-        for name, degree in block.degrees:
-            degrees.setdefault(name, set()).add(degree)
-    return degrees
 
 
 def target_diagnosis(

@@ -26,6 +26,7 @@ Axes have standard names, by which strategies recognise what they may split:
 
 from nest.graph.operator import (
     COLLECTIVES,
+    KINDS,
     OTHER_SAMPLES,
     Collective,
     Communication,
@@ -47,6 +48,7 @@ from nest.graph.sharded_graph import COPIES, Axis, Block, Fold
 __all__ = [
     "COLLECTIVES",
     "COPIES",
+    "KINDS",
     "OTHER_SAMPLES",
     "Axis",
     "Block",

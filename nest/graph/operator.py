@@ -112,6 +112,12 @@ class Parameter(Record):
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
 """The kinds of call there are (PROBLEM.md section 1)."""
 
+KINDS = (
+    *("matmul", "attention", "norm", "activation", "elementwise", "softmax", "embedding", "router", "scan"),
+    *("loss", "collective"),
+)
+"""Kinds of operators; plug-ins may add others, which are spelt otherwise."""
+
 
 @frozen(cache_hash=True, repr=False)
 class Routing(Record):

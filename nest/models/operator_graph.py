@@ -7,16 +7,10 @@ from typing import Any
 from attrs import frozen
 
 from nest.errors import InputErrors
-from nest.graph import OTHER_SAMPLES, Operator, OperatorGraph
+from nest.graph import KINDS, OTHER_SAMPLES, Operator, OperatorGraph
 from nest.io import structure
 from nest.models import held_graph
 from nest.spec import Training
-
-KINDS = (
-    *("matmul", "attention", "norm", "activation", "elementwise", "softmax", "embedding", "router", "scan"),
-    *("loss", "collective"),
-)
-"""Kinds of operators; plug-ins may add others, which are spelt otherwise."""
 
 OPTIONS = ("repeat", "causal", "parameters")
 """Keys beside a graph; all but the first are for exported programs."""

@@ -39,6 +39,7 @@ PROBLEM: dict[str, Any] = {
 }
 MOE = {"model": "mixtral-8x7b"}
 LEVEL = "cluster.levels[0]"
+NDR = {"cluster.levels[1].link": "infiniband-ndr"}
 
 
 @attrs.frozen
@@ -68,12 +69,17 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({f"{LEVEL}.bandwidth": "450 GBps"}, "GB/s or Gb/s?"),
         M({f"{LEVEL}.bandwidth": "400G"}, "GB/s or GiB/s or Gbit/s?"),
         M({f"{LEVEL}.bandwidth": "50 GB/s", "cluster.levels[1].bandwidth": "450 GB/s"}, "innermost first", exit=0),
+        M({**NDR, "cluster.levels[1].bandwidth": "400 GB/s"}, "did you mean 400 Gbit/s", exit=0),
+        M({**NDR, "cluster.levels[1].bandwidth": "50 Gbit/s"}, "did you mean 50 GB/s?", exit=0),
+        M({f"{LEVEL}.bandwidth": "900 GB/s"}, "450 GB/s in each direction", exit=0),
+        M({"cluster.levels[1].latency": "6 ms"}, "did you mean 6 us?", exit=0),
         M({f"{LEVEL}.latency": 3}, "did you mean 3 us?"),
         M({f"{LEVEL}.latency": "3 sec"}, "did you mean s?"),
         M({"cluster.memory": 80}, "did you mean 80 GiB?"),
         M({"cluster.memory": "80G"}, "GB or GiB?"),
         M({"cluster.memory": "80 gb"}, "did you mean GB?"),
         M({"cluster.memory": "80,5 GB"}, "must be a size"),
+        M({"cluster.memory": "640 GB"}, "80 GB for each of 8 devices", exit=0),
         M({"cluster.reserve": 4}, "did you mean 4 GiB?"),
         M({"cluster.reserve": "100 GiB"}, "leaves nothing"),
         M({}, "did you mean min?", (*SOLVE, "--time-limit", "5 mins")),
@@ -93,6 +99,9 @@ GROUPS: dict[str, tuple[Mistake, ...]] = {
         M({"training.micro_batch": 128}, "above the global batch of 64"),
         M({"training.micro_batch": [3, 5]}, "divides training.global_batch (64)"),
         M({"training.sequence_length": 8193}, "8192 would not", exit=0),
+        M({"training.global_batch": 60}, "64 would use all of them", exit=0, beside={"cluster.levels[1].fanout": 8}),
+        M({"training.global_batch": 15}, "8 or 16 would allow", exit=0),
+        M({"training.tokens": 15}, "such as 15T", exit=0),
     ),
     "Keys": (
         M({"training.global_batc": 64, "training.global_batch": None}, "did you mean global_batch?"),
@@ -240,7 +249,7 @@ def _text(mistake: Mistake) -> str:
     return yaml_text(problem)
 
 
-NOTES = ("Usage: ", "Try ", "target: ", "stack: ")
+NOTES = ("Usage: ", "Try ", "Searching only ", "Assuming ", "Llama 3 8B on ", "Next: ")
 
 
 def row(mistake: Mistake, told: str) -> str:

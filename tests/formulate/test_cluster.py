@@ -9,13 +9,12 @@ import pytest
 from nest.calibrate.entries import device_text
 from nest.catalogue import devices, links
 from nest.errors import InputError
-from nest.formulate.cluster import build_cluster, level_order_notice
+from nest.formulate.cluster import build_cluster
 from nest.hooks import hook
 from nest.hooks.registry import registry
 from nest.instance import Cluster, Level
 from nest.io import unstructure
 from nest.spec import ClusterSpec, DeviceSpec, LevelSpec, MatrixPeaks
-from nest.units import BytesPerSecond
 
 LEVELS = (LevelSpec(fanout=4, bandwidth=1e9),)  # type: ignore[arg-type]
 OWN = DeviceSpec("own", memory=5.0, memory_bandwidth=1.0, peak=MatrixPeaks(bf16=1.0))  # type: ignore[arg-type]
@@ -132,19 +131,3 @@ def test_figures_beyond_their_bounds_are_named_with_their_place(tmp_path: Path) 
     (tmp_path / "own.toml").write_text(device_text(OWN).replace("cast = 0.0", "cast = 9.0"))
     with pytest.raises(InputError, match=r"own.toml:\d+: calibration.cast must be from 0 to 8, is 9"):
         build_cluster(ClusterSpec(levels=LEVELS, device="own.toml"), registry(), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("bandwidths", "told"),
-    [
-        ((450e9, 50e9), None),
-        ((50e9, 50e9), None),
-        ((45.5e9, 50e9), None),
-        ((50e9, 450e9), "cluster.levels: level 1, 450 GB/s, is faster than level 0, 50 GB/s, inside it; "),
-    ],
-)
-def test_levels_written_from_the_outside_in_are_told(bandwidths: tuple[float, ...], told: str | None) -> None:
-    levels = tuple(LevelSpec(fanout=2, bandwidth=BytesPerSecond(each)) for each in bandwidths)
-    sentence = level_order_notice(ClusterSpec(levels=levels))
-    assert sentence == told if told is None else sentence is not None and sentence.startswith(told)
-    assert level_order_notice(ClusterSpec(levels=(*levels, LevelSpec(fanout=2, link="nvlnk")))) is None

@@ -7,9 +7,9 @@ import jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nest.graph import Operator, OperatorGraph, Parameter, Shape, Tensor
+from nest.graph import KINDS, Operator, OperatorGraph, Parameter, Shape, Tensor
 from nest.io import structure, unstructure
-from nest.models.operator_graph import KINDS, importer
+from nest.models.operator_graph import importer
 from nest.spec import Training
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "graph.schema.json"

@@ -1,0 +1,400 @@
+"""Slips that cost a factor: figures that can be but are hardly meant, told beside the answer.
+
+A check looks at a complete problem, or at its plan, and yields sentences: place, figure, what it is compared with, what
+may be meant. How far is too far: `nest.tolerances`. `CHECKS` and `CHECKS_OF_PLANS` list them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, pairwise
+from math import gcd, log, prod
+
+from attrs import asdict, evolve
+
+from nest.catalogue import Link, known_cluster, links, network_levels, profiles, published_devices
+from nest.errors import InputError
+from nest.formulate.cluster import build_cluster
+from nest.formulate.layer_classes import layer_classes
+from nest.formulate.model import context_length, load_model, model_facts
+from nest.formulate.shard import micro_batches, sharded_graphs
+from nest.formulate.stack import device_of
+from nest.formulate.target import target_limits, within
+from nest.graph import KINDS
+from nest.hooks.protocols import StrategyContext
+from nest.hooks.registry import Registry
+from nest.io.names import any_of
+from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PlanDocument, Problem
+from nest.tolerances import (
+    ALIKE,
+    BEYOND_CONTEXT,
+    FASTER_OUTSIDE,
+    FIGURE_APART,
+    LATENCY_APART,
+    LINKS_EACH,
+    LONGEST_STEP,
+    LONGEST_TRAINING,
+    MEMORY_SHARE,
+    MORE_MEMORY,
+    MORE_SCALE_UP,
+    PADDED,
+)
+from nest.units import format_decimal, format_seconds
+
+Place = tuple[str, LevelSpec | BetweenSpec, int, int, DeviceSpec | None]
+"""A link as written: its path, itself, its level (-1 between pools), the devices of a machine, and the device."""
+
+EVEN = 128
+"""Tokens: kernels' tiles and usual degrees divide multiples of this, of which nothing is told."""
+
+
+def slips(problem: Problem, known: Registry) -> Iterator[str]:
+    """What a complete problem says that is hardly meant, a sentence each.
+
+    Args:
+        problem: within its target, with what its files say in place.
+        known: registered importers and strategies.
+    """
+    return chain.from_iterable(check(problem, known) for check in CHECKS)
+
+
+def slips_of_plan(plan: PlanDocument, problem: Problem) -> Iterator[str]:
+    """What the plan of a problem shows of it, a sentence each; nothing where there is none."""
+    if plan.batch_time is not None:
+        yield from chain.from_iterable(check(plan, problem) for check in CHECKS_OF_PLANS)
+
+
+def _compared(figure: str, ratio: float, reference: str, meanings: Mapping[str, float], otherwise: str) -> str:
+    """A sentence: a figure is `ratio` times the reference, and which of the meanings, by their ratios, is likely.
+
+    `otherwise` is what to do where none is.
+    """
+    near = [text for text, factor in meanings.items() if abs(log(ratio / factor)) < log(ALIKE)]
+    times = f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
+    hint = f"did you mean {', or '.join(near)}?" if near else otherwise
+    return f"{figure} is {times} {reference}; {hint}"
+
+
+def _members(cluster: ClusterSpec) -> list[tuple[str, ClusterSpec]]:
+    """The cluster or each of its pools, by its path."""
+    if cluster.pools is None:
+        return [("cluster", cluster)]
+    return [(f"cluster.pools[{index}]", pool.cluster) for index, pool in enumerate(cluster.pools)]
+
+
+def _machine(cluster: ClusterSpec) -> int:
+    """Devices of a machine, as far as somebody says: else those of the innermost level."""
+    return cluster.devices_per_host or (cluster.levels[0].fanout if cluster.levels else 1)
+
+
+def _links(problem: Problem) -> Iterator[Place]:
+    cluster = problem.cluster
+    if cluster.assumed is not None:
+        return  # An importer read it, from a file that means what it says.
+    for place, each in _members(cluster):
+        levels, device = each.levels or (), device_of(each)
+        for index, level in enumerate(levels):
+            yield f"{place}.levels[{index}]", level, index, _machine(each), device
+    for index, between in enumerate(cluster.between or ()):
+        yield f"cluster.between[{index}]", between, -1, 1, None
+
+
+def _nominal(link: str | None, level: int, device: DeviceSpec | None) -> Link | None:
+    """The link of a level; of a family, or where none is named inside a machine, the device's usual one."""
+    if link is not None and (link not in links() or links()[link].bandwidth is not None):
+        return links().get(link)
+    if device is None or (link is None and level != 0):
+        return None
+    own = [each for each in profiles().values() if each.device == device.name]
+    tiers = [tier for each in own for tier in (each.host, *each.tiers) if tier is not None]
+    usual = [links()[tier.link] for tier in tiers if tier.link is not None]
+    fitting = [each for each in usual if (each.scale_up if link is None else each.name.startswith(link))]
+    return max((each for each in fitting if each.bandwidth), key=lambda each: each.bandwidth or 0.0, default=None)
+
+
+def bandwidths(problem: Problem, _: Registry) -> Iterator[str]:
+    """Bandwidths far from those of the links named: bits for bytes, a machine's for a device's, both directions."""
+    for place, written, level, machine, device in _links(problem):
+        kind = _nominal(written.link, level, device)
+        if kind is None or kind.bandwidth is None or written.bandwidth is None:
+            continue
+        value, ratio = written.bandwidth, written.bandwidth / kind.bandwidth
+        least = 1 / LINKS_EACH if written.link == kind.name else 0.0
+        if least <= ratio <= (MORE_SCALE_UP if kind.scale_up else LINKS_EACH):
+            continue
+        meanings = {
+            format_decimal(value, "bit/s"): 8,
+            format_decimal(value * 8, "B/s"): 1 / 8,
+            f"{format_decimal(value / 2, 'B/s')} in each direction": 2,
+            f"{format_decimal(value / machine, 'B/s')} for each of {machine} devices": machine,
+        }
+        nominal = f"the {format_decimal(kind.bandwidth, 'B/s')} of {kind.name} per device and direction"
+        figure = f"{place}.bandwidth: {format_decimal(value, 'B/s')}"
+        yield _compared(figure, ratio, nominal, meanings, "give the share of one device.")
+
+
+USUAL_LINKS = ("nvlink", "infiniband")
+"""Links whose latency that of a level without one is compared with: inside a machine, and between machines."""
+
+
+def latencies(problem: Problem, _: Registry) -> Iterator[str]:
+    """Latencies far from the links': milliseconds or nanoseconds in place of microseconds."""
+    for place, written, level, *_others in _links(problem):
+        name = written.link or (USUAL_LINKS[min(level, 1)] if level >= 0 and problem.model is not None else "")
+        if name not in links() or not written.latency:
+            continue
+        value, usual = written.latency, links()[name].latency
+        if 1 / LATENCY_APART <= value / usual <= LATENCY_APART:
+            continue
+        # Of the units that people mix up, the one that comes nearest.
+        meant = min((value * 1000.0**power for power in (-2, -1, 1, 2)), key=lambda each: abs(log(each / usual)))
+        meanings = {format_seconds(meant): value / usual}
+        figure = f"{place}.latency: {format_seconds(value)}"
+        yield _compared(figure, value / usual, f"the {format_seconds(usual)} of {name}", meanings, "")
+
+
+def level_order(problem: Problem, _: Registry) -> Iterator[str]:
+    """A level faster than the one inside it, as where the order was mistaken."""
+    try:
+        levels = () if problem.model is None else network_levels(problem.cluster.levels or ())
+    except InputError:  # Names nobody knows are told with all others.
+        return
+    for inner, outer in pairwise(levels):
+        if outer.fanout > 1 and outer.bandwidth > FASTER_OUTSIDE * inner.bandwidth:
+            yield (
+                f"cluster.levels: {outer.name}, {format_decimal(outer.bandwidth, 'B/s')}, is faster than {inner.name}, "
+                f"{format_decimal(inner.bandwidth, 'B/s')}, inside it; levels are written innermost first."
+            )
+            return
+
+
+def memories(problem: Problem, _: Registry) -> Iterator[str]:
+    """A device's memory far from its own: that of a machine, or another unit."""
+    for place, each in _members(problem.cluster):
+        device, value = device_of(each), each.memory
+        if device is None or value is None or MEMORY_SHARE <= value / device.memory <= MORE_MEMORY:
+            continue
+        machine = _machine(each)
+        meanings = {
+            format_decimal(value * 1000, "B"): 1 / 1000,
+            format_decimal(value / 1000, "B"): 1000,
+            f"{format_decimal(value / machine, 'B')} for each of {machine} devices": machine,
+        }
+        own = f"the {format_decimal(device.memory, 'B')} of {device.name}"
+        figure = f"{place}.memory: {format_decimal(value, 'B')}"
+        yield _compared(figure, value / device.memory, own, meanings, "give the memory of one device.")
+
+
+def device_figures(problem: Problem, _: Registry) -> Iterator[str]:
+    """Figures of a device written in place that no device of the catalogue comes near: another unit."""
+    device = problem.cluster.device
+    if problem.model is None or not isinstance(device, DeviceSpec):
+        return
+    every = [_figures(each) for each in published_devices().values()]
+    for key, (value, unit) in _figures(device).items():
+        others = [each[key][0] for each in every if key in each]
+        for extreme, word in ((max(others), "most"), (min(others), "least")):
+            ratio = value / extreme
+            if ratio > FIGURE_APART if word == "most" else ratio < 1 / FIGURE_APART:
+                meant = format_decimal(value / 1000 if ratio > 1 else value * 1000, unit)
+                known = f"the {word} of any device known, {format_decimal(extreme, unit)}"
+                figure = f"cluster.device.{key}: {format_decimal(value, unit)}"
+                yield _compared(figure, ratio, known, {meant: ratio}, "")
+
+
+def _figures(device: DeviceSpec) -> dict[str, tuple[float, str]]:
+    """What a device can do, with units, by the keys of its description."""
+    peaks = {f"peak.{name}": (peak, "FLOP/s") for name, peak in asdict(device.peak).items() if peak}
+    bandwidths = {key: (getattr(device, key), "B/s") for key in ("memory_bandwidth", "host_bandwidth")}
+    figures = {"memory": (float(device.memory), "B"), **bandwidths, **peaks}
+    return {key: (value, unit) for key, (value, unit) in figures.items() if value}
+
+
+def sequence_length(problem: Problem, known: Registry) -> Iterator[str]:
+    """Samples far longer than the model's context, as where the tokens of a batch are given."""
+    length = problem.training.sequence_length
+    context = None if isinstance(problem.model, str | None) else context_length(problem.model)
+    if length is not None and context is not None and length > BEYOND_CONTEXT * context:
+        yield (
+            f"training.sequence_length: {length:,} tokens are {length / context:.3g} times the model's context of "
+            f"{context:,}; give the tokens of one sample."
+        )
+
+
+def uneven_sequence(problem: Problem, registry: Registry) -> Iterator[str]:
+    """The degrees that `training.sequence_length` rules out and the nearest multiple of `EVEN` would not."""
+    length = problem.training.sequence_length
+    if problem.model is None or length is None or length % EVEN == 0:
+        return
+    other = max(round(length / EVEN), 1) * EVEN
+    try:
+        limits = target_limits(problem, registry)
+        free = problem if limits is None else within(problem, limits, registry)
+        even, uneven = _degrees(free, other, registry), _degrees(free, length, registry)
+    except InputError:  # Of what is wrong, the search tells; the model may not take the other length.
+        return
+    lost = {name: sorted(degrees - uneven.get(name, set())) for name, degrees in even.items()}
+    degrees_text = " and ".join(f"{name} {', '.join(map(str, degrees))}" for name, degrees in lost.items() if degrees)
+    if degrees_text:
+        yield (
+            f"training.sequence_length: {length} tokens do not divide evenly, which rules out {degrees_text}; "
+            f"{other} would not."
+        )
+
+
+def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set[int]]:
+    """The degrees of each strategy with samples of so many tokens."""
+    training = evolve(problem.training, sequence_length=length)
+    assert problem.model is not None
+    graph = layer_classes(load_model(problem.model, training, registry)).graph
+    context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
+    degrees: dict[str, set[int]] = {}
+    for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]).every():
+        for name, degree in block.degrees:
+            degrees.setdefault(name, set()).add(degree)
+    return degrees
+
+
+def operator_kinds(problem: Problem, known: Registry) -> Iterator[str]:
+    """Kinds of operators of a graph that nobody knows: no share of the device's peak is known of them."""
+    if not isinstance(problem.model, dict) or "model_type" in problem.model:
+        return
+    try:
+        operators = load_model(problem.model, problem.training, known).operators
+    except InputError:  # Told when the problem is formulated.
+        return
+    device = device_of(problem.cluster)
+    listed_kinds = {*KINDS, *(key.split(".")[0] for key in (device.efficiency if device is not None else ()))}
+    strange: dict[str, list[str]] = {}
+    for operator in operators:
+        if operator.kind not in listed_kinds:
+            strange.setdefault(operator.kind, []).append(operator.name)
+    for kind, names in strange.items():
+        first = next(each for each in operators if each.name == names[0])
+        # A name inside the other says most (`layernorm`); else what contracts axes is a product.
+        inside = [each for each in KINDS if each in kind.lower()]
+        nearest = max(inside, key=len, default="matmul" if first.contracted else "elementwise")
+        others = f" and {len(names) - 1} more" * (len(names) > 1)
+        yield (
+            f"model: nest knows no operators of kind {kind!r:.40} ({names[0]:.80}{others}) and prices them at the full "
+            f"peak of a device; the nearest kind is {nearest}."
+        )
+
+
+def short_training(problem: Problem, _: Registry) -> Iterator[str]:
+    """Tokens of a whole training that are fewer than those of a step: billions or trillions were left out."""
+    training = problem.training
+    if training.tokens is None or training.sequence_length is None or problem.model is None:
+        return
+    step = training.global_batch * training.sequence_length
+    if training.tokens < step:
+        yield (
+            f"training.tokens: {training.tokens:,} tokens are less than the {step:,} of one step; write those of the "
+            "whole training, such as 15T."
+        )
+
+
+_STEP = "training.global_batch: a step of {:,} samples takes"
+
+
+def least_step(problem: Problem, known: Registry) -> Iterator[str]:
+    """A batch as large as a sample is long whose FLOP alone take hours at the devices' peak: it is given in tokens.
+
+    It is told before the search, which takes long with so many micro-batches.
+    """
+    batch, length = problem.training.global_batch, problem.training.sequence_length
+    if problem.model is None or length is None or not batch >= length > 1:
+        return
+    try:
+        facts = model_facts(problem, known)
+    except InputError:  # Told when the problem is formulated.
+        return
+    named = [(each, known_cluster(each.name)) for _, each in _members(problem.cluster)]
+    levels = [each.levels or (() if entry is None else entry.levels) for each, entry in named]
+    if facts is None or not all(levels):
+        return
+    devices = sum(prod(level.fanout for level in each) for each in levels)
+    least = batch * facts[1] / (devices * max(facts[2].values()))
+    if least > LONGEST_STEP:
+        yield f"{_STEP.format(batch)} at least {format_seconds(least)}; {_tokens_meant(batch, length)}"
+
+
+def _tokens_meant(batch: int, length: int) -> str:
+    return f"if {batch:,} are tokens, write {max(round(batch / length), 1):,}."
+
+
+def long_step(plan: PlanDocument, problem: Problem) -> Iterator[str]:
+    """A step of hours, as where a batch is given in tokens."""
+    batch, length = problem.training.global_batch, problem.training.sequence_length
+    if problem.model is None or plan.batch_time is None or plan.batch_time <= LONGEST_STEP:
+        return
+    meant = "check the batch and the number of devices."
+    if length is not None and batch >= length > 1:
+        if plan.batch_time * plan.summary.get("model_flops_utilisation", 0.0) > LONGEST_STEP:
+            return  # `least_step` told it.
+        meant = _tokens_meant(batch, length)
+    yield f"{_STEP.format(batch)} {format_seconds(plan.batch_time)}; {meant}"
+
+
+def long_training(plan: PlanDocument, problem: Problem) -> Iterator[str]:
+    """A training of years."""
+    time = plan.summary.get("training", {}).get("time", 0.0)
+    if time > LONGEST_TRAINING:
+        years = time / (365.25 * 24 * 3600)
+        yield (
+            f"training.tokens: {problem.training.tokens:.3g} tokens take {years:,.3g} years; check them and the number "
+            "of devices."
+        )
+
+
+OF_REPLICAS = frozenset({"dp", "replicas", "devices", "micro_batches"})
+"""Names by which somebody decides how many replicas there are."""
+
+
+def odd_batch(plan: PlanDocument, problem: Problem) -> Iterator[str]:
+    """A batch that does not divide: devices are idle, replicas are few, or much of it is padding."""
+    training, candidate, replicas = problem.training, plan.candidate, plan.data_parallel
+    devices, used = plan.summary.get("devices"), plan.summary.get("devices_used")
+    asked = re.findall(r"\w+", " ".join((*problem.decided, *problem.constraints)))
+    if not candidate or not replicas or not used or OF_REPLICAS & set(asked) or problem.cluster.pools is not None:
+        return
+    batch, each, samples = training.global_batch, used // replicas, candidate.samples
+    filled = batch / (replicas * samples * (plan.micro_batches or 1))
+    if problem.model is not None:  # Of a profile's candidates samples are given.
+        samples = samples // (candidate.micro_batch or samples) * min(training.micro_batch or (1,))
+    place, most = f"training.global_batch: {batch:,} samples", devices // each
+    more = [count for count in range(replicas + 1, most + 1) if training.uneven_batch or batch % (count * samples) == 0]
+    if used < devices and devices % each == 0 and not more:
+        even = _even(batch, most * samples)
+        yield f"{place} leave {devices - used} of {devices} devices idle; {even} would use all of them."
+    elif filled < 1 - PADDED:
+        even = _even(batch, replicas * samples)
+        yield f"{place} fill {100 * filled:.3g} % of their micro-batches; {even} would fill all."
+    elif each > 1 and used == devices and not problem.decided and replicas == gcd(batch // samples, devices):
+        most = max(count for count in range(1, min(batch // samples, devices) + 1) if devices % count == 0)
+        if most > replicas:
+            yield (
+                f"{place} divide over {replicas} of {devices} data-parallel replicas at most; "
+                f"{_even(batch, most * samples)} would allow {most} or more."
+            )
+
+
+def _even(batch: int, unit: int) -> str:
+    """The multiples of `unit` around `batch`."""
+    return any_of(f"{count * unit:,}" for count in (batch // unit, batch // unit + 1) if count)
+
+
+CHECKS: tuple[Callable[[Problem, Registry], Iterator[str]], ...] = (
+    bandwidths,
+    latencies,
+    level_order,
+    memories,
+    device_figures,
+    sequence_length,
+    operator_kinds,
+    short_training,
+    least_step,
+)
+"""What problems are looked at for."""
+
+CHECKS_OF_PLANS: tuple[Callable[[PlanDocument, Problem], Iterator[str]], ...] = (long_step, long_training, odd_batch)
+"""What plans are looked at for."""
