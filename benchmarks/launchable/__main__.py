@@ -13,7 +13,7 @@ from benchmarks.scale.machine import facts
 from nest import api
 from nest.api import exported, nearest
 from nest.errors import InputError
-from nest.report.decisions import decisions_text
+from nest.report.framework_words import layout_text
 from nest.spec import PlanDocument
 
 FRAMEWORKS = ("megatron", "torchtitan")
@@ -46,7 +46,7 @@ class Outcome:
         proved = "yes" if self.plan.status == "optimal" else "no"
         time_told = f"{self.plan.batch_time:.4g} s"
         cells = [self._cell(name) for name in FRAMEWORKS]
-        return [self.name, decisions_text(self.plan), time_told, proved, *cells, f"{self.seconds:.1f} s"]
+        return [self.name, layout_text(self.plan), time_told, proved, *cells, f"{self.seconds:.1f} s"]
 
     def _cell(self, name: str) -> str:
         if self.taken[name]:

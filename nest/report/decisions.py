@@ -122,23 +122,6 @@ def _by_stages(values: Sequence[str]) -> str:
     return f"{usual}, {rarer} of {len(values)} stages" if others else usual
 
 
-def decisions_text(plan: PlanDocument) -> str:
-    """What is decided for all stages of a feasible plan, but for the order of ranks."""
-    assert plan.candidate is not None
-    degrees = degrees_text([plan.candidate.degrees])
-    if is_mixed(plan):
-        degrees = [f"{len({stage.candidate for stage in plan.stages})} candidates mixed"]
-    parts = [
-        *degrees,
-        f"pp {len(plan.stages)}",
-        f"replicas {plan.data_parallel}",
-        *([] if plan.zero_degree is None else [f"shard groups of {plan.zero_degree}"]),
-        f"micro-batch {plan.candidate.micro_batch or plan.candidate.samples} x {plan.micro_batches}",
-        f"schedule {plan.schedule}" + (f" of {plan.chunks} chunks" if (plan.chunks or 1) > 1 else ""),
-    ]
-    return ", ".join(parts)
-
-
 def is_mixed(plan: PlanDocument) -> bool:
     """Whether stages use different candidates."""
     return len({stage.candidate for stage in plan.stages}) > 1

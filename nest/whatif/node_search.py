@@ -18,7 +18,7 @@ from nest.formulate.target import runs_on
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Result
 from nest.plan.evaluate import evaluate
-from nest.report.decisions import decisions_text
+from nest.report.framework_words import layout_text
 from nest.report.plan_summary import SECONDS_AN_HOUR, egress_of_a_step, training_steps
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
@@ -257,6 +257,6 @@ class NodeSearch:
             "cost_low": costs.get("low"),
             "cost_high": costs.get("high"),
             "fit_probability": plan.fit_probability,
-            "decisions": decisions_text(plan),
+            "decisions": layout_text(plan),
             "plan": plan.to_dict(),
         }
