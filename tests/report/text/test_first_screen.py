@@ -13,7 +13,13 @@ from attrs import evolve
 
 from nest import api
 from nest.io import structure, unstructure
-from nest.report.framework_words import FRAMEWORKS, layout_difference, layout_text, other_plan_texts
+from nest.report.framework_words import (
+    FRAMEWORKS,
+    data_parallel_ranks,
+    layout_difference,
+    layout_text,
+    other_plan_texts,
+)
 from nest.report.subject import accelerator, subject
 from nest.report.text.first_screen import MOST_LINES, first_screen, next_command
 from nest.report.text.layout import Screen, Tone, columns
@@ -57,7 +63,7 @@ STAGE = ("layers", "candidate", "recompute", "zero", "devices", "chunks", "pool"
 def near_optimal() -> PlanDocument:
     """A plan with three others beside it."""
     problem = asked("llama-3.1-8b", 256)
-    plan = found(problem, tp=2, sp=True, pp=2, zero=1)
+    plan = found(problem, **FIXED["near-optimal"])
     fastest = found(problem, cp=2, pp=2, zero=1, schedule="interleaved", chunks=8)
     safer = found(problem, tp=4, sp=True, pp=2, zero=1, recompute="selective")
     simpler = found(problem, tp=2, sp=True, cp=2, zero=1)
@@ -103,7 +109,7 @@ def example(name: str) -> str:
 def mixture() -> PlanDocument:
     """A plan of a search that was stopped."""
     problem = asked("mixtral-8x7b", 128, search={"target": "torchtitan"}, training={"memory_risk": 0.5})
-    plan = found(problem, tp=2, sp=True, ep=8, etp=1, zero=3)
+    plan = found(problem, **FIXED["experts"])
     assert plan.batch_time is not None
     return evolve(plan, status="feasible", lower_bound=plan.batch_time / 1.07)
 
@@ -127,8 +133,8 @@ SCREENS: Mapping[str, Callable[[], PlanDocument]] = {
         chunks=10,
     ),
     "experts": mixture,
-    "profile": lambda: found(example("measured-layers"), zero=1),
-    "pools": lambda: found(example("opt-350m-on-three-kinds-of-rtx"), tp=4, pp=5),
+    "profile": lambda: found(example("measured-layers"), **FIXED["profile"]),
+    "pools": lambda: found(example("opt-350m-on-three-kinds-of-rtx"), **FIXED["pools"]),
     "infeasible": lambda: api.solve(example("measured-layers"), changes={"cluster": {"memory": "1 GB"}}),
     "near-optimal": near_optimal,
     "everything": everything,
@@ -259,6 +265,24 @@ WORDS = {
 def test_the_layout_is_in_the_words_of_the_framework(target: str, words: str) -> None:
     plan = near_optimal()
     assert layout_text(evolve(plan, problem={**plan.problem, "search": {"target": target}})) == words
+
+
+@pytest.mark.parametrize("name", ["experts", "profile", "pools", "near-optimal"])
+def test_the_data_parallel_size_is_the_one_that_constraints_name(name: str) -> None:
+    plan = planned(name)
+    ranks = data_parallel_ranks(plan)
+    assert f"DP {ranks}, " in layout_text(plan)
+    checked = {**plan.problem, "constraints": [f"dp == {ranks}", f"dp == {ranks + 1}"]}
+    assert api.evaluate(checked, fix=FIXED[name]).violates == (f"dp == {ranks + 1}",)
+
+
+FIXED: Mapping[str, Mapping[str, Any]] = {
+    "experts": {"tp": 2, "sp": True, "ep": 8, "etp": 1, "zero": 3},
+    "profile": {"zero": 1},
+    "pools": {"tp": 4, "pp": 5},
+    "near-optimal": {"tp": 2, "sp": True, "pp": 2, "zero": 1},
+}
+"""The decisions of some of the plans."""
 
 
 def test_every_framework_that_has_words_is_one_that_plans_are_exported_to() -> None:
