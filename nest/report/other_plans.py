@@ -197,6 +197,7 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
             each.devices,
             *(0.0, 0.0, 0.0, 0.0, -1, -1),
             chunks=each.chunks,
+            pool=each.pool,
         )
         for each in decisions.stages
     )

@@ -15,9 +15,10 @@ from time import perf_counter
 from tests.agreement.compare import as_json, complaint, left_open, planner, plugins_of, solved
 from tests.agreement.drawn_schedules import counts_of_no_order
 from tests.agreement.draws import ROUNDING, SHARES, Draw, answer_of, draw
-from tests.agreement.fuzz import CHECK_EVERY, proved
+from tests.agreement.fuzz import proved
+from tests.oracle import pools
+from tests.oracle import price as alone
 from tests.oracle.check import check_document, plan_of, same
-from tests.oracle.pools import has_pools
 from tests.oracle.simplicity import Simplest, key, simplest, spelled_out
 
 KINDS = (*(kind for kind in SHARES if kind != "target"), "pools")
@@ -27,6 +28,11 @@ ALIKE = 1e-9
 """Step times that differ by no more than this share are the same."""
 
 
+BESIDE = ("fastest", "safer", "simpler")
+COSTS_LITTLE = 0.05
+"""So much longer than the first plan a simpler one may take to be told of."""
+STRUCTURE = 10
+"""Entries of the key that make a plan simpler by itself."""
 FEW_PLANS = 600
 """So many plans at most are priced one by one."""
 
@@ -95,7 +101,9 @@ def disagreements(case: Case, *, checked: bool = True, verify: bool = False) -> 
         wrong.append(f"CP-SAT does not prove the answer: {document['verification']}")
     if checked and not (report := planner().check(document, **plugins_of(case.problem))).ok:
         wrong.append(f"nest check refuses the plan: {report}")
-    return wrong + wrong_fastest(document, least) + ([] if wrong else fuller_than_needed(case, document))
+    wrong += wrong_fastest(document, least) + wrong_simpler(case, known)
+    wrong += [line for name in BESIDE if document.get(name) for line in wrong_beside(known, name)]
+    return wrong or fuller_than_needed(case, document)
 
 
 def wrong_fastest(document: dict, least: float) -> list[str]:
@@ -112,12 +120,44 @@ def wrong_fastest(document: dict, least: float) -> list[str]:
     return wrong
 
 
+def beside(document: dict, name: str) -> dict:
+    """Another plan that the document tells of, in the oracle's own form."""
+    return plan_of({**document, **document[name]["decisions"]})
+
+
+def wrong_beside(document: dict, name: str) -> list[str]:
+    """What is wrong with the numbers of another plan that the document tells of."""
+    problem, stated, plan = document["problem"], document[name], beside(document, name)
+    module = pools if pools.has_pools(problem) else alone
+    numbers, wrong = module.price(problem, plan), module.violations(problem, plan)
+    memory = max(stage["memory"] for stage in numbers["stages"])
+    wrong = [f"{name} breaks a rule: {rule}" for rule in wrong]
+    if not numbers["fits"]:
+        wrong.append(f"{name} exceeds the memory")
+    for name_of, expected in (("batch_time", numbers["batch_time"]), ("memory", memory)):
+        if not same(stated[name_of], expected):
+            wrong.append(f"{name}.{name_of} is {stated[name_of]!r}, the oracle says {expected!r}")
+    return wrong
+
+
+def wrong_simpler(case: Case, document: dict) -> list[str]:
+    """Whether what is simpler than the first plan, for at most `COSTS_LITTLE`, is told, and nothing else."""
+    problem, least = document["problem"], case.drawn.answer.batch_time
+    share = (1 + COSTS_LITTLE) * document["batch_time"] / least - 1
+    found = {simplest(case.drawn.problem, each, least).key[:STRUCTURE] for each in (share - ALIKE, share + ALIKE)}
+    own, stated = key(problem, plan_of(document))[:STRUCTURE], document.get("simpler")
+    told = own if stated is None else key(problem, beside(document, "simpler"))[:STRUCTURE]
+    if told in found and (stated is None) == (told == own):
+        return []
+    return [f"simpler has the key {told}, the plan {own}, the oracle finds {found}"]
+
+
 def fuller_than_needed(case: Case, document: dict) -> list[str]:
     """Whether an equally fast plan with the same key needs fewer bytes on its fullest stage; of few plans, by all.
 
     Of plans of several chunks the documented order decides (`nest.solve.dp.ties`).
     """
-    if has_pools(case.problem) or document["chunks"] > 1:
+    if pools.has_pools(case.problem) or document["chunks"] > 1:
         return []
     try:
         expected = spelled_out(case.drawn.problem, case.within, FEW_PLANS)
@@ -177,7 +217,7 @@ def examine(seed: int, kind: str | None = None) -> tuple[Counter[str], list[str]
     asked = case(seed, kind)
     counts = Counter(marks(asked))
     try:
-        wrong = disagreements(asked, checked=seed % CHECK_EVERY == 0, verify=proved(asked.drawn))
+        wrong = disagreements(asked, verify=proved(asked.drawn))
         wrong += slower_without(asked)
     except Exception as error:
         wrong = [f"{type(error).__name__}: {error}"]
