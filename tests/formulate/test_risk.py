@@ -102,6 +102,18 @@ def test_the_likeliest_is_not_always_the_fastest(daring: PlanDocument, tight: fl
     assert (daring.batch_time or 0.0) > (fastest.batch_time or 0.0)
 
 
+def test_cp_sat_proves_the_bound_of_the_likeliest_plan(daring: PlanDocument) -> None:
+    assert nest.verify(daring).verification["status"] == "proved"
+
+
+@pytest.mark.parametrize(("more", "asked"), [(1.3, {"memory_risk": 0.17}), (1.26, {"memory_risk": 0.22})])
+def test_a_simpler_plan_keeps_to_a_risk_between_the_steps_that_count(more: float, asked: dict[str, float]) -> None:
+    plan = nest.solve(problem(least() * more, **asked))
+    assert plan.fit_probability is not None
+    assert plan.fit_probability >= 1 - asked["memory_risk"] - 1e-9
+    assert nest.check(plan).ok
+
+
 def test_the_first_line_says_that_nothing_is_that_likely(
     daring: PlanDocument,
     tight: float,
