@@ -153,7 +153,8 @@ def likeliest(instance: Instance, result: Result, deadline: Deadline) -> Result:
     """The result of a search with the likeliest plan of all within `LIKELIER_WITHIN` of its plan in its place.
 
     The likeliest is that with the fewest bytes on its fullest stage, and of equally full ones the fastest. Each search
-    accepts less risk than the plan so far takes, half-way to where there is none, or barely less.
+    accepts less risk than the plan so far takes, half-way to where there is none, or barely less. On networks that are
+    no hierarchy, and of tensors that are sent directly, the fastest stays: searches take minutes there.
 
     Args:
         instance: complete to that share of the step time; nothing in it is as likely to fit as `RISK` asks for.
@@ -162,7 +163,8 @@ def likeliest(instance: Instance, result: Result, deadline: Deadline) -> Result:
     """
     from nest.solve.decision import fastest_within
 
-    if deadline.passed or result.solution is None or result.batch_time is None:
+    placed = instance.network is not None or instance.space.direct
+    if placed or deadline.passed or result.solution is None or result.batch_time is None:
         return result
     limit, best, seconds = result.batch_time * (1 + LIKELIER_WITHIN), result.solution, result.batch_time
     none, risk, half_way = RISK, 1 - evaluate(instance, best).fit_probability, True
