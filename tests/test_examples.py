@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import nest
-from nest.io import read_mapping
+from nest.formulate.slips import slips_of_plan
+from nest.io import read_mapping, structure
 from nest.report.plan_summary import memory_capacity
-from nest.spec import PlanDocument
+from nest.spec import PlanDocument, Problem
 from tests.simulate.traffic import overfull
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -64,6 +65,7 @@ def test_example(name: str, tmp_path: Path) -> None:
     assert plan["lower_bound"] == pytest.approx(plan["batch_time"], rel=1e-9)
     capacities = [memory_capacity(plan["summary"], stage.get("pool")) for stage in plan["stages"]]
     assert all(stage["memory"] <= room for stage, room in zip(plan["stages"], capacities, strict=True))
+    assert [*slips_of_plan(structure(plan, PlanDocument), structure(plan["problem"], Problem))] == []
     checked = run("check", str(output))
     assert checked.returncode == 0, checked.stdout
     assert overfull(nest.simulate(plan)) == []
