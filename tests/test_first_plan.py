@@ -214,3 +214,19 @@ def test_a_near_optimal_plan_that_does_not_tell_the_fastest_is_noticed(with_othe
 
 def test_structure_comes_before_all_else() -> None:
     assert ORDER[: len(STRUCTURE)] == STRUCTURE
+
+
+def test_of_a_simpler_plan_it_is_proved_that_none_is_faster_than_the_fastest() -> None:
+    measured = api.solve(MEASURED).problem
+    plan = api.solve({**measured, "search": {**measured["search"], "within": 0.5}}, verify=True)
+    assert plan.status == "near-optimal"
+    assert plan.lower_bound is not None
+    assert plan.verification is not None
+    assert plan.verification["status"] == "proved"
+    assert plan.verification["bound"] == pytest.approx(plan.lower_bound, rel=2e-6)
+    assert api.check(plan).ok
+    too_high = evolve(plan, status="optimal", verification=None, lower_bound=plan.batch_time, fastest=None)
+    verdict = api.verify(too_high)
+    assert verdict.status == "refuted"
+    assert verdict.better is not None
+    assert verdict.better.batch_time == pytest.approx(plan.lower_bound)

@@ -99,7 +99,7 @@ def verdict_text(verification: Mapping[str, Any], screen: Screen = WIDE) -> str:
         sentence = (
             "Proved: there is no plan."
             if bound is None
-            else f"Proved: no plan is better by more than {verification['tolerance']:g} of the step time."
+            else f"Proved: no plan takes less than {format_seconds(bound)}."
         )
     elif verification["status"] == "refuted":
         sentence = f"Refuted: a better plan takes {format_seconds(better)}."
