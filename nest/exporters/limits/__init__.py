@@ -95,18 +95,21 @@ def gradient_format(training: Training) -> str:
 def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
     """Constraints of frameworks that shard over the innermost data-parallel ranks and all of context parallelism.
 
-    Nothing where the problem leaves ZeRO all ranks: constraints cannot tell a degree of as many from that.
+    Nothing where the problem leaves ZeRO all ranks. To constraints these are `dp * batch`, which another degree that is
+    named may be, too: then that counts.
     """
     degrees = {*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}
     if degrees == {ALL_RANKS}:
         return {}
+    numbers = sorted(each for each in degrees if isinstance(each, int))
+    every = f"zero_degree == dp * batch and (cp == 1 or dp * batch not in {numbers})"
     groups = {
-        "zero == 0 or (zero_degree % cp == 0 and dp * batch * cp % zero_degree == 0)": (
+        f"zero == 0 or ({every}) or (zero_degree % cp == 0 and dp * batch * cp % zero_degree == 0)": (
             f"{framework} shards over whole groups of context parallelism, and over as many of them everywhere"
         )
     }
     if mixture(model_of(problem)) is not None:
-        groups["zero == 0 or ep * etp == 1 or (zero_degree == dp * batch and cp == 1)"] = (
+        groups[f"zero == 0 or ep * etp == 1 or ({every})"] = (
             f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
         )
     return groups
