@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.docs import (
     calibration_reference,
+    first_plan,
     hook_reference,
     mistakes,
     published_runs,
@@ -26,6 +27,7 @@ def refresh(path: Path) -> list[str]:
     text = path.read_text()
     text = hook_reference.refreshed(text) if hook_reference.BEGIN in text else text
     text = published_runs.refreshed(calibration_reference.refreshed(python_reference.refreshed(text)))
+    text = first_plan.refreshed(text)
     text = mistakes.refreshed(text) if mistakes.BEGIN in text else text
     text = stack_reference.refreshed(text) if stack_reference.BEGIN in text else text
     text = field_files.refreshed(text) if field_files.BEGIN in text and field_files.FOLDER.is_dir() else text

@@ -6,6 +6,7 @@ import tomllib
 import pytest
 from attrs import astuple
 
+from nest.first_plan import ORDER
 from nest.instance import Cluster, admits, chunks_of, fullest_moments, weights_of
 from nest.instance import in_flight as most_held
 from nest.schedules import nest_schedules
@@ -39,6 +40,11 @@ def test_the_import_law_is_the_one_that_is_kept() -> None:
     line = re.search(r"`(cli > .*?)`", (REPOSITORY / "CONTRIBUTING.md").read_text())
     assert line is not None
     assert line[1].split(" > ") == told
+
+
+def test_entries_of_the_first_plan_are_those_that_are_compared() -> None:
+    told = rows((DOCS / "explanation" / "first-plan.md").read_text(), " | less of")
+    assert [(name.strip("`"), reason) for _, name, reason in told] == [(each.name, each.reason) for each in ORDER]
 
 
 def test_every_room_is_listed() -> None:
