@@ -11,7 +11,8 @@ import nest
 from nest import api
 from nest.deployment.pytorch_schedules import RUNS
 from nest.formulate.problem import whole_problem
-from nest.formulate.target import Target, reasons, with_target
+from nest.formulate.risk import RISK
+from nest.formulate.target import WITHIN, Target, reasons, with_target
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.io import structure
@@ -264,19 +265,24 @@ def test_published_recipes_of_megatron_bridge_are_plans_that_it_runs(shared: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
-def test_no_published_recipe_of_megatron_bridge_is_faster_than_the_plan(shared: Path, group: str) -> None:
+def test_no_published_recipe_of_megatron_bridge_that_is_likely_to_fit_is_faster_than_the_first_plan(
+    shared: Path, group: str
+) -> None:
     best: dict[str, PlanDocument] = {}
     for name, recipe in recipes(shared, [group]).items():
-        plan = nest.evaluate(recipe)
-        if not plan.fits:
+        plan = nest.evaluate({**recipe, "search": {"target": "megatron-bridge"}})
+        if (plan.fit_probability or 0.0) < 1 - RISK:
             continue
         asked = json.dumps(undecided(recipe))
         found = best[asked] = best.get(asked) or nest.solve(undecided(recipe))
         assert found.runs_on is not None
         assert "megatron-bridge" in found.runs_on, name
         assert found.batch_time is not None
+        assert found.lower_bound is not None
         assert plan.batch_time is not None
-        assert found.lower_bound == found.batch_time <= plan.batch_time * (1 + AGREEMENT), name
+        assert found.lower_bound <= plan.batch_time * (1 + AGREEMENT), name
+        assert found.batch_time <= plan.batch_time * (1 + WITHIN), name
+    assert best
 
 
 def test_what_is_decided_is_priced_whoever_can_run_it() -> None:

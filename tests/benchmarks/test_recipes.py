@@ -1,0 +1,56 @@
+"""Published recipes of Megatron Bridge beside first plans: what contradicts the claims is told."""
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+import nest
+from benchmarks.published.recipes import Outcome, Recipe, changed, main, recipes
+
+ROW = "bridge-25.09-llama3-8b-B200-fp8-8-gbs128"
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    """A small recipe, and a first plan that is another."""
+    asked = {
+        "nest": 1,
+        "model": {"transformer": {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "vocab": 1024}},
+        "training": {"global_batch": 16, "sequence_length": 512},
+        "cluster": {"device": "h100-sxm", "levels": [{"fanout": 4, "link": "nvlink4"}]},
+    }
+    recipe = Recipe("made up", {**asked, "fixed": {"tp": 4, "micro_batch": 1, "recompute": "full"}}, 1.0)
+    return Outcome(recipe, nest.evaluate(recipe.problem), nest.solve(recipe.open), ())
+
+
+def test_a_slower_recipe_contradicts_nothing(outcome: Outcome) -> None:
+    assert outcome.likely
+    assert outcome.gain > 0
+    assert list(outcome.contradictions(0.01)) == []
+    assert changed(outcome)["tp"] == ("4", "1")
+    assert changed(outcome)["recompute"] == ("full", "none")
+
+
+def test_a_faster_recipe_contradicts_the_proof_and_the_first_plan_if_it_is_likely_to_fit(outcome: Outcome) -> None:
+    swapped = evolve(outcome, priced=outcome.first, first=evolve(outcome.priced, lower_bound=outcome.priced.batch_time))
+    wrong = list(swapped.contradictions(0.01))
+    assert len(wrong) == 2
+    assert wrong[0].startswith(f"it takes {outcome.first.batch_time} s, the search proves")
+    assert wrong[1].endswith("faster than the first plan")
+    unlikely = evolve(swapped, priced=evolve(outcome.first, fit_probability=0.79))
+    assert list(unlikely.contradictions(0.01)) == []
+
+
+def test_a_recipe_that_its_framework_cannot_run_is_told(outcome: Outcome) -> None:
+    assert list(evolve(outcome, refusals=("it has no such module",)).contradictions(0.01)) == ["it has no such module"]
+
+
+def test_rows_are_priced_and_searched(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(recipes(shared)) == 65
+    assert main([ROW, "--data", str(shared), "--output", str(tmp_path / "page.md")]) == 0
+    printed = capsys.readouterr().out
+    assert f"| {ROW} | 4.37 s |" in printed
+    assert "No contradictions." in printed
+    assert printed.strip() in (tmp_path / "page.md").read_text()
+    assert main(["no such row", "--data", str(shared)]) == 2
