@@ -7,6 +7,7 @@ the limit that has less of it? Where there is none, that is proved, and the next
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 from attrs import evolve
@@ -179,7 +180,7 @@ def _unlikely(plan: Plan) -> int:
     """Steps by which a plan is less likely to fit than `LIKELY`."""
     if plan.instance.cluster.error is None:
         return 0
-    return max(0, round((LIKELY - plan.priced.fit_probability) / STEP + 0.5 - AGREEMENT))
+    return max(0, ceil((LIKELY - plan.priced.fit_probability) / STEP - AGREEMENT))
 
 
 SHAPE = (
