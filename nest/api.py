@@ -1,7 +1,6 @@
 """Every verb of nest, once: what the package offers, the command line calls.
 
-A verb takes a path, a mapping or a record, and hands it through the house: read, formulated, solved, priced anew, told.
-What it needs is imported where it is used, as `nest --help` and `import nest` pass through here.
+A verb takes a path, a mapping or a record. It imports what it needs, as `nest --help` and `import nest` pass here.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ INSTALLED: Any = None
 """In the place of a registry: that of the installed plug-ins, which each verb is then called with."""
 
 SEED, EVALUATIONS = 1, 1000
-"""Of planners that draw random numbers; plans that one may price which tries plans out, seconds for most problems."""
+"""Of planners that draw random numbers; and plans that one may price."""
 
 
 class PluginWarning(UserWarning):
@@ -93,7 +92,7 @@ def solve(
     strict_plugins: bool = False,
     plugins: Registry = INSTALLED,
 ) -> PlanDocument:
-    """The fastest plan of a problem, proved optimal; or why there is none.
+    """The simplest plan within `search.within` of the fastest, both proved; or why there is none.
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
@@ -156,9 +155,7 @@ def shortlist(
 ) -> tuple[Entry, ...]:
     """The best plans of a problem, fastest first, each the best of those left; where there is none, what `solve` says.
 
-    They differ in degrees, number of stages, micro-batch, schedule, ZeRO or recomputation. A plan that only lets fewer
-    or other stages make a choice that a better one makes on some, and one that mixes further choices into a better
-    one, are left out (`nest.solve.dp.configurations`).
+    They differ in degrees, stages, micro-batch, schedule, ZeRO or recomputation (`nest.solve.dp.configurations`).
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.

@@ -76,7 +76,6 @@ def _searched(
     reach: float,
 ) -> Answer:
     """As `searched`, at the risk of the problem, with all candidates for steps longer by the share `reach`."""
-    from nest.first_plan import with_alternatives, with_first_plan
     from nest.formulate.instance import formulate
     from nest.formulate.problem import kept_model
     from nest.formulate.target import simpler_within
@@ -93,17 +92,21 @@ def _searched(
     if kept is not None:
         kept.keep()
     again = partial(formulate, problem, known, **told, known=formulation)
-    reach = max(within, reach)
+    if not within:
+        return with_contenders(instance, formulation, result, reach, again, search)
+    from nest.first_plan import COSTS_LITTLE, with_alternatives, with_first_plan
+
+    reach = max(within, COSTS_LITTLE)
     instance, formulation, result = with_contenders(instance, formulation, result, reach, again, search)
     first = with_first_plan(instance, result, within, deadline, tables)
-    return instance, formulation, with_alternatives(instance, first, deadline, tables) if within else first
+    return instance, formulation, with_alternatives(instance, first, deadline, tables)
 
 
 def with_contenders(
     instance: Instance,
     formulation: Formulation,
     result: Result,
-    within: float,
+    reach: float,
     wider: Callable[..., Offered],
     search: Callable[..., Result],
 ) -> tuple[Instance, Formulation, Result]:
@@ -115,18 +118,17 @@ def with_contenders(
         instance: has the candidates that matter for the answer.
         formulation: what it was made of.
         result: of its search.
-        within: share of the least step time that a simpler plan may take longer.
+        reach: share of the least step time that plans beside the answer may take longer.
         wider: gives the instance that is complete to `up_to` seconds of a step, with what it was made of.
         search: that search, of an instance, with a `known` plan.
     """
-    from nest.first_plan import COSTS_LITTLE
     from nest.solve.dp.attempt import SLOWER
 
     solution, seconds = result.solution, result.batch_time
     if solution is None or seconds is None:
         return instance, formulation, result
     second = inf if result.runner_up is None else result.runner_up[1]
-    needed = max(seconds * (1 + max(within, COSTS_LITTLE if within else 0.0)), min(second, seconds * SLOWER))
+    needed = max(seconds * (1 + reach), min(second, seconds * SLOWER))
     if instance.complete_to >= needed or formulation.bounded is None:  # There was no time for the others.
         return instance, formulation, result
     more, made = wider(up_to=needed)

@@ -114,7 +114,7 @@ def test_the_graph_of_the_reference_passes_the_schema(tmp_path: Path) -> None:
     assert unstructure(structure(graph, OperatorGraph))["layers"] == graph["layers"]
     for name, text in files.items():
         (tmp_path / str(name)).write_text(text)
-    assert nest.solve(tmp_path / "problem.yaml").status == "optimal"
+    assert nest.solve(tmp_path / "problem.yaml").status == "near-optimal"
 
 
 def test_graphs_that_are_none_fail_the_schema() -> None:
@@ -148,7 +148,7 @@ DESCRIBED["cluster"]["levels"] = [DESCRIBED["cluster"]["levels"]]
 def test_plans_pass_the_schema(problem: dict[str, Any]) -> None:
     passes = validator("plan")
     solved = nest.solve(problem)
-    assert solved.status == "optimal"
+    assert solved.status in ("optimal", "near-optimal")
     for plan in (solved, nest.evaluate(problem)):
         passes.validate(plan.to_dict())
     starved = copy.deepcopy(MEASURED)

@@ -99,7 +99,7 @@ def test_what_there_was_no_time_for_is_not_priced_for_plans_beside_the_answer(pr
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError
 
-    assert with_contenders(late, made, result, None, never, never) == (late, made, result)
+    assert with_contenders(late, made, result, 0.0, never, never) == (late, made, result)
 
 
 def left_out(asked: Problem, known: Registry, monkeypatch: pytest.MonkeyPatch) -> int:
