@@ -285,6 +285,7 @@ def test_numbers_of_chunks_that_embedding_and_head_make_even_are_tried() -> None
     fourteen |= {
         "training": {**PROBLEM["training"], "schedule": "interleaved"},
         "constraints": PROBLEM["constraints"][1:],
+        "search": {**PROBLEM.get("search", {}), "within": 0},
     }
     seven, eight = (nest.solve({**fourteen, "fixed": {"pp": 2, "chunks": chunks}}).batch_time for chunks in (7, 8))
     assert eight is not None

@@ -137,6 +137,14 @@ def test_numbers_and_sizes_of_chunks_that_no_search_tries_are_named(
     assert nest.solve(deep(decided)).outside == told
 
 
+def test_decided_chunks_that_constraints_refuse_are_infeasible() -> None:
+    """Without chunks their stages would follow no order, which is no mistake."""
+    stages = [["embedding", *BLOCKS[:3], *BLOCKS[6:9]], [*BLOCKS[3:6], *BLOCKS[9:], "head"]]
+    plan = nest.solve({**deep({"chunks": 2, "stages": stages}), "constraints": ["replicas == 3"]})
+    assert plan.status == "infeasible"
+    assert "replicas == 3" in (plan.diagnosis or "")
+
+
 def test_check_sees_what_is_not_outside() -> None:
     plan = nest.evaluate(problem({**LISTED, "zero": 3}))
     assert not nest.check(evolve(plan, outside=())).ok

@@ -150,7 +150,7 @@ class Attempt:
         """The answer, by way of the graph without the cuts around idle layers where that decides it."""
         graph, space = self.instance.graph, self.instance.space
         refused: TooManyCuts | None = None
-        if (self.chunked or not self.diagnosed) and not self.plain and not self.mixed:
+        if not self.plain and not self.mixed and (self.chunked or all(chunks_of(each) > 1 for each in space.schedules)):
             # Where to cut is decided.
             return self._answer_for(membership([0, (1 << len(graph.layers)) - 1], len(graph.layers)))
         try:
