@@ -43,9 +43,19 @@ def on_terminal(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     seconds: float = 120.0,
+    errors: Path | None = None,
 ) -> Shown:
-    """`nest ARGUMENTS` with standard output and standard error on terminals of `width` columns, one each."""
-    return _shown(["-m", "nest", *arguments], width, folder, environment, seconds)
+    """`nest ARGUMENTS` with standard output on a terminal of `width` columns; standard error on another, or in a file.
+
+    Args:
+        arguments: of the command.
+        width: columns of the terminal.
+        folder: where the command runs.
+        environment: variables beside those of this process.
+        seconds: after which the command is taken to hang.
+        errors: where standard error goes, in place of a terminal.
+    """
+    return _shown(["-m", "nest", *arguments], width, folder, environment, seconds, errors)
 
 
 def at_widths(arguments: list[str], widths: Sequence[int], file: Path, folder: Path) -> tuple[str, list[Shown]]:
@@ -67,15 +77,20 @@ def at_widths(arguments: list[str], widths: Sequence[int], file: Path, folder: P
 
 
 def _shown(
-    arguments: list[str], width: int, folder: Path | None, environment: Mapping[str, str] | None, seconds: float
+    arguments: list[str],
+    width: int,
+    folder: Path | None,
+    environment: Mapping[str, str] | None,
+    seconds: float,
+    errors: Path | None = None,
 ) -> Shown:
     """Python with these arguments on a terminal."""
-    ends = [pty.openpty() for _ in range(2)]
+    ends = [pty.openpty() for _ in range(2 if errors is None else 1)]
     for _, inner in ends:
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     outside = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
     told = {"TERM": "xterm-256color", **(environment or {})}
-    files = [os.devnull, *(os.ttyname(inner) for _, inner in ends)]
+    files = [os.devnull, *(os.ttyname(inner) for _, inner in ends), *([] if errors is None else [str(errors)])]
     command = [sys.executable, *arguments]
     with ThreadPoolExecutor(1) as reader:
         shown = reader.submit(_read, [outer for outer, _ in ends], time.monotonic() + seconds)
@@ -84,8 +99,8 @@ def _shown(
         finally:
             for _, inner in ends:
                 os.close(inner)
-    output, errors = shown.result()
-    return Shown(code, output, errors)
+    output, *told_errors = shown.result()
+    return Shown(code, output, told_errors[0] if errors is None else errors.read_text(encoding="utf-8"))
 
 
 def _read(files: list[int], until: float) -> list[str]:

@@ -3,8 +3,9 @@
 A fenced `console` block holds commands behind `$ `, each followed by what it prints; only `nest` and `python` commands
 may stand there. A `python` block is run; where the next block is `text`, that is what it prints. A comment in front of
 a block says more: `<!-- file: NAME -->` makes the block a file of that name, `<!-- exit: 1 -->` gives the exit code its
-last command ends with, `<!-- install: FOLDER -->` installs the distribution in that folder, `<!-- slow -->` leaves
-it to `pytest -m slow`, also behind an exit code (`<!-- exit: 1, slow -->`), `<!-- not run -->` leaves it alone.
+last command ends with, `<!-- columns: 80 -->` runs its commands on a terminal of that width, `<!-- install: FOLDER -->`
+installs the distribution in that folder, `<!-- slow -->` leaves it to `pytest -m slow`, also behind an exit code
+(`<!-- exit: 1, slow -->`), `<!-- not run -->` leaves it alone.
 """
 
 import re
@@ -16,11 +17,12 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from tests import processes
+from tests.cli.pseudo_terminal import on_terminal
 from tests.docs.install import install
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^(```+)(\w*)\s*$")
-REMARK = re.compile(r"^<!-- (?=\S)(?:(?:(file|exit|install): (\S+?))?(?:, )?(not run|slow)?) -->$")
+REMARK = re.compile(r"^<!-- (?=\S)(?:(?:(file|exit|columns|install): (\S+?))?(?:, )?(not run|slow)?) -->$")
 LONGEST = 120
 """Seconds after which a command is taken to hang."""
 
@@ -35,6 +37,7 @@ class Block:
         start: index of its first line in the document.
         file: the file it is, if any.
         exit: exit code its last command ends with.
+        columns: of the terminal its commands run on; 0: on none.
         idle: whether it is left alone.
         slow: whether it takes too long for the default run.
         install: the folder of the distribution it installs, if any.
@@ -45,6 +48,7 @@ class Block:
     start: int
     file: str | None = None
     exit: int = 0
+    columns: int = 0
     idle: bool = False
     slow: bool = False
     install: str | None = None
@@ -62,6 +66,7 @@ class Step:
         expected: lines the command prints according to the document; None: it does not say.
         start: index in the document of the first of these lines.
         exit: exit code the command ends with.
+        columns: of the terminal the command runs on; 0: on none.
         slow: whether it takes too long for the default run.
     """
 
@@ -72,6 +77,7 @@ class Step:
     expected: tuple[str, ...] | None = None
     start: int = 0
     exit: int = 0
+    columns: int = 0
     slow: bool = False
 
 
@@ -119,7 +125,8 @@ def _remarked(block: Block, remark: re.Match[str] | None) -> Block:
     if remark is None:
         return block
     block = evolve(block, idle=remark[3] == "not run", slow=remark[3] == "slow")
-    return evolve(block, **({remark[1]: int(remark[2]) if remark[1] == "exit" else remark[2]} if remark[1] else {}))
+    value = int(remark[2]) if remark[1] in ("exit", "columns") else remark[2]
+    return evolve(block, **({remark[1]: value} if remark[1] else {}))
 
 
 def steps(text: str) -> list[Step]:
@@ -163,6 +170,7 @@ def _commands(block: Block) -> Iterator[Step]:
             expected=block.lines[index + 1 : end],
             start=block.start + index + 1,
             exit=block.exit if last else 0,
+            columns=block.columns,
             slow=block.slow,
         )
 
@@ -186,6 +194,12 @@ def run(text: str, folder: Path, only: Callable[[Step], bool] = lambda _: True) 
 
 def _outcome(step: Step, folder: Path) -> Outcome:
     program, *arguments = step.arguments
+    if step.columns:
+        errors, plain = folder.parent / "errors", {"NO_COLOR": "1"}
+        shown = on_terminal(arguments, step.columns, folder=folder, environment=plain, seconds=LONGEST, errors=errors)
+        lines = [*shown.lines, *shown.errors.splitlines()]
+        errors.unlink()
+        return Outcome(step, tuple(line.rstrip() for line in lines), shown.code)
     module = ["-m", "nest"] if program == "nest" else []
     done = processes.run([sys.executable, *module, *arguments], cwd=folder, given=step.content, timeout=LONGEST)
     printed = [*done.stdout.splitlines(), *done.stderr.splitlines()]
