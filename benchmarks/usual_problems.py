@@ -31,7 +31,7 @@ UNSAID = {"sp": False, "schedule": "1f1b", "rank_order": "dp-inner", "zero": 1, 
 HEADER = ("problem", "plan", "layout", "step time", "likely to fit", "fullest stage", "remark")
 
 
-@frozen
+@frozen(eq=False)
 class Usual:
     """A problem that many people have, and a published plan for it.
 

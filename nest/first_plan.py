@@ -344,7 +344,17 @@ class _Search:
             left = entry.at_most(left, amount)
         if best == given and order is not ORDER:
             return best, seconds
-        return self._fastest(left, best, seconds, ties=True) or (best, seconds)
+        return self._emptiest(left, *(self._fastest(left, best, seconds, ties=True) or (best, seconds)))
+
+    def _emptiest(self, left: Instance, best: Solution, seconds: float) -> tuple[Solution, float]:
+        """The plan with the fewest bytes on its fullest stage of those as fast; without chunks, a search gives it."""
+        while best.chunks > 1 and left.pools is None and not self.deadline.passed:
+            less = (1 - AGREEMENT) * max(stage.memory for stage in self._priced(best).priced.stages)
+            found = self._fastest(evolve(left, cluster=evolve(left.cluster, memory=less)), best, seconds)
+            if found is None:
+                break
+            best, seconds = found
+        return best, seconds
 
     def safer(self, plan: Solution) -> tuple[Solution, float] | None:
         """The simplest plan that is hardly slower than the fastest of those `LIKELY` to fit; None: there is none.
