@@ -17,7 +17,7 @@ from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import model_facts
 from nest.formulate.problem import carried_problem
-from nest.formulate.risk import EVEN_ODDS, at_even_odds, at_risk, leaves_risk_open, likely_enough
+from nest.formulate.risk import EVEN_ODDS, at_even_odds, at_risk, leaves_risk_open, likely_enough, wrong_nearness
 from nest.formulate.target import runs_on, wrong_runs_on
 from nest.hooks.calls import Guarded, attribute
 from nest.hooks.registry import Registry
@@ -268,6 +268,7 @@ def _check_numbers(plan: PlanDocument, known: Registry) -> tuple[CheckReport, In
         report = report.with_(CheckReport(faults, 1))
     if report.ok:
         report = report.with_(contenders_report(plan, instance, formulation, problem, known))
+        report = report.with_(CheckReport(wrong_nearness(plan, problem), 1))
     if report.ok and plan.runs_on is not None:
         summed = evolve(plan, summary={**plan.summary, "devices": instance.size})
         report = report.with_(CheckReport(wrong_runs_on(summed, known), 1))

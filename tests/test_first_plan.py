@@ -212,6 +212,14 @@ def test_a_near_optimal_plan_that_does_not_tell_the_fastest_is_noticed(with_othe
     assert "The status is near-optimal, but fastest is missing." in api.check(document).disagreements
 
 
+def test_a_near_optimal_plan_is_no_slower_than_its_share_allows(with_others: dict[str, PlanDocument]) -> None:
+    plan = with_others["fastest"]
+    assert plan.lower_bound is not None
+    document = {**plan.to_dict(), "lower_bound": plan.lower_bound / 2}
+    said = "The status is near-optimal, but batch_time is more than 1 % above lower_bound."
+    assert said in api.check(document).disagreements
+
+
 def test_structure_comes_before_all_else() -> None:
     assert ORDER[: len(STRUCTURE)] == STRUCTURE
 

@@ -12,6 +12,7 @@ from attrs import evolve
 
 from nest.errors import NoPlanYet
 from nest.formulate.formulation import Formulation
+from nest.formulate.target import simpler_within
 from nest.instance import Cluster, Instance, Result
 from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
@@ -124,6 +125,15 @@ def took_even_odds(plan: PlanDocument) -> bool:
     """Whether a search that was told no risk took a plan that is less likely to fit than `RISK` asks for."""
     said = [plan.problem["training"].get(name) for name in ("memory_risk", "memory_margin")]
     return plan.lower_bound is not None and said == [None, None] and not likely_enough(plan.fit_probability)
+
+
+def wrong_nearness(plan: PlanDocument, problem: Problem) -> tuple[str, ...]:
+    """Why a plan is not near-optimal, if it says so: it takes longer than a simpler or a likelier plan may."""
+    share = LIKELIER_WITHIN if took_even_odds(plan) else simpler_within(problem)
+    most = (plan.lower_bound or 0.0) * (1 + share) * (1 + AGREEMENT)
+    if plan.status != "near-optimal" or (plan.batch_time or 0.0) <= most:
+        return ()
+    return (f"The status is near-optimal, but batch_time is more than {100 * share:g} % above lower_bound.",)
 
 
 def searched_at_risk(problem: Problem, search: Callable[[Problem, float], Answer], deadline: Deadline) -> Answer:
