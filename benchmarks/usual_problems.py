@@ -28,6 +28,9 @@ TABLE = Path(__file__).with_suffix(".toml")
 UNSAID = {"sp": False, "schedule": "1f1b", "rank_order": "dp-inner", "zero": 1, "recompute": "none"}
 """What published plans have that do not say otherwise: Megatron-LM's defaults, and its distributed optimizer."""
 
+STACK = "megatron-bridge"
+"""The stack that published plans are for: its gradients are in bf16, which decides what fits."""
+
 HEADER = ("problem", "plan", "layout", "step time", "likely to fit", "fullest stage", "remark")
 
 
@@ -81,12 +84,16 @@ class Outcome(NamedTuple):
     Attributes:
         usual: the problem.
         plan: the first plan.
-        published: the published plan, priced.
+        own: the first plan with the stack of the published plan.
+        published: the published plan, priced with its stack.
+        fit_probability: of the published plan, with the stack of `plan`.
     """
 
     usual: Usual
     plan: PlanDocument
+    own: PlanDocument
     published: PlanDocument
+    fit_probability: float | None
 
 
 def usual_problems() -> list[Usual]:
@@ -95,30 +102,35 @@ def usual_problems() -> list[Usual]:
 
 
 def outcome(usual: Usual) -> Outcome:
-    """Solve a problem and price the published plan."""
-    plan = api.solve(usual.problem)
-    target = {"search": {"target": plan.problem["search"]["target"]}}  # It lends the layout its words.
-    return Outcome(usual, plan, api.evaluate({**usual.problem, **target}, fix={**UNSAID, **usual.plan}))
+    """Solve a problem with both stacks and price the published plan."""
+    training, fix = usual.problem["training"], {**UNSAID, **usual.plan}
+    bridged = {**usual.problem, "training": {**training, "stack": STACK}}
+    plan, own = api.solve(usual.problem), api.solve(bridged)
+    target = {"search": {"target": own.problem["search"]["target"]}}  # It lends the layout its words.
+    published = api.evaluate({**bridged, **target}, fix=fix)
+    return Outcome(usual, plan, own, published, api.evaluate(usual.problem, fix=fix).fit_probability)
 
 
 def rows(found: Outcome) -> list[Sequence[str]]:
-    """The plan, its alternatives and the published plan, a row of the table each."""
-    usual, plan, published = found
-    assert plan.batch_time is not None
-    assert published.batch_time is not None
-    own = max(stage.memory for stage in plan.stages)
-    told = [(usual.title, "nest", layout_text(plan), *_figures(plan.batch_time, None, plan.fit_probability, own), "")]
+    """The plan and its alternatives, the plan with the other stack, and the published one, a row of the table each."""
+    usual, plan, own, published, likely = found
+    told = [(usual.title, "nest", *_plan(plan, None), "")]
     for name in ("fastest", "safer", "simpler"):
         other = getattr(plan, name)
         if other is not None:
             figures = _figures(other.batch_time, other.slower_by, other.fit_probability, other.memory)
             told.append(("", name, ", ".join(layout_difference(plan, other.decisions)), *figures, ""))
-    most = max(stage.memory for stage in published.stages)
-    slower = published.batch_time / plan.batch_time - 1
-    figures = _figures(published.batch_time, slower, published.fit_probability, most)
-    remarks = [usual.note, _measured(usual), why_another(plan, published)]
-    remark = "; ".join(each for each in remarks if each)
-    return [*told, ("", f"[published]({usual.source})", layout_text(published), *figures, remark)]
+    told.append(("", f"nest, {STACK}", *_plan(own, None), ""))
+    default = "" if likely_enough(likely) else f"{likelihood(likely or 0.0)} likely to fit with the default stack"
+    remark = "; ".join(each for each in (usual.note, why_another(own, published), default, _measured(usual)) if each)
+    return [*told, ("", f"[published]({usual.source})", *_plan(published, own.batch_time), remark)]
+
+
+def _plan(plan: PlanDocument, beside: float | None) -> tuple[str, ...]:
+    seconds, most = plan.batch_time, max(stage.memory for stage in plan.stages)
+    assert seconds is not None
+    slower = None if beside is None else seconds / beside - 1
+    return layout_text(plan), *_figures(seconds, slower, plan.fit_probability, most)
 
 
 def _figures(seconds: float, slower: float | None, likely: float | None, memory: float) -> tuple[str, str, str]:
@@ -144,7 +156,7 @@ def why_another(plan: PlanDocument, published: PlanDocument) -> str:
         return f"more than {percent(WITHIN, 0)} above the fastest possible step"
     ours, theirs = _in_order(plan), _in_order(published)
     first = next((each for each in ours if ours[each] != theirs[each]), None)
-    return "the same plan to the rule" if first is None else f"more of `{first}`"
+    return "the same plan" if first is None else f"more of `{first}`"
 
 
 def _in_order(plan: PlanDocument) -> dict[str, int]:

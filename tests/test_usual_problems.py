@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from benchmarks.usual_problems import Usual, page, usual_problems
+from benchmarks.usual_problems import Usual, main, page, usual_problems
 from nest import api
 from nest.spec import PlanDocument
 from tests.docs.document import REPOSITORY
@@ -173,6 +173,11 @@ def test_no_plan_that_is_alike_and_as_fast_takes_less_memory(usual: Usual) -> No
     emptier = dict(simpler(plan))["alike"].held(risk=RISK, memory=needed * (1 - 1e-6))
     found = emptier.answer(usual, target)
     assert found.lower_bound is None or found.lower_bound > plan.batch_time * (1 + 1e-9)
+
+
+def test_an_unknown_problem_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["llama-on-a-laptop"]) == 2
+    assert capsys.readouterr().err.startswith("llama-on-a-laptop: there are llama-3-1-8b-on-8, ")
 
 
 @pytest.mark.slow
