@@ -1,4 +1,4 @@
-"""Every example runs, is optimal, checks, and gives the same bytes whatever the hash seed."""
+"""Every example runs, is proved to be within `search.within`, checks, and has the same bytes whatever the hash seed."""
 
 import json
 import math
@@ -12,6 +12,7 @@ import pytest
 
 import nest
 from nest.formulate.slips import slips_of_plan
+from nest.formulate.target import simpler_within
 from nest.io import read_mapping, structure
 from nest.report.plan_summary import memory_capacity
 from nest.spec import PlanDocument, Problem
@@ -60,12 +61,13 @@ def test_example(name: str, tmp_path: Path) -> None:
     if name in TWICE:
         assert run("solve", f"examples/{name}/problem.yaml", "--json", seed="2").stdout == first.stdout
     plan = json.loads(first.stdout)
-    assert plan["status"] == "optimal"
+    problem = structure(plan["problem"], Problem)
+    within = {"optimal": 1e-9, "near-optimal": simpler_within(problem)}[plan["status"]]
     assert plan["fits"] is True
-    assert plan["lower_bound"] == pytest.approx(plan["batch_time"], rel=1e-9)
+    assert plan["lower_bound"] * (1 - 1e-9) <= plan["batch_time"] <= plan["lower_bound"] * (1 + within)
     capacities = [memory_capacity(plan["summary"], stage.get("pool")) for stage in plan["stages"]]
     assert all(stage["memory"] <= room for stage, room in zip(plan["stages"], capacities, strict=True))
-    assert [*slips_of_plan(structure(plan, PlanDocument), structure(plan["problem"], Problem))] == []
+    assert [*slips_of_plan(structure(plan, PlanDocument), problem)] == []
     checked = run("check", str(output))
     assert checked.returncode == 0, checked.stdout
     assert overfull(nest.simulate(plan)) == []
