@@ -46,6 +46,8 @@ SLOW = (
     "which-interconnect",
 )
 """The large take up to half a minute to solve; the others are solved once below."""
+GAPS = {"llama-3.1-405b-on-1024-h100": 0.02}
+"""Share of the step time left open where there are more ways to lay blocks into chunks than are replayed."""
 TWICE = ("measured-layers", *SLOW)
 """A profile, and the slow: these are solved with two hash seeds."""
 
@@ -62,7 +64,7 @@ def test_example(name: str, tmp_path: Path) -> None:
         assert run("solve", f"examples/{name}/problem.yaml", "--json", seed="2").stdout == first.stdout
     plan = json.loads(first.stdout)
     problem = structure(plan["problem"], Problem)
-    within = {"optimal": 1e-9, "near-optimal": simpler_within(problem)}[plan["status"]]
+    within = {"optimal": 1e-9, "near-optimal": simpler_within(problem), "feasible": GAPS.get(name, 0.0)}[plan["status"]]
     assert plan["fits"] is True
     assert plan["lower_bound"] * (1 - 1e-9) <= plan["batch_time"] <= plan["lower_bound"] * (1 + within)
     capacities = [memory_capacity(plan["summary"], stage.get("pool")) for stage in plan["stages"]]
@@ -103,13 +105,15 @@ def test_long_sequences_are_shared() -> None:
 
 
 @pytest.mark.slow
-def test_a_slow_network_pushes_experts_and_contexts_into_the_node() -> None:
+def test_a_slow_network_turns_replicas_into_stages() -> None:
     fast, slow = (plan_of(f"mixtral-8x7b-at-32768-tokens{end}") for end in ("", "-on-a-slow-network"))
-    for plan, inside in ((fast, False), (slow, True)):
-        found, width = degrees(plan)
+    for found, width in map(degrees, (fast, slow)):
         assert found["ep"] > 1
         assert found["cp"] > 1
-        assert (width <= 8) is inside
+        assert width <= 8
+    assert (fast.data_parallel or 0) > 1
+    assert slow.data_parallel == 1
+    assert len(slow.stages) > len(fast.stages)
 
 
 def test_every_example_is_listed() -> None:
