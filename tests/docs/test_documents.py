@@ -80,3 +80,14 @@ def anchors(text: str) -> set[str]:
     """Headings as link targets, as GitHub makes them."""
     headings = re.findall(r"^#+ +(.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def test_a_block_may_name_the_columns_of_its_terminal(tmp_path: Path) -> None:
+    block = "```console\n$ nest stacks\n```\n"
+    wide, narrow = (
+        next(run(text, tmp_path / name / "checkout"))
+        for text, name in ((block, "a"), (f"<!-- columns: 40 -->\n{block}", "b"))
+    )
+    assert (wide.exit, narrow.exit) == (0, 0)
+    assert max(map(len, narrow.printed)) <= 40 < max(map(len, wide.printed))
+    assert "\x1b" not in "".join(narrow.printed)
