@@ -25,10 +25,8 @@ from nest.spec.constraints import parse
 from nest.tolerances import AGREEMENT
 
 LIKELY, STEP = 0.95, 0.05
-"""Probability to fit from which on a plan is as safe as one with more of it, and the steps that count below.
-
-The spread of the estimate is itself known from a few hundred runs (docs/explanation/cost-model.md, "How sure memory
-is"): smaller steps tell nothing."""
+"""Probability to fit from which on a plan is as safe as one with more of it, and the steps that count below: the spread
+of the estimate, which a few hundred runs tell, says nothing of smaller ones."""
 
 
 class Plan(NamedTuple):
@@ -271,15 +269,16 @@ def with_first_plan(
     best, least, bound = result.solution, result.batch_time, result.lower_bound
     if best is None or least is None or not bound or not within or not follows_up(instance):
         return result
-    limit = bound * (1 + within)
-    if least > limit or deadline.passed:
+    near = least <= bound * (1 + within)
+    if deadline.passed:
         return result
-    plan, seconds = _Search(instance, limit, deadline, cache).simplest(best, least)
+    # Where a proof leaves more open than the share, the share is one of the best plan met.
+    plan, seconds = _Search(instance, (bound if near else least) * (1 + within), deadline, cache).simplest(best, least)
     if seconds <= bound * (1 + AGREEMENT):
         return evolve(result, solution=plan, batch_time=seconds)
-    return evolve(
-        result, status="near-optimal", solution=plan, batch_time=seconds, fastest=(best, least), runner_up=None
-    )
+    faster = (best, least) if seconds > least * (1 + AGREEMENT) else None
+    result = evolve(result, solution=plan, batch_time=seconds, fastest=faster, runner_up=None)
+    return evolve(result, status="near-optimal", fastest=faster or (plan, seconds)) if near else result
 
 
 COSTS_LITTLE = 0.05

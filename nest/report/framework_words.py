@@ -221,10 +221,11 @@ LEAST_SHOWN = 5e-4
 def other_plan_texts(plan: PlanDocument, width: int | None = None) -> list[tuple[str, str]]:
     """The `fastest`, `safer` and `simpler` plans of a document: what differs, what that costs and what it buys.
 
-    Those that read alike are one. With `width`, differences are cut short so that names and texts side by side take at
-    most so many columns.
+    Those that read alike are one, and a fastest plan that is hardly faster is none. With `width`, differences are cut
+    short so that names and texts side by side take at most so many columns.
     """
-    others = {"fastest": plan.fastest, "safer": plan.safer, "simpler": plan.simpler}
+    faster = None if plan.fastest is None or plan.fastest.slower_by > -LEAST_SHOWN else plan.fastest
+    others = {"fastest": faster, "safer": plan.safer, "simpler": plan.simpler}
     alike: dict[str, list[tuple[str, OtherPlan]]] = {}
     for name, other in others.items():
         if other is not None:
