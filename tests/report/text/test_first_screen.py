@@ -337,7 +337,7 @@ def test_plans_that_read_alike_are_one_line() -> None:
     plan = near_optimal()
     rows = other_plan_texts(evolve(plan, safer=plan.fastest, simpler=None), 80)
     assert [name for name, _ in rows] == ["fastest and safer"]
-    assert [name for name, _ in other_plan_texts(evolve(plan, fastest=plan.safer, simpler=plan.safer))] == [
+    assert [name for name, _ in other_plan_texts(evolve(plan, safer=plan.fastest, simpler=plan.fastest))] == [
         "fastest, safer and simpler"
     ]
 
