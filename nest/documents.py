@@ -173,7 +173,7 @@ def result_document(
 ) -> PlanDocument:
     """The document of what a search found: a plan with what is to be said of others, or why there is none.
 
-    Without `contenders` it names no other plans.
+    Without `contenders` no search goes on for a runner-up.
 
     Raises:
         InternalError: the solver's step time is not that of its plan.
@@ -191,13 +191,10 @@ def result_document(
     coarser = block_batch_time(instance, result, problem, deadline)
     if coarser is not None:
         plan = evolve(plan, statistics={**plan.statistics, "block_batch_time": coarser})
-    beyond = outside(plan, instance, result.solution, formulation, problem, known)
-    if not contenders:
-        return evolve(plan, outside=beyond, runs_on=runs_on(plan, known))
     return evolve(
         plan,
-        runner_up=runner_up(instance, formulation, result, result.solution),
-        outside=beyond,
+        runner_up=runner_up(instance, formulation, result, result.solution) if contenders else None,
+        outside=outside(plan, instance, result.solution, formulation, problem, known),
         runs_on=runs_on(plan, known),
         **plans_beside(instance, result, plan),
     )

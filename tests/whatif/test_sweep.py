@@ -219,6 +219,15 @@ def test_the_order_of_completion_leaves_no_trace(study: Path, whole: Path, tmp_p
     assert (tmp_path / "rows.jsonl").read_bytes() == whole.read_bytes()
 
 
+def test_plans_that_are_simpler_or_likelier_than_the_fastest_hold(tmp_path: Path) -> None:
+    study = written(tmp_path, points=[{BATCH: 4, "search.within": 1}, {MEMORY: "930 MB"}])
+    nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
+    for values, row in zip(read_points(study).values, rows_of(tmp_path / "rows.jsonl"), strict=True):
+        assert row["status"] == "near-optimal"
+        assert row["plan"]["fastest"] == nest.solve(problem_at(PROBLEM, values)).to_dict()["fastest"]
+        assert nest.check(row["plan"]).ok
+
+
 def test_memory_in_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
     """The answer of a point serves those of less memory that it fits, and no others."""
 
