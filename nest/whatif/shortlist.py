@@ -16,7 +16,7 @@ from nest.report.other_plans import apart
 from nest.report.text.comparison import Entry
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
-from nest.tolerances import TIE
+from nest.tolerances import AGREEMENT, TIE
 
 
 def best_plans(
@@ -58,8 +58,9 @@ def best_plans(
             result = search(instance, deadline, progress, known=met, preferred=False, runner_up=False, besides=gaps)
         except NoPlanYet:
             break
-        if result.solution is not None:
-            other = evolve(result, status="feasible", lower_bound=best.lower_bound, runner_up=None)
+        if result.solution is not None and result.batch_time is not None:
+            status = "optimal" if result.batch_time <= (best.lower_bound or 0.0) * (1 + AGREEMENT) else "feasible"
+            other = evolve(result, status=status, lower_bound=best.lower_bound, runner_up=None)
             following = result_document(instance, formulation, other, problem, known, deadline)
             plans.append((following, result.status == "optimal", _replayed(instance, result.solution)))
     plans.sort(key=lambda each: each[0].batch_time or 0.0)

@@ -194,6 +194,7 @@ def test_sweeps_and_shortlists_answer_as_solve_does(daring: PlanDocument, tight:
         assert row[name] == pytest.approx(getattr(daring, name), rel=1e-9)
     entries = api.shortlist(problem(tight), 3)
     assert all(each.plan.fits for each in entries)
+    assert entries[0].plan.status == "optimal"  # The fastest of them, though the likeliest is the first plan.
     assert any(each.plan.batch_time == pytest.approx(daring.batch_time, rel=1e-9) for each in entries)
     for one, other in pairwise(entries):
         assert (one.plan.batch_time or 0.0) <= (other.plan.batch_time or 0.0) * (1 + 1e-9)
