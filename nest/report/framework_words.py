@@ -120,6 +120,7 @@ def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
     changed = [name for name in theirs if theirs[name] != mine.get(name, "")]
     changed += [name for name in mine if mine[name] and name not in theirs]
     sizes = [_micro_batch(plan), _micro_batch(other)]
+    following = _FOLLOWING if theirs["pp"] else (*_FOLLOWING, "stages", "rank_order")
     told = []
     for name in changed:
         if name == "micro_batch":
@@ -128,7 +129,7 @@ def layout_difference(plan: PlanDocument, other: Decided) -> list[str]:
             told += [] if changed[0] != name else [theirs[name]]
         elif theirs.get(name):
             told.append(theirs[name])
-        elif name not in _FOLLOWING:
+        elif name not in following:
             told.append(_GONE.get(name, f"no {mine[name].split()[0]}"))
     return told or ["layers cut elsewhere"]
 

@@ -319,6 +319,15 @@ def test_stages_that_differ_are_counted() -> None:
     assert layout_difference(mixed, plan)[0] == "even stages"
 
 
+def test_without_a_pipeline_neither_even_stages_nor_a_rank_order_are_told() -> None:
+    plan = near_optimal()
+    first, second = plan.stages
+    uneven = evolve(plan, stages=(first, evolve(second, layers=second.layers[1:])), rank_order="pp-inner", chunks=1)
+    alone = evolve(uneven, stages=(evolve(first, layers=(*first.layers, *second.layers)),))
+    assert {"uneven stages", "rank order pp-inner"} <= {*layout_text(uneven).split(", ")}
+    assert layout_difference(uneven, alone) == ["no PP"]
+
+
 @pytest.mark.parametrize("width", [49, 69, 89, None])
 def test_other_plans_take_one_line_each(width: int | None) -> None:
     plan = near_optimal()
