@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from nest import api
 from nest.first_plan import COSTS_LITTLE, LIKELY, ORDER, STRUCTURE, Plan, with_first_plan
 from nest.formulate.fixed_plan import fixed_plan
-from nest.formulate.problem import decided_problem
+from nest.formulate.problem import decided_problem, formulated
 from nest.hooks.registry import registry
 from nest.instance import Instance, Solution
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations
+from nest.report.framework_words import layout_text
 from nest.solve.effort import Deadline
 from nest.solve.solver import solve
 from nest.spec import PlanDocument
@@ -218,6 +219,15 @@ def test_a_near_optimal_plan_is_no_slower_than_its_share_allows(with_others: dic
     document = {**plan.to_dict(), "lower_bound": plan.lower_bound / 2}
     said = "The status is near-optimal, but batch_time is more than 1 % above lower_bound."
     assert said in api.check(document).disagreements
+
+
+@pytest.mark.parametrize(("target", "orders"), [("none", ["pp-inner", "dp-inner"]), ("megatron", None), (None, None)])
+def test_the_usual_rank_order_is_that_of_plans_that_are_evaluated(target: str | None, orders: list[str] | None) -> None:
+    search = {"target": target} | ({} if orders is None else {"rank_order": orders})
+    asked = {**SMALL, "search": search}
+    usual = formulated(asked, registry(), None, None, None, Deadline.of(None))[1].space.usual
+    assert usual.rank_order == api.evaluate(asked).rank_order
+    assert "rank order" not in layout_text(api.evaluate(asked, fix={"pp": 2}))
 
 
 def test_structure_comes_before_all_else() -> None:

@@ -35,7 +35,7 @@ class Limits(Record):
         all_devices: whether it must use every device of the cluster.
         trainable: whether what it is given trains a part of the model only (`training.trainable`).
         usual_zero: ZeRO stage of its own recipes; None: the first that a problem lists.
-        usual_rank_order: rank order it has unless told otherwise; None: the first that a problem lists.
+        usual_rank_order: rank order it has unless told otherwise; None: `dp-inner`, as most have.
         constraints: expressions of docs/reference/constraints.md that every plan of it satisfies, each with the reason:
             a clause that reads on after "because", such as "Megatron-LM has one recompute policy for all stages".
             A layer that `same_stage` names and a model lacks asks for nothing.

@@ -12,7 +12,7 @@ from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
 from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
 from nest.formulate.shard import micro_batches, participating
-from nest.formulate.space import check_modes, profile_modes
+from nest.formulate.space import USUAL_RANK_ORDER, check_modes, profile_modes
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of, route
@@ -21,9 +21,6 @@ from nest.plan.layout import chunk_units, even_blocks, even_chunks
 from nest.plan.legality import chunk_violations, permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS, ProfileCandidate
-
-USUAL_RANK_ORDER = "dp-inner"
-"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
 
 USUAL_RECOMPUTE = "none"
 """Frameworks recompute nothing unless asked to; a profile without that mode takes its first."""
