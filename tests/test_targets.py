@@ -82,7 +82,7 @@ def test_the_best_plan_for_a_target_is_exported_as_it_is(example: str, target: s
     path = EXAMPLES / example / "problem.yaml"
     written = self_contained(read(path, Problem), path.parent).to_dict()
     plan = exported(written | {"search": {**written["search"], "target": target}}, target)
-    assert plan is None or plan.status == "optimal"
+    assert plan is None or plan.status in ("optimal", "near-optimal")
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -243,7 +243,7 @@ def test_the_search_leaves_room_for_the_margin() -> None:
         **problem.to_dict(),
         "fixed": {"tp": 1},
         "cluster": {**problem.to_dict()["cluster"], "memory": 14e6, "reserve": 2e6},
-        "search": {"zero": [0, 1], "recompute": ["none", "full"]},
+        "search": {"zero": [0, 1], "recompute": ["none", "full"], "within": 0},
     }
     margin = nest.solve(tight)
     plain = {**tight, "cluster": {**tight["cluster"], "memory": 10e6}}
@@ -350,7 +350,7 @@ def test_no_decision_makes_a_found_plan_smaller_or_another_one_faster(gigabytes:
             "levels": [{"fanout": 8, "link": "nvlink3"}, {"fanout": 2, "link": "infiniband-hdr"}],
         },
         "strategies": {"cp": [1], "tp": [1, 2, 4, 8]},
-        "search": {"zero": [1], "recompute": ["none"], "rank_order": ["dp-inner"]},
+        "search": {"zero": [1], "recompute": ["none"], "rank_order": ["dp-inner"], "within": 0},
     }
     found = nest.solve(base)
     assert found.status == "optimal"

@@ -202,6 +202,7 @@ def test_the_search_uses_it_where_it_pays(device_name: str, memory: str) -> None
         "cluster": {"device": written(device_name), "memory": memory, "levels": [{"fanout": 8, "link": "nvlink4"}]},
         "training": {**TRAINING, "sequence_length": 16384, "schedule": ["gpipe"], "memory_margin": 0},
         "fixed": {"tp": 2, "pp": 4},
+        "search": {"within": 0},
     }
     without = nest.solve(tight)
     found = nest.solve({**tight, "training": {**tight["training"], "offload": ["activations"]}})

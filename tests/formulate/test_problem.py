@@ -82,7 +82,7 @@ def test_lists_that_nobody_wrote_contradict_nothing(fixed: dict[str, Any]) -> No
     plan = nest.solve(problem)
     # What the plan says its problem is can be asked again.
     assert nest.solve(plan.problem).to_dict() == plan.to_dict()
-    assert nest.solve(structure(problem, Problem)).to_dict() == plan.to_dict()
+    assert nest.solve(structure(plan.problem, Problem)).to_dict() == plan.to_dict()
 
 
 @pytest.mark.parametrize("fixed", [{"sp": True, "tp": 2}, {"sp": 2, "tp": 2}, {"sp": False}, {"sp": 1}], ids=str)
