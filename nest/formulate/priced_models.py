@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import inf
 
-from attrs import asdict, define, evolve, field, frozen
+from attrs import asdict, define, field, frozen
 
 from nest.formulate.formulation import Formulation
 from nest.formulate.shard import micro_batches
@@ -144,7 +144,7 @@ def pricing_key(
     builtin = not any(isinstance(each, Guarded) for each in pricing)
     training = problem.training.of_layers if builtin else asdict(problem.training, recurse=False)
     if builtin:
-        cluster = evolve(cluster, memory=1.0, reserve=0.0, margin=0.0, error=None, time_error=None, device_memory=1.0)
+        cluster = cluster.without_memory()
     model = (
         problem.model,
         training,

@@ -131,6 +131,10 @@ class Cluster(Record):
     def _with_room_for(self, margin: float) -> float:
         return self.reserve + (self.device_memory - self.reserve) / (1 + margin) if margin else self.device_memory
 
+    def without_memory(self) -> "Cluster":
+        """The cluster as layers are priced on it: nothing of memory, and of how far estimates are off."""
+        return Cluster(self.levels, 1.0)
+
     def upper(self, memory: float) -> float:
         """The most that a plan estimated to need `memory` bytes, the reserve included, is taken to need."""
         return self.reserve + (memory - self.reserve) * (1 + self.margin) if self.margin else memory

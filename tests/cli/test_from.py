@@ -66,7 +66,7 @@ def test_a_plug_in_reads_plans(
     assert f"note: {words}: of words." in told.err
     found = json.loads(told.out)
     assert (found["plan"]["candidate"]["degrees"]["tp"], found["plan"]["data_parallel"]) == (2, 8)
-    assert found["best"]["status"] == "optimal"
+    assert found["best"]["status"] in ("optimal", "near-optimal")
     assert "fixed" not in json.loads(opened.read_text())
 
 

@@ -63,4 +63,4 @@ def test_what_is_saved_is_answered_until_ctrl_c(watching: "subprocess.Popen[str]
 def test_what_is_piped_in_cannot_be_watched() -> None:
     command = processes.run([sys.executable, "-m", "nest", "solve", "-", "--watch"], given=json.dumps(OPEN))
     assert (command.returncode, command.stdout) == (2, "")
-    assert command.stderr == "nest: --watch takes files: what is piped in is read once.\n"
+    assert command.stderr == "nest: --watch takes files: what is piped in or said by options is read once.\n"

@@ -183,7 +183,7 @@ def test_tables_of_searches_are_kept(problem: Build, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tables.SharedTables, "__attrs_post_init__", noted)
     told_next(problem(training={"memory_margin": 0.2}))
     assert not made
-    told_next(problem(training={"global_batch": 32}))
+    told_next(problem(training={"micro_batch": (4,)}))
     assert made
 
 

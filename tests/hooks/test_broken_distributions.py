@@ -17,7 +17,7 @@ from tests import processes
 PROBLEM = {
     "nest": 1,
     "model": {"transformer": {"layers": 2, "hidden": 256, "ffn": 1024, "heads": 4, "vocab": 1000}},
-    "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2], "stack": "none"},
+    "training": {"global_batch": 8, "sequence_length": 128, "micro_batch": [1, 2], "stack": "none", "schedule": "1f1b"},
     "cluster": {"device": "a100-sxm-80g", "levels": [{"fanout": 4, "bandwidth": "300 GB/s", "latency": "1 us"}]},
 }
 

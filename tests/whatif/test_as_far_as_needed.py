@@ -24,6 +24,7 @@ def asked(random: Random) -> tuple[Problem, float]:
     """A problem that has a plan, and its step time."""
     while True:
         problem = self_contained(random_experts(random), None, registry())
+        problem = evolve(problem, search=evolve(problem.search, within=0.0))
         plan = nest.solve(problem)
         if plan.batch_time:
             return problem, plan.batch_time

@@ -36,7 +36,7 @@ MODEL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def model_plan() -> PlanDocument:
-    return api.solve(MODEL)
+    return api.solve({**MODEL, "search": {**MODEL.get("search", {}), "within": 0}})
 
 
 @pytest.mark.parametrize("kind", ["plain", pytest.param("mixed", marks=pytest.mark.slow), "chunked"])

@@ -58,7 +58,7 @@ def test_what_rules_nothing_out_takes_no_search(without: list[str]) -> None:
         "cluster": {"device": "h100-sxm", "levels": [{"fanout": 8, "bandwidth": 4e11}], "memory": "20 GB"},
         "strategies": {"tp": [1, 2, 4]},
         "constraints": ["tp <= 4", "micro_batch * tp <= 8", "pp <= 8", "zero <= 3", *without],
-        "search": {"target": "torchtitan"},
+        "search": {"target": "torchtitan", "within": 0},
     }
     known = registry()
     plan = api.solve(problem)

@@ -7,7 +7,7 @@ import numpy
 from attrs import define, evolve, field
 from numpy.typing import NDArray
 
-from nest.instance import Cluster, Instance, Space, chunks_of
+from nest.instance import Instance, Space, chunks_of
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.downsets import Downsets, lattice
 from nest.solve.dp.screen import ScreenTables
@@ -108,7 +108,7 @@ def is_alike(one: Instance, other: Instance) -> bool:
         return False
     free: dict[str, Any] = {"constraints": (), "wishes": (), "global_batch": 1}
     same = evolve(one.space, **free) == evolve(other.space, **free)
-    return same and _network(one.cluster) == _network(other.cluster) and _is_cut_alike(one, other)
+    return same and one.cluster.without_memory() == other.cluster.without_memory() and _is_cut_alike(one, other)
 
 
 def _is_cut_alike(one: Instance, other: Instance) -> bool:
@@ -116,12 +116,6 @@ def _is_cut_alike(one: Instance, other: Instance) -> bool:
     if one.network is not None or other.network is not None or one.graph != other.graph:
         return False
     return _cuts(one.space) == _cuts(other.space)
-
-
-def _network(cluster: Cluster) -> Cluster:
-    """The cluster without its memory."""
-    room: dict[str, Any] = {"memory": 1.0, "reserve": 0.0, "margin": 0.0, "device_memory": 1.0}
-    return evolve(cluster, **room, error=None, time_error=None)
 
 
 def _cuts(space: Space) -> tuple[object, ...]:

@@ -118,7 +118,7 @@ def test_it_changes_the_plan_of_the_example() -> None:
     plugins = registry(extra=[nest_sharp])
     with_it = api.solve(problem, plugins=plugins)
     without = api.solve({**problem, "collectives": "alpha-beta"}, plugins=plugins)
-    assert with_it.status == without.status == "optimal"
+    assert {with_it.status, without.status} <= {"optimal", "near-optimal"}
     assert with_it.candidate is not None
     assert without.candidate is not None
     assert with_it.batch_time is not None

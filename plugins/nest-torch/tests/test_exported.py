@@ -139,7 +139,7 @@ def test_plans_take_no_less_memory_and_no_less_time_than_the_models_own(fixed: d
 
 def test_plans_carry_the_program_and_are_searched_like_others() -> None:
     plan = api.solve({**PROBLEM, "model": {"graph": decoder(), "repeat": 4}}, plugins=PLUGINS)
-    assert plan.status == "optimal"
+    assert plan.status in ("optimal", "near-optimal")
     assert sum(len(stage.layers) for stage in plan.stages) == 6
     assert api.check(plan.to_dict(), plugins=PLUGINS).ok
 
