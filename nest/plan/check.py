@@ -258,6 +258,10 @@ def _promises(plan: PlanDocument, fresh: PlanDocument, admitted: bool) -> list[s
         faults.append("The status is near-optimal, but fastest is missing.")
     elif bound > time * (1 + AGREEMENT):
         faults.append(f"lower_bound {_short(bound)} exceeds batch_time {_short(time)}.")
+    if plan.fastest is not None and plan.fastest.batch_time > (time or 0.0) * (1 + AGREEMENT):
+        faults.append("fastest takes longer than the plan.")
+    if plan.safer is not None and (plan.safer.fit_probability or 0.0) <= (fresh.fit_probability or 0.0):
+        faults.append("safer is no likelier to fit than the plan.")
     return faults
 
 

@@ -240,7 +240,7 @@ class PlanDocument(Record):
             times are measured, or not told.
         runs_on: names of the exporters for frameworks that write their files of the plan; None: nobody looked.
         space: in which part of the plans this is the best, in words; None: in all that the problem allows.
-        fastest: with `near-optimal`, the fastest plan, whose step time is `lower_bound`.
+        fastest: with `near-optimal`, the fastest plan found, of step time `lower_bound` unless the search left a gap.
         safer: a plan that is likelier to fit, where one costs little.
         simpler: a plan that is simpler yet, where one costs little.
         outside: decisions that a search of the problem without `fixed` does not try, in words; None: nobody looked.

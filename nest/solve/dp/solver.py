@@ -1,4 +1,4 @@
-"""The conductor of the dynamic program: a first plan, what may beat it, attempts in the time, and a simpler plan."""
+"""The conductor of the dynamic program: a first plan, what may beat it, attempts in the time, and ties."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
