@@ -52,7 +52,7 @@ def init(
     text = problem_text(asked, output, "init", _ask if sys.stdin.isatty() else None)
     _prove(text, output)
     write_text(output, text)
-    typer.echo(f"{output} is written; `nest solve {output}` finds the fastest plan.")
+    typer.echo(f"{output} is written. Next: `nest solve {output}`.")
 
 
 def _ask(name: str, check: Callable[[str], str], usual: str | None) -> str:

@@ -12,7 +12,7 @@ from nest.hooks.registry import registry
 from nest.units import Count, Positions
 
 TEXT = """\
-# A problem: `nest solve {file}` finds its fastest plan. Keys that are commented out may be left out.
+# A problem: `nest solve {file}` plans it. Keys that are commented out may be left out.
 nest: 1
 
 # What is trained: a name that `nest models` lists, or a config.json as Hugging Face has it.

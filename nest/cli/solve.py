@@ -108,7 +108,7 @@ def solve(
     ),
     strict_plugins: bool = STRICT_PLUGINS,
 ) -> None:
-    """Find the fastest plan of a problem, proved optimal, or say what makes it infeasible.
+    """Find the simplest plan within 1 % of the fastest possible step, or say what makes a problem infeasible.
 
     Exit code 0: a plan was found; 1: there is none, none was found in time, or its proof failed; 2: bad input; 130:
     Ctrl-C before there was one. Several problems give one JSON document a line.
@@ -120,6 +120,8 @@ def solve(
     asked = Asked(model, cluster, nodes, gpus_per_node, device, network, batch, sequence, tokens, target)
     text = made_text(asked, problems or (), print_problem)
     if text is not None and print_problem:
+        if output is not None:
+            raise InputError("--print-problem writes no file; `nest init` with the same options does.")
         typer.echo(text, nl=False)
         return
     source = None if text is None else read_mapping_text(text, str(MADE))

@@ -327,6 +327,7 @@ def test_a_file_and_options_are_not_mixed(call, tmp_path: Path) -> None:
     assert f"{path}:2: model is 'gpt2' here" in refused(call, "solve", path, "--model", "bert-large")
     assert f"{path}:4: cluster" in refused(call, "solve", path, "--nodes", "2")
     assert "--print-problem" in refused(call, "solve", path, "--print-problem")
+    assert "nest init" in refused(call, "solve", *SMALL, "--print-problem", "--output", path)
     assert "absent.yaml" in refused(call, "solve", tmp_path / "absent.yaml", "--batch", "16")
     path.write_text("nest: 1\nmodel: gpt2\ntraining: 3\ncluster: dgx-h100-superpod-8\n")
     assert "--batch" in refused(call, "solve", path, "--batch", "16")
