@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
-MOST_LOADED = {"llama-3-70b-on-128-h100": 206, "measured-layers": 150}
+MOST_LOADED = {"llama-3-70b-on-128-h100": 208, "measured-layers": 150}
 """Files of nest that `nest solve` of an example loads at most: with a model, exporters are asked for `runs_on`."""
 LONGEST_OF_VERBS = {"nest/api.py": 825}  # Every verb once, with its docstring.
 

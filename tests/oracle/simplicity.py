@@ -38,6 +38,7 @@ from tests.oracle.partitions import partitions
 from tests.oracle.price import candidates_of, price, runs_of
 from tests.oracle.settings import RANK_ORDERS, given, settings
 
+USUAL_RANK_ORDER = "dp-inner"
 USUAL_SCHEDULE = "1f1b"
 HEAVY = {"none": 0, "full": 3}
 """Recompute modes that are no selective ones."""
@@ -76,6 +77,13 @@ def usual(problem: dict, name: str, every: list):
     return given(problem.get("fixed"), name, given(problem.get("search"), name, every)[0])
 
 
+def usual_rank_order(problem: dict) -> str:
+    """That of most frameworks, where a problem allows it."""
+    fixed = given(problem.get("fixed"), "rank_order", None)
+    listed = [fixed] if fixed else given(problem.get("search"), "rank_order", RANK_ORDERS)
+    return USUAL_RANK_ORDER if USUAL_RANK_ORDER in listed else listed[0]
+
+
 def usual_zero(problem: dict) -> int:
     return usual(problem, "zero", [0])
 
@@ -101,7 +109,7 @@ def key(problem: dict, plan: dict) -> Key:
         for name, degree in candidate["degrees"].items()
         if degree > 1 and name not in FLAGS
     }
-    order = usual(problem, "rank_order", RANK_ORDERS)
+    order = usual_rank_order(problem)
     zeros = {stage["zero"] for stage in stages}
     return (
         int(mixed),

@@ -117,7 +117,8 @@ def test_stages_decide_an_entry(stages, entry, value):
         ({"zero": [1, 0]}, {}, 10, 1),
         ({"zero": [0, 1]}, {}, 10, 0),
         ({}, {"zero_degree": 1}, 10, 1),
-        ({}, {"replicas": 2, "rank_order": "dp-inner"}, 11, 1),
+        ({}, {"replicas": 2, "rank_order": "dp-inner"}, 11, 0),
+        ({"rank_order": ["pp-inner"]}, {"replicas": 2}, 11, 0),
         ({"rank_order": ["dp-inner", "pp-inner"]}, {"replicas": 2, "rank_order": "dp-inner"}, 11, 0),
         ({"rank_order": ["dp-inner", "pp-inner"]}, {"replicas": 2}, 11, 1),
         ({}, {"rank_order": "dp-inner"}, 11, 0),
@@ -200,7 +201,7 @@ def test_no_plan_that_is_spelled_out_is_simpler(kind, seeds):
     seen: Counter[str] = Counter()
     for seed in (*range(6), *seeds):
         seen += spelled_out_agrees(seed, kind)
-    assert seen["slower"] > 8
+    assert seen["slower"] > 6
     assert seen["fastest"] > 2
 
 

@@ -24,11 +24,12 @@ from nest.tolerances import TIE
 if TYPE_CHECKING:
     from nest.solve.dp.nodes import InstanceSearch
 
-MOST_PASSES = 2**18
-"""Passes that the plans of a leaf are replayed for at most: 0.1 s.
+MOST_PASSES = 2**20
+"""Passes that the plans of a leaf are replayed for at most: 0.3 s."""
 
-More leave less of `MOST_IN_ALL` to later leaves: with 2**20 Qwen3 235B on 256 H100 takes 48.6 s a step, with this
-46.8 s, and plans of eight usual problems are the same (2026-11-29)."""
+LEAF_SHARE = 32
+"""A leaf is replayed for at most this part of the passes that are left of `MOST_IN_ALL`, lest the first leaves take all
+of them: else Qwen3 235B on 256 H100 takes 48.6 s a step, with this 46.8 s (2026-11-29)."""
 
 PASSES = 2_000
 """Passes that take as long as all else that a replay needs."""
@@ -217,7 +218,13 @@ class Leaf:
         """That of plans of so many passes, as far as the search has effort left."""
         left = max(MOST_IN_ALL - meter.replayed, 0)
         meter.replayed += PASSES
-        return cls(limit, meter, max(min(MOST_PASSES, left) // (passes + PASSES), 1), passes, min(MOST_OPTIONS, left))
+        return cls(
+            limit,
+            meter,
+            max(min(MOST_PASSES, left // LEAF_SHARE) // (passes + PASSES), 1),
+            passes,
+            min(MOST_OPTIONS, left),
+        )
 
     def spend(self, options: int) -> None:
         """Look at so many options of stages.

@@ -1,0 +1,241 @@
+"""What plans are compared by, in the order in which it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import ceil
+from typing import Any, NamedTuple
+
+from attrs import evolve
+
+from nest.formulate.risk import at_most
+from nest.instance import Instance, Solution, chunks_of
+from nest.plan.evaluate import PricedPlan
+from nest.plan.legality import evenly_split
+from nest.report.decisions import FOLLOWS
+from nest.spec.constraints import parse
+from nest.tolerances import AGREEMENT
+
+LIKELY, STEP = 0.95, 0.05
+"""Probability to fit from which on a plan is as safe as one with more of it, and the steps that count below: the spread
+of the estimate, which a few hundred runs tell, says nothing of smaller ones."""
+
+
+class Plan(NamedTuple):
+    """A plan of an instance with its price.
+
+    Attributes:
+        instance: the problem.
+        solution: its decisions.
+        priced: its numbers.
+    """
+
+    instance: Instance
+    solution: Solution
+    priced: PricedPlan
+
+
+class Entry(NamedTuple):
+    """What plans are compared by.
+
+    Attributes:
+        name: of the entry.
+        reason: why less of it is simpler: a clause that reads on after "because".
+        amount: how much a plan has of it.
+        at_most: the instance with the plans alone that have at most so much of it.
+        less: the amounts below one that plans may have, ascending.
+        next: which of them is asked for first: 0, the least, where searches for less are far quicker, or -1, the most.
+    """
+
+    name: str
+    reason: str
+    amount: Callable[[Plan], int]
+    at_most: Callable[[Instance, int], Instance]
+    less: Callable[[Instance, int], Iterable[int]] = lambda _, amount: range(amount)
+    next: int = -1
+
+    @classmethod
+    def either(
+        cls, name: str, reason: str, has: Callable[[Plan], bool], without: Callable[[Instance], Instance]
+    ) -> Entry:
+        """An entry that a plan has or has not, with the instance without such plans."""
+        return cls(
+            name, reason, lambda plan: int(has(plan)), lambda instance, most: instance if most else without(instance)
+        )
+
+
+def _of_space(instance: Instance, **changes: Any) -> Instance:
+    return evolve(instance, space=evolve(instance.space, **changes))
+
+
+def _constrained(instance: Instance, *texts: str) -> Instance:
+    return _of_space(instance, constraints=(*instance.space.constraints, *map(parse, texts)))
+
+
+def _mixed(plan: Plan) -> bool:
+    return len({stage.candidate for stage in plan.solution.stages}) > 1
+
+
+def _further_pools(plan: Plan) -> int:
+    if plan.instance.pools is None:
+        return 0
+    return len({plan.instance.pool_of(stage.candidate) for stage in plan.solution.stages}) - 1
+
+
+def _fewer_chunks(instance: Instance, further: int) -> list[int]:
+    return sorted({chunks_of(schedule) - 1 for schedule in instance.space.schedules}.intersection(range(further)))
+
+
+def _uneven(plan: Plan) -> bool:
+    return not _mixed(plan) and bool(plan.instance.space.blocks) and not evenly_split(plan.instance, plan.solution)
+
+
+def _even(instance: Instance) -> Instance:
+    # Where plans may still be mixed, all of them are.
+    several = instance.pools is not None and instance.space.most_pools != 1
+    if not instance.space.blocks or instance.space.mixed or several:
+        return instance
+    return _of_space(instance, even=True)
+
+
+RECOMPUTED = {"none": 0, "full": 3}
+"""How much recompute modes run again; any other mode runs parts of a block again."""
+
+SELECTIVE = 1
+"""How much such a mode does."""
+
+
+def _recomputed(plan: Plan) -> int:
+    return max(RECOMPUTED.get(stage.recompute, SELECTIVE) for stage in plan.solution.stages)
+
+
+def _recomputing(instance: Instance, most: int) -> Instance:
+    modes = dict.fromkeys(mode.name for candidate in instance.candidates for mode in candidate.recompute)
+    fewer = [name for name in modes if RECOMPUTED.get(name, SELECTIVE) <= most]
+    return _constrained(instance, f"recompute in {fewer or ['none']}")
+
+
+def _strategies(instance: Instance) -> list[str]:
+    """Names of strategies that may have a degree of their own."""
+    names = {name for candidate in instance.candidates for name in candidate.degrees}
+    return sorted(names.difference(FOLLOWS))
+
+
+def _degrees(plan: Plan) -> int:
+    used = [plan.instance.candidates[stage.candidate].degrees for stage in plan.solution.stages]
+    return sum(any(degrees.get(name, 1) > 1 for degrees in used) for name in _strategies(plan.instance))
+
+
+def _fewer_degrees(instance: Instance, most: int) -> Instance:
+    names = _strategies(instance)
+    return _constrained(instance, f"{' + '.join(f'({name} > 1)' for name in names)} <= {most}") if names else instance
+
+
+def _unusual_zero(plan: Plan) -> bool:
+    usual = plan.instance.space.usual.zero
+    others = any(stage.zero != usual for stage in plan.solution.stages)
+    return others or plan.solution.zero_degree is not None
+
+
+def _usual_zero(instance: Instance) -> Instance:
+    zero = _constrained(instance, f"zero == {instance.space.usual.zero}")
+    every = tuple(each for each in zero.space.zero_degrees if each is None)
+    return evolve(zero, space=evolve(zero.space, zero_degrees=every)) if every != zero.space.zero_degrees else zero
+
+
+def _unusual_order(plan: Plan) -> bool:
+    one = len(plan.solution.stages) == 1 or plan.solution.replicas == 1
+    return not one and plan.solution.rank_order != plan.instance.space.usual.rank_order
+
+
+def _usual_order(instance: Instance) -> Instance:
+    return _constrained(instance, f"rank_order == '{instance.space.usual.rank_order}' or pp == 1 or replicas == 1")
+
+
+def _idle(plan: Plan) -> bool:
+    widths = (plan.instance.candidates[stage.candidate].width for stage in plan.solution.stages)
+    return plan.solution.replicas * sum(widths) < plan.instance.size
+
+
+def _unlikely(plan: Plan) -> int:
+    """Steps by which a plan is less likely to fit than `LIKELY`."""
+    if plan.instance.cluster.error is None:
+        return 0
+    return max(0, ceil((LIKELY - plan.priced.fit_probability) / STEP - AGREEMENT))
+
+
+SHAPE = (
+    Entry.either(
+        "mixed",
+        "stages that are all alike have one set of launch flags",
+        _mixed,
+        lambda instance: _of_space(instance, mixed=False, most_pools=1),
+    ),
+    Entry(
+        "pools",
+        "every further kind of device is one more to keep healthy",
+        _further_pools,
+        lambda instance, most: _of_space(instance, most_pools=most + 1),
+    ),
+    Entry.either(
+        "pipeline",
+        "a run without a pipeline has no bubble, no balance of stages and one program on all devices",
+        lambda plan: len(plan.solution.stages) > 1,
+        lambda instance: _constrained(instance, "pp == 1"),
+    ),
+    Entry.either(
+        "schedule",
+        "1F1B is in every framework and the best tested schedule",
+        lambda plan: plan.solution.schedule != plan.instance.space.usual.schedule,
+        lambda instance: _constrained(instance, f"schedule == '{instance.space.usual.schedule}'"),
+    ),
+    Entry(
+        "chunks",
+        "each chunk of a stage adds messages and in-flight activations",
+        lambda plan: plan.solution.chunks - 1,
+        lambda instance, most: _constrained(instance, f"chunks <= {most + 1}"),
+        _fewer_chunks,
+        next=0,
+    ),
+)
+"""What makes a plan simpler before its number of stages does."""
+
+STRUCTURE = (
+    *SHAPE,
+    Entry(
+        "stages",
+        "fewer stages have fewer messages, a smaller bubble and fewer places to fail",
+        lambda plan: len(plan.solution.stages) - 1,
+        lambda instance, most: _constrained(instance, f"pp <= {most + 1}"),
+    ),
+    Entry.either("uneven", "frameworks split layers evenly unless told otherwise", _uneven, _even),
+    Entry.either(
+        "unlike",
+        "most frameworks have one recompute policy and one ZeRO stage for all stages",
+        lambda plan: len({(stage.recompute, stage.zero) for stage in plan.solution.stages}) > 1,
+        lambda instance: _constrained(instance, "uniform(recompute)", "uniform(zero)"),
+    ),
+    Entry("recompute", "recomputation is work that trains nothing", _recomputed, _recomputing),
+    Entry("degrees", "each further kind of parallelism is one more that must work", _degrees, _fewer_degrees),
+)
+"""What makes a plan simpler by itself."""
+
+ORDER = (
+    *STRUCTURE,
+    Entry.either("zero", "the framework's own recipes use its usual ZeRO stage", _unusual_zero, _usual_zero),
+    Entry.either("rank order", "the framework lays out its ranks so by default", _unusual_order, _usual_order),
+    Entry.either(
+        "idle",
+        "devices that do nothing are paid for",
+        _idle,
+        lambda instance: _constrained(instance, f"devices == {instance.size}"),
+    ),
+    Entry(
+        "fit",
+        "a run that is out of memory is lost",
+        _unlikely,
+        lambda instance, most: at_most(instance, 1 - (LIKELY - STEP * most)),
+    ),
+)
+"""Entries in the order in which they decide; then the step time, the bytes of the fullest stage, and the documented
+order of ties."""
