@@ -56,7 +56,7 @@ def solved(known: Registry, target: str = "toy", **changes: Any) -> PlanDocument
 def test_a_plan_for_a_target_is_one_that_it_can_run(limits: Limits) -> None:
     known = with_frameworks(toy=limits)
     plan = solved(known)
-    assert plan.status == "optimal"
+    assert plan.status in ("optimal", "near-optimal")
     assert violations(plan, limits, "toy") == []
     assert api.check(plan, plugins=known).ok
     assert api.verify(plan, plugins=known).status == "proved"
