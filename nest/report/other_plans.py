@@ -308,8 +308,13 @@ def by_refusal(refused: Sequence[Answer], name: Callable[[Answer], str]) -> list
 
 
 def slower_by(each: Answer, *, proved: bool = True) -> str:
-    """By how much another plan is slower; it may be less where that is not `proved`."""
-    return "as fast" if each["reason"] is None else relative_text(each["relative"], "" if proved else "at most ")
+    """By how much another plan is slower, or faster; it may be less slow where that is not `proved`."""
+    relative = each["relative"]
+    if each["reason"] is None:
+        return "as fast"
+    if relative < -UNSHOWN:  # Beside a first plan that is simpler than the fastest.
+        return f"{'' if proved else 'at least '}{-relative:.2%} faster"
+    return relative_text(relative, "" if proved else "at most ")
 
 
 def relative_text(relative: float, begin: str) -> str:

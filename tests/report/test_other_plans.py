@@ -3,7 +3,7 @@
 import pytest
 
 from nest.instance import Solution, StageDecision
-from nest.report.other_plans import label
+from nest.report.other_plans import label, slower_by
 from tests.small_instances import candidate, instance
 
 PROBLEM = instance(
@@ -31,3 +31,18 @@ def test_degrees_that_differ_are_listed_in_pipeline_order(used: tuple[int, ...],
     stages = (StageDecision((layer,), index, "none", 0, 2 * layer) for layer, index in enumerate(used))
     plan = Solution(1, "pp-inner", "1f1b", tuple(stages))
     assert label(PROBLEM, plan) == f"{degrees}pp 3, replicas 1, micro-batch 1"
+
+
+@pytest.mark.parametrize(
+    ("relative", "reason", "proved", "text"),
+    [
+        (0.0123, "compute", True, "1.23%"),
+        (0.0123, "compute", False, "at most 1.23%"),
+        (-0.0062, "bubble", True, "0.62% faster"),
+        (-0.0062, "bubble", False, "at least 0.62% faster"),
+        (-1e-6, "bubble", True, "faster, by less than 0.01%"),
+        (0.0, None, True, "as fast"),
+    ],
+)
+def test_plans_beside_a_simpler_one_may_be_faster(relative: float, reason: str | None, proved: bool, text: str) -> None:
+    assert slower_by({"relative": relative, "reason": reason}, proved=proved) == text

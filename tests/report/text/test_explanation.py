@@ -168,7 +168,7 @@ def test_alternatives_that_are_one_plan_are_one_row_and_the_closest_comes_first(
         (EQUAL, ["tp 1", "as fast", "pp 8"]),
         ({"relative": 1e-6}, ["tp 1", "less than 0.01%", "pp 8", "bubble 6.25% more, compute 1.25% less"]),
         ({"relative": -1e-6}, ["faster, by less than 0.01%"]),
-        ({"relative": -0.0125}, ["-1.25%"]),
+        ({"relative": -0.0125}, ["1.25% faster"]),
         ({"proved": False}, ["at most 5.00%", "At most: not searched to the end."]),
         ({**NONE, "refusal": "Memory is tightest."}, ["No plan without tp 2. Memory is tightest."]),
         (
