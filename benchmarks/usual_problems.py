@@ -26,7 +26,7 @@ from nest.units import format_bytes, format_seconds, percent, three_digits
 TABLE = Path(__file__).with_suffix(".toml")
 
 UNSAID = {"sp": False, "schedule": "1f1b", "rank_order": "dp-inner", "zero": 1, "recompute": "none"}
-"""What published plans have that do not say otherwise: Megatron-LM's defaults, and its distributed optimizer."""
+"""Decisions of published plans that state none: Megatron-LM's defaults, and its distributed optimizer."""
 
 STACK = "megatron-bridge"
 """The stack that published plans are for: its gradients are in bf16, which decides what fits."""
@@ -79,7 +79,7 @@ class Usual:
 
 
 class Outcome(NamedTuple):
-    """What nest says of a usual problem.
+    """The answer of nest to a usual problem.
 
     Attributes:
         usual: the problem.

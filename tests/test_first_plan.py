@@ -103,7 +103,7 @@ def test_an_instance_with_less_of_an_entry_lacks_the_plans_that_have_more(entry:
     cluster = evolve(decided.cluster, device_memory=room).with_margin(0.0)
     instance = evolve(decided, cluster=cluster, space=evolve(space, rank_orders=orders, zero_degrees=degrees))
     priced = evaluate(instance, solution)
-    amount = entry.amount(Plan(instance, solution, priced))
+    amount = entry.amount(Plan(instance, solution))
 
     def allows(most: int) -> bool:
         narrowed = entry.at_most(instance, most)
@@ -117,7 +117,7 @@ def test_an_instance_with_less_of_an_entry_lacks_the_plans_that_have_more(entry:
 
 
 def amounts(instance: Instance, solution: Solution) -> tuple[int, ...]:
-    plan = Plan(instance, solution, evaluate(instance, solution))
+    plan = Plan(instance, solution)
     return tuple(entry.amount(plan) for entry in ORDER)
 
 

@@ -42,7 +42,7 @@ KEPT = {
 }
 """Decisions that a reason may be, by what they are called."""
 CALLED = {"micro_batch": "micro-batch", "zero": "ZeRO", "rank_order": "rank order"}
-"""What `fixed` calls otherwise than `benchmarks.published.measure.decisions`."""
+"""Names in `fixed` of decisions that `benchmarks.published.measure.decisions` names otherwise."""
 
 
 @frozen
@@ -94,7 +94,7 @@ class Outcome:
         return (self.priced.fit_probability or 0.0) >= LIKELY
 
     def contradictions(self, within: float) -> Iterator[str]:
-        """What is not as claimed: it can be launched, and if it is likely to fit, hardly faster than the first plan."""
+        """Faults of the claim that it can be launched and, if likely to fit, is hardly faster than the first plan."""
         yield from self.refusals
         assert self.first.batch_time is not None
         assert self.priced.batch_time is not None

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from nest.formulate.risk import at_most
 from nest.instance import Instance, Solution, chunks_of
-from nest.plan.evaluate import PricedPlan
+from nest.plan.evaluate import evaluate
 from nest.plan.legality import evenly_split
 from nest.report.decisions import FOLLOWS
 from nest.spec.constraints import parse
@@ -22,17 +22,15 @@ of the estimate, which a few hundred runs tell, says nothing of smaller ones."""
 
 
 class Plan(NamedTuple):
-    """A plan of an instance with its price.
+    """A plan of an instance.
 
     Attributes:
         instance: the problem.
         solution: its decisions.
-        priced: its numbers.
     """
 
     instance: Instance
     solution: Solution
-    priced: PricedPlan
 
 
 class Entry(NamedTuple):
@@ -140,7 +138,7 @@ def _unusual_zero(plan: Plan) -> bool:
 def _usual_zero(instance: Instance) -> Instance:
     zero = _constrained(instance, f"zero == {instance.space.usual.zero}")
     every = tuple(each for each in zero.space.zero_degrees if each is None)
-    return evolve(zero, space=evolve(zero.space, zero_degrees=every)) if every != zero.space.zero_degrees else zero
+    return _of_space(zero, zero_degrees=every) if every != zero.space.zero_degrees else zero
 
 
 def _unusual_order(plan: Plan) -> bool:
@@ -161,7 +159,8 @@ def _unlikely(plan: Plan) -> int:
     """Steps by which a plan is less likely to fit than `LIKELY`."""
     if plan.instance.cluster.error is None:
         return 0
-    return max(0, ceil((LIKELY - plan.priced.fit_probability) / STEP - AGREEMENT))
+    likely = evaluate(plan.instance, plan.solution).fit_probability
+    return max(0, ceil((LIKELY - likely) / STEP - AGREEMENT))
 
 
 SHAPE = (

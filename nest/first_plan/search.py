@@ -104,14 +104,14 @@ class _Search:
         """
         left, given = self.instance, best
         for entry in order:
-            amount = entry.amount(self._priced(best))
+            amount = entry.amount(Plan(self.instance, best))
             untried = list(entry.less(left, amount))
             while untried and not self.deadline.passed:
                 less = untried.pop(entry.next)
                 found = self._fastest(entry.at_most(left, less), best, self.limit)
                 if found is not None:
                     best, seconds = found
-                    amount = entry.amount(self._priced(best))
+                    amount = entry.amount(Plan(self.instance, best))
                 # Where there is none of so much, there is none of less.
                 untried = [each for each in untried if (each > less if found is None else each < amount)]
             left = entry.at_most(left, amount)
@@ -122,7 +122,7 @@ class _Search:
     def _emptiest(self, left: Instance, best: Solution, seconds: float) -> tuple[Solution, float]:
         """The plan with the fewest bytes on its fullest stage of those as fast; without chunks, a search gives it."""
         while best.chunks > 1 and left.pools is None and not self.deadline.passed:
-            less = (1 - AGREEMENT) * max(stage.memory for stage in self._priced(best).priced.stages)
+            less = (1 - AGREEMENT) * max(stage.memory for stage in evaluate(self.instance, best).stages)
             found = self._fastest(evolve(left, cluster=evolve(left.cluster, memory=less)), best, seconds)
             if found is None or self._spread(found[0]) > self._spread(best):
                 break
@@ -140,12 +140,12 @@ class _Search:
 
         Plans with more chunks, or a pipeline where the first plan has none, are no plans that somebody changes to.
         """
-        fit, priced = ORDER[-1], self._priced(plan)
-        if fit.amount(priced) == 0:
+        fit, first = ORDER[-1], Plan(self.instance, plan)
+        if fit.amount(first) == 0:
             return None
         likely = fit.at_most(self.instance, 0)
         for entry in SHAPE:
-            likely = entry.at_most(likely, entry.amount(priced))
+            likely = entry.at_most(likely, entry.amount(first))
         found = self._fastest(likely, plan, self.limit)
         if found is None:
             return None
@@ -154,11 +154,8 @@ class _Search:
 
     def is_like(self, one: Solution, other: Solution) -> bool:
         """Whether neither of two plans is the simpler one."""
-        plans = [self._priced(each) for each in (one, other)]
+        plans = [Plan(self.instance, each) for each in (one, other)]
         return len({tuple(entry.amount(plan) for entry in STRUCTURE) for plan in plans}) == 1
-
-    def _priced(self, solution: Solution) -> Plan:
-        return Plan(self.instance, solution, evaluate(self.instance, solution))
 
     def _fastest(
         self, instance: Instance, known: Solution, limit: float, *, ties: bool = False

@@ -12,7 +12,7 @@ from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
 from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
 from nest.formulate.shard import micro_batches, participating
-from nest.formulate.space import USUAL_RANK_ORDER, check_modes, profile_modes
+from nest.formulate.space import check_modes, profile_modes
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of, route
@@ -20,7 +20,7 @@ from nest.io import structure, unstructure
 from nest.plan.layout import chunk_units, even_blocks, even_chunks
 from nest.plan.legality import chunk_violations, permission_violations, structure_violations
 from nest.spec import CandidateSummary, Fixed, PlanDocument, Problem
-from nest.spec.problem import ALL_RANKS, ProfileCandidate
+from nest.spec.problem import ALL_RANKS, ProfileCandidate, usual_rank_order
 
 USUAL_RECOMPUTE = "none"
 """Frameworks recompute nothing unless asked to; a profile without that mode takes its first."""
@@ -189,7 +189,7 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
     check_lists(problem, known)
     decided = problem.decided
     training, search = problem.training, problem.search
-    usual = USUAL_RANK_ORDER if USUAL_RANK_ORDER in search.rank_order else search.rank_order[0]
+    usual = usual_rank_order(search.rank_order)
     # Only the defaults: whoever builds the instance lets `fixed`, which is kept, win over them.
     narrowed = evolve(
         problem,

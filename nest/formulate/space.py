@@ -16,13 +16,10 @@ from nest.hooks.registry import Registry
 from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, Usual, chunks_of
 from nest.spec import DeviceSpec, Problem, ProfileSpec
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
-from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS
+from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS, usual_rank_order
 
 USUAL_SCHEDULE = "1f1b"
 """The pipeline schedule of frameworks that are told no other (PROBLEM.md section 4)."""
-
-USUAL_RANK_ORDER = "dp-inner"
-"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
 
 FIXED_ONLY = ("etp", "zero_degree", "recompute", "schedule", "rank_order")
 """What `fixed` takes beside the names constraints know."""
@@ -232,11 +229,10 @@ def _usual(problem: Problem, limits: Limits | None) -> Usual:
     """The decisions of the target, or of most frameworks, that is told nothing else."""
     zero, orders = allowed_zero(problem), allowed_rank_orders(problem)
     known = limits or Limits()
-    order = known.usual_rank_order or USUAL_RANK_ORDER
     return Usual(
         schedule=USUAL_SCHEDULE,
         zero=known.usual_zero if known.usual_zero in zero else zero[0],
-        rank_order=order if order in orders else orders[0],
+        rank_order=usual_rank_order(orders, known.usual_rank_order),
     )
 
 

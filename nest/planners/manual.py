@@ -22,7 +22,6 @@ from nest.instance import (
     weights_of,
 )
 from nest.planners.shapes import (
-    USUAL_RANK_ORDER,
     Choices,
     Stages,
     dealt,
@@ -34,6 +33,7 @@ from nest.planners.shapes import (
     units,
 )
 from nest.planners.tables import sharded_state
+from nest.planners.views import usual_order
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 FAVOURED = ("tp", "sp", "ep")
@@ -177,7 +177,7 @@ class _Climbed:
         """
         instance, candidate, space = self._instance, self._instance.candidates[index], self._instance.space
         allowed = modes(instance, candidate)
-        order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
+        order = usual_order(instance)
         last = Assessment((f"the batch cannot be divided among replicas of {step.stages} stages",), None)
         first: tuple[Solution, Assessment] | None = None
         if step.saving >= len(allowed):

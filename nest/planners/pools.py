@@ -8,7 +8,8 @@ from attrs import evolve
 
 from nest.hooks.planning import PlannerContext, Proposal
 from nest.instance import Array, Candidate, Instance, Pools, Solution, StageDecision, chunks_of
-from nest.planners.shapes import USUAL_RANK_ORDER, Units, modes, units
+from nest.planners.shapes import Units, modes, units
+from nest.planners.views import usual_order
 
 Team = tuple[int, ...]
 """A candidate of each pool, all of the same degrees and samples."""
@@ -97,7 +98,7 @@ def _shape(candidate: Candidate) -> tuple[object, ...]:
 def _in_proportion(instance: Instance) -> Iterator[Solution]:
     """Every plan of the same degrees in all pools whose stages hold layers in proportion to their device's speed."""
     space, pieces = instance.space, units(instance)
-    order = USUAL_RANK_ORDER if USUAL_RANK_ORDER in space.rank_orders else space.rank_orders[0]
+    order = usual_order(instance)
     schedule = next((each for each in space.schedules if chunks_of(each) == 1), None)
     if schedule is None:
         return

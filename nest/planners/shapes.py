@@ -16,9 +16,6 @@ Chunks = tuple[tuple[int, ...], ...]
 
 Stages = tuple[Chunks, ...]
 
-USUAL_RANK_ORDER = "dp-inner"
-"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
-
 
 def units(instance: Instance) -> Units:
     """What stages are cut between: the transformer blocks where there are any, else the layers.

@@ -6,8 +6,8 @@ from attrs import evolve
 
 from nest.hooks.planning import Assessment, PlannerContext, Proposal
 from nest.instance import Instance, Solution
-from nest.planners.shapes import USUAL_RANK_ORDER
 from nest.spec.constraints import Value
+from nest.spec.problem import usual_rank_order
 from nest.units import LARGEST
 
 Believed = tuple[float, Solution]
@@ -51,8 +51,7 @@ def boundless(instance: Instance) -> Instance:
 
 def usual_order(instance: Instance) -> str:
     """The order of ranks of frameworks, where the problem allows it."""
-    orders = instance.space.rank_orders
-    return USUAL_RANK_ORDER if USUAL_RANK_ORDER in orders else orders[0]
+    return usual_rank_order(instance.space.rank_orders)
 
 
 def usable_devices(instance: Instance) -> int:

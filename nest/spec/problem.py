@@ -1,6 +1,6 @@
 """Problem files: their sections `profile`, `search` and `fixed`, and the whole (FORMATS.md)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from json import dumps
 from typing import Any, ClassVar, get_args, get_type_hints
@@ -153,6 +153,15 @@ class Fixed(Record):
 
 
 RANK_ORDERS = ("pp-inner", "dp-inner")
+USUAL_RANK_ORDER = "dp-inner"
+"""Megatron-LM's default order of ranks, `tp-cp-ep-dp-pp`: the replicas of one stage lie side by side."""
+
+
+def usual_rank_order(allowed: Sequence[str], usual: str | None = None) -> str:
+    """The rank order `usual`, else that of most frameworks; else the first of those that are allowed."""
+    return order if (order := usual or USUAL_RANK_ORDER) in allowed else allowed[0]
+
+
 ZERO_STAGES = (0, 1, 2, 3)
 ALL_RANKS = "all"
 """How `search.zero_degree` writes that ZeRO shards over all ranks that hold the same parameters."""
@@ -162,7 +171,6 @@ OFFLOAD = "offload"
 
 NO_TARGET = "none"
 """The target that leaves the whole space to the search."""
-
 
 TENSORS = ("relayed", "direct")
 

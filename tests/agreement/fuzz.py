@@ -107,6 +107,17 @@ def kept(folder: Path | None, examined, seed: int, count: int) -> Tally:
     return tally
 
 
+def summed_up(counts: Counter[str], seed: int, start: float) -> int:
+    """Print the counts of problems from a seed on, since `start`; the exit code."""
+    for name in sorted(counts):
+        print(f"{counts[name]:8} {name}")
+    print(
+        f"{counts['all']} problems from seed {seed}: {counts['all'] - counts['disagree']} agree, "
+        f"{counts['disagree']} disagree; {perf_counter() - start:.1f} s"
+    )
+    return 1 if counts["disagree"] else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000, help="problems to compare")
@@ -128,13 +139,7 @@ def main() -> int:
         for tally in pool.map(each, *zip(*chunks, strict=True)) if arguments.jobs > 1 else starmap(each, chunks):
             counts += tally.counts
             print(*tally.wrong, sep="\n", end="\n" if tally.wrong else "", flush=True)
-    for name in sorted(counts):
-        print(f"{counts[name]:8} {name}")
-    print(
-        f"{counts['all']} problems from seed {arguments.seed}: {counts['all'] - counts['disagree']} agree, "
-        f"{counts['disagree']} disagree; {perf_counter() - start:.1f} s"
-    )
-    return 1 if counts["disagree"] else 0
+    return summed_up(counts, arguments.seed, start)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from time import perf_counter
 from tests.agreement.compare import as_json, complaint, left_open, planner, plugins_of, solved
 from tests.agreement.drawn_schedules import counts_of_no_order
 from tests.agreement.draws import ROUNDING, SHARES, Draw, answer_of, draw
-from tests.agreement.fuzz import proved
+from tests.agreement.fuzz import proved, summed_up
 from tests.oracle import pools
 from tests.oracle import price as alone
 from tests.oracle.check import check_document, plan_of, same
@@ -241,13 +241,7 @@ def main() -> int:
             more, wrong = examine(seed, arguments.kind)
             counts += more
             print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
-    for name in sorted(counts):
-        print(f"{counts[name]:8} {name}")
-    print(
-        f"{counts['all']} problems from seed {arguments.seed}: {counts['all'] - counts['disagree']} agree, "
-        f"{counts['disagree']} disagree; {perf_counter() - start:.1f} s"
-    )
-    return 1 if counts["disagree"] else 0
+    return summed_up(counts, arguments.seed, start)
 
 
 if __name__ == "__main__":
