@@ -24,7 +24,8 @@ class NestPaper:
     """A dynamic program per width over (level, layers, stages), with every stage at the first free devices.
 
     Inside blocks it knows one bandwidth; between stages the levels. One placement serves all levels of an entry, and an
-    entry is replaced where the sum over the levels is less. The first boundary is priced at the innermost level.
+    entry is replaced where the sum over the levels is less. The first boundary is priced at the innermost level, and
+    the first cut decided with the gradients in front of it.
     """
 
     name = "nest-paper"
@@ -95,20 +96,19 @@ class _Program:
             table = last if stages == 1 else first
             fitting = table.fits(stages)[0]
             behind = chains.value[stages - 1, :, 0]
-            load = table.time[0] + chains.leaving[0]
-            load = numpy.where(fitting, numpy.maximum(load, behind), inf)
-            cut = int(load[1:].argmin()) + 1
-            if load[cut] == inf:
+            load = numpy.maximum(table.time[0] + chains.leaving[0], behind)
+            load = numpy.where(fitting, load, inf)[1:]
+            if load.min() == inf:
                 continue
             for replicas in range(1, self._devices // (stages * width) + 1):
                 micro_batches = instance.micro_batches(candidate, replicas * shards)
                 if micro_batches is None or not permitted(instance, candidate, replicas * shards, stages):
                     continue
                 per_pipeline = self._devices // replicas
-                reduced = _tree(instance, replicas, per_pipeline, float(ends[cut]))
-                time = float(load[cut]) * (micro_batches + stages - 1) + reduced
-                if best is None or time < best[0]:
-                    best = time, replicas, stages, cut
+                times = load * (micro_batches + stages - 1) + _tree(instance, replicas, per_pipeline, ends[1:])
+                cut = int(times.argmin())
+                if best is None or times[cut] < best[0]:
+                    best = float(times[cut]), replicas, stages, cut + 1
         if best is None:
             return None
         time, replicas, stages, cut = best
@@ -152,10 +152,11 @@ def _chains(
 ) -> _Chains:
     levels = instance.cluster.levels
     cut = cut_bytes(instance, pieces, candidate)
-    # A pipeline's messages cross all levels up to theirs: the narrowest bandwidth, the sum of the latencies.
+    # A pipeline's messages take the narrowest bandwidth and the largest latency up to their level, twice above level 0.
     narrowest = numpy.minimum.accumulate([level.bandwidth for level in levels])
-    latencies = numpy.cumsum([level.latency for level in levels])
+    latencies = numpy.maximum.accumulate([level.latency for level in levels])
     message = numpy.where(cut > 0, latencies[:, None] + cut[None, :] / narrowest[:, None], 0.0)
+    message[1:] *= 2
     count = len(pieces)
     value = numpy.full((most + 1, count + 1, len(levels)), inf)
     value[0, count] = 0.0
@@ -177,22 +178,23 @@ def _chains(
     return _Chains(value, following, message)
 
 
-def _tree(instance: Instance, replicas: int, apart: int, size: float) -> float:
+def _tree(instance: Instance, replicas: int, apart: int, size: Array) -> Array:
     """Seconds of the program's all-reduce: halving and doubling at the innermost level, up and down a tree above.
 
     Args:
         instance: the problem.
         replicas: that reduce.
         apart: devices from one replica to the next.
-        size: bytes of the first stage's gradients.
+        size: bytes of the first stage's gradients, for each first cut.
     """
     if replicas == 1:
-        return 0.0
+        return numpy.zeros(len(size))
     levels = instance.cluster.levels[: instance.cluster.level(0, (replicas - 1) * apart) + 1]
     halvings = int(log2(replicas))
-    total = sum((levels[0].latency + size / 2**step / levels[0].bandwidth for step in range(halvings)), 0.0)
-    below = 0.0
+    steps = (levels[0].latency + size / 2**step / levels[0].bandwidth for step in range(halvings))
+    total = sum(steps, numpy.zeros(len(size)))
+    below = numpy.zeros(len(size))
     for level in levels[1:]:
-        total += 2 * (level.latency + size / level.bandwidth) + below
-        below += total
+        total = total + 2 * (level.latency + size / level.bandwidth) + below
+        below = below + total
     return total

@@ -1,5 +1,6 @@
 """The published algorithm: right where its model is, wrong where it is not."""
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 import nest
 from benchmarks.paper.authors import throughputs
 from tests.planners.instances import LAYERS, candidate, planned, problem
+from tests.planners.published_recurrence import best, random_chain
+from tests.seeds import blocks
 
 
 def quiet(**keys):
@@ -47,6 +50,58 @@ def test_it_takes_the_first_boundary_for_one_inside_a_node():
     best = nest.solve(written)
     assert seen.priced.batch_time > best.batch_time * 1.05
     assert float(proposal.remarks[0].split()[2]) < best.batch_time
+
+
+@pytest.mark.parametrize("chains", blocks(0, 100))
+def test_it_decides_as_the_recurrence_written_again(chains: range) -> None:
+    shapes = set()
+    for seed in chains:
+        written = random_chain(seed)
+        seconds, index, replicas, cuts = best(written)
+        _, proposal, seen = planned("nest-paper", written)
+        if seconds == inf:
+            assert seen is None or not seen.admitted, seed
+            continue
+        assert seen.admitted, seed
+        assert proposal.remarks == (f"it expects {seconds:.4g} s.",), seed
+        decided = proposal.solution
+        assert {stage.candidate for stage in decided.stages} == {index}, seed
+        assert (decided.replicas, tuple(stage.layers[0] for stage in decided.stages[1:])) == (replicas, cuts), seed
+        shapes.add((replicas, len(cuts)))
+    assert len(shapes) >= 10
+
+
+def expected(pp: int, sent: float, gradients: list[float], *latencies: float) -> tuple[float, list[int]]:
+    """Seconds that it expects of stages on levels of two devices at 1 GB/s, and the layers of each stage."""
+    written = quiet(constraints=[f"pp == {pp}", "replicas == 1" if pp > 2 else "replicas == 2"])
+    written["search"]["recompute"] = ["none"]
+    only = written["profile"]["candidates"][0]
+    only["state"]["dense"]["gradients"] = gradients
+    only["edge_bytes"] = [sent] * (LAYERS - 1)
+    written["cluster"]["levels"] = [
+        {"name": f"level {place}", "fanout": 2, "bandwidth": 1e9, "latency": latency}
+        for place, latency in enumerate(latencies)
+    ]
+    _, proposal, seen = planned("nest-paper", written)
+    assert seen.admitted
+    return float(proposal.remarks[0].split()[2]), [len(stage.layers) for stage in proposal.solution.stages]
+
+
+def test_the_first_cut_is_decided_with_its_gradients() -> None:
+    """By load alone the layers are halved; the fourth layer's gradients take longer than that saves."""
+    half = LAYERS // 2
+    assert expected(2, 1.0, [1.0] * LAYERS, 0.0, 0.0)[1] == [half, half]
+    heavy = [1.0] * (half - 1) + [1e9] + [1.0] * half
+    assert expected(2, 1.0, heavy, 0.0, 0.0)[1] == [half - 1, half + 1]
+
+
+@pytest.mark.parametrize(("latencies", "largest"), [((0.0001, 0.0003), 0.0003), ((0.0004, 0.0003), 0.0004)])
+def test_messages_above_level_0_count_twice_and_with_the_largest_latency(latencies, largest) -> None:
+    """Of four stages on nodes of two devices, the middle two send each other across nodes, and to the others within."""
+    seconds, layers = expected(4, 2e5, [1.0] * LAYERS, *latencies)
+    assert layers == [2, 2, 2, 2]
+    within, across = latencies[0] + 0.0002, 2 * (largest + 0.0002)
+    assert seconds == pytest.approx((2 * 0.003 + within + across) * (64 + 3), rel=1e-3)
 
 
 def test_zero_is_reached_only_where_nothing_fits_without():
