@@ -26,6 +26,8 @@ class Limits(Record):
         schedules: names of its pipeline schedules; None: any.
         zero: ZeRO stages it has.
         recompute: recompute modes it has; None: any.
+        partial_recompute: pairs of recompute modes: of a stage it can run the first blocks in the one and the others in
+            the other, which is lighter.
         offload: what it can keep in the host's memory (`training.offload`).
         rank_orders: rank orders it has; None: any, its ranks may be laid over the devices as one likes.
         zero_degrees: whether ZeRO may shard over fewer ranks than hold the same parameters.
@@ -45,6 +47,7 @@ class Limits(Record):
     schedules: tuple[str, ...] | None = None
     zero: tuple[int, ...] = (0, 1, 2, 3)
     recompute: tuple[str, ...] | None = None
+    partial_recompute: tuple[tuple[str, str], ...] = ()
     offload: tuple[str, ...] = ()
     rank_orders: tuple[str, ...] | None = None
     zero_degrees: bool = False

@@ -11,8 +11,8 @@ from attrs import evolve
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
 from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
+from nest.formulate.modes import check_modes, profile_modes
 from nest.formulate.shard import micro_batches, participating
-from nest.formulate.space import check_modes, profile_modes
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
 from nest.instance import Candidate, Instance, Schedule, Solution, StageDecision, chunks_of, route
@@ -118,7 +118,7 @@ def decide(instance: Instance, problem: Problem, known: Registry) -> Solution:
     stages = []
     for candidate, (layers, runs) in zip(used, held, strict=True):
         own = instance.candidates[candidate]
-        choices = instance.space.recompute or tuple(mode.name for mode in own.recompute)
+        choices = instance.recompute_names(candidate)
         chunks = tuple(tuple(sorted(run)) for run in runs)
         offset = before[candidate] * own.width
         zero = instance.space.zero[0]

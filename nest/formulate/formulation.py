@@ -112,6 +112,10 @@ class Formulation(Record):
         units = dict.fromkeys(home.get(layer, (layer,)) for layer in self.graph.topological_order())
         return tuple((named.get(unit, self.graph.layers[unit[0]]), unit) for unit in units)
 
+    def recomputed_units(self) -> tuple[tuple[int, ...], ...]:
+        """What a stage recomputes a number of: the layers of each transformer block, in order; of no blocks all."""
+        return tuple(layers for name, layers in self.units() if name in self.blocks or not self.blocks)
+
     def even_blocks(self) -> tuple[tuple[int, ...], ...]:
         """What even splits count: the layers of each block in order, the embedding with the first, head with the last.
 

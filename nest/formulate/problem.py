@@ -12,9 +12,9 @@ from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import by_levels, cluster_calibration, described
 from nest.formulate.instance import Formulation, check_names, formulate
 from nest.formulate.model import resolve_model, with_sequence_length
+from nest.formulate.modes import profile_modes
 from nest.formulate.risk import risk_of
 from nest.formulate.slips import slips, slips_of_plan, uneven_sequence
-from nest.formulate.space import profile_modes
 from nest.formulate.stack import device_of, stack_notice, with_stack
 from nest.formulate.target import schedule_notice, untargeted, with_target
 from nest.graph import OperatorGraph

@@ -8,20 +8,20 @@ from nest.catalogue import unknown_name
 from nest.deployment import Limits
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.formulation import Formulation
+from nest.formulate.modes import partial_modes, whole_modes
 from nest.formulate.shard import FORESEEN
 from nest.formulate.stack import data_parallel_exposure, hidden_messages
-from nest.formulate.target import beyond
 from nest.hooks.calls import attribute
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, ChunkedSchedule, LayerGraph, Schedule, Space, Usual, chunks_of
-from nest.spec import DeviceSpec, Problem, ProfileSpec
+from nest.instance import ChunkedSchedule, LayerGraph, Schedule, Space, Usual, chunks_of
+from nest.spec import DeviceSpec, Problem
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
-from nest.spec.problem import ALL_RANKS, OFFLOAD, RANK_ORDERS, usual_rank_order
+from nest.spec.problem import ALL_RANKS, RANK_ORDERS, usual_rank_order
 
 USUAL_SCHEDULE = "1f1b"
 """The pipeline schedule of frameworks that are told no other (PROBLEM.md section 4)."""
 
-FIXED_ONLY = ("etp", "zero_degree", "recompute", "schedule", "rank_order")
+FIXED_ONLY = ("etp", "zero_degree", "recompute", "recompute_layers", "recompute_rest", "schedule", "rank_order")
 """What `fixed` takes beside the names constraints know."""
 
 Value = int | float | str | bool
@@ -124,23 +124,6 @@ def allowed_zero_degrees(problem: Problem) -> tuple[int | None, ...]:
     return ((None,) if ALL_RANKS in wanted else ()) + tuple(numbers)
 
 
-def profile_modes(problem: Problem) -> list[str]:
-    """The recompute modes of the candidates of a profile, whatever the problem leaves of them."""
-    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
-    return [name for each in candidates for name in each.recompute]
-
-
-def check_modes(place: str, wanted: Iterable[str], known: Collection[str], problem: Problem) -> None:
-    """Refuse recompute modes that no candidate has; the error names `place`."""
-    for name in wanted:
-        if name == OFFLOAD and name not in known and problem.model is not None:
-            raise InputError(
-                f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
-            )
-        if name not in known:
-            raise unknown_name(place, "recompute mode", name, known)
-
-
 def build_space(
     problem: Problem,
     registry: Registry,
@@ -166,9 +149,9 @@ def build_space(
     even = limits is not None and limits.even_stages
     even_blocks, blocks_and_ends = formulation.even_blocks(), () if even else formulation.blocks_and_ends()
     fixed, trained = problem.decided, problem.training.trained
+    units, operators = formulation.recomputed_units(), formulation.operators
     degrees = {name for candidate in candidates for name in candidate.degrees}
     demanded, problems = demands(problem, registry, degrees, formulation.experts)
-    parts = formulation.operators
     problems += _unknown_layers(demanded, formulation)
     try:
         schedules = _with_chunks(
@@ -182,16 +165,18 @@ def build_space(
         if stages is not None:
             from nest.formulate.partition import check_even, check_together, partition
 
-            layers = partition(stages, fixed.get("pp"), graph, formulation.blocks, parts)
+            layers = partition(stages, fixed.get("pp"), graph, formulation.blocks, operators)
             check_together(layers, together, graph, problem.search.granularity)
             if even and all(chunks_of(each) == 1 for each in schedules):
                 check_even(layers, even_blocks, str(problem.search.target))
+        whole = whole_modes(problem, candidates, limits)
+        parts = partial_modes(problem, candidates, limits, whole, len(units))
         names = {*PLAN_NAMES, *STAGE_NAMES, *strategy_names(registry, degrees)}
         demanded += [
             ("search.target", constraint)
-            for constraint in limit_constraints(problem.search.framework, limits, names, {*graph.layers, *parts})
+            for constraint in limit_constraints(problem.search.framework, limits, names, {*graph.layers, *operators})
         ]
-        compiled = [(place, _on_planned_layers(constraint, parts)) for place, constraint in demanded]
+        compiled = [(place, _on_planned_layers(constraint, operators)) for place, constraint in demanded]
         wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
         space = Space(
             global_batch=problem.training.global_batch,
@@ -201,7 +186,7 @@ def build_space(
             schedules=schedules if layers is None else _following(schedules, layers, graph),
             rank_orders=allowed_rank_orders(problem),
             zero=allowed_zero(problem),
-            recompute=_recompute(problem, candidates, fixed.get("recompute"), limits),
+            recompute=() if parts and "recompute_layers" in fixed else whole,
             constraints=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if not wish),
             partition=layers,
             mixed=problem.search.mixed,
@@ -217,6 +202,8 @@ def build_space(
             alike=problem.cluster.pools is not None and limits is not None and not limits.mixed,
             replayed=problem.replayed,
             usual=_usual(problem, limits),
+            partial=parts,
+            units=units,
         )
     except InputError as error:
         raise InputErrors([*problems, str(error)]) from None
@@ -332,37 +319,6 @@ def _following(
             raise
         return several
     return schedules
-
-
-def _recompute(
-    problem: Problem, candidates: Sequence[Candidate], fixed: Value | None, limits: Limits | None
-) -> tuple[str, ...] | None:
-    known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
-    listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
-    # A target may leave out candidates; what is listed for them is no mistake.
-    check_modes("search.recompute", listed or (), dict.fromkeys([*profile_modes(problem), *known]), problem)
-    check_modes("fixed.recompute", decided or (), known, problem)
-    place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
-    if wanted is None and limits is None:
-        return None
-    return allowed_modes(problem.search.framework, limits, place, known if wanted is None else wanted)
-
-
-def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Those of the `wanted` recompute modes that a target has, in their order.
-
-    Raises:
-        InputError: it has none of them.
-    """
-    names = tuple(dict.fromkeys(wanted))
-    if limits is None:
-        return names
-    host = (OFFLOAD,) if "activations" in limits.offload else ()
-    modes = None if limits.recompute is None else (*limits.recompute, *host)
-    modes_allowed = tuple(name for name in names if (name in modes if modes is not None else name != OFFLOAD or host))
-    if not modes_allowed:
-        raise InputError(beyond(str(target), "recompute modes", modes or (), place, names))
-    return modes_allowed
 
 
 def limit_constraints(

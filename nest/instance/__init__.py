@@ -12,6 +12,7 @@ from nest.instance.instance import (
     StageDecision,
 )
 from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
+from nest.instance.recompute import Partial, partial, recompute_values, recomputed, stage_mode
 from nest.instance.schedule import (
     ChunkedSchedule,
     OrderedSchedule,
@@ -52,6 +53,7 @@ __all__ = [
     "OrderedSchedule",
     "Overheads",
     "ParameterGroup",
+    "Partial",
     "Pass",
     "PlacedNetwork",
     "Placement",
@@ -76,9 +78,13 @@ __all__ = [
     "fullest_moments",
     "in_flight",
     "least_held",
+    "partial",
     "port_seconds",
     "read_only",
+    "recompute_values",
+    "recomputed",
     "route",
     "shape_of",
+    "stage_mode",
     "weights_of",
 ]

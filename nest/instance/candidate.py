@@ -138,6 +138,7 @@ class Candidate:
     collectives: Array | None = field(default=None, converter=optional(read_only), repr=False)
     weight_gradients: Array | None = field(default=None, converter=optional(read_only), repr=False)
     pool: str | None = None
+    _bounds: dict[tuple[str, str], RecomputeMode] = field(factory=dict, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.width < 1 or self.samples < 1:
@@ -223,10 +224,26 @@ class Candidate:
     def mode(self, name: str) -> RecomputeMode:
         """The recompute mode called `name`.
 
+        Of a part of a stage (`nest.instance.recompute.Partial`) it has what each layer costs and holds at least.
+
         Raises:
             KeyError: there is none.
         """
         for mode in self.recompute:
             if mode.name == name:
                 return mode
-        raise KeyError(name)
+        first, _, rest = name.split(":") if name.count(":") == 2 else (name, "", "")
+        if not rest:
+            raise KeyError(name)
+        if (first, rest) not in self._bounds:
+            self._bounds[first, rest] = _at_least(name, self.mode(first), self.mode(rest))
+        return self._bounds[first, rest]
+
+
+def _at_least(name: str, one: RecomputeMode, other: RecomputeMode) -> RecomputeMode:
+    """What layers cost and hold at least, each in one of two modes."""
+    extra, first, more, peak = (
+        numpy.minimum(getattr(one, row), getattr(other, row)) for row in ("extra", "first", "more", "peak")
+    )
+    busy = None if one.busy is None or other.busy is None else numpy.minimum(one.busy, other.busy)
+    return RecomputeMode(name, extra, first, more, peak, one.stash_inputs and other.stash_inputs, busy=busy)

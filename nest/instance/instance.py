@@ -162,6 +162,12 @@ class Instance:
         """The devices on which stages of a candidate run: those of its pool, or of the cluster."""
         return self.cluster if self.pools is None else self.pools.members[self.pool_of(candidate)].cluster
 
+    def recompute_names(self, candidate: int) -> tuple[str, ...]:
+        """What stages of a candidate may name as their recompute mode: whole modes, then parts of stages."""
+        allowed, own = self.space.recompute, [mode.name for mode in self.candidates[candidate].recompute]
+        whole = (name for name in own if allowed is None or name in allowed)
+        return (*whole, *(name for name in self.space.partial if {*name.split(":")[::2]} <= {*own}))
+
     @property
     def complete(self) -> bool:
         """Whether no plan of another candidate is missing, whatever it takes."""

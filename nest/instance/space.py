@@ -69,6 +69,9 @@ class Space(Record):
             (`training.price`).
         most_pools: pools that a plan may use; None: any number.
         usual: decisions that plans prefer where they cost little.
+        partial: names of the parts of stages that may be recomputed, `nest.instance.Partial`, preferred first.
+        units: what is counted there: layers of each transformer block in pipeline order; each layer alone where a
+            problem has no blocks.
     """
 
     global_batch: int
@@ -99,6 +102,8 @@ class Space(Record):
     replayed: bool = False
     most_pools: int | None = None
     usual: Usual = Usual()
+    partial: tuple[str, ...] = ()
+    units: tuple[tuple[int, ...], ...] = ()
 
     def replays(self, schedule: Schedule) -> bool:
         """Whether a schedule's plans are priced by their replay, too; what says no order of passes cannot be."""

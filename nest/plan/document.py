@@ -3,9 +3,9 @@
 from typing import Any
 
 from nest.errors import InputError
-from nest.instance import EstimateError, Instance, Placement, Solution, StageDecision
+from nest.instance import EstimateError, Instance, Placement, Solution, StageDecision, partial
 from nest.plan.evaluate import PricedPlan
-from nest.plan.layout import chunk_layers, in_order, stages_of_chunks
+from nest.plan.layout import in_order, runs_of_stages
 from nest.plan.legality import unsatisfied
 from nest.spec import CandidateSummary, PlacementRecord, PlanDocument, StageRecord, TimeRange
 from nest.spec.problem import RANK_ORDERS
@@ -35,7 +35,7 @@ def document(
         StageRecord(
             layers=tuple(instance.graph.layers[layer] for layer in decision.layers),
             candidate=instance.candidates[decision.candidate].name,
-            recompute=decision.recompute,
+            **recompute_record(decision.recompute),
             zero=decision.zero,
             devices=(stage.first_device, stage.width),
             time=stage.time,
@@ -86,15 +86,21 @@ def document(
     )
 
 
+def recompute_record(name: str) -> dict[str, Any]:
+    """What a stage's record says of its recompute mode."""
+    part = partial(name)
+    if part is None:
+        return {"recompute": name}
+    return {"recompute": part.mode, "recompute_layers": part.layers, "recompute_rest": part.rest}
+
+
 def _names_of_chunks(instance: Instance, solution: Solution) -> list[tuple[tuple[str, ...], ...] | None]:
     """The names of the layers of each stage's chunks, in pipeline order; None: stages have one chunk."""
     if solution.chunks == 1:
         return [None] * len(solution.stages)
-    runs, homes = chunk_layers(instance, solution), stages_of_chunks(instance, solution)
-    names = [tuple(instance.graph.layers[layer] for layer in layers) for layers in runs]
     return [
-        tuple(run for run, home in zip(names, homes, strict=True) if home == index)
-        for index in range(len(solution.stages))
+        tuple(tuple(instance.graph.layers[layer] for layer in run) for run in runs)
+        for runs in runs_of_stages(instance, solution)
     ]
 
 
@@ -176,8 +182,12 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
         if stage.pool != pool:
             there = "on a cluster without pools" if pool is None else f"of pool {pool!r}"
             raise InputError(f"{place}.pool is {stage.pool!r}, but candidate {stage.candidate!r} is {there}.")
-        if stage.recompute not in [mode.name for mode in instance.candidates[candidate].recompute]:
-            raise InputError(f"{place}.recompute is {stage.recompute!r}, which candidate {stage.candidate!r} lacks.")
+        modes = [mode.name for mode in instance.candidates[candidate].recompute]
+        for key, mode in (("recompute", stage.recompute), ("recompute_rest", stage.recompute_rest)):
+            if mode not in modes and not (mode is None and stage.recompute_layers is None):
+                raise InputError(f"{place}.{key} is {mode!r}, which candidate {stage.candidate!r} lacks.")
+        if stage.recompute_layers is not None and stage.recompute_layers < 1:
+            raise InputError(f"{place}.recompute_layers is {stage.recompute_layers}; it must be at least 1.")
         if stage.zero not in (0, 1, 2, 3):
             raise InputError(f"{place}.zero is {stage.zero}; ZeRO stages are 0, 1, 2 and 3.")
         first = stage.devices[0]
@@ -186,7 +196,7 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
             raise InputError(f"{place}.devices starts at {first}, which is no place for a block in replica 0.")
         decided = tuple(sorted(layers[name] for name in stage.layers))
         chunks = tuple(tuple(sorted(layers[name] for name in chunk)) for chunk in stage.chunks or ())
-        stages.append(StageDecision(decided, candidate, stage.recompute, stage.zero, first // stride, chunks))
+        stages.append(StageDecision(decided, candidate, stage.recompute_name, stage.zero, first // stride, chunks))
     return Solution(
         plan.data_parallel,
         plan.rank_order,

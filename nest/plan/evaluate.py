@@ -15,6 +15,7 @@ from nest.instance import (
     copies_of,
     fullest_moments,
     in_flight,
+    stage_mode,
 )
 from nest.instance.schedule import Moment
 from nest.plan.layout import (
@@ -133,9 +134,8 @@ def _price_stage(
 ) -> PricedStage:
     stage = solution.stages[index]
     instance = instance.at(stage.candidate)
-    candidate = instance.candidates[stage.candidate]
-    mode = candidate.mode(stage.recompute)
-    layers = numpy.array(stage.layers)
+    candidate, runs = instance.candidates[stage.candidate], [chunk.layers for chunk in chunks]
+    mode, layers = stage_mode(instance, stage, runs), numpy.array(stage.layers)
     entering = [cut_bytes(candidate, chunk.cuts[0]) for chunk in chunks]
     leaving = [cut_bytes(candidate, chunk.cuts[1]) for chunk in chunks]
     compute = float((candidate.forward[layers] + candidate.backward[layers]).sum())
@@ -166,9 +166,7 @@ def _price_stage(
         )
     weights, gradients, optimizer = (copies * each for each in shared.held)
     held = (weights, gradients, optimizer)
-    activations, peak, upper, parts = stage_memory(
-        instance, stage, held, [chunk.layers for chunk in chunks], moments, entering
-    )
+    activations, peak, upper, parts = stage_memory(instance, stage, held, runs, moments, entering)
     gathering = sharding * shared.often_forward / shared.often if shared.often else 0.0
     ways = (
         list(
@@ -181,7 +179,6 @@ def _price_stage(
         if direct is None
         else [(arriving, returning)]
     )
-    runs = [chunk.layers for chunk in chunks]
     if len(runs) > 1 and sharding:
         often = often_by_chunk(instance, stage, groups, runs)
     else:
@@ -279,7 +276,7 @@ def stage_memory(
         entering: bytes of each chunk's inputs per micro-batch.
     """
     candidate, layers = instance.candidates[stage.candidate], numpy.array(stage.layers)
-    mode, reserve = candidate.mode(stage.recompute), instance.cluster.reserve
+    mode, reserve = stage_mode(instance, stage, chunks), instance.cluster.reserve
     more = [float(mode.more[list(chunk)].sum()) for chunk in chunks]
     # With as many micro-batches of every chunk this is what PROBLEM.md has for a stage of one run of layers.
     further, stashed = max(

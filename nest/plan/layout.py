@@ -258,6 +258,18 @@ def chunk_layers(instance: Instance, solution: Solution) -> list[tuple[int, ...]
     return [next(following[stage]) for stage in stages_of_chunks(instance, solution)]
 
 
+def runs_of_stages(instance: Instance, solution: Solution) -> list[list[tuple[int, ...]]]:
+    """The layers of each chunk of every stage, in pipeline order.
+
+    Raises:
+        ValueError: as `chunk_layers`.
+    """
+    runs: list[list[tuple[int, ...]]] = [[] for _ in solution.stages]
+    for layers, home in zip(chunk_layers(instance, solution), stages_of_chunks(instance, solution), strict=True):
+        runs[home].append(layers)
+    return runs
+
+
 Sizes = tuple[tuple[int, float], ...]
 """Levels of the cluster, each with bytes per micro-batch that come over it as one message."""
 

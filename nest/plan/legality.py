@@ -7,16 +7,35 @@ from itertools import pairwise
 import numpy
 
 from nest.errors import InputError
-from nest.instance import Cluster, Instance, Schedule, Solution, StageDecision, admits, chunks_of, route
-from nest.plan.layout import chunk_layers, chunk_units, even_blocks, even_chunks, replica_size, schedule_of
+from nest.instance import (
+    Cluster,
+    Instance,
+    Schedule,
+    Solution,
+    StageDecision,
+    admits,
+    chunks_of,
+    recompute_values,
+    route,
+    stage_mode,
+)
+from nest.plan.layout import (
+    chunk_layers,
+    chunk_units,
+    even_blocks,
+    even_chunks,
+    replica_size,
+    runs_of_stages,
+    schedule_of,
+)
 from nest.spec.constraints import Constraint, Value
 
 
 def structure_violations(instance: Instance, solution: Solution) -> list[str]:
     """Every rule of PROBLEM.md section 3 the decisions break, in words; without these there is nothing to price."""
+    layers = _layers(instance, solution)
     return [
-        *_layers(instance, solution),
-        *_modes(instance, solution),
+        *(layers or _modes(instance, solution)),
         *_devices(instance, solution),
         *_shard_groups(instance, solution),
     ]
@@ -160,9 +179,11 @@ def _schedule(instance: Instance, solution: Solution) -> Schedule | None:
 
 def _modes(instance: Instance, solution: Solution) -> list[str]:
     """Layers that cannot run in the recompute mode of their stage."""
+    if _schedule(instance, solution) is None:
+        return []  # That is told with the devices.
     violations = []
-    for index, stage in enumerate(solution.stages):
-        first = instance.candidates[stage.candidate].mode(stage.recompute).first
+    for index, (stage, chunks) in enumerate(zip(solution.stages, runs_of_stages(instance, solution), strict=True)):
+        first = stage_mode(instance, stage, chunks).first
         unable = [instance.graph.layers[layer] for layer in stage.layers if numpy.isinf(first[layer])]
         if unable:
             violations.append(
@@ -291,7 +312,7 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
     for index, stage in enumerate(solution.stages):
         if stage.zero not in instance.space.zero:
             violations.append(f"stage {index + 1}: ZeRO stage {stage.zero} is not among those allowed")
-        if instance.space.recompute is not None and stage.recompute not in instance.space.recompute:
+        if stage.recompute not in instance.recompute_names(stage.candidate):
             violations.append(f"stage {index + 1}: recompute mode {stage.recompute!r} is not among those allowed")
     if instance.space.partition is not None:
         wanted = [sorted(stage) for stage in instance.space.partition]
@@ -385,6 +406,6 @@ def _values(instance: Instance, solution: Solution, stage: StageDecision) -> dic
         schedule=solution.schedule,
         chunks=solution.chunks,
         zero=stage.zero,
-        recompute=stage.recompute,
+        **recompute_values(instance.space, stage.recompute),
     )
     return values

@@ -12,7 +12,7 @@ import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Instance, Level, NetworkModel, Ring, Solution
+from nest.instance import Array, Instance, Level, NetworkModel, Ring, Solution, stage_mode
 from nest.plan.layout import counterparts, crossing, cut_bytes, in_order, stages_of_chunks
 from nest.plan.zero import DataParallelGroup, pieces_of, ring_seconds
 
@@ -164,7 +164,7 @@ def _inside(instance: Instance, solution: Solution, index: int) -> Iterator[Load
     assert solution.placement is not None
     candidate, stage, model = instance.candidates[index], solution.stages[index], instance.network.model
     factors = () if candidate.busy is None else instance.network.factors[index]
-    layers, mode = list(stage.layers), candidate.mode(stage.recompute)
+    layers, mode = list(stage.layers), stage_mode(instance, stage)
     for level, sets in enumerate(_rank_sets(factors)):
         assert candidate.busy is not None
         seconds = float(candidate.busy[level][layers].sum())

@@ -16,6 +16,7 @@ from nest.instance import (
     Solution,
     Weights,
     copies_of,
+    stage_mode,
 )
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, WHOLE, Step
 from nest.plan.layout import (
@@ -169,10 +170,10 @@ def stage_works(instance: Instance, solution: Solution) -> tuple[StageWork, ...]
     for index, stage in enumerate(solution.stages):
         candidate, seen = instance.candidates[stage.candidate], instance.at(stage.candidate)
         hides = seen.space.hides(solution.schedule)
-        mode, layers = candidate.mode(stage.recompute), list(stage.layers)
-        compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
         own = [(list(chunk), cuts, sides) for home, chunk, cuts, sides in runs if home == index]
-        chunks = [chunk for chunk, *_ in own]
+        chunks, layers = [chunk for chunk, *_ in own], list(stage.layers)
+        mode = stage_mode(instance, stage, chunks)
+        compute = float((candidate.forward[layers] + candidate.backward[layers] + mode.extra[layers]).sum())
         shared = data_parallelism(seen, groups[index], stage, chunks, compute)
         entering, messages, received = [], [], []
         for chunk, (_, cuts, sides) in enumerate(own):

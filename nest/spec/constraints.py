@@ -40,7 +40,10 @@ _COMPARISON: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.NotIn: lambda item, items: item not in items,
 }
 
-STAGE_NAMES = frozenset({"zero", "recompute"})
+UNIFORM_NAMES = frozenset({"zero", "recompute"})
+"""What `uniform` may take."""
+
+STAGE_NAMES = UNIFORM_NAMES | {"recompute_layers"}
 """Names whose value each stage chooses for itself."""
 
 PLAN_NAMES = frozenset(
@@ -177,9 +180,9 @@ def _call(tree: ast.Call, text: str) -> Constraint:
             return Constraint(text.strip(), same_stage=tuple(layers))
         raise InputError(f"constraint `{_short(text)}`: same_stage takes two or more quoted layer names.")
     if name == "uniform" and not tree.keywords:
-        if len(tree.args) == 1 and isinstance(tree.args[0], ast.Name) and tree.args[0].id in STAGE_NAMES:
+        if len(tree.args) == 1 and isinstance(tree.args[0], ast.Name) and tree.args[0].id in UNIFORM_NAMES:
             return Constraint(text.strip(), uniform=tree.args[0].id)
-        raise InputError(f"constraint `{_short(text)}`: uniform takes one of {', '.join(sorted(STAGE_NAMES))}.")
+        raise InputError(f"constraint `{_short(text)}`: uniform takes one of {', '.join(sorted(UNIFORM_NAMES))}.")
     raise InputError(
         f"constraint `{_short(text)}` calls something unknown; the functions are same_stage(...) and uniform(...)."
     )

@@ -85,6 +85,9 @@ class StageRecord(Record):
             even split.
         pool: name of the pool whose devices these are; None: the cluster has no pools. Levels are the pool's, and
             beside a stage of another pool one above its outermost.
+        recompute_layers: how many of its first transformer blocks, or of those of each chunk, run in `recompute`;
+            None: all.
+        recompute_rest: recompute mode of the others; None: there are none.
     """
 
     layers: tuple[str, ...]
@@ -103,6 +106,15 @@ class StageRecord(Record):
     bytes_out: float | None = None
     chunks: tuple[tuple[str, ...], ...] | None = None
     pool: str | None = None
+    recompute_layers: int | None = None
+    recompute_rest: str | None = None
+
+    @property
+    def recompute_name(self) -> str:
+        """What decides its recomputation in one word, as `nest.instance.partial` reads it."""
+        if self.recompute_layers is None:
+            return self.recompute
+        return f"{self.recompute}:{self.recompute_layers}:{self.recompute_rest}"
 
 
 @frozen(eq=False, repr=False)
@@ -118,6 +130,8 @@ class StageDecisions(Record):
         chunks: names of the layers of each of its chunks, in pipeline order; None: it has one chunk, or those of the
             even split.
         pool: name of its pool; None: the cluster has no pools.
+        recompute_layers: as of `StageRecord`.
+        recompute_rest: as of `StageRecord`.
     """
 
     layers: tuple[str, ...]
@@ -127,6 +141,8 @@ class StageDecisions(Record):
     devices: tuple[int, int]
     chunks: tuple[tuple[str, ...], ...] | None = None
     pool: str | None = None
+    recompute_layers: int | None = None
+    recompute_rest: str | None = None
 
 
 @frozen(eq=False, repr=False)

@@ -139,8 +139,8 @@ class Fixed(Record):
 
     Attributes:
         values: by name: any name constraints know (a strategy's degree, `pp`, `dp`, `replicas`, `micro_batch`,
-            `micro_batches`, `devices`, `zero`), `sp` (true or false), `etp`, `recompute`, `schedule`, `chunks`,
-            `rank_order`, `zero_degree`.
+            `micro_batches`, `devices`, `zero`), `sp` (true or false), `etp`, `recompute`, `recompute_layers`,
+            `recompute_rest`, `schedule`, `chunks`, `rank_order`, `zero_degree`.
         stages: per stage either a list of layer names, or a count of transformer blocks.
         pools: per stage the name of its pool, for `nest evaluate`; None: stages fill the pools one after the other.
     """
@@ -185,6 +185,8 @@ class Search(Record):
         rank_order: rank orders (PROBLEM.md section 3).
         zero: ZeRO stages.
         recompute: names of recompute modes; None: all a candidate has.
+        recompute_layers: whether a stage may recompute its first blocks in one mode and keep the others in a lighter
+            one; None: with a model, not with a profile.
         mixed: let stages of one plan use different candidates.
         granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
             (`block`), or between operators (`operator`).
@@ -206,6 +208,7 @@ class Search(Record):
         validator=every(not_empty, each(one_of(ZERO_STAGES))),
     )
     recompute: tuple[str, ...] | None = field(default=None, validator=not_empty)
+    recompute_layers: bool | None = None
     mixed: bool = False
     granularity: str = field(default="layer", validator=one_of(GRANULARITIES))
     zero_degree: tuple[int | str, ...] = field(
@@ -318,6 +321,12 @@ class Problem(Record):
     def decided(self) -> dict[str, int | float | str | bool]:
         """The values of `fixed` by name; none when it is left out."""
         return self.fixed.values if self.fixed is not None else {}
+
+    @property
+    def recomputes_parts(self) -> bool:
+        """Whether stages may recompute some of their blocks (`search.recompute_layers`)."""
+        stated = self.search.recompute_layers
+        return self.model is not None if stated is None else stated
 
     @property
     def replayed(self) -> bool:

@@ -38,6 +38,7 @@ def megatron(problem: Problem, *, recipe: bool = False) -> Limits:
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
         schedules=("1f1b", "interleaved"),
         recompute=tuple(mode for mode in MODES if mode != "selective" or _has_modules(training)),
+        partial_recompute=(("full", "none"),),  # --recompute-method block: the others keep everything.
         offload=("optimizer",),
         zero_degrees=not experts,
         usual_zero=1,  # Recipes of Megatron-Bridge (067f987d) set use_distributed_optimizer.

@@ -12,7 +12,7 @@ import numpy
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Cluster, Instance, Schedule, Solution, chunks_of, copies_of
+from nest.instance import Array, Cluster, Instance, Schedule, Solution, chunks_of, copies_of, partial
 from nest.records import Record
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.pairs import distinct
@@ -133,8 +133,8 @@ class Configuration(Record):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Recompute modes among these."""
-        return tuple(dict.fromkeys(choice.recompute for choice in self.choices))
+        """Recompute modes among these that bound what layers cost and hold; one for all parts of two modes."""
+        return bounding_modes(self.choices)
 
     @property
     def most_zero(self) -> int:
@@ -149,6 +149,12 @@ class Configuration(Record):
         """Bytes of state of all copies; arguments and shape as of `sharded`."""
         one = sharded(state, size, replicas=self.replicas, zero=zero, zero_degree=self.zero_degree)
         return one if self.copies == 1 else self.copies * one
+
+
+def bounding_modes(choices: Iterable[Choice]) -> tuple[str, ...]:
+    """Recompute modes that bound what layers cost and hold: those of choices, but one for all parts of two modes."""
+    parts = {choice.recompute: partial(choice.recompute) for choice in choices}
+    return tuple(dict.fromkeys(name if part is None else part._replace(layers=1).name for name, part in parts.items()))
 
 
 class LeastMemory(NamedTuple):

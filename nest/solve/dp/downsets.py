@@ -24,6 +24,9 @@ PAIR_LIMIT = 5_000_000
 COARSE = 65
 """Cuts of the coarse lattice in which a first plan is looked for."""
 
+MOST_ORDERED = 2**24
+"""Layers of all stages together up to which the order of their layers is compared."""
+
 LARGEST_CODE = 2**62
 """Codes of stages are 64-bit numbers; a model with so many classes of layers that they overflow is taken as it is."""
 
@@ -267,6 +270,8 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
     if max(classes, default=0) * 2 >= len(classes):
         return downsets.pairs
     entering = _entering(instance, downsets)
+    if instance.space.partial:
+        return _in_order(instance, downsets, classes, entering)
     # A number in mixed radix: what enters, then how many layers of each class a downset holds. As no count overflows
     # its digit, the difference of two numbers is that of a stage, equal where all its counts are.
     codes, scale = numpy.zeros(downsets.count, dtype=numpy.int64), max(entering) + 1
@@ -278,6 +283,25 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
             return downsets.pairs
     pairs = downsets.pairs
     return pairs.classified(codes[pairs.larger] - codes[pairs.smaller] + numpy.array(entering)[pairs.larger])
+
+
+def _in_order(instance: Instance, downsets: Downsets, classes: Sequence[int], entering: Sequence[int]) -> Pairs:
+    """As `classified_pairs`, where stages that differ in the order of their layers, or blocks, are told apart."""
+    pairs, units = downsets.pairs, instance.space.units
+    if len(pairs) * len(classes) > MOST_ORDERED:
+        return pairs
+    unit_of = numpy.full(len(classes), -1)
+    for number, unit in enumerate(units):
+        unit_of[list(unit)] = number
+    order = list(instance.graph.topological_order())
+    held = (downsets.members[pairs.larger] & ~downsets.members[pairs.smaller])[:, order]
+    kinds, numbers = numpy.array(classes)[order], unit_of[order]
+    codes = []
+    for mask, larger in zip(held, pairs.larger.tolist(), strict=True):
+        own = numbers[mask]
+        first = own[own >= 0].min(initial=len(units))
+        codes.append((kinds[mask].tobytes(), numpy.maximum(own - first, -1).tobytes(), entering[larger]))
+    return pairs.classified(numpy.array(_numbered(codes), dtype=numpy.int64))
 
 
 def layer_classes(instance: Instance) -> list[int]:

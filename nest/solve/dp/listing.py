@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy
 from attrs import define, field
 
-from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
+from nest.instance import Candidate, Instance, Schedule, admits, chunks_of, partial
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration, Tally, replica_size
 from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values, stage_choices
@@ -102,7 +102,7 @@ def _open(
     for index in among:
         watch()
         candidate = instance.candidates[index]
-        members, batches = ((index, stage_choices(instance, candidate)),), batches_of(instance, candidate, exclusions)
+        members, batches = ((index, stage_choices(instance, index)),), batches_of(instance, candidate, exclusions)
         decided = product(enumerate(space.schedules), enumerate(space.rank_orders), batches)
         for (place, schedule), (order, rank_order), (replicas, micro_batches) in decided:
             size = replica_size(instance.cluster, candidate.width, replicas)
@@ -138,7 +138,7 @@ def _unscheduled(
     for index in among:
         watch()
         candidate = instance.candidates[index]
-        every = by_choices.setdefault(stage_choices(instance, candidate), [])
+        every = by_choices.setdefault(stage_choices(instance, index), [])
         for replicas, micro_batches in batches_of(instance, candidate, rules.exclusions):
             size = replica_size(instance.cluster, candidate.width, replicas)
             slots = rules.most_stages(replicas * candidate.width, size // candidate.width)
@@ -197,7 +197,10 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
     def values() -> dict[str, Value]:
         return plan_values(candidate, *decided, every.schedule, plans.zero_degree)
 
-    sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), plans.choices)
+    choices = plans.choices
+    if chunks_of(every.schedule) > 1:  # Not searched yet.
+        choices = tuple(each for each in choices if partial(each.recompute) is None)
+    sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), choices)
     for number, (chosen, allowed) in enumerate(sets.items()):
         bounds = None if worth is None else worth.of(chosen)
         if bounds is not None:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import define, field
 
-from nest.instance import Candidate, Instance, Schedule, chunks_of
+from nest.instance import Candidate, Instance, Schedule, Space, chunks_of, recompute_values
 from nest.solve.dp.choices import Choice
-from nest.spec.constraints import Constraint, Value
+from nest.spec.constraints import STAGE_NAMES, Constraint, Value
 
 COUNTED_NAMES = frozenset({"pp", "devices"})
 """Names whose value follows from the number of stages."""
 
-CHOSEN_NAMES = frozenset({"zero", "recompute"})
+CHOSEN_NAMES = STAGE_NAMES
 """Names whose value is what a stage chooses."""
 
 REPLICA_NAMES = frozenset({"dp", "zero_degree"})
@@ -103,15 +103,9 @@ def _share(whole: int, among: int) -> Value:
     return whole / among if whole % among else whole // among
 
 
-def stage_choices(instance: Instance, candidate: Candidate) -> tuple[Choice, ...]:
+def stage_choices(instance: Instance, candidate: int) -> tuple[Choice, ...]:
     """What a stage may choose, preferred first: less recomputation, then a lower ZeRO stage."""
-    allowed = instance.space.recompute
-    return tuple(
-        Choice(mode.name, zero)
-        for mode in candidate.recompute
-        if allowed is None or mode.name in allowed
-        for zero in instance.space.zero
-    )
+    return tuple(Choice(name, zero) for name in instance.recompute_names(candidate) for zero in instance.space.zero)
 
 
 def uniform_sets(choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[str]) -> list[Members]:
@@ -127,8 +121,8 @@ def uniform_sets(choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[
     return [tuple(sorted(each.items())) for each in sets if each]
 
 
-def _chosen(choice: Choice) -> dict[str, Value]:
-    return {"zero": choice.zero, "recompute": choice.recompute}
+def _chosen(space: Space, choice: Choice) -> dict[str, Value]:
+    return {"zero": choice.zero, **recompute_values(space, choice.recompute)}
 
 
 def _counts(ranks: int, stages: int) -> dict[str, Value]:
@@ -180,7 +174,7 @@ class PlainRules:
     """The constraints on plans of one candidate, by what they read: each is computed when its names change."""
 
     def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
-        self.exclusions = exclusions
+        self.exclusions, self.space = exclusions, instance.space
         expressions = [each for each in instance.space.constraints if each.expression is not None]
         plain = [each for each in expressions if not each.per_stage]
         choosing = [each for each in expressions if each.per_stage]
@@ -278,7 +272,7 @@ class PlainRules:
         if key not in self._sets:
             left, refusing = choices, []
             for constraint in self.choosing:
-                choices_left = tuple(choice for choice in left if constraint.holds(values, _chosen(choice)))
+                choices_left = tuple(choice for choice in left if constraint.holds(values, _chosen(self.space, choice)))
                 if left and not choices_left:
                     refusing.append(constraint.text)
                 left = choices_left
@@ -293,7 +287,7 @@ class MixedRules:
     """The constraints on mixed plans: they hold on every stage, with the values of its own candidate and choice."""
 
     def __init__(self, instance: Instance, exclusions: Exclusions) -> None:
-        self.exclusions = exclusions
+        self.exclusions, self.space = exclusions, instance.space
         expressions = [each for each in instance.space.constraints if each.expression is not None]
         self.plain = [_CachedConstraint(each) for each in expressions if not each.names() & COUNTED_NAMES]
         counted = [each for each in expressions if each.names() & COUNTED_NAMES]
@@ -301,7 +295,7 @@ class MixedRules:
         self.counted_by_stage = [_CachedConstraint(each) for each in counted if not each.names() <= SHARED_NAMES]
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self.devices_matter = any("devices" in each.names() for each in expressions)
-        self.choices = {index: stage_choices(instance, each) for index, each in enumerate(instance.candidates)}
+        self.choices = {index: stage_choices(instance, index) for index in range(len(instance.candidates))}
 
     def allowed(
         self, values: Mapping[int, dict[str, Value]], replicas: int, counts: Sequence[int], size: int
@@ -362,7 +356,7 @@ class MixedRules:
         self, constraints: list[_CachedConstraint], values: dict[str, Value], choices: tuple[Choice, ...]
     ) -> tuple[Choice, ...]:
         for constraint in constraints:
-            choices_left = tuple(choice for choice in choices if constraint.holds(values, _chosen(choice)))
+            choices_left = tuple(choice for choice in choices if constraint.holds(values, _chosen(self.space, choice)))
             if choices and not choices_left:
                 self.exclusions.constraints[constraint.text] += 1
             choices = choices_left

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from nest.instance import Array, Instance
 from nest.solve.dp.choices import Choice, ChoiceTable, Parts, Ports, not_dominated
 from nest.solve.dp.pairs import Pairs, Rows, Stages, distinct
-from nest.solve.dp.sums import CandidateSums, PartSums, Sums
+from nest.solve.dp.sums import CandidateSums, OverStages, PartSums
 from nest.solve.dp.zero import ZeroTable, zero_tables
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
@@ -342,7 +342,7 @@ def _exposed(communication: Array, work: Array, share: float) -> Array:
     return left
 
 
-def _busy(busy: Sequence[Sums], stages: Stages) -> Array | float:
+def _busy(busy: Sequence[OverStages], stages: Stages) -> Array | float:
     """Seconds for which layers occupy the ports at each level, shape `(levels, stages)`; 0.0 where they say nothing."""
     return numpy.array([each.over(stages) for each in busy]) if busy else 0.0
 
@@ -352,6 +352,7 @@ def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array,
     mode = sums.modes[name]
     more = mode.more.over(stages)
     if mode.stash_inputs:
-        more = more + sums.cut.take(stages.larger)
+        stashed = True if mode.stash_inputs is True else mode.stash_inputs.over(stages) > 0
+        more = more + numpy.where(stashed, sums.cut.take(stages.larger), 0.0)
     first = mode.first.over(stages) + mode.peak.over(stages)
     return mode.extra.over(stages), first, more

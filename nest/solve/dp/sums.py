@@ -7,8 +7,8 @@ exact; so are the differences, and only adding the parts of a stage rounds. The 
 over a stage is right to `parts` times 2**-53 of itself, whatever else stands in the row (docs/explanation/numbers.md).
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy
 from attrs import field, frozen
@@ -151,6 +151,21 @@ def largest(downsets: Downsets, values: Array) -> ByValue | AlongRuns:
     return ByValue.of(downsets.members, values)
 
 
+class OverStages(Protocol):
+    """What the layers of stages add up to, or the largest of them."""
+
+    def over(self, stages: Stages) -> Array:
+        """Of each stage, shape `(stages,)`."""
+
+
+class SumsOverStages(OverStages, Protocol):
+    """What the layers of stages add up to."""
+
+    @property
+    def whole(self) -> Array:
+        """Of each downset at least, rounded: for bounds, not to be subtracted. Shape `(downsets,)`."""
+
+
 class ModeSums(NamedTuple):
     """A recompute mode summed over downsets.
 
@@ -159,16 +174,17 @@ class ModeSums(NamedTuple):
         first: bytes for one in-flight micro-batch, infinite where a layer cannot run in this mode.
         more: bytes for each further one.
         peak: transient bytes, of which a stage takes the largest of its layers.
-        stash_inputs: whether a stage keeps its inputs for each further micro-batch.
+        stash_inputs: whether a stage keeps its inputs for each further micro-batch; where not all stages do, those that
+            have layers which ask for it have a positive number.
         busy: by level, seconds for which what runs again occupies ports; none where it says nothing.
     """
 
-    extra: Sums
-    first: Sums
-    more: Sums
-    peak: ByValue | AlongRuns
-    stash_inputs: bool
-    busy: tuple[Sums, ...] = ()
+    extra: SumsOverStages
+    first: SumsOverStages
+    more: SumsOverStages
+    peak: OverStages
+    stash_inputs: bool | OverStages
+    busy: tuple[SumsOverStages, ...] = ()
 
 
 class CandidateSums(NamedTuple):
@@ -178,7 +194,7 @@ class CandidateSums(NamedTuple):
         candidate: the candidate.
         cut: bytes that enter each downset, shape `(downsets,)`.
         compute: forward and backward seconds.
-        modes: the recompute modes allowed, by name.
+        modes: the recompute modes by name.
         state: by parameter group, the weights, gradients, optimizer bytes, update seconds and pieces.
         busy: by level, seconds for which collectives occupy ports; none where the candidate has no ports.
     """
@@ -186,15 +202,14 @@ class CandidateSums(NamedTuple):
     candidate: Candidate
     cut: Array
     compute: Sums
-    modes: dict[str, ModeSums]
+    modes: Mapping[str, ModeSums]
     state: tuple[tuple[ParameterGroup, Sums, Sums, Sums, Sums, Sums | None], ...]
     busy: tuple[Sums, ...] = ()
 
 
 def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets) -> CandidateSums:
     """Sums of `candidate` over `downsets`."""
-    allowed = instance.space.recompute
-    chosen = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
+    chosen = candidate.recompute
     rows = [candidate.forward + candidate.backward]
     rows += [row for mode in chosen for row in (mode.extra, mode.first, mode.more)]
     for group in candidate.state:
@@ -219,7 +234,14 @@ def candidate_sums(instance: Instance, candidate: Candidate, downsets: Downsets)
         mode.name: ModeSums(*sums, largest(downsets, mode.peak), mode.stash_inputs, ports(mode.busy))
         for mode, sums in zip(chosen, of_modes, strict=True)
     }
-    return CandidateSums(candidate, cuts(instance, candidate, downsets), compute, modes, tuple(state), busy)
+    cut = cuts(instance, candidate, downsets)
+    if instance.space.partial:
+        from nest.solve.dp.parts import with_parts
+
+        return CandidateSums(
+            candidate, cut, compute, with_parts(instance, candidate, modes, downsets), tuple(state), busy
+        )
+    return CandidateSums(candidate, cut, compute, modes, tuple(state), busy)
 
 
 class PartSums(NamedTuple):

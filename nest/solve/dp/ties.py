@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy
 from attrs import evolve
 
-from nest.instance import Instance, Result, Solution, StageDecision, chunks_of, copies_of
+from nest.instance import Instance, Result, Solution, StageDecision, chunks_of, copies_of, stage_mode
 from nest.solve.dp.downsets import lattice
 from nest.solve.dp.nodes import in_flight_from_last
 from nest.solve.dp.sums import cuts
@@ -59,7 +59,7 @@ def fullest(instance: Instance, plan: Solution) -> float:
     downsets, needed = lattice(inside), []
     for count, stage in enumerate(reversed(plan.stages), start=1):
         candidate, layers = instance.candidates[stage.candidate], list(stage.layers)
-        mode = candidate.mode(stage.recompute)
+        mode = stage_mode(instance, stage)
         stashed = float(cuts(instance, candidate, downsets)[count]) if mode.stash_inputs else 0.0
         further = (in_flight[count - 1] - 1) * (float(mode.more[layers].sum()) + stashed)
         activations = float(mode.first[layers].sum()) + float(mode.peak[layers].max()) + further

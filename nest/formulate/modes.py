@@ -1,0 +1,121 @@
+"""Which recompute modes a problem allows, of whole stages and of their first blocks (PROBLEM.md section 3)."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from nest.catalogue import unknown_name
+from nest.deployment import Limits
+from nest.errors import InputError
+from nest.formulate.target import beyond
+from nest.instance import Candidate, Partial
+from nest.spec import Problem, ProfileSpec
+from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
+
+WHOLE_ONLY = ("stage", OFFLOAD)
+"""Recompute modes that a stage has as a whole or not at all."""
+
+
+def profile_modes(problem: Problem) -> list[str]:
+    """The recompute modes of the candidates of a profile, whatever the problem leaves of them."""
+    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    return [name for each in candidates for name in each.recompute]
+
+
+def check_modes(place: str, wanted: Iterable[str], known: Collection[str], problem: Problem) -> None:
+    """Refuse recompute modes that no candidate has; the error names `place`."""
+    for name in wanted:
+        if name == OFFLOAD and name not in known and problem.model is not None:
+            raise InputError(
+                f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
+            )
+        if name not in known:
+            raise unknown_name(place, "recompute mode", name, known)
+
+
+def whole_modes(problem: Problem, candidates: Sequence[Candidate], limits: Limits | None) -> tuple[str, ...] | None:
+    """The recompute modes that stages may have as a whole, in the order listed; None: all of a candidate's.
+
+    Raises:
+        InputError: no candidate has one that is listed, or the target has none of them.
+    """
+    fixed = problem.decided.get("recompute")
+    known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
+    listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
+    # A target may leave out candidates; what is listed for them is no mistake.
+    check_modes("search.recompute", listed or (), dict.fromkeys([*profile_modes(problem), *known]), problem)
+    check_modes("fixed.recompute", decided or (), known, problem)
+    place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
+    if wanted is None and limits is None:
+        return None
+    return allowed_modes(problem.search.framework, limits, place, known if wanted is None else wanted)
+
+
+def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted: Iterable[str]) -> tuple[str, ...]:
+    """Those of the `wanted` recompute modes that a target has, in their order.
+
+    Raises:
+        InputError: it has none of them.
+    """
+    names = tuple(dict.fromkeys(wanted))
+    if limits is None:
+        return names
+    host = (OFFLOAD,) if "activations" in limits.offload else ()
+    modes = None if limits.recompute is None else (*limits.recompute, *host)
+    modes_allowed = tuple(name for name in names if (name in modes if modes is not None else name != OFFLOAD or host))
+    if not modes_allowed:
+        raise InputError(beyond(str(target), "recompute modes", modes or (), place, names))
+    return modes_allowed
+
+
+def partial_modes(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    limits: Limits | None,
+    allowed: Collection[str] | None,
+    blocks: int,
+) -> tuple[str, ...]:
+    """Names of the parts of a stage that may be recomputed (`nest.instance.Partial`), preferred first.
+
+    Args:
+        problem: as written.
+        candidates: of the problem.
+        limits: what the target can run.
+        allowed: what `whole_modes` says.
+        blocks: how many the model has, or layers of a problem without blocks.
+
+    Raises:
+        InputError: `fixed.recompute_layers` is no number of blocks, or nothing is lighter than its mode.
+    """
+    fixed = problem.decided
+    has = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
+    known = sorted((name for name in has if name not in WHOLE_ONLY), key=_weight)
+    pairs = [(mode, rest) for mode in known for rest in known[: known.index(mode)]]
+    if limits is not None:
+        pairs = [pair for pair in pairs if pair in limits.partial_recompute]
+    if "recompute_layers" in fixed:
+        return _fixed_part(fixed, pairs, blocks)
+    if "recompute" in fixed or not problem.recomputes_parts:
+        return ()
+    pairs = [pair for pair in pairs if allowed is None or {*pair} <= {*allowed}]
+    return tuple(Partial(mode, count, rest).name for mode, rest in pairs for count in range(1, blocks))
+
+
+def _weight(mode: str) -> int:
+    """By which modes ascend from the lightest: those that nest knows, then those of a profile, as listed there."""
+    return RECOMPUTE_MODES.index(mode) if mode in RECOMPUTE_MODES else len(RECOMPUTE_MODES)
+
+
+def _fixed_part(
+    fixed: Mapping[str, int | float | str | bool], pairs: Sequence[tuple[str, str]], blocks: int
+) -> tuple[str, ...]:
+    """The part of a stage that `fixed` decides to recompute; none where that is all of it."""
+    count, mode, rest = (fixed.get(name) for name in ("recompute_layers", "recompute", "recompute_rest"))
+    if type(count) is not int or count < 1:
+        raise InputError(f"fixed.recompute_layers is {count!r}; it must be a whole number of at least 1.")
+    # Frameworks recompute all of a block and nothing of the others, unless told otherwise.
+    heaviest = pairs[-1][0] if mode is None and pairs else mode
+    found = [pair for pair in pairs if pair[0] == heaviest and rest in (None, pair[1])]
+    if not found:
+        raise InputError(
+            f"fixed.recompute_layers: no recompute mode is lighter than {mode!r} here; leave recompute_layers out."
+        )
+    return (Partial(found[0][0], count, found[0][1]).name,) if count < blocks else ()

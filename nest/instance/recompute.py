@@ -1,0 +1,93 @@
+"""Parts of stages that recompute: the first blocks in one mode, the others in a lighter one (PROBLEM.md section 3)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy
+from attrs import evolve
+
+from nest.instance.candidate import Array, RecomputeMode
+from nest.instance.instance import Instance, StageDecision
+from nest.instance.space import Space
+
+Units = Sequence[tuple[int, ...]]
+"""Layers of each transformer block in pipeline order."""
+
+
+class Partial(NamedTuple):
+    """The first `layers` blocks of each chunk of a stage in one mode, the others in a lighter one.
+
+    Attributes:
+        mode: name of the mode of the first blocks.
+        layers: how many there are; a chunk that holds no more recomputes them all.
+        rest: name of the mode of the others, and of layers in no block.
+    """
+
+    mode: str
+    layers: int
+    rest: str
+
+    @property
+    def name(self) -> str:
+        """What decisions call it: `full:5:none`."""
+        return f"{self.mode}:{self.layers}:{self.rest}"
+
+
+def partial(name: str) -> Partial | None:
+    """What the name of a recompute mode says of parts; None: it is that of a whole mode.
+
+    >>> partial("full:5:none")
+    Partial(mode='full', layers=5, rest='none')
+    >>> partial("selective") is None
+    True
+    """
+    mode, *parts = name.split(":")
+    if len(parts) != 2 or not parts[0].isdecimal():
+        return None
+    return Partial(mode, int(parts[0]), parts[1])
+
+
+def recompute_values(space: Space, name: str) -> dict[str, str | int]:
+    """What constraints read of a stage with a recompute mode: `recompute` and `recompute_layers`."""
+    part = partial(name)
+    if part is None:
+        return {"recompute": name, "recompute_layers": 0 if name == "none" else len(space.units)}
+    return {"recompute": part.mode, "recompute_layers": part.layers}
+
+
+def recomputed(units: Units, layers: Sequence[int], count: int) -> tuple[int, ...]:
+    """Those of `layers`, of one chunk, that are in the first `count` blocks it holds a part of."""
+    inside = frozenset(layers)
+    touched = [unit for unit in units if not inside.isdisjoint(unit)][:count]
+    return tuple(layer for unit in touched for layer in unit if layer in inside)
+
+
+def stage_mode(instance: Instance, stage: StageDecision, chunks: Sequence[Sequence[int]] = ()) -> RecomputeMode:
+    """What a stage costs and saves by its recompute mode, layer by layer; of other layers it says nothing.
+
+    Args:
+        instance: the problem.
+        stage: the stage.
+        chunks: layers of each of its chunks; left out, it has one.
+    """
+    candidate, part = instance.candidates[stage.candidate], partial(stage.recompute)
+    if part is None:
+        return candidate.mode(stage.recompute)
+    runs = chunks or [stage.layers]
+    first = numpy.zeros(len(candidate.forward), dtype=bool)
+    for run in runs:
+        first[list(recomputed(instance.space.units, run, part.layers))] = True
+    mode, rest = candidate.mode(part.mode), candidate.mode(part.rest)
+    used = [each for each, some in ((mode, first), (rest, ~first)) if some[list(stage.layers)].any()]
+
+    def joined(one: Array | None, other: Array | None) -> Array | None:
+        if one is None and other is None:
+            return None
+        return numpy.where(first, 0.0 if one is None else one, 0.0 if other is None else other)
+
+    overheads = evolve(mode.overheads, buffers=joined(mode.overheads.buffers, rest.overheads.buffers))
+    extra, kept, more, peak = (
+        numpy.where(first, getattr(mode, row), getattr(rest, row)) for row in ("extra", "first", "more", "peak")
+    )
+    stashes, busy = any(each.stash_inputs for each in used), joined(mode.busy, rest.busy)
+    return RecomputeMode(stage.recompute, extra, kept, more, peak, stashes, overheads, busy)

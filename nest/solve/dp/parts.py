@@ -1,0 +1,289 @@
+"""Stages that recompute their first blocks in one mode and keep the others in a lighter one (PROBLEM.md section 3).
+
+What such a stage costs depends on the order of its layers, not on sums over downsets alone. Along a chain it is two
+differences of sums, up to where the first blocks end and from there on; where downsets branch, the layers of each stage
+are looked at.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array, Candidate, Instance, RecomputeMode, partial
+from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.pairs import Pairs, Stages
+from nest.solve.dp.sums import AlongRuns, ByValue, ModeSums, OverStages, Sums, grid_parts, largest, sums_of
+
+Mask = NDArray[numpy.bool_]
+
+
+def with_parts(instance: Instance, candidate: Candidate, whole: dict[str, ModeSums], downsets: Downsets) -> "PartModes":
+    """The `whole` modes of a candidate and, when asked for, those of parts of stages."""
+    return PartModes(candidate, whole, downsets, split_of(instance, downsets))
+
+
+def split_of(instance: Instance, downsets: Downsets) -> "Split":
+    """What tells the first blocks of stages from the others."""
+    units = instance.space.units
+    unit_of = numpy.full(len(instance.graph.layers), -1)
+    for number, unit in enumerate(units):
+        unit_of[list(unit)] = number
+    along = _along_chain(downsets, unit_of)
+    return BranchSplit(unit_of, downsets, len(units)) if along is None else along
+
+
+@define(eq=False, repr=False)
+class PartModes(Mapping[str, ModeSums]):
+    """Recompute modes by name: whole ones, and parts of stages, made when they are first asked for."""
+
+    candidate: Candidate
+    whole: dict[str, ModeSums]
+    downsets: Downsets
+    split: "Split"
+    _parts: dict[str, ModeSums] = field(factory=dict, init=False)
+    _pairs: dict[tuple[str, str], "_Pair"] = field(factory=dict, init=False)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.whole)
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __getitem__(self, name: str) -> ModeSums:
+        part = partial(name)
+        if part is None:
+            return self.whole[name]
+        if name not in self._parts:
+            pair = part.mode, part.rest
+            if pair not in self._pairs:
+                modes = self.candidate.mode(part.mode), self.candidate.mode(part.rest), self.candidate.mode(name)
+                self._pairs[pair] = _Pair.of(*modes, self.split, self.downsets)
+            self._parts[name] = self._pairs[pair].mode(part.layers)
+        return self._parts[name]
+
+
+class Split(ABC):
+    """Where the first blocks of stages end.
+
+    Attributes:
+        inside: which layers are in some block. Shape `(layers,)`.
+    """
+
+    inside: Mask
+
+    @abstractmethod
+    def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> "list[SplitSums]":
+        """What sums rows over stages, the first blocks by `first`, the others by `rest`; shape `(layers,)` each."""
+
+    @abstractmethod
+    def largest(self, first: Array, rest: Array) -> "SplitSums":
+        """The same for the largest of a stage."""
+
+
+@frozen(eq=False, repr=False)
+class SplitSums(ABC):
+    """Something of the layers of stages, of which some number of blocks come first."""
+
+    @abstractmethod
+    def over(self, stages: Stages, count: int) -> Array:
+        """Of each stage with so many first blocks, shape `(stages,)`."""
+
+
+@frozen(eq=False, repr=False)
+class ChainSplit(Split):
+    """That of a chain whose layers come block by block.
+
+    Attributes:
+        fine: the same chain with one layer a step.
+        place: of each downset, which of `fine` has its layers. Shape `(downsets,)`.
+        touched: how many blocks each of `fine` holds a part of. Shape `(layers + 1,)`.
+    """
+
+    inside: Mask
+    fine: Downsets
+    place: NDArray[numpy.int32]
+    touched: NDArray[numpy.int64]
+
+    def ends(self, stages: Stages, count: int) -> tuple[Stages, Stages]:
+        """The first blocks of each stage, and its other layers, as stages of `fine`."""
+        begin, end = self.place[stages.larger], self.place[stages.smaller]
+        behind = self.touched.searchsorted(self.touched - count, side="right") - 1
+        middle = numpy.maximum(numpy.maximum(behind, 0).astype(numpy.int32)[begin], end)
+        return Stages(begin, middle), Stages(middle, end)
+
+    def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> list[SplitSums]:
+        """As `Split.sums`."""
+        both = zip(sums_of(first, self.fine), sums_of(rest, self.fine), strict=True)
+        return [_ChainSums(self, *each) for each in both]
+
+    def largest(self, first: Array, rest: Array) -> SplitSums:
+        """As `Split.largest`."""
+        return _ChainSums(self, largest(self.fine, first), largest(self.fine, rest), joined=numpy.maximum)
+
+
+@frozen(eq=False, repr=False)
+class _ChainSums(SplitSums):
+    split: ChainSplit
+    first: Sums | ByValue | AlongRuns
+    rest: Sums | ByValue | AlongRuns
+    joined: numpy.ufunc = numpy.add
+
+    def over(self, stages: Stages, count: int) -> Array:
+        ahead, behind = self.split.ends(stages, count)
+        total: Array = self.joined(self.first.over(ahead), self.rest.over(behind))
+        return total
+
+
+def _along_chain(downsets: Downsets, unit_of: NDArray[numpy.int64]) -> ChainSplit | None:
+    """The split of a chain; None where downsets branch, or blocks come in another order."""
+    if downsets.chain is None:
+        return None
+    step = numpy.searchsorted(downsets.chain.starts, numpy.arange(len(unit_of)), side="right")
+    # Of the layers of one step those of later blocks are behind.
+    order = downsets.chain.order[numpy.lexsort((-unit_of[downsets.chain.order], step))]
+    units = unit_of[order]
+    if (numpy.diff(units[units >= 0]) > 0).any():
+        return None
+    members = numpy.zeros((len(order) + 1, len(order)), dtype=bool)
+    for count in range(1, len(order) + 1):
+        members[count:, order[count - 1]] = True
+    known = numpy.where(units < 0, numpy.iinfo(numpy.int64).max, units)
+    fresh = (units >= 0) & (units < numpy.minimum.accumulate(numpy.append(known.max(), known[:-1])))
+    touched = numpy.append(0, numpy.cumsum(fresh))
+    none = numpy.empty(0, dtype=numpy.int32)
+    fine = Downsets(members, Pairs.of(len(members), none, none))
+    place = downsets.members.sum(axis=1).astype(numpy.int32)
+    return ChainSplit(unit_of >= 0, fine, place, touched)
+
+
+@frozen(eq=False, repr=False)
+class BranchSplit(Split):
+    """That of any downsets.
+
+    Attributes:
+        unit_of: the block of each layer; -1 where it is in none. Shape `(layers,)`.
+        downsets: between which stages are.
+        units: how many blocks there are.
+    """
+
+    unit_of: NDArray[numpy.int64]
+    downsets: Downsets
+    units: int
+
+    @property
+    def inside(self) -> Mask:  # type: ignore[override]
+        """As `Split.inside`."""
+        mask: Mask = self.unit_of >= 0
+        return mask
+
+    def masks(self, stages: Stages, count: int) -> tuple[Mask, Mask]:
+        """Which layers are in the first blocks of each stage, and which others it has. Shape `(stages, layers)`."""
+        held = self.downsets.members[stages.larger] & ~self.downsets.members[stages.smaller]
+        touched = numpy.zeros((len(stages), self.units + 1), dtype=bool)
+        for layer, unit in enumerate(self.unit_of.tolist()):
+            touched[:, unit] |= held[:, layer]
+        early = (touched[:, :-1].cumsum(axis=1) <= count)[:, self.unit_of]
+        first: Mask = held & early & self.inside
+        return first, held & ~first
+
+    def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> list[SplitSums]:
+        """As `Split.sums`."""
+        return [_BranchSums(self, *each) for each in zip(first, rest, strict=True)]
+
+    def largest(self, first: Array, rest: Array) -> SplitSums:
+        """As `Split.largest`."""
+        return _BranchLargest(self, first, rest)
+
+
+@frozen(eq=False, repr=False)
+class _BranchSums(SplitSums):
+    split: BranchSplit
+    first: Array
+    rest: Array
+
+    def over(self, stages: Stages, count: int) -> Array:
+        return sum(map(_exact, self.split.masks(stages, count), (self.first, self.rest)), numpy.zeros(len(stages)))
+
+
+@frozen(eq=False, repr=False)
+class _BranchLargest(SplitSums):
+    split: BranchSplit
+    first: Array
+    rest: Array
+
+    def over(self, stages: Stages, count: int) -> Array:
+        first, rest = self.split.masks(stages, count)
+        found: Array = (numpy.where(first, self.first, 0.0) + numpy.where(rest, self.rest, 0.0)).max(axis=1)
+        return found
+
+
+def _exact(mask: Mask, row: Array) -> Array:
+    """Sums of `row` over the layers of `mask`, each rounded once per part (`nest.solve.dp.sums`)."""
+    finite, chosen = numpy.isfinite(row), mask.astype(numpy.float64)
+    total: Array = sum(
+        (chosen @ part[0] for _, part in reversed(grid_parts(numpy.where(finite, row, 0.0)[None]))),
+        numpy.zeros(len(mask)),
+    )
+    total[mask[:, ~finite].any(axis=1)] = numpy.inf
+    return total
+
+
+@frozen(eq=False, repr=False)
+class _Pair:
+    """Two modes of a candidate: that of the first blocks, and that of the others.
+
+    Attributes:
+        sums: of extra seconds, bytes of the first micro-batch and of each further one, busy ports and stashes.
+        peak: transient bytes.
+        least: what each downset adds up to at least of the first three, shape `(downsets,)` each.
+        stashes: whether the two modes stash what enters a stage.
+        ports: how many levels of ports they have.
+    """
+
+    sums: list[SplitSums]
+    peak: SplitSums
+    least: list[Array]
+    stashes: tuple[bool, bool]
+    ports: int
+
+    @classmethod
+    def of(
+        cls, mode: RecomputeMode, rest: RecomputeMode, least: RecomputeMode, split: Split, downsets: Downsets
+    ) -> "_Pair":
+        """Summed over downsets; `least` has what layers cost at least in either."""
+        rows = [[each.extra, each.first, each.more] for each in (mode, rest)]
+        levels = max((len(each.busy) for each in (mode, rest) if each.busy is not None), default=0)
+        for own, each in zip(rows, (mode, rest), strict=True):
+            own += list(numpy.zeros((levels, len(mode.extra))) if each.busy is None else each.busy)
+            own.append(numpy.full(len(mode.extra), float(each.stash_inputs)))
+        # Layers in no block are as the others are.
+        first = [numpy.where(split.inside, one, other) for one, other in zip(*rows, strict=True)]
+        peak = split.largest(numpy.where(split.inside, mode.peak, rest.peak), rest.peak)
+        whole = [each.whole for each in sums_of([least.extra, least.first, least.more], downsets)]
+        return cls(split.sums(first, rows[1]), peak, whole, (mode.stash_inputs, rest.stash_inputs), levels)
+
+    def mode(self, count: int) -> ModeSums:
+        """Stages whose first `count` blocks are in the one mode."""
+        *summed, stash = (_Counted(each, count, NOTHING) for each in self.sums)
+        extra, first, more = (_Counted(*each) for each in zip(self.sums, [count] * 3, self.least, strict=False))
+        stashes = stash if any(self.stashes) else False
+        return ModeSums(extra, first, more, _Counted(self.peak, count, NOTHING), stashes, tuple(summed[3:]))
+
+
+NOTHING = numpy.empty(0)
+"""Where nobody asks what downsets add up to at least."""
+
+
+@frozen(eq=False, repr=False)
+class _Counted(OverStages):
+    """Sums over stages that have so many first blocks."""
+
+    sums: SplitSums
+    count: int
+    whole: Array
+
+    def over(self, stages: Stages) -> Array:
+        return self.sums.over(stages, self.count)
