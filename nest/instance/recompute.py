@@ -1,6 +1,7 @@
 """Parts of stages that recompute: the first blocks in one mode, the others in a lighter one (PROBLEM.md section 3)."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy
@@ -33,6 +34,7 @@ class Partial(NamedTuple):
         return f"{self.mode}:{self.layers}:{self.rest}"
 
 
+@lru_cache(maxsize=2**14)
 def partial(name: str) -> Partial | None:
     """What the name of a recompute mode says of parts; None: it is that of a whole mode.
 

@@ -360,9 +360,10 @@ def _of_choices(bounds: FirstBounds, configuration: Configuration) -> tuple[Arra
     zeros = {each.zero for each in configuration.choices}
     held = {zero: configuration.state(state, len(candidate.forward), zero) for zero in zeros}
     sent = {zero: exposed * bounds.often(configuration, zero) for zero in zeros}
-    modes = {name: candidate.mode(name) for name in configuration.modes}
-    seconds = numpy.array([modes[each.recompute].extra + sent[each.zero] for each in configuration.choices])
-    bytes_held = numpy.array([modes[each.recompute].first + held[each.zero] for each in configuration.choices])
+    every = dict.fromkeys((name, each.zero) for each in configuration.choices for name in each.modes)
+    modes = {name: candidate.mode(name) for name, _ in every}
+    seconds = numpy.array([modes[name].extra + sent[zero] for name, zero in every])
+    bytes_held = numpy.array([modes[name].first + held[zero] for name, zero in every])
     # A layer that cannot run in a mode takes endless memory there.
     seconds[numpy.isinf(bytes_held)] = numpy.inf
     return seconds, bytes_held

@@ -46,6 +46,7 @@ class _Node:
         counts: numbers of stages still open, ascending.
         floor: bounds of the three terms when a single count is left; None while only early bounds are known.
         rough: whether these are the first, without `PlanSearch.closer_bounds`: most nodes are never worked on.
+        relaxed: whether its stages may differ in what all must choose alike, so that it is a bound and has no plan.
     """
 
     search: "PlanSearch"
@@ -53,6 +54,7 @@ class _Node:
     counts: tuple[int, ...]
     floor: Floor | None = None
     rough: bool = False
+    relaxed: bool = False
 
     @property
     def combinations(self) -> int:
@@ -60,7 +62,7 @@ class _Node:
 
     @property
     def leaf(self) -> bool:
-        return self.floor is not None
+        return self.floor is not None and not self.relaxed
 
     def only(self, kind: PlanKind) -> bool:
         candidates, replicas = tuple(index for index, _ in self.configuration.members), self.configuration.replicas
@@ -77,6 +79,8 @@ class _Node:
                 pruned["bound from compute"] += len(self.counts)
                 return []
             return [self.search.bounded(bound, self.configuration, self.counts)]
+        if self.floor is not None:
+            return self.search.tightened(self.configuration, self.counts[0], self.floor, limit, pruned)
         return self.search.branch(self.configuration, self.counts, limit, pruned)
 
     def quick(self) -> Incumbent | None:
@@ -317,6 +321,12 @@ class PlanSearch(InstanceSearch, ABC):
     ) -> list[Bounded]:
         """A leaf for each number of stages whose plans may beat `limit`."""
 
+    def tightened(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """The leaves of a relaxed node that may beat `limit`, one for each choice that all stages may share."""
+        raise NotImplementedError
+
     @abstractmethod
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
         """Some plan of so many stages, found quickly; None: there is none within the floor's largest time."""
@@ -341,6 +351,7 @@ class PlanSearch(InstanceSearch, ABC):
         floor: Floor | None = None,
         *,
         rough: bool = False,
+        relaxed: bool = False,
     ) -> Bounded:
         """A node, with where its best could stand among ties: devices, stages, then the configuration's order."""
         candidates, members = self.instance.candidates, configuration.members
@@ -348,7 +359,7 @@ class PlanSearch(InstanceSearch, ABC):
         narrowest = alone if len(members) == 1 else min(candidates[index].width for index, _ in members)
         least = configuration.tally.least(narrowest * counts[0])
         tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
-        return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough))
+        return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough, relaxed))
 
 
 @define(eq=False, repr=False)

@@ -15,6 +15,7 @@ from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch, once
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
+from nest.solve.dp.rules import by_count
 from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
 from nest.solve.dp.sums import Sums
 from nest.solve.search import Best, Bounded, Incumbent, Price
@@ -66,11 +67,38 @@ class PlainSearch(CutSearch, PlanSearch):
         for count, floor in zip(left, self._floors(configuration, left, limit) if left else (), strict=True):
             bound = self.objective(configuration, count).of(floor)
             if numpy.isfinite(bound):
-                nodes.append(self.bounded(bound, configuration, (count,), floor))
+                nodes.append(self.bounded(bound, configuration, (count,), floor, relaxed=self._relaxes(configuration)))
                 self._floored.setdefault(configuration.order, {})[count] = floor
         pruned["bound from compute"] += len(counts) - len(quick)
         pruned["memory in total"] += len(quick) - len(held)
         pruned["memory of a stage, or a stage too slow"] += len(held) - len(nodes)
+        return nodes
+
+    def _relaxes(self, configuration: Configuration) -> bool:
+        """Whether all stages must recompute as many blocks, and the configuration leaves open how many."""
+        names = len(dict.fromkeys(choice.recompute for choice in configuration.choices))
+        return names > 1 and any(each.uniform == "recompute" for each in self.instance.space.constraints)
+
+    def tightened(
+        self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]
+    ) -> list[Bounded]:
+        """As `PlanSearch.tightened`, for each number of blocks that stages may recompute.
+
+        Where no plan beats `limit` whose stages differ in that number, none does: numbers are told apart behind that.
+        """
+        decided_by, best = self._decided(configuration, stages, floor, limit)
+        if best is None:
+            pruned[decided_by] += 1
+            return []
+        nodes = []
+        for choices in by_count(configuration.choices):
+            part = evolve(configuration, members=((configuration.candidate, choices),), stage_counts=(stages,))
+            (own,) = self._floors(part, (stages,), limit)
+            bound = max(best[0] * (1 - SUM_ERROR), self.objective(part, stages).of(own))
+            if bound <= limit:
+                nodes.append(self.bounded(bound, part, (stages,), own))
+        if not nodes:
+            pruned["memory of a stage, or a stage too slow"] += 1
         return nodes
 
     def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
@@ -139,7 +167,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
         Bounds of all numbers of stages without one ask for all stages, slow ones as well.
         """
-        if self.downsets.count < MANY_CUTS:
+        if self.downsets.count < MANY_CUTS or self._relaxes(configuration):
             return None
         count = configuration.stage_counts[int(self.closer_bounds(configuration).argmin())]
         mean = self.first_bounds.slowest(configuration, count)
@@ -166,11 +194,14 @@ class PlainSearch(CutSearch, PlanSearch):
         if objective.slowest * floor.largest_time + self._least_beside(configuration, stages, limit) >= limit:
             pruned["recurrence without places"] += 1
             return None
-        # What was asked for a first plan is asked again behind it, and for both rank orders of a single replica.
-        key = (*self._priced(configuration), configuration.scheduled, stages, floor, limit)
-        decided_by, best = once(self.solved, key, lambda: self._solved(configuration, stages, floor, limit))
+        decided_by, best = self._decided(configuration, stages, floor, limit)
         pruned[decided_by] += 1
         return None if best is None else self.incumbent(configuration, *best)
+
+    def _decided(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Solved:
+        """As `_solved`: what was asked for a first plan is asked again, and for both rank orders of one replica."""
+        key = (*self._priced(configuration), configuration.scheduled, stages, floor, limit)
+        return once(self.solved, key, lambda: self._solved(configuration, stages, floor, limit))
 
     def _solved(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Solved:
         """As `solve`, where its recurrences decide."""
@@ -203,7 +234,9 @@ class PlainSearch(CutSearch, PlanSearch):
         floors = {
             count: floor
             for count, floor in self._floored.get(configuration.order, {}).items()
-            if _about(count) == _about(stages) and self.objective(configuration, count).of(floor) <= limit
+            if count in configuration.stage_counts
+            and _about(count) == _about(stages)
+            and self.objective(configuration, count).of(floor) <= limit
         }
         if len(floors) < FEW_ALIKE or self.parted(configuration):
             return 0.0

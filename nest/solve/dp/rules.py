@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import define, field
 
-from nest.instance import Candidate, Instance, Schedule, Space, chunks_of, recompute_values
+from nest.instance import Candidate, Instance, Schedule, Space, chunks_of, partial, recompute_values
 from nest.solve.dp.choices import Choice
 from nest.spec.constraints import STAGE_NAMES, Constraint, Value
 
@@ -108,17 +108,33 @@ def stage_choices(instance: Instance, candidate: int) -> tuple[Choice, ...]:
     return tuple(Choice(name, zero) for name in instance.recompute_names(candidate) for zero in instance.space.zero)
 
 
-def uniform_sets(choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[str]) -> list[Members]:
-    """What stages may draw from: one set, or one per value of what must be `uniform`; empty ones left out."""
+def uniform_sets(
+    choices: Mapping[int, tuple[Choice, ...]], uniform: Collection[str], *, by_count: bool = True
+) -> list[Members]:
+    """What stages may draw from: one set, or one per value of what must be `uniform`; empty ones left out.
+
+    Where stages recompute their first blocks, a set may hold all numbers of blocks, in place of one each (`by_count`).
+    """
+
+    def value(choice: Choice, name: str) -> object:
+        part = partial(choice.recompute) if name == "recompute" and not by_count else None
+        return getattr(choice, name) if part is None else part._replace(layers=0)
+
     sets = [{index: choices_left for index, choices_left in choices.items() if choices_left}]
     for name in uniform:
         parts = []
         for each in sets:
-            for value in dict.fromkeys(getattr(choice, name) for some in each.values() for choice in some):
-                part = {i: tuple(c for c in some if getattr(c, name) == value) for i, some in each.items()}
+            for wanted in dict.fromkeys(value(choice, name) for some in each.values() for choice in some):
+                part = {i: tuple(c for c in some if value(c, name) == wanted) for i, some in each.items()}
                 parts.append({index: some for index, some in part.items() if some})
         sets = parts
     return [tuple(sorted(each.items())) for each in sets if each]
+
+
+def by_count(choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
+    """A set of choices parted by the number of blocks that they recompute."""
+    names = dict.fromkeys(choice.recompute for choice in choices)
+    return [tuple(choice for choice in choices if choice.recompute == name) for name in names]
 
 
 def _chosen(space: Space, choice: Choice) -> dict[str, Value]:
@@ -276,7 +292,10 @@ class PlainRules:
                 if left and not choices_left:
                     refusing.append(constraint.text)
                 left = choices_left
-            self._sets[key] = [members[0][1] for members in uniform_sets({0: left}, self.uniform)], refusing
+            self._sets[key] = (
+                [members[0][1] for members in uniform_sets({0: left}, self.uniform, by_count=False)],
+                refusing,
+            )
         sets, refusing = self._sets[key]
         for text in refusing:
             self.exclusions.constraints[text] += weight

@@ -329,7 +329,7 @@ class Screen:
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
         """The choices of a stage, parted by what all stages must choose alike."""
-        return [members[0][1] for members in uniform_sets({0: choices}, self.uniform)]
+        return [members[0][1] for members in uniform_sets({0: choices}, self.uniform, by_count=False)]
 
     def _holding(
         self, every: Sequence[Configuration], screened: Screened, sets: Sequence[tuple[Choice, ...]]
