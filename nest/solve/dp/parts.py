@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, RecomputeMode, partial
+from nest.solve.dp.choices import Choice
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Pairs, Stages
 from nest.solve.dp.sums import AlongRuns, ByValue, ModeSums, OverStages, Sums, grid_parts, largest, sums_of
@@ -65,6 +66,25 @@ class PartModes(Mapping[str, ModeSums]):
         return self._parts[name]
 
 
+def distinct_choices(modes: Mapping[str, ModeSums], choices: Sequence[Choice], stages: Stages) -> list[Choice]:
+    """The choices, without numbers of first blocks that are more than any stage holds, but for the least of them."""
+    if not isinstance(modes, PartModes) or not len(stages):
+        return list(choices)
+    most, left = int(modes.split.blocks(stages).max()), dict[object, Choice]()
+    for choice in choices:
+        part = partial(choice.recompute)
+        if part is None or part.layers < most:
+            left[choice] = choice
+        else:
+            all_of_it = (part._replace(layers=0), choice.zero)
+            known = left.get(all_of_it)
+            before = None if known is None else partial(known.recompute)
+            if before is None or part.layers < before.layers:
+                left[all_of_it] = choice
+    kept = set(left.values())
+    return [choice for choice in choices if choice in kept]
+
+
 class Split(ABC):
     """Where the first blocks of stages end.
 
@@ -73,6 +93,10 @@ class Split(ABC):
     """
 
     inside: Mask
+
+    @abstractmethod
+    def blocks(self, stages: Stages) -> NDArray[numpy.int64]:
+        """How many blocks each stage holds a part of, or more. Shape `(stages,)`."""
 
     @abstractmethod
     def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> "list[SplitSums]":
@@ -106,13 +130,25 @@ class ChainSplit(Split):
     fine: Downsets
     place: NDArray[numpy.int32]
     touched: NDArray[numpy.int64]
+    _known: dict[int, NDArray[numpy.int32]] = field(factory=dict, init=False)
 
     def ends(self, stages: Stages, count: int) -> tuple[Stages, Stages]:
         """The first blocks of each stage, and its other layers, as stages of `fine`."""
-        begin, end = self.place[stages.larger], self.place[stages.smaller]
-        behind = self.touched.searchsorted(self.touched - count, side="right") - 1
-        middle = numpy.maximum(numpy.maximum(behind, 0).astype(numpy.int32)[begin], end)
+        begin, end = self.place.take(stages.larger), self.place.take(stages.smaller)
+        middle = numpy.maximum(self._behind(count).take(begin), end)
         return Stages(begin, middle), Stages(middle, end)
+
+    def blocks(self, stages: Stages) -> NDArray[numpy.int64]:
+        """As `Split.blocks`."""
+        touched = self.touched[self.place]
+        return touched.take(stages.larger) - touched.take(stages.smaller) + 1
+
+    def _behind(self, count: int) -> NDArray[numpy.int32]:
+        """Which of `fine` each leaves behind so many blocks. Shape `(layers + 1,)`."""
+        if count not in self._known:
+            found = self.touched.searchsorted(self.touched - count, side="right") - 1
+            self._known[count] = numpy.maximum(found, 0).astype(numpy.int32)
+        return self._known[count]
 
     def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> list[SplitSums]:
         """As `Split.sums`."""
@@ -178,6 +214,10 @@ class BranchSplit(Split):
         """As `Split.inside`."""
         mask: Mask = self.unit_of >= 0
         return mask
+
+    def blocks(self, stages: Stages) -> NDArray[numpy.int64]:
+        """As `Split.blocks`."""
+        return numpy.full(len(stages), self.units)
 
     def masks(self, stages: Stages, count: int) -> tuple[Mask, Mask]:
         """Which layers are in the first blocks of each stage, and which others it has. Shape `(stages, layers)`."""

@@ -90,9 +90,15 @@ class PlainSearch(CutSearch, PlanSearch):
         if best is None:
             pruned[decided_by] += 1
             return []
-        nodes = []
+        nodes, time_limit = [], self._time_limit(configuration, (stages,), limit)
+        every = self.tables(evolve(configuration, stage_counts=(stages,)), time_limit)
         for choices in by_count(configuration.choices):
             part = evolve(configuration, members=((configuration.candidate, choices),), stage_counts=(stages,))
+            chosen = every.choosing(choices)
+            if chosen is not None:
+                self._keep_tables(part, time_limit, chosen)
+            elif len(choices) == 1:
+                continue  # With another number no stage is worse off.
             (own,) = self._floors(part, (stages,), limit)
             bound = max(best[0] * (1 - SUM_ERROR), self.objective(part, stages).of(own))
             if bound <= limit:
@@ -301,6 +307,11 @@ class PlainSearch(CutSearch, PlanSearch):
 
         tables, only = self._tables.of(self._priced(configuration), time_limit, made)
         return tables if only else tables.within(time_limit)
+
+    def _keep_tables(self, configuration: Configuration, time_limit: float, whole: StageTables) -> None:
+        """Take tables of at least the stages of at most `time_limit` seconds, made already, as those asked for."""
+        tables = whole.within(time_limit)
+        self._tables.of(self._priced(configuration), time_limit, lambda: (tables, tables.bytes))
 
     def _priced(self, configuration: Configuration) -> tuple[Hashable, ...]:
         """What decides the tables of stages, beside the time they may take."""

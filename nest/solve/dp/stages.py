@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from nest.instance import Array, Instance
 from nest.solve.dp.choices import Choice, ChoiceTable, Parts, Ports, not_dominated
 from nest.solve.dp.pairs import Pairs, Rows, Stages, distinct
+from nest.solve.dp.parts import distinct_choices
 from nest.solve.dp.sums import CandidateSums, OverStages, PartSums
 from nest.solve.dp.zero import ZeroTable, zero_tables
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
@@ -180,6 +181,14 @@ class StageTables:
             mask |= ((part.first <= self.capacity) & (part.floor <= time_limit)).any(axis=0)
         return self._of_classes(mask)
 
+    def choosing(self, choices: Sequence[Choice]) -> StageTables | None:
+        """The same for stages that may choose some of `choices` only; None: one of these was left out."""
+        places = [self.choices.index(each) for each in choices if each in self.choices]
+        if len(places) < len(choices):
+            return None
+        tables = tuple(self.tables[place] for place in places)
+        return StageTables(tuple(choices), tables, self.pairs, self.capacity, self.compute)
+
     def only(self, mask: NDArray[numpy.bool_]) -> StageTables:
         """The stages for which `mask`, one for each of the pairs, is true."""
         if self.pairs.classes is None:
@@ -286,6 +295,7 @@ def stage_tables(
     zeros = zero_tables(instance, configuration, sums, stages, sorted({choice.zero for choice in choices}))
     compute = sums.compute.over(stages)
     exposed, often = space.exposed, space.often_exposed
+    choices = distinct_choices(sums.modes, choices, stages) if space.partial else choices
     waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in zeros}
     once = {n: waiting[n] * each.once[0] for n, each in zeros.items()}
     # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
