@@ -1,0 +1,94 @@
+"""Planners on the tasks of a track: built-in ones, those of plug-ins, and programs."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import nest
+from benchmarks.planners.judge import FailedError, Judge, Row
+from benchmarks.planners.programs import plan_of
+from benchmarks.planners.tracks import Task
+from nest.api import EVALUATIONS, SEED
+from nest.errors import InputError
+from nest.formulate.planner_context import planner_context
+from nest.formulate.pools import takes_pools
+from nest.hooks.registry import registry
+from nest.instance import Instance, Result, Solution
+from nest.plan.document import solution_of
+from nest.solve.solver import solve
+
+OURS = "nest"
+UNNAMED = "program"
+
+Planner = Callable[[Judge], Solution]
+"""Decides the problem of a judge; raises `FailedError` where it has no plan."""
+
+
+def planners(names: Sequence[str], commands: Sequence[str], time_limit: float) -> dict[str, Planner]:
+    """What plans, by name: nest, then planners, then programs.
+
+    Args:
+        names: of registered planners, `nest` for the exact search; none: all that plan one kind of device.
+        commands: of programs, `NAME=COMMAND` or the command alone.
+        time_limit: seconds for each search and each program.
+
+    Raises:
+        InputError: there is no planner of a name.
+    """
+    known = registry().planners()
+    every = [OURS, *(name for name, each in known.items() if not takes_pools(each))]
+    for name in names:
+        if name not in every:
+            raise InputError(f"there is no planner {name!r}; there are {', '.join(every)}.")
+    found: dict[str, Planner] = {}
+    for name in every if not names else dict.fromkeys(names):
+        found[name] = partial(_searched if name == OURS else partial(_registered, name), time_limit)
+    for given in commands:
+        name, command = _named(given)
+        place = sum(each.partition(" #")[0] == name for each in found) + 1
+        found[name if place == 1 else f"{name} #{place}"] = partial(_program, command, time_limit)
+    return found
+
+
+def rows(chosen: dict[str, Planner], tasks: Sequence[Task]) -> Iterator[Row]:
+    """What each planner comes to on each task, planner by planner; a failure is a row."""
+    judges = [Judge(task) for task in tasks]
+    for name, planner in chosen.items():
+        for judge in judges:
+            try:
+                solution = planner(judge)
+            except FailedError as error:
+                yield judge.failed(name, str(error))
+            except Exception as error:  # Whatever a planner does wrong is its own row, not the end of the table.
+                yield judge.failed(name, f"it failed: {type(error).__name__}: {error}")
+            else:
+                yield judge.row(name, solution)
+
+
+def _named(given: str) -> tuple[str, str]:
+    """The name of a program and its command."""
+    name, equals, command = given.partition("=")
+    return (name, command) if equals and re.fullmatch(r"[\w-]+", name) else (UNNAMED, given)
+
+
+def _searched(time_limit: float, judge: Judge) -> Solution:
+    plan = nest.solve(judge.task.problem, time_limit=time_limit)
+    if plan.status == "infeasible":
+        raise FailedError(plan.diagnosis or "it finds no plan.")
+    return solution_of(judge.instance, plan)
+
+
+def _registered(name: str, time_limit: float, judge: Judge) -> Solution:
+    def search(instance: Instance) -> Result:
+        return solve(instance, time_limit)
+
+    known = registry()
+    context = planner_context(judge.problem, judge.instance, known, search, seed=SEED, evaluations=EVALUATIONS)
+    proposal = known.planners()[name].plan(judge.instance, context)
+    if proposal.solution is None:
+        raise FailedError(" ".join(proposal.remarks) or "it finds no plan.")
+    return proposal.solution
+
+
+def _program(command: str, time_limit: float, judge: Judge) -> Solution:
+    return judge.decisions(plan_of(command, judge.task.problem, time_limit))
