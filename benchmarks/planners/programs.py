@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from tempfile import TemporaryFile
@@ -26,7 +27,7 @@ def plan_of(command: str, problem: Mapping[str, Any], time_limit: float) -> dict
     """What a program writes about a problem.
 
     Args:
-        command: program and arguments, as in a shell; no shell runs it.
+        command: program and arguments, as in a shell; no shell runs it. `python` is the interpreter that runs here.
         problem: written to its standard input, as JSON.
         time_limit: seconds until it is ended, with all processes that it started.
 
@@ -57,6 +58,7 @@ def _ended(command: str, given: IO[bytes], written: IO[bytes], told: IO[bytes], 
     """The exit code of a program, which has a session of its own so that what it started ends with it."""
     try:
         words = shlex.split(command)
+        words[:1] = [sys.executable if words[0] == "python" else words[0]]
         environment = {**os.environ, SECONDS: f"{time_limit:g}"}
         program = subprocess.Popen(
             words, stdin=given, stdout=written, stderr=told, env=environment, start_new_session=True

@@ -46,6 +46,7 @@ def traps() -> tuple[Trap, ...]:
         _order(),
         _head(),
         _recompute(),
+        _partial(),
         _skip(),
         _network(),
         _branch(),
@@ -130,6 +131,23 @@ def _recompute() -> Trap:
         "second takes 3 s without: 12 * 3 + 5.5.",
         problem(
             [candidate([2, 3], [0], weights=[1 / 2] * 2, held=[1, 1], saving=True)], [(2, 1, 0)], batch=PRIME, memory=2
+        ),
+    )
+
+
+def _partial() -> Trap:
+    return Trap(
+        "partial",
+        "stages that recompute all layers or none",
+        59.25,
+        "Memory asks for four layers in each stage. The first holds two micro-batches, which fit where it recomputes "
+        "one layer or more: 4.25 s. The second takes 4 s without: 12 * 4.25 + 8.25.",
+        problem(
+            [candidate([1] * 8, [0] * 7, weights=[1 / 2] * 8, held=[1 / 8] * 8, saving=True)],
+            [(2, 1, 0)],
+            batch=PRIME,
+            memory=4.75,
+            recompute_layers=True,
         ),
     )
 

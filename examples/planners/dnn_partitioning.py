@@ -83,8 +83,7 @@ def main() -> None:
                     continue
                 taken = result["maxLoad"] * shape.micro_batches
                 if taken < least * (1 - 1e-9):
-                    zero = min(problem["search"].get("zero") or [0])
-                    best, least = plan(problem, shape, stages, [mode] * len(stages), zero), taken
+                    best, least = plan(problem, shape, stages, [mode] * len(stages)), taken
     write(best)
 
 

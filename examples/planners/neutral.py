@@ -136,13 +136,21 @@ def in_order(problem: dict, stages: list[list[int]]) -> list[list[int]]:
     return found
 
 
-def plan(problem: dict, shape: Shape, stages: list[list[int]], recompute: list[str], zero: int) -> dict:
-    """The plan of stages side by side, replicas of a stage beside each other where the problem allows it."""
+def plan(problem: dict, shape: Shape, stages: list[list[int]], recompute: list[str | dict]) -> dict:
+    """The plan of stages side by side, replicas of a stage beside each other where the problem allows it.
+
+    Args:
+        problem: of the plan.
+        shape: of all stages.
+        stages: layers by place.
+        recompute: mode of each stage, or the keys that say it.
+    """
     layers, width = problem["profile"]["layers"], shape.candidate["width"]
     orders = problem["search"].get("rank_order") or ["pp-inner", "dp-inner"]
     order = "dp-inner" if "dp-inner" in orders else orders[0]
     stride = width * (shape.replicas if order == "dp-inner" else 1)
     schedule = problem["training"].get("schedule", "1f1b")
+    zero = min(problem["search"].get("zero") or [0])
     return {
         "data_parallel": shape.replicas,
         "rank_order": order,
@@ -151,9 +159,9 @@ def plan(problem: dict, shape: Shape, stages: list[list[int]], recompute: list[s
             {
                 "layers": [layers[layer] for layer in sorted(stage)],
                 "candidate": shape.candidate["name"],
-                "recompute": mode,
                 "zero": zero,
                 "devices": [place * stride, width],
+                **(mode if isinstance(mode, dict) else {"recompute": mode}),
             }
             for place, (stage, mode) in enumerate(zip(stages, recompute, strict=True))
         ],

@@ -73,25 +73,37 @@ def instance(problem: dict, shape: Shape) -> dict:
     }
 
 
-def stages_of(problem: dict, shape: Shape, result: dict) -> tuple[list[list[int]], list[str]]:
-    """The stages of the program's output, and a mode for each: it recomputes where one of its nodes does."""
+def stages_of(problem: dict, shape: Shape, result: dict) -> tuple[list[list[int]], list[dict]]:
+    """The stages of the program's output, and how each recomputes.
+
+    The program chooses for each node; a plan recomputes all layers of a stage or, where the problem says so, the first.
+    """
     ways = _ways(problem, shape.candidate)
     found = {}
     for stage in result.get("stages", []):
-        chosen = stage["TMPCids"]  # A list of pairs: the keys of the program's map are numbers.
-        names = set(dict(chosen).values())
-        found[tuple(stage["nodes"])] = ways[max(names, key=list(ways).index)]
+        chosen = dict(stage["TMPCids"])  # A list of pairs, as the keys of the program's map are numbers.
+        heaviest = max(chosen.values(), key=list(ways).index)
+        again = sum(name == heaviest for name in chosen.values())
+        mode = {"recompute": ways[heaviest]}
+        if again < len(chosen) and problem["search"].get("recompute_layers"):
+            mode |= {"recompute_layers": again, "recompute_rest": ways[CHOICES[0]]}
+        found[tuple(stage["nodes"])] = mode
     stages = in_order(problem, [list(nodes) for nodes in found])
     return stages, [found[tuple(stage)] for stage in stages]
 
 
-def slowest(problem: dict, shape: Shape, stages: list[list[int]], recompute: list[str]) -> float:
-    """Seconds per micro-batch of the slowest stage, as the program counts them."""
+def slowest(problem: dict, shape: Shape, stages: list[list[int]], recompute: list[dict]) -> float:
+    """Seconds per micro-batch of the slowest stage of the plan, as the program counts them."""
     edges = list(zip(problem["profile"]["edges"], shape.candidate["edge_bytes"], strict=True))
     times = []
     for stage, mode in zip(stages, recompute, strict=True):
         sent = sum(size for (a, b), size in edges if (a in stage) != (b in stage))
-        computed = sum(seconds(shape.candidate, mode, layer) + reducing(problem, shape, layer) for layer in stage)
+        again = mode.get("recompute_layers", len(stage))
+        names = [mode["recompute"]] * again + [mode.get("recompute_rest", "")] * (len(stage) - again)
+        computed = sum(
+            seconds(shape.candidate, name, layer) + reducing(problem, shape, layer)
+            for name, layer in zip(names, sorted(stage), strict=True)
+        )
         times.append(computed + sent / network(problem)[1])
     return max(times)
 
@@ -123,8 +135,7 @@ def main() -> None:
             continue
         taken = slowest(problem, shape, stages, recompute) * shape.micro_batches
         if taken < least * (1 - 1e-9):
-            zero = min(problem["search"].get("zero") or [0])
-            best, least = plan(problem, shape, stages, recompute, zero), taken
+            best, least = plan(problem, shape, stages, recompute), taken
     write(best)
 
 

@@ -15,11 +15,10 @@ def drawn(problem: dict, random: Random) -> dict | None:
     cuts = [0, *sorted(random.sample(range(1, len(order)), count - 1)), len(order)]
     stages = [order[start:end] for start, end in pairwise(cuts)]
     recompute = [random.choice(modes(problem, shape.candidate)) for _ in stages]
-    zero = min(problem["search"].get("zero") or [0])
     for place, (stage, mode) in enumerate(zip(stages, recompute, strict=True)):
         if _memory(problem, shape, stage, mode, min(shape.micro_batches, count - place)) > room(problem):
             return None
-    return plan(problem, shape, stages, recompute, zero)
+    return plan(problem, shape, stages, recompute)
 
 
 def _order(problem: dict, random: Random) -> list[int]:
