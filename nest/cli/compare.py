@@ -1,6 +1,7 @@
 """`nest compare`: our plan beside those of other planners."""
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -18,9 +19,10 @@ from nest.cli.options import (
     launch_options,
 )
 from nest.cli.options import time_limit as time_limit_option
-from nest.cli.output import NO_PLAN, note_assumed, show, show_listing, warn_of_plugins
+from nest.cli.output import NO_PLAN, note_assumed, screen, show, show_listing, to_json, warn_of_plugins
 from nest.cli.progress import StepLine, progress_line
 from nest.errors import InputError
+from nest.io.source import SUFFIXES
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +32,9 @@ def register(app: typer.Typer) -> None:
 
 def compare(
     context: typer.Context,
-    problem: Path | None = typer.Argument(None, metavar="PROBLEM", help="A problem file: YAML, JSON or TOML."),
+    problem: Path | None = typer.Argument(
+        None, metavar="PROBLEM", help="A problem file: YAML, JSON or TOML; or a folder of them."
+    ),
     planners: list[str] = typer.Option(
         [],
         "--planner",
@@ -80,10 +84,12 @@ def compare(
 ) -> None:
     """Put the fastest plan beside those of other planners, of plan files and of what frameworks run today.
 
-    All are priced by the same code on the same problem. Exit code 0: done; 1: no plan is feasible, or a plan is faster
-    than the one proved to be the fastest, which is a bug in nest; 2: bad input.
+    All are priced by the same code on the same problem. Of a folder of problems, a table shows how many times as long
+    as the fastest plan those of planners take. Exit code 0: done; 1: a problem has no feasible plan, or a plan is
+    faster than the one proved to be the fastest, which is a bug in nest; 2: bad input.
     """
     from nest.report.text.comparison import comparison_text
+    from nest.report.text.ratios import ratios_text, ratios_to_ours
 
     if listing:
         from nest.whatif.compare import planner_rows
@@ -100,8 +106,8 @@ def compare(
     steps = StepLine()
     with progress_line("searching") as progress, ExitStack() as ended:
         ended.callback(steps.clear)
-        comparison = api.compare(
-            problem,
+        compared = partial(
+            api.compare,
             planners=planners or None,
             plans=plans,
             flags=files,
@@ -114,10 +120,31 @@ def compare(
             unbeaten=False,  # All is shown first.
             timings=timings,
         )
+        found = {file: compared(file) for file in _problems(problem)}
     warn_of_plugins()
-    note_assumed(comparison.ours.problem["cluster"].get("assumed", ()))
-    document = comparison.to_dict()
-    show(as_json, document, lambda screen: comparison_text(document, screen))
-    comparison.assert_unbeaten()
-    if comparison.ours.status == "infeasible":
+    for comparison in found.values():
+        note_assumed(comparison.ours.problem["cluster"].get("assumed", ()))
+    documents = {file: comparison.to_dict() for file, comparison in found.items()}
+    if not problem.is_dir():
+        show(as_json, documents[problem], lambda screen: comparison_text(documents[problem], screen))
+    elif as_json:
+        for file, document in documents.items():
+            typer.echo(to_json({"file": str(file), **document}, one_line=True))
+    else:
+        alone = len({file.stem for file in documents}) == len(documents)
+        named = {file.stem if alone else file.name: document for file, document in documents.items()}
+        typer.echo(ratios_text(ratios_to_ours(named), screen()))
+    for comparison in found.values():
+        comparison.assert_unbeaten()
+    if any(comparison.ours.status == "infeasible" for comparison in found.values()):
         raise typer.Exit(NO_PLAN)
+
+
+def _problems(path: Path) -> list[Path]:
+    """The file, or the problem files of a folder by name."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)
+    if not found:
+        raise InputError(f"{path} holds no problem file ({', '.join(SUFFIXES)}).")
+    return found

@@ -87,3 +87,56 @@ def test_bad_input(
 ) -> None:
     assert call(monkeypatch, "compare", *(each.format(file) if each == "{}" else each for each in arguments)) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two problems, the second without a plan, and a file that is none."""
+    found = tmp_path / "problems"
+    found.mkdir()
+    (found / "b.json").write_text(json.dumps(problem(2e9, zero=(0, 1))))
+    (found / "notes.txt").write_text("no problem")
+    return found
+
+
+def test_a_folder_gives_ratios_and_means(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "a.json").write_text(json.dumps(problem(4e9)))
+    assert call(monkeypatch, "compare", str(folder), "--planner", "manual-first", "--planner", "alpa-e", "--json") == 0
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [Path(each["file"]).name for each in documents] == ["a.json", "b.json"]
+    ratios = [each["others"][0]["relative"] for each in documents]
+    assert call(monkeypatch, "compare", str(folder), "--planner", "manual-first", "--planner", "alpa-e") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["planner", "a", "b", "mean", "worst", "no", "plan"]
+    assert lines[2].split() == ["nest", *["1.000"] * 4, "0"]
+    mean, worst = (ratios[0] * ratios[1]) ** 0.5, max(ratios)
+    assert lines[3].split() == ["manual-first", *(f"{each:.3f}" for each in (*ratios, mean, worst)), "0"]
+
+
+def test_a_folder_tells_why_there_is_no_plan(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "a.yaml").write_text(json.dumps(problem(1e6)))
+    (folder / "a.json").write_text(json.dumps(problem(1e6)))
+    assert call(monkeypatch, "compare", str(folder), "--planner", "alpa-e") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["planner", "a.json", "a.yaml", "b.json"]
+    assert lines[2].split() == ["nest", "-", "-", "1.000", "1.000", "1.000", "2"]
+    assert lines[5].startswith("nest, a.json and a.yaml: ")
+    assert lines[6].startswith("alpa-e, a.json and a.yaml: its plan needs ")
+
+
+def test_a_folder_without_problems_and_one_with_a_broken_one_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "a.json").write_text('{"nest": 1')
+    assert call(monkeypatch, "compare", str(folder), "--planner", "manual") == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "a.json" in told.err
+    for file in folder.glob("*.json"):
+        file.unlink()
+    assert call(monkeypatch, "compare", str(folder)) == 2
+    assert "holds no problem file (.yaml, .yml, .json, .toml)" in capsys.readouterr().err
