@@ -53,7 +53,7 @@ def plans(instance: Instance) -> Iterator[Solution]:
     """Every plan of chunks of consecutive units, legal but for memory and constraints."""
     space = instance.space
     for index, candidate in enumerate(instance.candidates):
-        choices = [(mode.name, zero) for mode in candidate.recompute for zero in space.zero]
+        choices = list(product(instance.recompute_names(index), space.zero))
         for schedule, order in product(space.schedules, space.rank_orders):
             units = _units(instance, schedule)
             for replicas in range(1, instance.cluster.size // candidate.width + 1):

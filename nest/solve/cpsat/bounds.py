@@ -19,11 +19,13 @@ from attrs import define, evolve, field, frozen
 from nest.instance import Instance, admits, copies_of
 from nest.solve.cpsat.cases import Case, Mode, seen_by, teams
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
+from nest.solve.cpsat.first_blocks import rivals
 from nest.solve.cpsat.kept import Kept
 from nest.solve.cpsat.links import Links, links_of
 from nest.solve.cpsat.paths import Paths, kept_only, least
 from nest.solve.cpsat.placement import slots
-from nest.solve.cpsat.stages import StageBook, StageCosts
+from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 Overfull = Sequence[tuple[int, int, Mode, int]]
@@ -133,7 +135,7 @@ class Relaxation:
         if key not in self._cheapest:
             links = self.links(case)
             outward = links.outward(candidate)
-            crossing = self.book.costs(case, candidate).bytes
+            crossing = self.book.parts(candidate).bytes
             near = [links.own[candidate][level] for level in levels(*self._seen(case, candidate))]
             every = [links.seconds(crossing, number) for number in (*near, *outward)]
             self._cheapest[key] = numpy.minimum.reduce(every) if every else numpy.zeros(self.cuts.count)
@@ -168,8 +170,7 @@ class Relaxation:
         first, last = self.cuts.first, self.cuts.last
         for candidate, modes in members:
             capacity = self.instance.cluster_of(candidate).memory * (1 + LIMIT_SLACK)
-            costs = self.book.costs(case, candidate)
-            rows = costs.rows(modes)
+            costs, rows = self.book.least(case, candidate, modes, flying)
             fits = costs.one[rows] + (flying - 1) * costs.more[rows] <= capacity
             cheapest = self.transfers(case, candidate)
             whole, added = least_times(case, costs, (rows,), cheapest[first], cheapest[last])
@@ -347,7 +348,9 @@ def _fitting(relaxation: Relaxation, case: Case, index: int, overfull: Overfull)
         for stage, mode in ((stage, mode) for at, who, mode, stage in overfull if (at, who) == (index, candidate)):
             fits[costs.modes.index(mode), stage] = False
         for row in rows:
-            others = [other for other in rows if other != row and _comparable(relaxation.instance, costs, row, other)]
+            others = [
+                each for each in rivals(costs.modes, row, rows) if _comparable(relaxation.instance, costs, row, each)
+            ]
             needed = fits[row].copy()
             for other in others:
                 needed &= ~(fits[other] & _wins(costs, other, row, case))

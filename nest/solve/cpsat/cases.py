@@ -4,7 +4,7 @@ Each case is a question of its own: is there a plan of this case that is better 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -21,6 +21,7 @@ from nest.instance import (
     chunks_of,
     fullest_moments,
     in_flight,
+    recompute_values,
 )
 from nest.solve.cpsat.families import Families, Family, rooms
 from nest.solve.cpsat.replay import Path
@@ -159,22 +160,46 @@ def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
         yield from cases_of(instance, family)
 
 
-def cases_of(instance: Instance, family: Family) -> Iterator[Case]:
+def cases_of(instance: Instance, family: Family, *, apart: bool = True) -> Iterator[Case]:
     """Every case of a family.
+
+    Args:
+        instance: the problem.
+        family: the family.
+        apart: whether cases that all stages recompute alike are `told_apart`; else one stands for all.
 
     Raises:
         InputError: a constraint cannot be computed.
     """
+    uniform = {constraint.uniform for constraint in instance.space.constraints}
+    if not apart and parts_alike(instance):
+        uniform.remove("recompute")
     for setting in _settings(instance, family):
         for degree, candidates in _shard_degrees(instance, setting.candidates, setting.replicas):
             cut = evolve(setting, candidates=candidates, zero_degree=degree)
             for devices in _block_devices(instance, cut):
                 allowed = [_modes(instance, cut, candidate, devices) for candidate in candidates]
-                for modes in _uniform(instance, allowed):
-                    usable = {each: used for each, used in zip(candidates, modes, strict=True) if used}
-                    if _fits(instance, cut, list(usable), devices):
-                        used = tuple(usable.values())
-                        yield evolve(cut, candidates=tuple(usable), modes=used, block_devices=devices)
+                yield from _narrowed(instance, evolve(cut, block_devices=devices), allowed, uniform)
+
+
+def parts_alike(instance: Instance) -> bool:
+    """Whether all stages must recompute as many of their blocks: there are many numbers, each a case of its own."""
+    return bool(instance.space.partial) and any(each.uniform == "recompute" for each in instance.space.constraints)
+
+
+def told_apart(instance: Instance, case: Case) -> Iterator[Case]:
+    """The cases that a case of `cases_of` stands for where stages are `parts_alike`: one for each recompute mode."""
+    return _narrowed(instance, case, case.modes, {"recompute"})
+
+
+def _narrowed(
+    instance: Instance, setting: Case, allowed: Sequence[tuple[Mode, ...]], uniform: Collection[str | None]
+) -> Iterator[Case]:
+    """The cases of a setting whose stages may have these modes."""
+    for modes in _uniform(allowed, uniform):
+        usable = {each: used for each, used in zip(setting.candidates, modes, strict=True) if used}
+        if _fits(instance, setting, list(usable)):
+            yield evolve(setting, candidates=tuple(usable), modes=tuple(usable.values()))
 
 
 def orders(instance: Instance) -> tuple[str, ...]:
@@ -240,11 +265,9 @@ def _block_devices(instance: Instance, setting: Case) -> Sequence[int | None]:
 
 def _modes(instance: Instance, setting: Case, index: int, devices: int | None) -> tuple[Mode, ...]:
     """The modes a stage with this candidate may use."""
-    space, candidate = instance.space, instance.candidates[index]
-    names = [mode.name for mode in candidate.recompute if space.recompute is None or mode.name in space.recompute]
-    values = _values(setting, candidate, devices)
-    modes = product(names, dict.fromkeys(space.zero))
-    every = {mode: {**values, "recompute": mode[0], "zero": mode[1]} for mode in modes}
+    space, values = instance.space, _values(setting, instance.candidates[index], devices)
+    modes = product(instance.recompute_names(index), dict.fromkeys(space.zero))
+    every = {mode: {**values, **recompute_values(space, mode[0]), "zero": mode[1]} for mode in modes}
     for constraint in space.constraints:
         if constraint.per_stage:
             every = {mode: own for mode, own in every.items() if _holds(constraint, own)}
@@ -284,11 +307,11 @@ def _values(setting: Case, candidate: Candidate, devices: int | None) -> dict[st
     return values
 
 
-def _fits(instance: Instance, setting: Case, candidates: Sequence[int], devices: int | None) -> bool:
+def _fits(instance: Instance, setting: Case, candidates: Sequence[int]) -> bool:
     """Whether so many blocks have room, one of them as wide as the setting says and the others as narrow as they go.
 
     A plan without a block that wide belongs to a setting of narrower ones. Where constraints leave blocks of one width
-    only, `devices` must be what these have.
+    only, `block_devices` must be what these have.
     """
     widths = [instance.candidates[each].width for each in candidates]
     if instance.pools is not None:
@@ -296,12 +319,13 @@ def _fits(instance: Instance, setting: Case, candidates: Sequence[int], devices:
     room = replica_devices(instance, setting)
     if setting.widest not in widths or setting.widest + (setting.stages - 1) * min(widths) > room:
         return False
-    return devices in (None, setting.stages * setting.widest) or min(widths) < max(widths)
+    return setting.block_devices in (None, setting.stages * setting.widest) or min(widths) < max(widths)
 
 
-def _uniform(instance: Instance, allowed: Sequence[tuple[Mode, ...]]) -> Iterator[Sequence[tuple[Mode, ...]]]:
+def _uniform(
+    allowed: Sequence[tuple[Mode, ...]], uniform: Collection[str | None]
+) -> Iterator[Sequence[tuple[Mode, ...]]]:
     """`allowed` narrowed to one recompute mode or ZeRO stage for all stages, where `uniform` asks for it."""
-    uniform = {constraint.uniform for constraint in instance.space.constraints}
     parts = (dict.fromkeys(mode[part] for modes in allowed for mode in modes) for part in range(2))
     recomputes, zeros = (
         used if name in uniform else [None] for name, used in zip(("recompute", "zero"), parts, strict=True)

@@ -22,7 +22,7 @@ from nest.solve.cpsat.contents import Contents, few_classes, unit_classes
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units, chunk_units
 from nest.solve.cpsat.kept import Kept
 from nest.solve.cpsat.placement import point_to_point
-from nest.solve.cpsat.stages import StageCosts, data_parallel_groups, priced
+from nest.solve.cpsat.stages import DataParallelGroup, Parts, StageCosts, data_parallel_groups, priced, sharding
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 
@@ -301,8 +301,11 @@ class ChunkCases:
             key = (*key, case.stages, chunks)
         contents = self._contents.of(key, lambda: Contents.of(self.instance, used, units, classes, case.stages, chunks))
         groups = data_parallel_groups(self.instance, case, candidate)
-        costs = self._costs.of((*key, groups, copies), lambda: priced(self.instance, contents.parts, groups, copies))
+        costs = self._costs.of((*key, groups, copies), lambda: self._priced(contents.parts, groups, copies))
         return ChunkCase(self.instance, case, units, contents, costs, self._moments_of(case))
+
+    def _priced(self, parts: Parts, groups: tuple[DataParallelGroup, ...], copies: int) -> StageCosts:
+        return priced(self.instance, parts, sharding(self.instance, parts, groups, copies))
 
     def _moments_of(self, case: Case) -> tuple[tuple[Moment, ...], ...]:
         """Those of all stages: schedules may run through their order of passes to find them."""

@@ -14,6 +14,7 @@ from nest.instance import Instance, Weights
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Floats
 from nest.solve.cpsat.families import Family, rooms
+from nest.solve.cpsat.first_blocks import pairs_of
 from nest.tolerances import SUM_ERROR
 
 
@@ -66,9 +67,8 @@ class ComputeBound:
 
         A second of compute adds no less to the sum than where it weighs least.
         """
-        rows, chosen = family.rows, self.instance.space.recompute
-        every = ((each, self.instance.candidates[each].recompute) for each in family.candidates)
-        names = {each: tuple(m.name for m in modes if chosen is None or m.name in chosen) for each, modes in every}
+        rows = family.rows
+        names = {each: pairs_of(self.instance.recompute_names(each)) for each in family.candidates}
         usable = {each: own for each, own in names.items() if own}
         # On pools each candidate has a stage.
         if not usable or (self.instance.pools is not None and len(usable) < len(names)):
@@ -86,7 +86,7 @@ class ComputeBound:
         return left / case.weights.slowest * (1 + SUM_ERROR)
 
     def _of_case(self, case: Case) -> _Sums:
-        names = tuple(tuple(dict.fromkeys(mode[0] for mode in modes)) for modes in case.modes)
+        names = tuple(pairs_of(mode[0] for mode in modes) for modes in case.modes)
         key = (case.candidates, names)
         if key not in self._known:
             self._known[key] = self._summed(*key)

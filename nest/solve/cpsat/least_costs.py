@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 from nest.instance import Candidate, Instance, copies_of
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Floats
+from nest.solve.cpsat.first_blocks import pair_of
 from nest.solve.cpsat.placement import boundary_levels
 from nest.solve.cpsat.stages import data_parallel_groups, held_state, rows_of_state
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
@@ -103,7 +104,9 @@ class LeastCostsBook:
 
 
 def _least_costs(instance: Instance, case: Case) -> LeastCosts:
-    cluster, used = instance.cluster, list(zip(case.candidates, case.modes, strict=True))
+    cluster = instance.cluster
+    pairs = [dict.fromkeys((pair_of(recompute), zero) for recompute, zero in modes) for modes in case.modes]
+    used = list(zip(case.candidates, pairs, strict=True))
     each = [_held_and_update(instance, case, index, mode) for index, modes in used for mode in modes]
     room = max(cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve, 0.0)
     held = numpy.minimum.reduce([held for held, _ in each])

@@ -13,11 +13,13 @@ from nest.instance import Instance, Solution, StageDecision
 from nest.solve.cpsat.bounds import Choices, Relaxation, least_times, time_limit, value
 from nest.solve.cpsat.cases import Case, LimitOf, replica_devices
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
+from nest.solve.cpsat.first_blocks import rivals
 from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.placement import boundary_levels, point_to_point
 from nest.solve.cpsat.replay import Path
 from nest.solve.cpsat.scaling import TERMS
-from nest.solve.cpsat.stages import StageBook, StageCosts
+from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 WALK = 200
@@ -237,9 +239,7 @@ class ListedStages:
 def _needed(costs: StageCosts, row: int, rows: Sequence[int], fits: Booleans, case: Case) -> Booleans:
     """Where no other mode that fits is at least as fast as mode `row`, and faster or listed first."""
     needed: Booleans = fits[row].copy()
-    for other in rows:
-        if other == row:
-            continue
+    for other in rivals(costs.modes, row, rows):
         wins = costs.as_fast(other, row, case)
         if other > row:
             wins = wins & ~costs.as_fast(row, other, case)

@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 
 from nest.errors import InputError, InternalError
 from nest.instance import Instance, chunks_of
-from nest.solve.cpsat.cases import Case, OpenCase, cases_of, orders
+from nest.solve.cpsat.cases import Case, OpenCase, cases_of, orders, parts_alike, told_apart
 from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.families import Families, Together
 from nest.solve.cpsat.room_bound import RoomBound
@@ -92,7 +92,7 @@ class OpenCases:
             family = self._families.of(together)
             left = family.only(self._compute.of_rows(family) <= self.near)
             count += (len(family.rows) - len(left.rows)) * len(orders(self.instance))
-            for case in cases_of(self.instance, left):
+            for case in cases_of(self.instance, left, apart=False):
                 count += 1
                 bound = self._compute.of(case)
                 if bound <= self.near and not self._room.excludes(case, self._compute.slowest_limit(case, self.near)):
@@ -104,13 +104,22 @@ class OpenCases:
 
         They are bounded as they are listed: those one behind the other mostly share what stages cost.
         """
+        left = self._left(waiting)
+        if parts_alike(self.instance):
+            apart = [OpenCase(case, each.bound, NEAR) for each in left for case in told_apart(self.instance, each.case)]
+            self.count += len(apart) - len(left)
+            left = self._left(apart)
+        return sorted(left, key=lambda each: each.bound)
+
+    def _left(self, waiting: Sequence[OpenCase]) -> list[OpenCase]:
+        """Those of some cases that further bounds leave."""
         left = []
         bounds = (bound for part in answers(self._bounded, _parts(waiting), self.beside) for bound in part)
         for each, bound in zip(waiting, bounds, strict=True):
             each.bound = max(each.bound, bound)
             if each.bound <= self.near and each.bound < inf:
                 left.append(each)
-        return sorted(left, key=lambda each: each.bound)
+        return left
 
     def _bounded(self, every: Sequence[OpenCase]) -> list[float]:
         return [each.bound if self.deadline.passed else self.bound(each.case, self.near) for each in every]

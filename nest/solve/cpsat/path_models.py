@@ -14,7 +14,7 @@ from nest.solve.cpsat.cuts import Cuts
 from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.scaling import TERMS
-from nest.solve.cpsat.stages import StageBook
+from nest.solve.cpsat.stage_book import StageBook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

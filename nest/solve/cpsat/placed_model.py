@@ -20,7 +20,7 @@ from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls, own_seconds
 from nest.solve.cpsat.scaling import TERMS, Scale
-from nest.solve.cpsat.stages import StageBook
+from nest.solve.cpsat.stage_book import StageBook
 from nest.solve.cpsat.tier_model import Tier, TierModel, tiers
 
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy
+from attrs import evolve
 
 from nest.instance import Instance, Solution
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats
 from nest.solve.cpsat.placement import block_starts, point_to_point
-from nest.solve.cpsat.stages import StageBook, StageCosts
+from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stages import StageCosts
 from nest.solve.cpsat.verification import Price
 from nest.tolerances import SEARCHED_MEMORY_SLACK
 
@@ -32,12 +34,15 @@ def with_replay(instance: Instance, solution: Solution, closed_form: float) -> f
 
 def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple[float, list[float]]:
     """The step time of such a plan in seconds, and the bytes that each of its stages needs."""
+    space = instance.space
     behind = numpy.zeros((case.stages + 1, len(instance.graph.layers)), dtype=bool)
     for index in reversed(range(case.stages)):
         behind[index] = behind[index + 1]
         behind[index, list(solution.stages[index].layers)] = True
     numbers = numpy.arange(case.stages)
-    book = StageBook(instance, Cuts(behind, numbers, numbers + 1))
+    # The parts of stages that the plan recomputes, however many there are.
+    partial = tuple(dict.fromkeys(stage.recompute for stage in solution.stages if stage.recompute in space.partial))
+    book = StageBook(evolve(instance, space=evolve(space, partial=partial)), Cuts(behind, numbers, numbers + 1))
     levels = [-1, *_levels(instance, case, solution), -1]
     times, added, syncs, memory = [], 0.0, [], []
     for index, stage in enumerate(solution.stages):
@@ -60,7 +65,7 @@ def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple
         added += float(costs.weighed(weights)[row, index]) + weights.waiting * waited
         added += weights.of_messages(*(sum(seconds for _, seconds in messages) for messages in (arriving, returning)))
         further = float(costs.more[row, index])
-        if instance.space.direct and instance.candidates[stage.candidate].mode(stage.recompute).stash_inputs:
+        if instance.space.direct and book.parts(stage.candidate).recompute[stage.recompute]["stashes"][index]:
             # A stage keeps what it reads, not what crosses the cut in front of it.
             further += _entering(instance, solution, index) - float(costs.bytes[index])
         memory.append(float(costs.one[row, index]) + (case.in_flight(index + 1) - 1) * further)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
     from nest.solve.cpsat.scaling import Scale
-    from nest.solve.cpsat.stages import StageBook
+    from nest.solve.cpsat.stage_book import StageBook
 
 MOST_SETS = 300
 """Sets of devices over which one collective may run, up to which each is listed with its rings."""

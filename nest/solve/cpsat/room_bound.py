@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments
 from nest.solve.cpsat.cases import Case, Mode, teams
 from nest.solve.cpsat.cuts import Floats, Integers
+from nest.solve.cpsat.first_blocks import pair_of
 from nest.solve.cpsat.stages import held_state, rows_of_state
 from nest.tolerances import LIMIT_SLACK
 
@@ -94,6 +95,7 @@ class RoomBound:
     def _needs(self, case: Case, position: int) -> _Least:
         index, modes = case.candidates[position], case.modes[position]
         copies = copies_of(case.schedule)
+        modes = tuple(dict.fromkeys((pair_of(recompute), zero) for recompute, zero in modes))
         key = (case.candidates, index, modes, case.replicas, case.zero_degree, copies)
         if key not in self._least:
             layers, cluster = self._layers(case.candidates), self.instance.cluster_of(index)

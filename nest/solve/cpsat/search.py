@@ -168,6 +168,7 @@ class Search:
         if listed is None:
             return self._answer([], UNLISTED)
         waiting = found.best_first(listed)
+        self._cases = found.count
         self._pruned = found.count - len(waiting)
         effort = FIRST_EFFORT
         while any(each.stuck is None for each in waiting) and not self._over:

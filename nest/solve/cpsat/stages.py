@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
+from types import MappingProxyType
 
 import numpy
-from attrs import define, field, frozen
+from attrs import frozen
 
-from nest.instance import Candidate, Cluster, Instance, ParameterGroup, Weights, copies_of
-from nest.solve.cpsat.cases import Case, Mode, seen_by
+from nest.instance import Candidate, Cluster, Instance, ParameterGroup, Weights
+from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.collective_seconds import collective_seconds
-from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
-from nest.solve.cpsat.kept import Kept
+from nest.solve.cpsat.cuts import Booleans, Floats, Integers
+from nest.solve.cpsat.first_blocks import of_part, pair_of
 from nest.solve.cpsat.placement import block_starts
 from nest.solve.cpsat.ports import Ports
 
@@ -65,20 +67,20 @@ class StageCosts:
         """Seconds of gradients of inputs, without what is scattered. Shape `(modes, stages)`."""
         return self.time - self.forward - self.weight_gradients - self.scattered
 
-    def weighed(self, weights: Weights) -> Floats:
-        """What a stage adds to the sum in the step time (`u`), messages and ports aside. Shape `(modes, stages)`."""
+    def weighed(self, weights: Weights, row: int | None = None) -> Floats:
+        """What a stage adds to the sum in the step time (`u`), messages and ports aside, in all modes or in one."""
+        time, forward = (each if row is None else each[row] for each in (self.time, self.forward))
         if weights.uniform:
-            return weights.forward * self.time
-        inputs = self.time - self.forward - self.weight_gradients
-        weighed: Floats = weights.of_parts(self.forward, inputs, self.weight_gradients)
+            return weights.forward * time
+        weighed: Floats = weights.of_parts(forward, time - forward - self.weight_gradients, self.weight_gradients)
         return weighed
 
     def as_fast(self, one: int, other: int, case: Case) -> Booleans:
         """Where row `one` makes no stage slower than row `other`, wherever its block lies. Shape `(stages,)`."""
         faster: Booleans = (self.time[one] <= self.time[other]) & (self.sync[one] <= self.sync[other])
         if case.apart:
-            weighed = self.weighed(case.weights)
-            faster &= (weighed[one] <= weighed[other]) & (self.shared[one] <= self.shared[other])
+            faster &= self.weighed(case.weights, one) <= self.weighed(case.weights, other)
+            faster &= self.shared[one] <= self.shared[other]
             if self.ports is not None:
                 # Whether a port is waited for longer, and what that weighs, is another question.
                 return numpy.zeros(self.time.shape[1], dtype=bool)
@@ -88,14 +90,19 @@ class StageCosts:
             faster &= (self.forward[one] <= self.forward[other]) & (self.scattered[one] <= self.scattered[other])
             faster &= self.inputs[one] <= self.inputs[other]
             if case.hiding:  # Messages that do not hide are part of forward passes, too.
-                faster &= (self.time - self.shared)[one] == (self.time - self.shared)[other]
+                faster &= self.time[one] - self.shared[one] == self.time[other] - self.shared[other]
         if self.ports is not None:
             faster &= self.ports.as_free(self.time, self.sync, one, other, case.micro_batches)
         return faster
 
+    @cached_property
+    def row_of(self) -> dict[Mode, int]:
+        """The row of each mode."""
+        return {mode: row for row, mode in enumerate(self.modes)}
+
     def rows(self, modes: tuple[Mode, ...]) -> list[int]:
         """The rows of some modes."""
-        return [self.modes.index(mode) for mode in modes]
+        return [self.row_of[mode] for mode in modes]
 
 
 @frozen
@@ -160,9 +167,10 @@ class Parts:
         busy: seconds for which the layers' collectives occupy the port at each level, of shape `(levels, stages)`; no
             levels where the candidate does not say.
         state: by parameter group, its sums.
-        recompute: by mode, `extra` seconds, bytes of `one` micro-batch in flight and of each one `more`, and what it
-            adds to `busy`.
+        recompute: by mode, `extra` seconds, bytes of `one` micro-batch in flight and of each one `more`, whether it
+            `stashes` what enters the stage, and what it adds to `busy`.
         bytes: what crosses each cut.
+        pairs: by two modes (`pair_of`), `FirstBlocks.tables`.
     """
 
     candidate: Candidate
@@ -173,9 +181,19 @@ class Parts:
     state: tuple[dict[str, Floats], ...]
     recompute: dict[str, dict[str, Floats]]
     bytes: Floats
+    pairs: Mapping[str, dict[str, Floats]]
 
     @classmethod
-    def of(cls, candidate: Candidate, sums: OverLayers, largest: OverLayers, entering: Floats, bytes: Floats) -> Parts:  # noqa: A002
+    def of(
+        cls,
+        candidate: Candidate,
+        sums: OverLayers,
+        largest: OverLayers,
+        entering: Floats,
+        bytes: Floats,  # noqa: A002
+        names: Sequence[str] = (),
+        pairs: Mapping[str, dict[str, Floats]] = MappingProxyType({}),
+    ) -> Parts:
         """The costs of a candidate in stages.
 
         Args:
@@ -184,6 +202,8 @@ class Parts:
             largest: from values of layers to the largest of each stage.
             entering: bytes that enter each stage.
             bytes: what crosses each cut.
+            names: of the parts of stages that may be recomputed.
+            pairs: what the attribute of that name says of them.
         """
 
         def rows(values: Floats | None) -> Floats:
@@ -194,6 +214,7 @@ class Parts:
                 "extra": sums(mode.extra),
                 "one": sums(mode.first) + largest(mode.peak),
                 "more": sums(mode.more) + (entering if mode.stash_inputs else 0.0),
+                "stashes": numpy.full_like(entering, mode.stash_inputs),
                 "busy": rows(mode.busy),
             }
             for mode in candidate.recompute
@@ -206,8 +227,9 @@ class Parts:
             sums(candidate.finding_weight_gradients),
             rows(candidate.busy),
             state,
-            recompute,
+            recompute | {name: of_part(pairs[pair_of(name)], name) for name in names},
             bytes,
+            pairs,
         )
 
 
@@ -217,44 +239,10 @@ def rows_of_state(group: ParameterGroup) -> dict[str, Floats]:
     return rows if group.pieces is None else rows | {"pieces": group.pieces}
 
 
-@define
-class StageBook:
-    """The costs of stages between two cuts, worked out once for each candidate and shape of its groups."""
-
-    instance: Instance
-    cuts: Cuts
-    _parts: Kept[Parts] = field(factory=Kept)
-    _groups: dict[tuple[int, int, str, int, int | None], tuple[DataParallelGroup, ...]] = field(factory=dict)
-    _costs: Kept[StageCosts] = field(factory=Kept)
-
-    def trim(self) -> None:
-        """Between two cases: let go of what there is no room for."""
-        self._parts.trim()
-        self._costs.trim()
-
-    def costs(self, case: Case, candidate: int) -> StageCosts:
-        """The costs of stages that use `candidate` in `case`."""
-        place = (candidate, case.replicas, case.rank_order, case.widest, case.zero_degree)
-        if place not in self._groups:
-            self._groups[place] = data_parallel_groups(*seen_by(self.instance, case, candidate), candidate)
-        groups, copies = self._groups[place], copies_of(case.schedule)
-        return self._costs.of(
-            (candidate, copies, groups),
-            lambda: priced(self.instance.at(candidate), self.parts(candidate), groups, copies),
-        )
-
-    def parts(self, candidate: int) -> Parts:
-        """What stages that use `candidate` are made of, whatever the case."""
-        return self._parts.of(candidate, lambda: self._made(candidate))
-
-    def _made(self, candidate: int) -> Parts:
-        used, cuts = self.instance.candidates[candidate], self.cuts
-        crossing = cuts.bytes(self.instance.graph, used)
-        return Parts.of(used, cuts.sums, cuts.largest, crossing[cuts.first], crossing)
-
-
-def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], copies: int) -> StageCosts:
-    """Stages with every mode that the space knows.
+def sharding(
+    instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], copies: int
+) -> dict[int, Sharded]:
+    """What each ZeRO stage that the space knows costs.
 
     Args:
         instance: the problem.
@@ -262,20 +250,37 @@ def priced(instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ..
         groups: the devices of each parameter group.
         copies: how many times a device holds its stages' parameters.
     """
-    zeros = tuple(dict.fromkeys(instance.space.zero))
-    modes = tuple((mode.name, zero) for mode in parts.candidate.recompute for zero in zeros)
-    sharded = {zero: _sharded(instance, parts, groups, zero, copies) for zero in zeros}
+    return {zero: _sharded(instance, parts, groups, zero, copies) for zero in dict.fromkeys(instance.space.zero)}
+
+
+def priced(
+    instance: Instance,
+    parts: Parts,
+    sharded: Mapping[int, Sharded],
+    chosen: Mapping[Mode, Mapping[str, Floats]] | None = None,
+) -> StageCosts:
+    """Stages with every mode that the space knows.
+
+    Args:
+        instance: the problem.
+        parts: what stages are made of.
+        sharded: what each ZeRO stage costs.
+        chosen: of each mode what `Parts.recompute` says; left out, all of that.
+    """
+    if chosen is None:
+        chosen = {(name, zero): own for (name, own), zero in product(parts.recompute.items(), sharded)}
     times, often, gathered, syncs = [], [], [], []
-    for recompute, zero in modes:
-        work, shared = parts.compute + parts.recompute[recompute]["extra"], sharded[zero]
+    for (_, zero), mode in chosen.items():
+        work, shared = parts.compute + mode["extra"], sharded[zero]
         often.append(_exposed(instance, shared.often[0], work, instance.space.often_exposed))
         times.append(work + often[-1])
         gathered.append(often[-1] * shared.gathering)
-        syncs.append(_exposed(instance, shared.once[0], work, instance.space.exposed) + shared.update)
-    each = [(parts.recompute[recompute], sharded[zero]) for recompute, zero in modes]
+        most = parts.compute + mode.get("most", mode["extra"])
+        syncs.append(_exposed(instance, shared.once[0], most, instance.space.exposed) + shared.update)
+    each = [(mode, sharded[zero]) for (_, zero), mode in chosen.items()]
     reserve = instance.cluster.reserve
     return StageCosts(
-        modes=modes,
+        modes=tuple(chosen),
         time=numpy.array(times),
         shared=numpy.array(often),
         gathered=numpy.array(gathered),
@@ -296,7 +301,7 @@ def _exposed(instance: Instance, seconds: Floats, work: Floats, share: float) ->
 
 
 @frozen(eq=False)
-class _Sharded:
+class Sharded:
     """What a ZeRO stage costs, with all communication exposed.
 
     Attributes:
@@ -315,7 +320,7 @@ class _Sharded:
     held: Floats
 
 
-def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[dict[str, Floats], _Sharded]]) -> Ports:
+def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[Mapping[str, Floats], Sharded]]) -> Ports:
     """The ports of stages, by recompute mode and ZeRO stage."""
     hides = instance.space.exposed < 1
     busy = [parts.busy + shared.often[1:] + (mode["busy"] if mode["busy"].size else 0.0) for mode, shared in each]
@@ -328,7 +333,7 @@ def _ports(instance: Instance, parts: Parts, each: Sequence[tuple[dict[str, Floa
 
 def _sharded(
     instance: Instance, parts: Parts, groups: tuple[DataParallelGroup, ...], stage: int, copies: int
-) -> _Sharded:
+) -> Sharded:
     """What ZeRO stage `stage` costs (the table of PROBLEM.md section 4)."""
     zero, rows = instance.space.effective_zero(stage), 1 + len(parts.busy)
     often, once = (numpy.zeros((rows, len(parts.compute))) for _ in range(2))
@@ -358,7 +363,7 @@ def _sharded(
     # What is gathered for the layers at work is there once, however many copies there are of the parameters.
     held = copies * held + (parts.candidate.gathered if zero == 3 else 0.0)
     gathering = numpy.divide(gathered, often[0], out=numpy.zeros_like(gathered), where=often[0] > 0)
-    return _Sharded(often, gathering, once, update, held)
+    return Sharded(often, gathering, once, update, held)
 
 
 def held_state(sums: dict[str, Floats], shards: int, zero: int) -> Floats:

@@ -1,0 +1,123 @@
+"""Stages that recompute their first blocks only: the proof, the dynamic program and every plan there is agree."""
+
+from itertools import pairwise
+from math import inf
+from random import Random
+
+import numpy
+import pytest
+from attrs import evolve
+
+from nest.instance import Candidate, Instance, LayerGraph, Partial, RecomputeMode
+from nest.solve.cpsat import search
+from nest.solve.dp import solve
+from tests.seeds import seeds
+from tests.small_instances import candidate, chain, cluster, instance
+from tests.solve.cpsat.test_verify import CLOSE, ask
+from tests.solve.cpsat.without_bounds import leave_cases_to_models
+from tests.solve.every_plan import fastest
+from tests.solve.test_parts import tightened
+
+
+def drawn(random: Random, layers: int, **options: object) -> Candidate:
+    """A candidate whose recompute modes may stash inputs, occupy ports, peak, or not run some layers."""
+    found = candidate(layers, seed=random.randrange(10**6), **options)  # type: ignore[arg-type]
+    numbers = numpy.random.default_rng(random.randrange(10**6))
+    none, full = found.recompute
+    modes = [evolve(each, stash_inputs=random.random() < 0.3) for each in (none, full)]
+    if random.random() < 0.5:
+        held = none.first
+        kept = (
+            numpy.zeros(layers) + full.extra / 3,
+            held * 0.6,
+            held * 0.5,
+            held * numbers.random(layers),
+        )
+        modes.insert(1, RecomputeMode("selective", *kept))
+    if random.random() < 0.3:
+        busy = numbers.uniform(0.0, 3.0, (2, layers)) * found.forward
+        modes[-1] = evolve(modes[-1], busy=busy / 3)
+        found = evolve(found, busy=busy)
+    if random.random() < 0.2:
+        first = modes[0].first.copy()
+        first[random.randrange(layers)] = inf
+        modes[0] = evolve(modes[0], first=first)
+    return evolve(found, recompute=tuple(modes))
+
+
+def blocks(random: Random, layers: int) -> tuple[tuple[int, ...], ...]:
+    """Blocks of one or two layers, with or without layers at the ends that are in none."""
+    first, last = random.choice([0, 0, 1]), layers - random.choice([0, 0, 1])
+    borders = sorted({first, last, *random.sample(range(first, last), min(3, last - first))})
+    return tuple(tuple(range(one, two)) for one, two in pairwise(borders))
+
+
+def with_parts(problem: Instance, units: tuple[tuple[int, ...], ...]) -> Instance:
+    """The problem with all parts of stages allowed."""
+    names = list(dict.fromkeys(mode.name for each in problem.candidates for mode in each.recompute))
+    names.sort(key=["none", "selective", "full"].index)
+    pairs = [(mode, rest) for place, mode in enumerate(names) for rest in names[:place]]
+    parts = tuple(Partial(mode, k, rest).name for mode, rest in pairs for k in range(1, len(units)))
+    return evolve(problem, space=evolve(problem.space, partial=parts, units=units))
+
+
+def problem_of(random: Random, layers: int, graph: LayerGraph | None = None) -> Instance:
+    kinds = [drawn(random, layers, tensors=len((graph or chain(layers)).tensors))]
+    mixed = random.random() < 0.3
+    if mixed:
+        kinds.append(drawn(random, layers, name="wide", width=2, tensors=len((graph or chain(layers)).tensors)))
+        kinds = [each if each.busy is not None else evolve(each, busy=numpy.zeros((2, layers))) for each in kinds]
+    found = instance(
+        kinds,
+        graph=graph,
+        machines=cluster(random.choice([(2, 2), (3, 1), (4, 1)])),
+        zero=random.choice([(0,), (1,), (1, 3)]),
+        rank_orders=("pp-inner",),
+        global_batch=random.choice([4, 8]),
+        exposed=random.choice([1.0, 0.3]),
+        hiding=random.random() < 0.3,
+        mixed=mixed,
+        constraints=random.choice([(), (), ("uniform(recompute)",), ("recompute_layers != 1",)]),
+    )
+    return tightened(with_parts(found, blocks(random, layers)), random)
+
+
+def examine(problem: Instance) -> None:
+    """The optimum is proved, and nothing above it."""
+    best = solve(problem, runner_up=False)
+    if best.solution is None:
+        assert ask(problem, None).status == "proved"
+        return
+    assert ask(problem, best.batch_time).status == "proved"
+    assert best.batch_time is not None
+    refuted = ask(problem, best.batch_time * 1.02)
+    assert refuted.status == "refuted"
+    assert refuted.settled
+    assert refuted.better_batch_time == pytest.approx(best.batch_time, rel=CLOSE)
+
+
+@pytest.mark.parametrize("seed", seeds(6, 200))
+def test_every_plan_of_a_chain_agrees(seed: int) -> None:
+    random = Random(seed)
+    problem = problem_of(random, random.randint(2, 4))
+    if not problem.space.mixed:
+        least, _ = fastest(problem)
+        found = solve(problem, runner_up=False)
+        assert (found.batch_time or inf) == pytest.approx(least, rel=1e-9)
+    examine(problem)
+
+
+@pytest.mark.parametrize("seed", seeds(5, 100))
+def test_bounds_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small problems are asked in one model without bounds; here each case is, after the bounds."""
+    monkeypatch.setattr(search, "FEW_CASES", 0)
+    random = Random(seed + 500)
+    examine(problem_of(random, random.randint(3, 6)))
+
+
+@pytest.mark.parametrize("seed", seeds(4, 100))
+def test_models_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds settle most cases; here none takes part."""
+    leave_cases_to_models(monkeypatch)
+    random = Random(seed + 1000)
+    examine(problem_of(random, random.randint(3, 5)))
