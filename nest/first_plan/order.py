@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from attrs import evolve
 
 from nest.formulate.risk import at_most
-from nest.instance import Instance, Solution, chunks_of
+from nest.instance import Instance, Solution, chunks_of, partial
 from nest.plan.evaluate import evaluate
 from nest.plan.legality import evenly_split
 from nest.report.decisions import FOLLOWS
@@ -99,18 +99,24 @@ def _even(instance: Instance) -> Instance:
 RECOMPUTED = {"none": 0, "full": 3}
 """How much recompute modes run again; any other mode runs parts of a block again."""
 
-SELECTIVE = 1
-"""How much such a mode does."""
+SELECTIVE, PARTIAL = 1, 2
+"""How much such a mode does, and `full` of the first blocks alone."""
 
 
 def _recomputed(plan: Plan) -> int:
-    return max(RECOMPUTED.get(stage.recompute, SELECTIVE) for stage in plan.solution.stages)
+    return max(_amount(stage.recompute) for stage in plan.solution.stages)
+
+
+def _amount(name: str) -> int:
+    part = partial(name)
+    return RECOMPUTED.get(name, SELECTIVE) if part is None else min(PARTIAL, RECOMPUTED.get(part.mode, SELECTIVE))
 
 
 def _recomputing(instance: Instance, most: int) -> Instance:
     modes = dict.fromkeys(mode.name for candidate in instance.candidates for mode in candidate.recompute)
-    fewer = [name for name in modes if RECOMPUTED.get(name, SELECTIVE) <= most]
-    return _constrained(instance, f"recompute in {fewer or ['none']}")
+    fewer = [name for name in modes if _amount(name) <= most]
+    parts = f" or recompute_layers < {len(instance.space.units)}" if most >= PARTIAL and instance.space.partial else ""
+    return _constrained(instance, f"recompute in {fewer or ['none']}{parts}")
 
 
 def _strategies(instance: Instance) -> list[str]:

@@ -15,7 +15,7 @@ from nest.formulate.space import allowed_rank_orders, allowed_zero, allowed_zero
 from nest.formulate.target import beyond_target
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import ChunkedSchedule, Instance, Solution
+from nest.instance import ChunkedSchedule, Instance, Solution, partial, recompute_words
 from nest.plan.document import solution_of
 from nest.plan.layout import chunk_layers, schedule_of
 from nest.plan.legality import structure_violations
@@ -63,7 +63,7 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
     # Which layers stages of several chunks can hold depends on the schedule and on how many there are.
     result += [stages, *schedule] if shape.chunks == 1 else [*schedule, stages]
     result.append(_listed("rank_order", (shape.rank_order,)))
-    result += [_listed("recompute", shape.recompute), _listed("zero", shape.zero)]
+    result += [_recompute(plan), _listed("zero", shape.zero)]
     result.append(_listed("zero_degree", (ALL_RANKS if shape.zero_degree is None else shape.zero_degree,)))
     return result
 
@@ -141,6 +141,24 @@ def _listed(name: str, values: tuple[Any, ...]) -> Decision:
     return Decision(name, _by_stage(values), keep, tuple(map(str, values)))
 
 
+def _recompute(plan: PlanDocument) -> Decision:
+    """How much stages recompute, with the numbers of first blocks where they do not recompute all of them."""
+    names = tuple(stage.recompute_name for stage in plan.stages)
+    used = dict.fromkeys((name, partial(name)) for name in names)
+    modes = dict.fromkeys(mode for name, part in used for mode in ((name,) if part is None else (part.mode, part.rest)))
+    counts = [part.layers for _, part in used if part is not None]
+    longest = max(len(stage.layers) for stage in plan.stages)
+
+    def keep(problem: Problem) -> Problem:
+        search = evolve(problem.search, recompute=tuple(modes), recompute_layers=bool(counts))
+        # What recomputes as many blocks as any stage has recomputes all of them.
+        whole = "" if len(counts) == len(used) else f" or recompute_layers == 0 or recompute_layers > {longest}"
+        demands = (f"recompute_layers in {counts}{whole}",) if counts else ()
+        return evolve(problem, search=search, constraints=(*problem.constraints, *demands))
+
+    return Decision("recompute", _by_stage(tuple(map(recompute_words, names))), keep, names)
+
+
 def _by_stage(values: tuple[object, ...]) -> str:
     """What stages have, such as `none (stage 1), full (stages 2-4)`; one word where all have the same."""
     if len(set(values)) == 1:
@@ -203,6 +221,7 @@ def _opened(problem: Problem, plan: PlanDocument, candidate: CandidateSummary) -
             zero=(0, 1, 2, 3),
             zero_degree=(ALL_RANKS if plan.zero_degree is None else plan.zero_degree,),
             recompute=None,
+            recompute_layers=True,
             rank_order=("pp-inner", "dp-inner"),
             mixed=mixed,
         ),
@@ -313,8 +332,11 @@ def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Ite
     yield from _sentences("rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free))
     for stage in solution.stages:
         yield from _sentences("zero", stage.zero, "search.zero", allowed_zero(free))
-        if free.search.recompute is not None:
-            yield from _sentences("recompute", stage.recompute, "search.recompute", free.search.recompute)
+        part = partial(stage.recompute)
+        for mode in (stage.recompute,) if part is None else (part.mode, part.rest):
+            yield from _sentences("recompute", mode, "search.recompute", free.search.recompute or (mode,))
+        if part is not None and not free.recomputes_parts:
+            yield from _sentences("recompute_layers", part.layers, "search.recompute_layers", ("whole stages",))
     if isinstance(schedule_of(instance, solution), ChunkedSchedule):
         yield from _outside_chunks(instance, solution)
     if any(stage.zero for stage in solution.stages):

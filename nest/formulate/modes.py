@@ -1,12 +1,13 @@
 """Which recompute modes a problem allows, of whole stages and of their first blocks (PROBLEM.md section 3)."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from nest.catalogue import unknown_name
 from nest.deployment import Limits
 from nest.errors import InputError
 from nest.formulate.target import beyond
 from nest.instance import Candidate, Partial
+from nest.io.names import any_of
 from nest.spec import Problem, ProfileSpec
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
@@ -38,6 +39,8 @@ def whole_modes(problem: Problem, candidates: Sequence[Candidate], limits: Limit
         InputError: no candidate has one that is listed, or the target has none of them.
     """
     fixed = problem.decided.get("recompute")
+    if fixed is None and "recompute_layers" in problem.decided:
+        fixed = _heaviest(_by_weight(candidates))
     known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
     listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
     # A target may leave out candidates; what is listed for them is no mistake.
@@ -86,36 +89,55 @@ def partial_modes(
         InputError: `fixed.recompute_layers` is no number of blocks, or nothing is lighter than its mode.
     """
     fixed = problem.decided
-    has = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
-    known = sorted((name for name in has if name not in WHOLE_ONLY), key=_weight)
-    pairs = [(mode, rest) for mode in known for rest in known[: known.index(mode)]]
-    if limits is not None:
-        pairs = [pair for pair in pairs if pair in limits.partial_recompute]
-    if "recompute_layers" in fixed:
-        return _fixed_part(fixed, pairs, blocks)
+    known = _by_weight(candidates)
+    lighter = [(mode, rest) for mode in known for rest in known[: known.index(mode)]]
+    pairs = lighter if limits is None else [pair for pair in lighter if pair in limits.partial_recompute]
+    if {"recompute_layers", "recompute_rest"} & fixed.keys():
+        return _fixed_part(problem, str(fixed.get("recompute", _heaviest(known))), lighter, pairs, blocks)
     if "recompute" in fixed or not problem.recomputes_parts:
         return ()
     pairs = [pair for pair in pairs if allowed is None or {*pair} <= {*allowed}]
     return tuple(Partial(mode, count, rest).name for mode, rest in pairs for count in range(1, blocks))
 
 
-def _weight(mode: str) -> int:
-    """By which modes ascend from the lightest: those that nest knows, then those of a profile, as listed there."""
-    return RECOMPUTE_MODES.index(mode) if mode in RECOMPUTE_MODES else len(RECOMPUTE_MODES)
+def _by_weight(candidates: Sequence[Candidate]) -> list[str]:
+    """Modes that stages may have in part, the lightest first: as nest knows them, then those of a profile as listed."""
+    has = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
+    weights = {name: place for place, name in enumerate(RECOMPUTE_MODES)}
+    return sorted((name for name in has if name not in WHOLE_ONLY), key=lambda name: weights.get(name, len(weights)))
 
 
-def _fixed_part(
-    fixed: Mapping[str, int | float | str | bool], pairs: Sequence[tuple[str, str]], blocks: int
-) -> tuple[str, ...]:
-    """The part of a stage that `fixed` decides to recompute; none where that is all of it."""
-    count, mode, rest = (fixed.get(name) for name in ("recompute_layers", "recompute", "recompute_rest"))
+def _heaviest(known: Sequence[str]) -> str:
+    """What recomputes where nobody says how."""
+    return known[-1] if known else RECOMPUTE_MODES[0]
+
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def _fixed_part(problem: Problem, mode: str, lighter: Pairs, pairs: Pairs, blocks: int) -> tuple[str, ...]:
+    """The part of a stage that `fixed` decides to recompute in a `mode`; none where that is all of it.
+
+    `lighter` are all pairs of modes, `pairs` those that the target has.
+    """
+    count, rest = (problem.decided.get(name) for name in ("recompute_layers", "recompute_rest"))
+    if count is None:
+        raise InputError("fixed.recompute_rest is of no use alone; add fixed.recompute_layers, or leave it out.")
     if type(count) is not int or count < 1:
         raise InputError(f"fixed.recompute_layers is {count!r}; it must be a whole number of at least 1.")
-    # Frameworks recompute all of a block and nothing of the others, unless told otherwise.
-    heaviest = pairs[-1][0] if mode is None and pairs else mode
-    found = [pair for pair in pairs if pair[0] == heaviest and rest in (None, pair[1])]
+    rests = [other for heavier, other in lighter if heavier == mode]
+    if not rests:
+        raise InputError(f"fixed.recompute_layers: no recompute mode is lighter than {mode!r}; leave it out.")
+    if rest not in (None, *rests):
+        raise InputError(f"fixed.recompute_rest is {rest!r}; lighter than {mode!r} is {any_of(rests)}.")
+    # Frameworks keep everything of the other blocks, unless told otherwise.
+    found = [pair for pair in pairs if pair[0] == mode and rest in (None, pair[1])]
+    if count >= blocks:
+        return ()
     if not found:
+        others = "" if rest is None else f" and {rest!r} for the others"
         raise InputError(
-            f"fixed.recompute_layers: no recompute mode is lighter than {mode!r} here; leave recompute_layers out."
+            f"fixed.recompute_layers: search.target {problem.search.framework} has no {mode!r} for only some blocks of "
+            f"a stage{others}; leave it out, or choose another target."
         )
-    return (Partial(found[0][0], count, found[0][1]).name,) if count < blocks else ()
+    return (Partial(mode, count, found[0][1]).name,)

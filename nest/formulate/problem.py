@@ -328,6 +328,8 @@ def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Regi
     for name, degrees in problem.strategies.items():
         if name in decided and not any(_same_degree(decided[name], each) for each in degrees):
             yield _contradiction(name, decided[name], f"strategies.{name}", degrees)
+    if "recompute_layers" in decided and search.recompute_layers is False:
+        yield _contradiction("recompute_layers", decided["recompute_layers"], "search.recompute_layers", ["all blocks"])
     yield from _chunks(problem, registry)
 
 

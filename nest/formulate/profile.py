@@ -7,7 +7,7 @@ from nest.errors import InputError, InputErrors
 from nest.formulate.formulation import Formulation, kept_together
 from nest.formulate.shard import allowed_degrees
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, Pools, RecomputeMode
+from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, Pools, RecomputeMode, partial
 from nest.spec import Problem, ProfileCandidate, ProfileSpec
 
 
@@ -138,7 +138,11 @@ def _lengths(written: ProfileCandidate, place: str, layers: int, edges: int, lev
 
 
 def _misfits(written: ProfileCandidate, place: str, cluster: Cluster, global_batch: int) -> list[str]:
-    mistakes = []
+    mistakes = [
+        f"{place}.recompute.{name}: this is how nest names parts of a stage; call the mode otherwise."
+        for name in written.recompute
+        if partial(name) is not None
+    ]
     if written.width > cluster.size:
         where = "the cluster" if written.pool is None else f"pool {written.pool!r}"
         mistakes.append(f"{place}.width is {written.width}, but {where} has {cluster.size} devices.")

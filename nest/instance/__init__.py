@@ -12,7 +12,7 @@ from nest.instance.instance import (
     StageDecision,
 )
 from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
-from nest.instance.recompute import Partial, partial, recompute_values, recomputed, stage_mode
+from nest.instance.recompute import Partial, partial, recompute_values, recompute_words, recomputed, stage_mode
 from nest.instance.schedule import (
     ChunkedSchedule,
     OrderedSchedule,
@@ -82,6 +82,7 @@ __all__ = [
     "port_seconds",
     "read_only",
     "recompute_values",
+    "recompute_words",
     "recomputed",
     "route",
     "shape_of",

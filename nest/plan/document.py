@@ -184,8 +184,10 @@ def solution_of(instance: Instance, plan: PlanDocument) -> Solution:
             raise InputError(f"{place}.pool is {stage.pool!r}, but candidate {stage.candidate!r} is {there}.")
         modes = [mode.name for mode in instance.candidates[candidate].recompute]
         for key, mode in (("recompute", stage.recompute), ("recompute_rest", stage.recompute_rest)):
-            if mode not in modes and not (mode is None and stage.recompute_layers is None):
+            if mode not in (*modes, None):
                 raise InputError(f"{place}.{key} is {mode!r}, which candidate {stage.candidate!r} lacks.")
+        if (stage.recompute_layers is None) != (stage.recompute_rest is None):
+            raise InputError(f"{place}: recompute_layers and recompute_rest go together; give both or none.")
         if stage.recompute_layers is not None and stage.recompute_layers < 1:
             raise InputError(f"{place}.recompute_layers is {stage.recompute_layers}; it must be at least 1.")
         if stage.zero not in (0, 1, 2, 3):

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from nest.instance import recompute_words
 from nest.spec import PlanDocument
 
 Decided = Mapping[str, Sequence[str]]
@@ -73,7 +74,7 @@ def decision_text(name: str, values: Sequence[str]) -> str:
     if name == "zero":
         return f"ZeRO {_levels(sorted({int(value) for value in values}))}"
     if name == "recompute":
-        return f"recompute {_by_stages(values)}"
+        return f"recompute {_by_stages([recompute_words(value) for value in values])}"
     return f"{_NAMES.get(name, name)} {'/'.join(dict.fromkeys(values))}"
 
 

@@ -10,6 +10,7 @@ from nest.deployment.deployment import BLOCK, unpooled_name
 from nest.deployment.pytorch_schedules import CLASSES
 from nest.formulate.risk import LIKELIER_WITHIN, took_even_odds
 from nest.formulate.target import WITHIN
+from nest.instance import partial, recompute_words
 from nest.report.decisions import in_usual_order
 from nest.spec import Decisions, OtherPlan, PlanDocument
 from nest.spec.problem import OFFLOAD
@@ -28,6 +29,7 @@ class Words(NamedTuple):
         batch: samples and number of micro-batches.
         zero: ZeRO stages.
         recompute: what follows a mode of recomputation, and `no`.
+        partly: what follows that where only first blocks are recomputed: how many, per stage or chunk.
         schedules: pipeline schedules, by name; others go by their name.
     """
 
@@ -36,6 +38,7 @@ class Words(NamedTuple):
     batch: str
     zero: Sequence[str]
     recompute: str
+    partly: str
     schedules: Mapping[str, str]
 
 
@@ -55,6 +58,7 @@ GENERIC = Words(
     "micro-batch {} x {}",
     ("ZeRO 0", "ZeRO 1", "ZeRO 2", "ZeRO 3"),
     "recomputation",
+    " of the first {} block(s) per {}",
     _PAPERS,
 )
 """Words for any framework."""
@@ -63,6 +67,7 @@ GENERIC = Words(
 # (docs/performance-summary.md).
 MEGATRON = GENERIC._replace(
     chunks="VP {}",
+    partly=" (block, {} layer(s) per {})",  # --recompute-method block --recompute-num-layers.
     zero=(
         "no distributed optimizer (ZeRO 0)",
         "distributed optimizer (ZeRO 1)",
@@ -153,7 +158,7 @@ def _parts(decided: Decided, problem: Mapping[str, Any]) -> dict[str, str]:
         "rank_order": "rank order pp-inner" if moved else "",
         "zero": _zero([stage.zero for stage in stages], words),
         "zero_degree": "" if decided.zero_degree is None else f"sharded over groups of {decided.zero_degree}",
-        "recompute": _recomputed([stage.recompute for stage in stages], words),
+        "recompute": _recomputed([stage.recompute_name for stage in stages], words, "chunk" if chunks > 1 else "stage"),
     }
 
 
@@ -207,11 +212,16 @@ def _zero(stages: Sequence[int], words: Words) -> str:
     return words.zero[levels[0]] if len(levels) == 1 else f"ZeRO {listed([str(level) for level in levels])}"
 
 
-def _recomputed(modes: Sequence[str], words: Words) -> str:
-    """What most stages recompute, and how many something else."""
+def _recomputed(modes: Sequence[str], words: Words, per: str) -> str:
+    """What most stages recompute, of all blocks or of the first `per` stage or chunk, and how many something else."""
     (usual, _), *others = Counter(modes).most_common()
-    text = "activations offloaded" if usual == OFFLOAD else f"{'no' if usual == 'none' else usual} {words.recompute}"
-    rest = " and ".join(f"{mode} on {count}" for mode, count in others)
+    mode, count, lighter = partial(usual) or (usual, 0, "none")
+    text = "activations offloaded" if mode == OFFLOAD else f"{'no' if mode == 'none' else mode} {words.recompute}"
+    if count:
+        text += words.partly.format(count, per).replace("(s)", "" if count == 1 else "s")
+    if lighter != "none":
+        text += f", {lighter} of the others"
+    rest = " and ".join(f"{recompute_words(each)} on {number}" for each, number in others)
     return f"{text} ({rest} of {len(modes)} stages)" if others else text
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, fields
 
 from nest.catalogue import time_spread
 from nest.errors import InputErrors
@@ -153,12 +153,7 @@ def less_bandwidth(bandwidths: Sequence[str], less: float) -> str:
 def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:
     """What is decided of a plan, as documents state it of another than their own."""
     plan = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
-    stages = tuple(
-        StageDecisions(
-            stage.layers, stage.candidate, stage.recompute, stage.zero, stage.devices, stage.chunks, stage.pool
-        )
-        for stage in plan.stages
-    )
+    stages = tuple(StageDecisions(**_alike(stage)) for stage in plan.stages)
     assert isinstance(plan.candidate, CandidateSummary)
     return Decisions(
         plan.candidate,
@@ -169,6 +164,11 @@ def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> 
         solution.zero_degree,
         stages,
     )
+
+
+def _alike(stage: StageRecord | StageDecisions) -> dict[str, Any]:
+    """What both records of a stage say of it."""
+    return {each.name: getattr(stage, each.name) for each in fields(StageDecisions)}
 
 
 def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument:
@@ -189,16 +189,7 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
     except InputErrors as error:
         raise InputErrors(f"{place}.{problem}" for problem in error.problems) from None
     stages = (
-        StageRecord(
-            each.layers,
-            each.candidate,
-            each.recompute,
-            each.zero,
-            each.devices,
-            *(0.0, 0.0, 0.0, 0.0, -1, -1),
-            chunks=each.chunks,
-            pool=each.pool,
-        )
+        StageRecord(**_alike(each), time=0.0, sync_time=0.0, memory=0.0, in_flight=0.0, level_in=-1, level_out=-1)
         for each in decisions.stages
     )
     return evolve(

@@ -60,8 +60,24 @@ class MemoryBreakdown(Record):
     reserve: float
 
 
+class _Recomputing(Record):
+    """What records of a stage have in common."""
+
+    __slots__ = ()
+    recompute: str
+    recompute_layers: int | None
+    recompute_rest: str | None
+
+    @property
+    def recompute_name(self) -> str:
+        """What decides its recomputation in one word, as `nest.instance.partial` reads it."""
+        if self.recompute_layers is None:
+            return self.recompute
+        return f"{self.recompute}:{self.recompute_layers}:{self.recompute_rest}"
+
+
 @frozen(eq=False, repr=False)
-class StageRecord(Record):
+class StageRecord(_Recomputing):
     """One pipeline stage of a plan.
 
     Attributes:
@@ -109,16 +125,9 @@ class StageRecord(Record):
     recompute_layers: int | None = None
     recompute_rest: str | None = None
 
-    @property
-    def recompute_name(self) -> str:
-        """What decides its recomputation in one word, as `nest.instance.partial` reads it."""
-        if self.recompute_layers is None:
-            return self.recompute
-        return f"{self.recompute}:{self.recompute_layers}:{self.recompute_rest}"
-
 
 @frozen(eq=False, repr=False)
-class StageDecisions(Record):
+class StageDecisions(_Recomputing):
     """What is decided of one stage; the rest of a `StageRecord` follows.
 
     Attributes:

@@ -20,7 +20,8 @@ class Binding:
     """One thing that a plan runs into.
 
     Attributes:
-        name: `memory`, `slowest stage`, `idle`, `boundaries`, `data parallelism`, `batch` or `devices`.
+        name: `memory`, `recomputation`, `slowest stage`, `idle`, `boundaries`, `data parallelism`, `batch` or
+            `devices`.
         figures: by name; times in seconds, sizes in bytes, shares of the step time. Stages are counted from 1.
     """
 
@@ -55,7 +56,7 @@ def _memory(plan: PlanDocument) -> Binding:
         "likely": None if "profile" in plan.problem else plan.fit_probability,
         "free": capacity - needs[fullest],
         "in_flight": stage.in_flight,
-        "recompute": stage.recompute,
+        "recompute": stage.recompute_name,
         "parts": {name: size for name, size in parts.items() if size > 0},
     }
     return Binding("memory", figures)

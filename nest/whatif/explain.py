@@ -17,6 +17,7 @@ from nest.whatif.breakpoints import Breakpoint
 from nest.whatif.outcome import decided_values, plan_label, with_summary
 from nest.whatif.pools import PoolWorth
 from nest.whatif.questions import Question, Questions, answers
+from nest.whatif.recomputed_blocks import recomputed_blocks
 from nest.whatif.shadow_prices import ShadowPrice
 from nest.whatif.solver import Solver
 
@@ -146,7 +147,9 @@ def explanation(
         solver.know(problem, plan)
     answer = Explanation(plan, plan, tuple(parts), decided=decided_values(plan, known))
     ready("plan", answer)
-    answer = evolve(answer, binding=binding(plan, known) if "binding" in parts else ())
+    if "binding" in parts:
+        told = binding(plan, known)
+        answer = evolve(answer, binding=(*told[:1], *recomputed_blocks(plan, problem, known), *told[1:]))
     ready("binding", answer)
     asks_for_best = any(part in parts for part in ("constraints", "pools", "flips"))
     best = (solver.plan(problem, "the best plan", plan) if asks_for_best else None) or plan

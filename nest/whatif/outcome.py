@@ -170,8 +170,10 @@ def with_summary(plan: PlanDocument, problem: Problem, known: Registry) -> PlanD
 def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]:
     """What plans have in common between which there is no breakpoint; nothing of an infeasible one.
 
-    Of what stages decide for themselves it is which values there are, not which stage has which: one stage more or less
-    that recomputes is no other plan.
+    Of what stages decide for themselves it is which values there are, not which stage has which: one stage or block
+    more or less that recomputes is no other plan.
     """
     own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
+    rests = {stage.recompute_rest for stage in plan.stages} - {None}
+    own["recompute"] = tuple(sorted({*own["recompute"], *map(str, rests)}))
     return {name: own.get(name, (values,)) for name, values in decided(plan, known).items()}

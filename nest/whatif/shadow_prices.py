@@ -120,6 +120,9 @@ def _search(problem: Problem) -> Iterator[Relaxation]:
     if "recompute" not in decided and search.recompute is not None:
         relaxed = evolve(problem, search=evolve(search, recompute=None))
         yield Relaxation("search.recompute", _listed(search.recompute), "any mode", relaxed)
+    if not {"recompute", "recompute_layers"} & decided.keys() and not problem.recomputes_parts:
+        relaxed = evolve(problem, search=evolve(search, recompute_layers=True))
+        yield Relaxation("search.recompute_layers", "false", "any number of blocks", relaxed)
     if "zero_degree" not in decided and ALL_RANKS not in search.zero_degree:
         relaxed = evolve(problem, search=evolve(search, zero_degree=(*search.zero_degree, ALL_RANKS)))
         yield Relaxation("search.zero_degree", _listed(search.zero_degree), "all ranks too", relaxed)

@@ -194,6 +194,6 @@ def _priced_on(instance: Instance, solution: Solution, *, permitted: bool = True
 def decisions_of(plan: PlanDocument) -> Hashable:
     """What a plan decides; alike for the same plan of problems that differ."""
     stages = tuple(
-        (each.layers, each.chunks, each.candidate, each.recompute, each.zero, each.devices) for each in plan.stages
+        (each.layers, each.chunks, each.candidate, each.recompute_name, each.zero, each.devices) for each in plan.stages
     )
     return plan.data_parallel, plan.rank_order, plan.schedule, plan.chunks, plan.zero_degree, plan.placement, stages

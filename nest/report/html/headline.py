@@ -9,7 +9,7 @@ from typing import Any
 from nest.errors import InputError
 from nest.formulate.model import load_model
 from nest.hooks.registry import Registry
-from nest.instance import Cluster
+from nest.instance import Cluster, recompute_words
 from nest.report.decisions import counted
 from nest.report.framework_words import chosen_as, layout_text, near_enough
 from nest.report.html.records import Cell, Fact, PlanStatus, Section, Subject
@@ -203,7 +203,7 @@ def _saved(plan: PlanDocument) -> str:
     zero = {stage.zero for stage in plan.stages}
     sharded = SHARDED[zero.pop()] if len(zero) == 1 else f"ZeRO {choices([str(stage.zero) for stage in plan.stages])}"
     groups = f", in groups of {plan.zero_degree}" if plan.zero_degree is not None else ""
-    modes = choices([stage.recompute for stage in plan.stages])
+    modes = choices([recompute_words(stage.recompute_name) for stage in plan.stages])
     return f"{sharded}{groups}; {RECOMPUTED.get(modes, f'recomputation: {modes}')}"
 
 

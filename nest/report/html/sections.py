@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from nest.deployment.deployment import chunks_of_stages
 from nest.errors import InputError
 from nest.formulate.target import reasons
+from nest.instance import recompute_words
 from nest.report.decisions import Decided, chunk_ranges, difference, is_mixed
 from nest.report.framework_words import other_plan_texts
 from nest.report.html.records import Cell, Fold, Listing, Section, Subject, Table
@@ -217,7 +218,7 @@ def stage_table(subject: Subject) -> Section:
                 Cell(chunk_ranges([chunks])),
                 *((Cell(stage.pool or ""),) if pooled else ()),
                 *((Cell(stage.candidate),) if mixed else ()),
-                Cell(stage.recompute),
+                Cell(recompute_words(stage.recompute_name)),
                 Cell(str(stage.zero), float(stage.zero)),
                 Cell.seconds(stage.time),
                 Cell.seconds(stage.sync_time),

@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
+from nest.instance import recompute_words
 from nest.report.decisions import degrees_text
 from nest.report.framework_words import layout_difference, layout_text
 from nest.report.text.layout import WIDE, Screen, Tone, opening, paragraph, table
@@ -175,7 +176,7 @@ def _row(
         str(plan["data_parallel"]),
         f"{candidate['micro_batch'] or candidate['samples']} x {plan['micro_batches']}",
         _each(stages, "zero"),
-        _each(stages, "recompute"),
+        ", ".join(dict.fromkeys(map(_recomputed, stages))),
         format_bytes(max(stage["memory"] for stage in stages)),
         _fits(plan, missing) + ("" if within else ", beyond the problem"),
     )
@@ -184,6 +185,12 @@ def _row(
 def _each(stages: list[Mapping[str, Any]], key: str) -> str:
     """What the stages have, each value once, in the order of the pipeline."""
     return ", ".join(dict.fromkeys(str(stage[key]) for stage in stages))
+
+
+def _recomputed(stage: Mapping[str, Any]) -> str:
+    part = stage.get("recompute_layers"), stage.get("recompute_rest")
+    name = stage["recompute"] if part[0] is None else ":".join(map(str, (stage["recompute"], *part)))
+    return recompute_words(name)
 
 
 def _fits(plan: Mapping[str, Any], missing: float) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nest.instance import recompute_words
 from nest.report.decisions import Decided, counted, decision_text, difference, ranges, whole
 from nest.report.other_plans import (
     FREEING,
@@ -290,8 +291,28 @@ def _memory(each: Finding) -> Iterator[Row]:
     yield "memory", f"stage {each['stage']} is taken to need {needs}, {free}{many}{likely}"
     parts = sorted(each["parts"].items(), key=lambda part: -part[1])
     sizes = ", ".join(f"{MEMORY_NAMES.get(name, name)} {format_bytes(size)}" for name, size in parts)
-    in_flight = f"{counted(each['in_flight'], 'micro-batch', 'es')} in flight, recompute {each['recompute']}"
+    in_flight = (
+        f"{counted(each['in_flight'], 'micro-batch', 'es')} in flight, recompute {recompute_words(each['recompute'])}"
+    )
     yield "", f"{format_bytes(each['expected'])} are estimated" + (f": {sizes}; {in_flight}" if parts else "")
+
+
+def _recomputation(each: Finding) -> Iterator[Row]:
+    of = "chunk" if each["chunks"] > 1 else "stage"
+    told = [f"one block {way} per {of}: {_changed_by(each[way])}" for way in ("more", "fewer") if way in each]
+    yield "recomputation", "; ".join([_modes(each), *told])
+
+
+def _changed_by(step: Mapping[str, Any]) -> str:
+    """What one block more or fewer changes: time, and memory of the fullest stage."""
+    slower, memory = step["slower_by"], step["memory"]
+    time = f"{relative_text(abs(slower), '')} {'slower' if slower > 0 else 'faster'}" if slower else "as fast"
+    room = f"{format_bytes(abs(memory))} {'more' if memory > 0 else 'less'}"
+    return f"{_modes(step)}, {time}, {room}{'' if step['fits'] else ', which does not fit'}"
+
+
+def _modes(step: Mapping[str, Any]) -> str:
+    return " and ".join(map(recompute_words, step["recompute"]))
 
 
 def _slowest(each: Finding) -> Iterator[Row]:
@@ -350,6 +371,7 @@ def _devices(each: Finding) -> Iterator[Row]:
 
 _ROWS = {
     "memory": _memory,
+    "recomputation": _recomputation,
     "slowest stage": _slowest,
     "idle": _idle,
     "boundaries": _boundaries,

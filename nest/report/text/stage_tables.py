@@ -6,6 +6,7 @@ from itertools import groupby
 from attrs import asdict
 
 from nest.deployment.deployment import chunks_of_stages
+from nest.instance import recompute_words
 from nest.report.decisions import chunk_ranges, is_mixed
 from nest.report.plan_summary import level_name, memory_capacity, upper_memory
 from nest.report.text.layout import Screen, Tone, table
@@ -59,7 +60,7 @@ def _runs(plan: PlanDocument) -> list[list[int]]:
         (
             tuple(tuple(name.rpartition(".")[0] or name for name in chunk) for chunk in chunks),
             stage.candidate,
-            stage.recompute,
+            stage.recompute_name,
             stage.zero,
         )
         for stage, chunks in zip(plan.stages, chunks_of_stages(plan), strict=True)
@@ -84,7 +85,7 @@ def _row(plan: PlanDocument, stages: list[StageRecord], devices: str) -> list[st
     shares = [stage.memory / (_capacity(plan, stage) or 1.0) for stage in stages]
     return [
         devices,
-        stages[0].recompute,
+        recompute_words(stages[0].recompute_name),
         str(stages[0].zero),
         _span([stage.time for stage in stages], format_seconds),
         _span([stage.sync_time for stage in stages], format_seconds),

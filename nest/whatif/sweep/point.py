@@ -217,7 +217,7 @@ def answer(plan: PlanDocument, known: Registry) -> dict[str, Any]:
         "dp": ranks,
         "schedule": plan.schedule,
         "zero": _alike(shape.zero),
-        "recompute": _alike(shape.recompute),
+        "recompute": _alike(tuple(stage.recompute_name for stage in plan.stages)),
     }
 
 

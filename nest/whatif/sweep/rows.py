@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nest.errors import InputError
+from nest.instance import recompute_words
 from nest.io import steps_of
 from nest.report.html.study.points import StudyPoint
 from nest.whatif.sweep.output import is_result
@@ -146,7 +147,7 @@ def _decisions(row: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
             f"micro-batch {candidate.get('micro_batch') or candidate['samples']}",
             str(row["schedule"]),
             f"ZeRO {row['zero']}",
-            f"recompute {row['recompute']}",
+            f"recompute {'/'.join(map(recompute_words, str(row['recompute']).split('/')))}",
         ]
     )
 

@@ -1,0 +1,81 @@
+"""What one recomputed block more or less costs and frees."""
+
+from typing import Any
+
+from attrs import evolve
+
+from nest.formulate.fixed_plan import decided_instance
+from nest.hooks.registry import Registry
+from nest.instance import Instance, Partial, Solution, partial
+from nest.plan.document import solution_of
+from nest.plan.evaluate import evaluate as price
+from nest.plan.layout import runs_of_stages
+from nest.plan.legality import structure_violations
+from nest.spec import PlanDocument, Problem
+from nest.whatif.binding import Binding
+
+STEPS = {"more": 1, "fewer": -1}
+"""Blocks by which stages change, by the name of the figures."""
+
+
+def recomputed_blocks(plan: PlanDocument, problem: Problem, known: Registry) -> tuple[Binding, ...]:
+    """The `recomputation` of a feasible plan: what each stage recomputes, and what one block more and fewer changes.
+
+    The rest of the plan stays. Nothing where its problem has no recomputation of parts of stages.
+
+    Args:
+        plan: its numbers hold.
+        problem: of the plan, self-contained.
+        known: registered strategies and the like.
+
+    Raises:
+        InputError: the problem cannot be used.
+    """
+    if plan.batch_time is None:
+        return ()
+    instance = decided_instance(problem, plan, known)
+    solution = solution_of(instance, plan)
+    figures = {name: found for name, by in STEPS.items() if (found := _figures(instance, solution, by))}
+    names = list(dict.fromkeys(stage.recompute for stage in solution.stages))
+    return (Binding("recomputation", {"recompute": names, "chunks": solution.chunks, **figures}),) if figures else ()
+
+
+def _figures(instance: Instance, solution: Solution, by: int) -> dict[str, Any] | None:
+    """What changes with `by` blocks more in each stage that can have them: relative time, bytes, whether that fits."""
+    changed = _changed(instance, solution, by)
+    if changed == solution or structure_violations(instance, changed):
+        return None
+    before, after = price(instance, solution), price(instance, changed)
+    return {
+        "recompute": list(dict.fromkeys(stage.recompute for stage in changed.stages)),
+        "slower_by": after.batch_time / before.batch_time - 1,
+        "memory": max(stage.memory for stage in after.stages) - max(stage.memory for stage in before.stages),
+        "fits": after.admitted,
+    }
+
+
+def _changed(instance: Instance, solution: Solution, by: int) -> Solution:
+    units = [frozenset(unit) for unit in instance.space.units]
+    runs = runs_of_stages(instance, solution)
+    held = [max(sum(not unit.isdisjoint(run) for unit in units) for run in chunks) for chunks in runs]
+    if any(each.uniform == "recompute" for each in instance.space.constraints):
+        held = [max(held)] * len(held)
+    stages = (
+        evolve(stage, recompute=_name(instance, stage.recompute, blocks, by))
+        for stage, blocks in zip(solution.stages, held, strict=True)
+    )
+    return evolve(solution, stages=tuple(stages))
+
+
+def _name(instance: Instance, name: str, blocks: int, by: int) -> str:
+    """The recompute mode `name` of stages with so many blocks, with `by` more of them recomputed; itself: none has."""
+    part = partial(name)
+    if part is None:
+        # Of a block all is recomputed or nothing, where that is possible: so frameworks do it.
+        parts = [each for each in map(partial, instance.space.partial) if each is not None]
+        parts = [each for each in parts if each.rest == name][-1:] if by > 0 else [e for e in parts if e.mode == name]
+        if not parts:
+            return name
+        part = parts[0]._replace(layers=0 if by > 0 else blocks)
+    count = min(part.layers, blocks) + by
+    return part.rest if count < 1 else part.mode if count >= blocks else Partial(part.mode, count, part.rest).name
