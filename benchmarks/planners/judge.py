@@ -94,9 +94,15 @@ class Judge:
             read = structure(whole, PlanDocument)
             # Where devices are not named, blocks lie on them in their order.
             unplaced = evolve(self.instance, network=None) if read.placement is None else self.instance
-            return solution_of(unplaced, read)
+            solution = solution_of(unplaced, read)
         except InputError as error:
             raise FailedError(f"its plan cannot be read: {error}") from error
+        for number, (stage, decided) in enumerate(zip(read.stages, solution.stages, strict=True)):
+            width = self.instance.candidates[decided.candidate].width
+            if stage.devices[1] != width:
+                count = stage.devices[1]
+                raise FailedError(f"stages[{number}].devices has {count} devices; {stage.candidate!r} has {width}.")
+        return solution
 
     def row(self, planner: str, solution: Solution) -> Row:
         """The price of decisions, if they are a plan of the problem that fits and that `nest check` confirms."""

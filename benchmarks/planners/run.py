@@ -56,13 +56,11 @@ def rows(chosen: dict[str, Planner], tasks: Sequence[Task]) -> Iterator[Row]:
     for name, planner in chosen.items():
         for judge in judges:
             try:
-                solution = planner(judge)
+                yield judge.row(name, planner(judge))
             except FailedError as error:
                 yield judge.failed(name, str(error))
             except Exception as error:  # Whatever a planner does wrong is its own row, not the end of the table.
                 yield judge.failed(name, f"it failed: {type(error).__name__}: {error}")
-            else:
-                yield judge.row(name, solution)
 
 
 def _named(given: str) -> tuple[str, str]:

@@ -55,6 +55,12 @@ def test_decisions_alone_are_a_plan(tmp_path: Path) -> None:
     assert (row.batch_time, row.ratio) == (108.0, pytest.approx(108 / 84))
 
 
+def test_the_plan_that_the_page_shows_is_the_best_of_a_trap(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/reference/planner-adapters.md"
+    shown = page.read_text(encoding="utf-8").partition("```json\n")[2].partition("```")[0]
+    assert answered(writing(tmp_path, json.loads(shown))).ratio == 1
+
+
 def test_a_plan_of_nest_is_one_whatever_its_figures_say(tmp_path: Path) -> None:
     found = nest.solve(EVEN.problem).to_dict()
     assert answered(writing(tmp_path, found)).ratio == 1
@@ -119,6 +125,10 @@ WRONG = {
     "no such mode": (plan(stage("0123", 0, recompute="all")), "its plan cannot be read: stages[0].recompute"),
     "an unknown key": (plan(stage("0123", 0, colour=1)), "its plan cannot be read: stages[0].colour"),
     "no number": (plan(stage("0123", 0), data_parallel="many"), "its plan cannot be read: data_parallel"),
+    "devices of another width": (
+        plan(stage("0123", 0, devices=[0, 2])),
+        "stages[0].devices has 2 devices; 'one' has 1.",
+    ),
     "no list": (plan(stage("0123", 0), stages=7), "stages is no list of stages."),
     "no stage": (plan(), "its plan cannot be read"),
 }

@@ -130,14 +130,14 @@ def answered(command: str, task: Task) -> Row:
     return row
 
 
-@pytest.mark.parametrize(("name", "ratio"), {"even": 1.0, "recompute": 1.0, "skip": 1.408, "gap": 1.543}.items())
+@pytest.mark.parametrize(("name", "ratio"), {"even": 1.0, "recompute": 1.0, "skip": 1.408}.items())
 def test_piper_is_asked_in_its_format_and_its_stages_are_read(name: str, ratio: float, tmp_path: Path) -> None:
     row = answered(command("piper", "--program", stood_in(tmp_path, PIPER)), TASKS[name])
     assert row.reason is None
     assert row.ratio == pytest.approx(ratio, abs=1e-3)
 
 
-@pytest.mark.parametrize(("name", "ratio"), {"even": 1.0, "skip": 1.0, "gap": 1.543, "recompute": 1.235}.items())
+@pytest.mark.parametrize(("name", "ratio"), {"even": 1.0, "skip": 1.0, "recompute": 1.235}.items())
 def test_dnn_partitioning_is_asked_in_its_format_and_its_split_is_read(name: str, ratio: float, tmp_path: Path) -> None:
     row = answered(command("dnn_partitioning", "--program", stood_in(tmp_path, DNN_PARTITIONING)), TASKS[name])
     assert row.reason is None
@@ -168,6 +168,28 @@ def test_piper_has_the_keys_that_its_authors_files_have(shared: Path, monkeypatc
     problem = TASKS["recompute"].problem
     ours = example.instance(problem, example.shapes(problem)[0])
     assert _keys(ours) == _keys(theirs)
+
+
+def test_nodes_that_recompute_are_counted_where_a_stage_may_recompute_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    example, judge = module("piper", monkeypatch), Judge(TASKS["partial"])
+    shape = example.shapes(judge.task.problem)[0]
+    ways = ["vanilla", "activation recomp", "vanilla", "vanilla"]
+    # As the program writes them: the last stage first, its map as pairs.
+    result = {
+        "stages": [
+            {"nodes": [4, 5, 6, 7], "TMPCids": [[node, "vanilla"] for node in (7, 6, 5, 4)]},
+            {"nodes": [0, 1, 2, 3], "TMPCids": [[node, ways[node]] for node in (3, 2, 1, 0)]},
+        ]
+    }
+    stages, recompute = example.stages_of(judge.task.problem, shape, result)
+    assert stages == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert recompute == [
+        {"recompute": "full", "recompute_layers": 1, "recompute_rest": "none"},
+        {"recompute": "none"},
+    ]
+    assert example.slowest(judge.task.problem, shape, stages, recompute) == 4.25
+    plan = example.plan(judge.task.problem, shape, stages, recompute)
+    assert judge.row("piper", judge.decisions(plan)).ratio == 1
 
 
 def _keys(instance: dict[str, Any]) -> list[Any]:
