@@ -13,7 +13,7 @@ from math import inf
 import numpy
 from attrs import define, field, frozen
 
-from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments, route
+from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments, partial, route
 from nest.instance.schedule import Moment
 from nest.solve.cpsat.bounds import least_times, levels, time_limit, value
 from nest.solve.cpsat.cases import Case
@@ -21,6 +21,7 @@ from nest.solve.cpsat.content_paths import ContentPaths, backward, forward
 from nest.solve.cpsat.contents import Contents, few_classes, unit_classes
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units, chunk_units
 from nest.solve.cpsat.kept import Kept
+from nest.solve.cpsat.path_model import TooManyChoicesError
 from nest.solve.cpsat.placement import point_to_point
 from nest.solve.cpsat.stages import DataParallelGroup, Parts, StageCosts, data_parallel_groups, priced, sharding
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
@@ -283,6 +284,8 @@ class ChunkCases:
         Raises:
             TooManyChoicesError: its stages can hold too many sets of units.
         """
+        if any(partial(recompute) is not None for modes in case.modes for recompute, _ in modes):
+            raise TooManyChoicesError("stages of several chunks may recompute parts of each")
         for kept in (self._contents, self._costs):
             kept.trim()
         (candidate,), chunks = case.candidates, chunks_of(case.schedule)

@@ -8,17 +8,18 @@ solution is a proof, but a solution need not be a better plan; exact pricing dec
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy
-from attrs import frozen
 
-from nest.instance import Candidate, Instance, Solution, StageDecision, copies_of
+from nest.instance import Candidate, Instance, RecomputeMode, Solution, StageDecision, copies_of
 from nest.solve.cpsat.cases import Case, has_ports
-from nest.solve.cpsat.cuts import Floats, even_stages, inseparable_layers
+from nest.solve.cpsat.cuts import Floats
+from nest.solve.cpsat.layer_choices import Choice
+from nest.solve.cpsat.layer_stages import LayerStages
 from nest.solve.cpsat.placement import place
 from nest.solve.cpsat.replay import step_time
 from nest.solve.cpsat.scaling import LARGEST_COEFFICIENT, LONGEST, Limit, Scale, floors, largest_slowest
@@ -26,7 +27,7 @@ from nest.solve.cpsat.stages import DataParallelGroup, data_parallel_groups, hel
 from nest.tolerances import LIMIT_SLACK
 
 if TYPE_CHECKING:
-    from ortools.sat.python.cp_model import CpModel, IntVar
+    from ortools.sat.python.cp_model import IntVar
 
     from nest.solve.cpsat.placement import Term
 
@@ -38,42 +39,18 @@ UNITS = 2**24
 by rounding down, and coefficients stay far below what CP-SAT gets wrong."""
 
 
-@frozen
-class Choice:
-    """A candidate and the modes a stage runs it in."""
-
-    candidate: int
-    recompute: str
-    zero: int
-
-
-class LayerModel:
+class LayerModel(LayerStages):
     """One case as a stage for each layer.
 
     Attributes:
-        model: of OR-Tools.
         limit: on the step time, which is minimised; None: any plan is asked for.
-        behind: for each boundary, the outer ends included, which layers lie behind it.
-        crossing: for each boundary between two stages, which tensors cross it.
         near: for each boundary, whether it has each level that it can have.
     """
 
     def __init__(self, instance: Instance, case: Case, limit: Limit | None, *, ordered: bool = True) -> None:
         """Build the model; blocks lie in pipeline order where `ordered` (monotone placement)."""
-        from ortools.sat.python import cp_model
-
-        self._instance, self._case, self.limit = instance, case, limit
-        self.model: CpModel = cp_model.CpModel()
-        self._count = len(instance.graph.layers)
-        self.behind = self._boundaries()
-        modes = zip(case.candidates, case.modes, strict=True)
-        self._choices = [Choice(candidate, *mode) for candidate, usable in modes for mode in usable]
-        self._taken = [
-            {choice: self.model.new_bool_var(f"{i}:{choice}") for choice in self._choices} for i in range(case.stages)
-        ]
-        for row in self._taken:
-            self.model.add_exactly_one(row.values())
-        self.crossing = [self._tensors_across(i) for i in range(1, case.stages)]
+        super().__init__(instance, case)
+        self.limit = limit
         offered = [[(choice.candidate, literal) for choice, literal in row.items()] for row in self._taken]
         self._placement = place(self.model, instance, case, offered, ordered=ordered)
         self.near = self._placement.levels
@@ -95,56 +72,6 @@ class LayerModel:
         alone = all(each.shard_size == 1 and not each.replicates for each in groups)
         return "" if alone else "collectives are bounded from below only, in a graph with too many cuts to list"
 
-    def _boundaries(self) -> list[list[Term]]:
-        """For each boundary, the outer ends included, which layers lie behind it."""
-        stages, model = self._case.stages, self.model
-        inner: list[list[IntVar]] = [
-            [model.new_bool_var(f"{layer} behind {i}") for layer in range(self._count)] for i in range(1, stages)
-        ]
-        terms: list[list[Term]] = [[1] * self._count]
-        terms += [[*row] for row in inner]
-        terms.append([0] * self._count)
-        for ahead, after in pairwise(terms):
-            for one, two in zip(ahead, after, strict=True):
-                if not (isinstance(one, int) or isinstance(two, int)):
-                    model.add(two <= one)
-            model.add(sum(ahead) - sum(after) >= 1)
-        for row in inner:
-            for producer, consumers in self._instance.graph.tensors:
-                for consumer in consumers:
-                    model.add_implication(row[producer], row[consumer])
-            for group in inseparable_layers(self._instance):
-                first, *others = sorted(group)
-                for other in others:
-                    model.add(row[first] == row[other])
-        fixed = [(i, layer) for i, layers in enumerate(self._instance.space.partition or ()) for layer in layers]
-        if self._instance.space.even:
-            fixed += [(int(i), layer) for layer, i in enumerate(even_stages(self._instance, stages))]
-        for i, layer in fixed:
-            model.add(terms[i][layer] - terms[i + 1][layer] == 1)
-        return terms
-
-    def _runs(self, stage: int, layer: int) -> Term:
-        """Whether a stage runs a layer."""
-        return self.behind[stage][layer] - self.behind[stage + 1][layer]
-
-    def _over(self, stage: int, values: Sequence[int]) -> Term:
-        """What whole numbers of a stage's layers add up to."""
-        return sum((v * self._runs(stage, layer) for layer, v in enumerate(values) if v), start=0)
-
-    def _tensors_across(self, boundary: int) -> list[IntVar]:
-        """Which tensors cross a boundary: made in front, read behind."""
-        row, terms = self.behind[boundary], []
-        for producer, consumers in self._instance.graph.tensors:
-            crosses = self.model.new_bool_var("")
-            for consumer in consumers:
-                self.model.add(crosses >= row[consumer] - row[producer])
-            terms.append(crosses)
-        return terms
-
-    def _candidate(self, choice: Choice) -> Candidate:
-        return self._instance.candidates[choice.candidate]
-
     def _groups(self, choice: Choice) -> Iterator[tuple[dict[str, Floats], DataParallelGroup]]:
         state = self._candidate(choice).state
         yield from zip(map(rows_of_state, state), self._groups_of(choice.candidate), strict=True)
@@ -159,25 +86,37 @@ class LayerModel:
         unit, flying = cluster.memory / UNITS, self._case.in_flight(stage + 1)
         room = int((cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve) / unit) + 1
         for choice, taken in self._taken[stage].items():
-            used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
-            held = mode.first + (flying - 1) * mode.more
-            zero = self._instance.space.effective_zero(choice.zero)
+            used, zero = self._candidate(choice), self._instance.space.effective_zero(choice.zero)
+            state: Floats = numpy.zeros(self._count)
             for sums, group in self._groups(choice):
-                held = held + copies_of(self._case.schedule) * held_state(sums, group.shard_size, zero)
-            total = self._over(stage, floors(held, unit))
+                state = state + copies_of(self._case.schedule) * held_state(sums, group.shard_size, zero)
+            held = partial(_held, state=state, further=flying - 1, unit=unit)
+            total = self._by_mode(stage, choice, held)
             if choice.zero == 3:
                 total = total + floors(numpy.array([used.gathered]), unit)[0]
-            if mode.stash_inputs and stage > 0 and flying > 1:
-                stashed = floors((flying - 1) * used.tensor_bytes, unit)
-                total = total + sum(s * c for s, c in zip(stashed, self._entering(stage), strict=True))
-            peaks = floors(mode.peak, unit)
-            for peak in sorted({each for each in peaks if each > 0}, reverse=True):
+            if stage > 0 and flying > 1:
+                total = total + self._stashed(stage, choice, floors((flying - 1) * used.tensor_bytes, unit))
+            peaks = defaultdict[int, list["Term"]](list)
+            for mode, terms in self._in_modes(stage, choice):
+                for peak, term in zip(floors(mode.peak, unit), terms, strict=True):
+                    peaks[peak].append(term)
+            for peak in sorted({0, *peaks}):
                 here = self.model.new_bool_var("")
-                for layer in (layer for layer, each in enumerate(peaks) if each == peak):
-                    self.model.add(here >= self._runs(stage, layer))
+                for term in peaks[peak] if peak else ():
+                    self.model.add(here >= term)
                 self.model.add(total + peak * here <= room).only_enforce_if(taken)
-            if not mode.peak.any():
-                self.model.add(total <= room).only_enforce_if(taken)
+
+    def _stashed(self, stage: int, choice: Choice, sizes: Sequence[int]) -> Term:
+        """What a stage keeps of its inputs, where any of its layers runs in a mode that asks for it."""
+        every = self._in_modes(stage, choice)
+        stashed = sum(s * c for s, c in zip(sizes, self._entering(stage), strict=True))
+        if len({mode.stash_inputs for mode, _ in every}) == 1:
+            return stashed if every[0][0].stash_inputs else 0
+        kept, some = self.model.new_int_var(0, sum(sizes), ""), self.model.new_bool_var("")
+        for term in (term for mode, terms in every if mode.stash_inputs for term in terms):
+            self.model.add(some >= term)
+        self.model.add(kept >= stashed).only_enforce_if(some)
+        return kept
 
     def _times_count(self, scale: Scale, limit: int) -> None:
         """`A * max t + sum u + max y`, each part at least what the choice of its stage makes it."""
@@ -187,7 +126,8 @@ class LayerModel:
         times = [model.new_int_var(0, most, f"own {stage}") for stage in range(stages)]
         sync = model.new_int_var(0, limit // scale.sync, "sync")
         # What layers compute whatever their stages choose is said apart, which spares CP-SAT much.
-        least = numpy.minimum.reduce([self._work(choice) for choice in self._choices])
+        modes = [(each, self._candidate(each).mode(each.recompute)) for each in self._choices]
+        least = numpy.minimum.reduce([self._work(*each) for each in modes])
         for stage, own in enumerate(times):
             model.add(own >= self._over(stage, [scale.ticks(t) for t in least.tolist()]))
             for choice, taken in self._taken[stage].items():
@@ -217,11 +157,13 @@ class LayerModel:
         weights, space = self._case.weights, self._instance.space
         for choice, taken in self._taken[stage].items():
             used = self._candidate(choice)
-            found = used.finding_weight_gradients
-            found_before = used.backward - found + used.mode(choice.recompute).extra
-            layers = weights.of_parts(used.forward, found_before, found).tolist()
-            own = self._over(stage, [scale.sync_ticks(each) for each in layers])
-            self.model.add(weighed >= own).only_enforce_if(taken)
+
+            def ticks(mode: RecomputeMode, used: Candidate = used) -> list[int]:
+                found = used.finding_weight_gradients
+                layers = weights.of_parts(used.forward, used.backward - found + mode.extra, found).tolist()
+                return [scale.sync_ticks(each) for each in layers]
+
+            self.model.add(weighed >= self._by_mode(stage, choice, ticks)).only_enforce_if(taken)
             often, _ = self._sharding(stage, choice, scale, space.often_exposed, space.exposed)
             self.model.add(shared >= often).only_enforce_if(taken)
         # Of which passes what ZeRO sends is part is not asked: it weighs no less than in those that weigh least.
@@ -235,8 +177,12 @@ class LayerModel:
         What hides under compute is the more of two things: compute with the share that is exposed at least, and all of
         the communication; once per batch that share, and what the compute of one micro-batch leaves.
         """
-        space, work = self._instance.space, self._work(choice)
-        computed = self._over(stage, [scale.ticks(t) for t in work.tolist()])
+        space = self._instance.space
+
+        def rounded(ticks: Callable[[float], int], mode: RecomputeMode) -> list[int]:
+            return [ticks(t) for t in self._work(choice, mode).tolist()]
+
+        computed = self._by_mode(stage, choice, partial(rounded, scale.ticks))
         updates = (sums["update"] / (group.shard_size if choice.zero else 1) for sums, group in self._groups(choice))
         update = sum((self._over(stage, [scale.sync_ticks(u) for u in row.tolist()]) for row in updates), start=0)
         per_micro_batch, per_batch = self._sharding(stage, choice, scale, space.often_exposed, space.exposed)
@@ -245,15 +191,16 @@ class LayerModel:
         if space.hiding:
             per_micro_batch, per_batch = self._sharding(stage, choice, scale, 1.0, 1.0)
             self.model.add(own >= per_micro_batch).only_enforce_if(taken)
-            hidden = [scale.covering_ticks(t) for t in work.tolist()]
+            hidden = partial(rounded, scale.covering_ticks)
             # Without this the model only forgets a bound; with coefficients so large CP-SAT can be wrong.
-            if max(hidden) <= LARGEST_COEFFICIENT:
-                self.model.add(sync >= per_batch + update - self._over(stage, hidden)).only_enforce_if(taken)
+            if max(max(hidden(mode)) for mode, _ in self._in_modes(stage, choice)) <= LARGEST_COEFFICIENT:
+                covered = self._by_mode(stage, choice, hidden)
+                self.model.add(sync >= per_batch + update - covered).only_enforce_if(taken)
 
-    def _work(self, choice: Choice) -> Floats:
-        """Seconds each layer computes."""
+    def _work(self, choice: Choice, mode: RecomputeMode) -> Floats:
+        """Seconds each layer computes in a mode."""
         used = self._candidate(choice)
-        return used.forward + used.backward + used.mode(choice.recompute).extra
+        return used.forward + used.backward + mode.extra
 
     def _sharding(self, stage: int, choice: Choice, scale: Scale, share: float, share_once: float) -> tuple[Term, Term]:
         """These shares of ZeRO's communication per micro-batch, in ticks, and per batch, in ticks of its own."""
@@ -336,10 +283,14 @@ class LayerModel:
     def _ports_are_occupied(self, stage: int, time: IntVar, messages: Sequence[Term], scale: Scale) -> None:
         """A stage takes at least as long as layers and messages occupy a port; ZeRO may spare one with more bytes."""
         for choice, taken in self._taken[stage].items():
-            used, mode = self._candidate(choice), self._candidate(choice).mode(choice.recompute)
-            more = 0.0 if mode.busy is None else mode.busy
-            for level, busy in enumerate([] if used.busy is None else (used.busy + more).tolist()):
-                occupied = self._over(stage, [scale.ticks(seconds) for seconds in busy]) + messages[level]
+            used = self._candidate(choice)
+            for level, busy in enumerate([] if used.busy is None else used.busy):
+
+                def ticks(mode: RecomputeMode, level: int = level, busy: Floats = busy) -> list[int]:
+                    more = 0.0 if mode.busy is None else mode.busy[level]
+                    return [scale.ticks(seconds) for seconds in (busy + more).tolist()]
+
+                occupied = self._by_mode(stage, choice, ticks) + messages[level]
                 self.model.add(time >= occupied).only_enforce_if(taken)
 
     def _entering(self, stage: int) -> Sequence[Term]:
@@ -381,10 +332,12 @@ class LayerModel:
     def forbid(self, stages: Sequence[Any], over: Sequence[int] = ()) -> None:
         """Leave out plans that have all these stages, by `solution`, and of which the boundaries have these levels."""
         differs: list[Term] = [1 - near.get(level, 0) for near, level in zip(self.near, over, strict=False)]
-        for stage, ahead, after, _ in stages:
+        for stage, ahead, after, _, inside in stages:
+            own = self._first(stage).inside.values() if inside else ()
+            differs += [1 - each if value else each for each, value in zip(own, inside, strict=True)]
             pairs = [*zip(self.behind[stage], ahead, strict=True), *zip(self.behind[stage + 1], after, strict=True)]
             differs += [1 - each if value else each for each, value in pairs if not isinstance(each, int)]
-        self.model.add(sum(differs) + sum(1 - self._taken[stage][choice] for stage, _, _, choice in stages) >= 1)
+        self.model.add(sum(differs) + sum(1 - self._taken[stage][choice] for stage, _, _, choice, _ in stages) >= 1)
 
     def solution(self, value: Callable[[IntVar], int]) -> tuple[Solution, Sequence[Any]]:
         """The decisions of a solution, and for each stage what `forbid` would leave out."""
@@ -394,6 +347,15 @@ class LayerModel:
             choice = next(choice for choice, literal in self._taken[stage].items() if value(literal))
             ahead, after = behind[stage : stage + 2]
             layers = tuple(layer for layer in range(self._count) if ahead[layer] and not after[layer])
-            stages.append(StageDecision(layers, choice.candidate, choice.recompute, choice.zero, offset))
-            taken.append((stage, ahead, after, choice))
+            part, name, inside = choice.part, choice.recompute, list[int]()
+            if part is not None:
+                first = self._first(stage)
+                name, inside = part._replace(layers=value(first.count)).name, [*map(value, first.inside.values())]
+            stages.append(StageDecision(layers, choice.candidate, name, choice.zero, offset))
+            taken.append((stage, ahead, after, choice, inside))
         return self._case.plan(stages), taken
+
+
+def _held(mode: RecomputeMode, state: Floats, further: float, unit: float) -> list[int]:
+    """Units of memory that layers hold in a mode, with so many micro-batches in flight beside one."""
+    return floors(mode.first + further * mode.more + state, unit)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from itertools import islice
-from math import inf
+from math import inf, isqrt
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 MOST_CUTS = 600
 """Cuts up to which the stages between them are listed: 600 make 180,000 stages, priced in seconds."""
+
+MOST_PRICED = 5_000_000
+"""Modes of all listed stages together up to which these are priced: some 300 MB."""
 
 FIRST_EFFORT = 4.0
 """CP-SAT's deterministic seconds for a case at first; what is left open is taken up again with four times as much."""
@@ -89,7 +92,7 @@ def verify(
     started = time.monotonic()
     effort = Effort(workers, seed, Deadline.of(time_limit))
     # What stages receive directly does not depend on their cuts alone.
-    cuts = None if instance.space.direct else list_cuts(instance, MOST_CUTS)
+    cuts = None if instance.space.direct else list_cuts(instance, _most_cuts(instance))
     plain: PathModels | LayerModels | PlacedModels
     if instance.network is not None:
         plain = PlacedModels(instance, cuts)
@@ -104,6 +107,12 @@ def verify(
         unordered = Search(*shared, search.best, plain, chunked, progress, ordered=False, beside=beside)
         answer = evolve(answer, free=unordered.run())
     return evolve(answer, seconds=time.monotonic() - started)
+
+
+def _most_cuts(instance: Instance) -> int:
+    """Cuts up to which the stages between them are listed."""
+    names = max(len(instance.recompute_names(each)) for each in range(len(instance.candidates)))
+    return min(MOST_CUTS, isqrt(2 * MOST_PRICED // max(names * len(instance.space.zero), 1)))
 
 
 @define

@@ -82,6 +82,10 @@ def problem_of(random: Random, layers: int, graph: LayerGraph | None = None) -> 
     return tightened(with_parts(found, blocks(random, layers)), random)
 
 
+def without_ports(used: Candidate) -> Candidate:
+    return evolve(used, busy=None, recompute=tuple(evolve(mode, busy=None) for mode in used.recompute))
+
+
 def examine(problem: Instance) -> None:
     """The optimum is proved, and nothing above it."""
     best = solve(problem, runner_up=False)
@@ -121,3 +125,15 @@ def test_models_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_cases_to_models(monkeypatch)
     random = Random(seed + 1000)
     examine(problem_of(random, random.randint(3, 5)))
+
+
+@pytest.mark.parametrize("seed", seeds(4, 100))
+def test_models_over_layers_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of graphs with too many cuts to list; where collectives cost nothing they are exact."""
+    monkeypatch.setattr(search, "MOST_CUTS", 0)
+    leave_cases_to_models(monkeypatch)
+    random = Random(seed + 2000)
+    found = problem_of(random, random.randint(3, 5))
+    candidates = [without_ports(each) for each in found.candidates]
+    problem = evolve(found, candidates=tuple(candidates), space=evolve(found.space, exposed=0.0, hiding=False))
+    examine(problem)
