@@ -26,15 +26,21 @@ USUAL_RECOMPUTE = "none"
 """Frameworks recompute nothing unless asked to; a profile without that mode takes its first."""
 
 
+PARTIAL = ("recompute_layers", "recompute_rest")
+"""What `fixed` says beside a recompute mode of only some blocks."""
+
+
 def with_decisions(problem: Problem, decisions: Mapping[str, Any]) -> Problem:
     """`problem` with further decisions, which win over its own.
 
     Raises:
         InputErrors: a decision is of a kind no decision is.
     """
-    known = problem.fixed or Fixed({})
+    known = unstructure(problem.fixed or Fixed({}))
+    if "recompute" in decisions:  # A number of blocks goes with the mode that it was decided for.
+        known = {name: value for name, value in known.items() if name not in PARTIAL}
     try:
-        fixed = structure({**unstructure(known), **decisions}, Fixed)
+        fixed = structure({**known, **decisions}, Fixed)
     except InputErrors as error:
         raise InputErrors(f"fixed.{sentence}" for sentence in error.problems) from None
     return evolve(problem, fixed=fixed)
@@ -47,7 +53,11 @@ def as_fixed(plan: PlanDocument) -> dict[str, Any]:
         InputError: the plan is infeasible, or its stages differ in what `fixed` says once for all.
     """
     shape = deployment(plan)
-    alike = {"candidate": [each.candidate for each in plan.stages], "recompute": shape.recompute, "zero": shape.zero}
+    alike = {
+        "candidate": [each.candidate for each in plan.stages],
+        "recompute": [each.recompute_name for each in plan.stages],
+        "zero": shape.zero,
+    }
     for name, values in alike.items():
         if len(set(values)) > 1:
             raise InputError(f"stages of the plan differ in {name}, which `fixed` cannot say.")
@@ -63,6 +73,8 @@ def as_fixed(plan: PlanDocument) -> dict[str, Any]:
     }
     if shape.zero_degree is not None:
         decisions["zero_degree"] = shape.zero_degree
+    if (count := shape.recompute_layers[0]) is not None:
+        decisions |= {"recompute_layers": count, "recompute_rest": shape.recompute_rest[0]}
     if shape.chunks > 1:
         decisions["chunks"] = shape.chunks
     return {**decisions, "stages": [list(each.layers) for each in plan.stages]}

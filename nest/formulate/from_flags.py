@@ -11,6 +11,7 @@ from nest.catalogue.spellings import cluster_called
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
+from nest.formulate.fixed_plan import PARTIAL
 from nest.formulate.model import resolve_model
 from nest.formulate.problem import Source, self_contained
 from nest.formulate.target import with_schedules
@@ -21,7 +22,7 @@ from nest.io import placed, read_mapping, structure, there_is, unstructure
 from nest.io.source import read_text_of
 from nest.spec import ClusterSpec, Problem
 
-UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width")
+UNDECIDED = ("stages", "chunks", "replicas", "micro_batches", "devices", "width", *PARTIAL)
 """Decisions of a problem that those of a file put out of force, also where it does not name them."""
 
 KEPT = ("model", "global_batch", "sequence_length", "tokens")

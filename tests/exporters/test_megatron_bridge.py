@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import nest
+from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters.megatron.bridge import FUSED_ADAPTERS, export, read
 from nest.formulate.from_flags import start
@@ -136,3 +137,11 @@ def test_adapters_are_trained_with_megatron_core_s_own_cross_entropy(tmp_path: P
     (tmp_path / "overlay.yaml").write_text(OVERLAY + f"peft: {{_target_: {FUSED_ADAPTERS}, dim: 8}}\n")
     found = start(tmp_path / "overlay.yaml", "megatron-bridge", problem(DENSE_MODEL, {}, {}))
     assert found.problem.training.loss == "unfused"
+
+
+def test_shards_of_an_overlay_are_counted_where_the_ranks_are_known() -> None:
+    text = OVERLAY + "ddp: {use_distributed_optimizer: true, num_distributed_optimizer_instances: 2}\n"
+    assert read(text, LaunchOptions(2, 8)).settings["fixed"]["zero_degree"] == 2
+    found = read(text)
+    assert "zero_degree" not in found.settings["fixed"]
+    assert any("give --nodes and --devices-per-node" in note for note in found.notes)

@@ -91,6 +91,8 @@ OLD = [
     ("--activations-checkpoint-method uniform", {"recompute": "full"}, {"attention": "unfused"}),
     ("--activations-checkpoint-granularity selective", {"recompute": "selective"}, {}),
     ("--activations-checkpoint-method block --activations-checkpoint-num-layers 24", {"recompute": "full"}, {}),
+    ("--activations-checkpoint-method block --activations-checkpoint-num-layers 5", {"recompute_layers": 5}, {}),
+    ("--activations-checkpoint-method block", {"recompute": "full", "recompute_layers": 1}, {}),
     ("--recompute-activations", {"recompute": "selective"}, {}),
     ("--recompute-granularity full --recompute-method uniform", {"recompute": "full"}, {}),
     ("--model-parallel-size 4", {"tp": 4, "dp": 2}, {}),

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nest
+from nest.deployment import LaunchOptions
 from nest.errors import InputError
 from nest.exporters import nest_exporters, nest_plan_readers
 from nest.formulate.from_flags import start
@@ -42,9 +43,11 @@ def back(name: str, plan: PlanDocument, folder: Path) -> PlanDocument | None:
     written, problem = folder / file, folder / "problem.json"
     written.write_text(text)
     problem.write_text(json.dumps(said))
-    found = start(written, name, problem)
-    assert not any("not read" in note or "not know" in note for note in found.notes)
-    decided: dict[str, Any] = {"dp": deployed(plan).data_parallel} if name == "megatron-bridge" else {}
+    # Which overlays leave to a launch.
+    options = LaunchOptions(deployed(plan).world_size, 1) if name == "megatron-bridge" else None
+    found = start(written, name, problem, options=options)
+    assert not any("not read" in note or "not know" in note or "priced as 1" in note for note in found.notes)
+    decided: dict[str, Any] = {}
     if deployed(plan).rank_order == "pp-inner":
         decided["rank_order"] = "pp-inner"  # Which files may leave to those that place ranks.
     return nest.evaluate(found.problem, fix=decided)

@@ -122,27 +122,41 @@ FULL = {"recompute_granularity": "full", "recompute_method": "block"}
 
 
 @pytest.mark.parametrize(
-    ("layers", "changed", "recompute"),
+    ("layers", "changed", "recomputed"),
     [
-        ("8", {"num_layers": "32"}, "full"),
-        ("8", {"num_layers": "32", "mtp_num_layers": "1"}, "full"),
-        ("4", {"num_virtual_stages_per_pipeline_rank": "2"}, "full"),
-        ("3", {"num_virtual_stages_per_pipeline_rank": "2"}, None),
-        ("4", {"pipeline_model_parallel_layout": "Ettt|(tttt|)*6tttL", "num_layers": "30"}, "full"),
-        ("3", {"pipeline_model_parallel_layout": "Ettt|(tttt|)*6tttL", "num_layers": "30"}, None),
-        ("10", {"decoder_first_pipeline_num_layers": "2"}, "full"),
-        ("99", {}, "full"),
+        ("8", {"num_layers": "32"}, None),
+        ("8", {"num_layers": "32", "mtp_num_layers": "1"}, 8),
+        ("99", {"num_layers": "32", "mtp_num_layers": "1"}, 8),
+        ("4", {"num_virtual_stages_per_pipeline_rank": "2"}, None),
+        ("3", {"num_virtual_stages_per_pipeline_rank": "2"}, 3),
+        ("4", {"pipeline_model_parallel_layout": "Ettt|(tttt|)*6tttL", "num_layers": "30"}, None),
+        ("3", {"pipeline_model_parallel_layout": "Ettt|(tttt|)*6tttL", "num_layers": "30"}, 3),
+        ("10", {"decoder_first_pipeline_num_layers": "2"}, None),
+        ("9", {"decoder_first_pipeline_num_layers": "2"}, 9),
+        ("99", {}, None),
     ],
 )
 def test_blocks_that_are_recomputed_count_in_each_chunk(
-    layers: str, changed: dict[str, str], recompute: str | None
+    layers: str, changed: dict[str, str], recomputed: int | None
 ) -> None:
-    every = {**changed, **FULL, "recompute_num_layers": layers}
-    if recompute is None:
-        with pytest.raises(InputError, match="of each chunk of the pipeline"):
-            read(DENSE, **every)
-    else:
-        assert read(DENSE, **every).settings["fixed"]["recompute"] == recompute
+    """None: those of every chunk are all; layers that predict further tokens are never among them."""
+    found = read(DENSE, **{**changed, **FULL, "recompute_num_layers": layers})
+    assert found.settings["fixed"]["recompute"] == "full"
+    assert found.settings["fixed"].get("recompute_layers") == recomputed
+    assert not any("predict further tokens" in note for note in found.notes)
+
+
+def test_a_fork_that_counts_recomputed_blocks_by_the_stage_is_told() -> None:
+    found = read(DENSE, **FULL, recompute_num_layers="3", enable_recompute_layers_per_pp_rank="")
+    assert any("--enable-recompute-layers-per-pp-rank" in note and "each chunk" in note for note in found.notes)
+
+
+def test_more_blocks_than_stand_beside_those_that_predict_further_tokens_are_told() -> None:
+    changed = {"pipeline_model_parallel_layout": "Et*10|t*10|t*10|t*2mL", "mtp_num_layers": "1"}
+    for layers, told, recomputed in (("2", False, 2), ("5", True, 5), ("10", True, None)):
+        found = read(DENSE, **{**changed, **FULL, "recompute_num_layers": layers})
+        assert found.settings["fixed"].get("recompute_layers") == recomputed
+        assert any("predict further tokens" in note for note in found.notes) == told
 
 
 @pytest.mark.parametrize("end", ["first", "last"])

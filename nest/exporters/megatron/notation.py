@@ -254,6 +254,7 @@ COSTLY = {
     "--partition-activations": "every rank is taken to keep the inputs of layers",
     "--memory-centric-tiled-linear": "layers are taken to run in one piece",
     "--split-transformers": "layers are taken to be recomputed whole",
+    "--enable-recompute-layers-per-pp-rank": "recomputed layers are taken to be counted in each chunk",
     "--random-ltd": "all tokens are taken to pass all layers",
     "--first-last-layers-bf16": "all layers are taken to run in 8 bits",
     "--no-rope-freq": "all layers are taken to rotate queries and keys",

@@ -4,6 +4,7 @@ Defaults: torchtitan/config/job_config.py of 0.2.2; what they do: torchtitan/dis
 pipeline_parallel}.py and torchtitan/train.py of that version.
 """
 
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
@@ -67,9 +68,10 @@ def read(text: str, options: LaunchOptions | None = None) -> Reading:
     flavor, model = _model(keys)
     layers = flavor.figures[1] if flavor is not None else None
     fixed, devices = _degrees(keys, options or LaunchOptions())
-    fixed |= _pipeline(keys, fixed["pp"], layers)
+    pipeline, blocks = _pipeline(keys, fixed["pp"], layers)
+    fixed |= pipeline
     training = _training(keys, fixed)
-    fixed["recompute"] = _recompute(keys)
+    fixed |= _recompute(keys, blocks)
     keys.unpriced(UNPRICED)
     notes = keys.finish(HARMLESS)
     settings = {"training": training, "fixed": said(fixed), **({"model": model} if model is not None else {})}
@@ -143,8 +145,8 @@ def _zero(keys: Keys, pp: int) -> int:
     return 1 if pp > 1 else 3 if again else 2
 
 
-def _pipeline(keys: Keys, pp: int, layers: int | None) -> dict[str, Any]:
-    """Schedule, chunks and stages."""
+def _pipeline(keys: Keys, pp: int, layers: int | None) -> tuple[dict[str, Any], list[list[int]]]:
+    """Schedule, chunks and stages, and the blocks of each part of the model on each rank; none: nobody says."""
     word = keys.value("parallelism.pipeline_parallel_schedule")
     if keys.value("parallelism.pipeline_parallel_schedule_csv") or str(word).lower() in GIVEN:
         schedule = FROM_FILE[0]
@@ -158,18 +160,22 @@ def _pipeline(keys: Keys, pp: int, layers: int | None) -> dict[str, Any]:
     per_stage = keys.integer("parallelism.pipeline_parallel_layers_per_stage")
     keys.value("parallelism.pipeline_parallel_microbatch_size")
     if pp == 1:
-        return {"schedule": "1f1b"}
+        return {"schedule": "1f1b"}, [] if layers is None else [[layers]]
     if points:
         keys.note("parallelism.pipeline_parallel_split_points is not read: torchtitan 0.2.2 has no such key.")
     if parts is not None:
         counts = _counts(keys, parts)
     elif layers is None:
         keys.note("the blocks of the stages are taken to be even, as torchtitan's split follows from the model.")
-        return {"schedule": schedule, **({"chunks": 2} if schedule in LOOPED else {})}
+        return {"schedule": schedule, **({"chunks": 2} if schedule in LOOPED else {})}, []
     else:
         less = [1 if end is None else end for end in ends]
         counts = _even(keys, layers, less, per_stage, pp, schedule)
-    return _stages(keys, counts, pp, schedule) if counts else {}
+    decided = _stages(keys, counts, pp, schedule) if counts else {}
+    blocks: list[list[int]] = [[] for _ in range(pp)]
+    for part, count in enumerate(counts if decided else ()):
+        blocks[_home(part, pp, schedule)].append(count)
+    return decided, blocks if decided else []
 
 
 def _counts(keys: Keys, parts: Any) -> list[int]:
@@ -197,9 +203,15 @@ def _even(keys: Keys, layers: int, less: list[int], per_stage: int | None, pp: i
     return counts
 
 
+def _home(part: int, pp: int, schedule: str) -> int:
+    """The pipeline rank that holds a part of the model."""
+    return 2 * pp - 1 - part if schedule in MIRRORED and part >= pp else part % pp
+
+
 def _stages(keys: Keys, counts: list[int], pp: int, schedule: str) -> dict[str, Any]:
     chunks, left = divmod(len(counts), pp)
-    if left or min(counts) < 0 or (chunks > 1) != (schedule in LOOPED):
+    fitting = chunks == 2 if schedule in MIRRORED else (chunks > 1) == (schedule in LOOPED)
+    if left or min(counts) < 0 or not fitting:
         keys.problem(
             f"{len(counts)} parts of the model do not fit {pp} pipeline stages with the schedule {schedule}; look at "
             "parallelism.pipeline_parallel_degree, _layers_per_stage and module_fqns_per_model_part."
@@ -216,8 +228,7 @@ def _stages(keys: Keys, counts: list[int], pp: int, schedule: str) -> dict[str, 
     parts[-1].append("head")
     stages: list[list[str]] = [[] for _ in range(pp)]
     for index, part in enumerate(parts):
-        back = schedule in MIRRORED and index >= pp
-        stages[2 * pp - 1 - index if back else index % pp] += part
+        stages[_home(index, pp, schedule)] += part
     return {**decided, "stages": stages}
 
 
@@ -294,18 +305,34 @@ def _exchange(keys: Keys, cp: int) -> dict[str, Any]:
     return {"context_exchange": exchange} if cp > 1 else {}
 
 
-def _recompute(keys: Keys) -> str:
+def _recompute(keys: Keys, blocks: list[list[int]]) -> dict[str, Any]:
+    """Which mode, and of how many of the `blocks` of each part of the model on each rank."""
     modes = {name: name for name in ("none", "selective", "full", "memory_budget")}
     mode = keys.choice("activation_checkpoint.mode", modes, "selective")
     option = str(keys.value("activation_checkpoint.selective_ac_option") or "2")
     keys.value("activation_checkpoint.memory_budget")
-    if mode == "selective" and option == "1":
-        return "full"
+    if mode == "selective" and option in ("0", "1"):
+        return {"recompute": "full"}
+    if mode == "selective" and option.isdecimal() and blocks:
+        return _every(keys, int(option), blocks)
     if mode in ("selective", "memory_budget"):
         told = f"selective (selective_ac_option {option})" if mode == "selective" else mode
         keys.note(
             f"activation_checkpoint.mode {told} is priced as nest's selective, which runs the operators again that "
             "training.selective names."
         )
-        return "selective"
-    return mode
+        return {"recompute": "selective"}
+    return {"recompute": mode}
+
+
+def _every(keys: Keys, step: int, blocks: list[list[int]]) -> dict[str, Any]:
+    """Every so manieth block, counted on from part to part of a rank (distributed/activation_checkpoint.py)."""
+    ends = [[0, *accumulate(parts)] for parts in blocks]
+    counts = [end // step - start // step for rank in ends for start, end in pairwise(rank)]
+    least, most = min(counts), max(counts)
+    number = least if least == most else f"{least} to {most}"
+    keys.note(
+        f"activation_checkpoint.selective_ac_option {step} runs {number} blocks of each part of the model again; it is "
+        f"priced as if they were the first {least}."
+    )
+    return {"recompute": "full", "recompute_layers": least} if least else {"recompute": "none"}

@@ -12,6 +12,9 @@ from nest.exporters.megatron.notation import BLOCK, EMBEDDING, FLAG, LOSS, PREDI
 from nest.exporters.megatron.reading.flags import FlagReader
 from nest.spec import Architecture
 
+Blocks = list[tuple[int, int]]
+"""Transformer blocks of each chunk of the pipeline, those that predict further tokens apart; empty: not known."""
+
 STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """ZeRO stage by `--data-parallel-sharding-strategy` of Megatron FSDP."""
 
@@ -42,7 +45,7 @@ def read_decisions(flags: FlagReader, model: Architecture | None, devices: int |
         )
     elif devices is not None:
         decisions["dp"] = devices // inner
-    decisions |= {"micro_batch": flags.integer("--micro-batch-size"), "recompute": _recompute(flags, blocks)}
+    decisions |= {"micro_batch": flags.integer("--micro-batch-size"), **_recompute(flags, blocks)}
     decisions |= _sharding(flags, decisions)
     decisions["rank_order"] = "pp-inner" if flags.has("--use-tp-pp-dp-mapping") else "dp-inner"
     _check_batch(flags, decisions)
@@ -115,6 +118,11 @@ def _sharding(flags: FlagReader, decisions: dict[str, Any]) -> dict[str, Any]:
         flags.note("--overlap-grad-reduce without --overlap-param-gather is priced as if both were given.")
     instances = flags.integer("--num-distributed-optimizer-instances") or 1
     if instances == 1 or not stage or "dp" not in decisions:
+        if instances > 1 and stage:
+            flags.note(
+                f"--num-distributed-optimizer-instances {instances} is priced as 1, as the file does not say how many "
+                "ranks there are; give --nodes and --devices-per-node."
+            )
         return {"zero": stage}
     ranks = decisions["dp"] * decisions["cp"]
     if ranks % instances:
@@ -122,34 +130,35 @@ def _sharding(flags: FlagReader, decisions: dict[str, Any]) -> dict[str, Any]:
     return {"zero": stage, "zero_degree": max(ranks // instances, 1)}
 
 
-def _recompute(flags: FlagReader, blocks: Sequence[int]) -> str:
+def _recompute(flags: FlagReader, blocks: Blocks) -> dict[str, Any]:
     granularity = flags.word("--recompute-granularity")
     if flags.has("--recompute-activations"):
         granularity = "selective"
     method, count = flags.word("--recompute-method"), flags.integer("--recompute-num-layers", minimum=0)
     flags.has("--distribute-saved-activations")
     if granularity is None:
-        return "none"
+        return {"recompute": "none"}
     if granularity == "selective":
         if method is not None or count is not None:
             flags.problem("--recompute-method and --recompute-num-layers go with --recompute-granularity full only.")
-        return "selective"
+        return {"recompute": "selective"}
     if granularity != "full" or method not in ("uniform", "block") or count is None:
         flags.problem(
             "--recompute-granularity is full or selective; full needs --recompute-method (uniform or block) and "
             "--recompute-num-layers."
         )
-        return "none"
+        return {"recompute": "none"}
     return _full(flags, method, count, blocks)
 
 
-def _full(flags: FlagReader, method: str, count: int, blocks: Sequence[int]) -> str:
-    """Full recomputation of all layers, or of some of each (virtual) stage, where that comes to all or none.
+def _full(flags: FlagReader, method: str, count: int, blocks: Blocks) -> dict[str, Any]:
+    """Full recomputation of all layers, or of the first of each chunk of the pipeline.
 
-    `blocks`: layers of each chunk of the pipeline, by which `TransformerBlock._checkpointed_forward` counts, and not by
-    the stage; those that predict further tokens are not among them. Empty: not known.
+    `TransformerBlock._checkpointed_forward` counts by the chunk, and not by the stage; `block` never runs layers again
+    that predict further tokens (megatron/core/transformer/multi_token_prediction.py).
     """
-    said, most = f"--recompute-method {method} --recompute-num-layers {count}", max(blocks, default=0)
+    said = f"--recompute-method {method} --recompute-num-layers {count}"
+    most = max((own for own, _ in blocks), default=0)
     if method == "uniform":
         if count == 0:
             flags.problem(f"{said}: it must be at least 1.")
@@ -157,22 +166,23 @@ def _full(flags: FlagReader, method: str, count: int, blocks: Sequence[int]) -> 
             flags.problem(f"{said}: no pipeline stage, or chunk of one, has more than {most} layers.")
         elif count > 1:
             flags.note(f"{said} is priced as {method} 1: inputs of every layer are kept.")
-        return "full"
+        return {"recompute": "full"}
     if count == 0:
-        return "none"
-    if count < most:
-        flags.problem(
-            f"{said} runs {count} of up to {most} layers of each chunk of the pipeline again; nest prices all "
-            "or none: give the number of layers of the largest chunk, or 0."
-        )
-    return "full"
+        return {"recompute": "none"}
+    count = min(count, most) if blocks else count
+    beside = [own for own, further in blocks if further]
+    again = any(count > own for own in beside)
+    if again:
+        flags.note(f"{said} runs no layers again that predict further tokens; they are priced as if it did.")
+    whole = blocks and count == most and (again or not beside)
+    return {"recompute": "full", **({} if whole else {"recompute_layers": count})}
 
 
 BLOCKS = "layers."
 """How names of transformer blocks begin (docs/reference/models.md)."""
 
 
-def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> tuple[dict[str, Any], list[int]]:
+def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> tuple[dict[str, Any], Blocks]:
     """Schedule and stages, and the layers of each chunk of the pipeline; mistakes are left with `flags`."""
     text, virtual = flags.word(FLAG), flags.integer("--num-virtual-stages-per-pipeline-rank")
     per_chunk = flags.integer("--num-layers-per-virtual-pipeline-stage")
@@ -204,7 +214,7 @@ def _stages(flags: FlagReader, model: Architecture | None, pp: int) -> tuple[dic
     return _from_counts(flags, model, pp, virtual, per_chunk, ends, counted)
 
 
-def _from_layout(flags: FlagReader, text: str, model: Architecture | None, pp: int) -> tuple[dict[str, Any], list[int]]:
+def _from_layout(flags: FlagReader, text: str, model: Architecture | None, pp: int) -> tuple[dict[str, Any], Blocks]:
     try:
         chunks = read_layout(text)
         letters = "".join(chunks)
@@ -216,7 +226,7 @@ def _from_layout(flags: FlagReader, text: str, model: Architecture | None, pp: i
         flags.problem(str(error))
         return {}, []
     # Blocks that predict further tokens are the last of the model's.
-    blocks = [chunk.count(BLOCK) for chunk in chunks]
+    blocks = [(chunk.count(BLOCK), chunk.count(PREDICTION)) for chunk in chunks]
     return _from_chunks(flags, [chunk.replace(PREDICTION, BLOCK) for chunk in chunks], pp), blocks
 
 
@@ -268,7 +278,7 @@ def _from_counts(
     per_chunk: int | None,
     ends: dict[str, int | None],
     counted: list[bool],
-) -> tuple[dict[str, Any], list[int]]:
+) -> tuple[dict[str, Any], Blocks]:
     """Megatron-LM's own split: even, but for ends that are given or counted as a layer.
 
     Blocks that predict further tokens come with the last stage.
@@ -287,7 +297,7 @@ def _from_counts(
             return {}, []
         chunks = (layers + sum(counted)) // (pp * per_chunk)
     if chunks == 1:
-        blocks = [*shares]
+        blocks = _apart(shares, model.predicting)
         shares[-1] += model.predicting
         return {"schedule": "1f1b", **({"stages": shares} if len({*shares}) > 1 else {})}, blocks
     whole = [shares[0] + counted[0], *shares[1:-1], shares[-1] + counted[1]]
@@ -301,10 +311,15 @@ def _from_counts(
     sizes = [share // chunks for _ in range(chunks) for share in whole]
     sizes[0] -= counted[0]
     sizes[-1] -= counted[1]
-    blocks = [*sizes]
+    blocks = _apart(sizes, model.predicting)
     sizes[-1] += model.predicting
     letters = [BLOCK * size for size in sizes]
     return _from_chunks(flags, [EMBEDDING + letters[0], *letters[1:-1], letters[-1] + LOSS], pp), blocks
+
+
+def _apart(sizes: Sequence[int], predicting: int) -> Blocks:
+    """`sizes` of chunks, of which the last holds as many blocks more that predict further tokens."""
+    return [*((size, 0) for size in sizes[:-1]), (sizes[-1], predicting)]
 
 
 def _shares(
