@@ -166,7 +166,7 @@ def limits_text(limits: Limits | None) -> str:
         _words("strategies", limits.strategies),
         _words("schedules", limits.schedules),
         "ZeRO " + ", ".join(map(str, limits.zero)) if limits.zero != fresh.zero else "",
-        _words("recompute", limits.recompute),
+        _words("recompute", limits.recompute) + (" (also of some blocks)" if limits.partial_recompute else ""),
         _words("rank orders", limits.rank_orders),
         "offload " + ", ".join(limits.offload) if limits.offload else "no offload",
         "equal stages" if limits.even_stages else "",

@@ -61,7 +61,9 @@ class Deployment(Record):
         chunks: chunks of layers on each stage.
         rank_order: `pp-inner` or `dp-inner`.
         zero: ZeRO stage of each pipeline stage.
-        recompute: recompute mode of each pipeline stage.
+        recompute: recompute mode of each pipeline stage, or of its first blocks (`recomputed`).
+        recompute_layers: how many of its blocks, or of those of each of its chunks, are these; None: all.
+        recompute_rest: recompute mode of the others; None: there are none.
         zero_degree: ranks over which ZeRO shards at most; None: all that hold the same parameters.
         runs: in the order in which a micro-batch passes them; empty: stages have several chunks, and nobody said which
             schedule has placed them (see `deployment`).
@@ -81,6 +83,8 @@ class Deployment(Record):
     rank_order: str
     zero: tuple[int, ...]
     recompute: tuple[str, ...]
+    recompute_layers: tuple[int | None, ...]
+    recompute_rest: tuple[str | None, ...]
     zero_degree: int | None
     runs: tuple[Run, ...]
     mixed: bool
@@ -139,6 +143,10 @@ class Deployment(Record):
         """Transformer blocks of the model; 0: its layers are something else."""
         return sum(len(run.blocks) for run in self.runs)
 
+    def recomputed(self, run: Run) -> int:
+        """How many of the first transformer blocks of a run are recomputed in full."""
+        return len(run.blocks[: self.recompute_layers[run.stage]]) if self.recompute[run.stage] == "full" else 0
+
 
 def deployment(plan: PlanDocument, schedule: Schedule | None = None) -> Deployment:
     """`plan` in the terms frameworks use.
@@ -169,6 +177,8 @@ def deployment(plan: PlanDocument, schedule: Schedule | None = None) -> Deployme
         rank_order=plan.rank_order or "",
         zero=tuple(stage.zero for stage in plan.stages),
         recompute=tuple(stage.recompute for stage in plan.stages),
+        recompute_layers=tuple(stage.recompute_layers for stage in plan.stages),
+        recompute_rest=tuple(stage.recompute_rest for stage in plan.stages),
         zero_degree=plan.zero_degree,
         runs=_runs(plan, schedule),
         mixed=len({_split(plan, stage) for stage in plan.stages}) > 1,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from nest.deployment.deployment import ENDS, Deployment, deployment, measured_candidate, unpooled_name
+from nest.deployment.deployment import (
+    BLOCK,
+    ENDS,
+    Deployment,
+    deployment,
+    measured_candidate,
+    unpooled_name,
+)
+from nest.instance import recompute_words
 from nest.records import Record
 from nest.spec import PlanDocument, StageRecord
 from nest.spec.constraints import Constraint, Value, parse
@@ -111,6 +119,7 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
                 yield f"activations are kept in the host's memory, which {target} cannot do"
         elif limits.recompute is not None and mode not in limits.recompute:
             yield f"recompute mode {mode!r} is used, but {target} has {_known(limits.recompute)}"
+    yield from _parts(plan, limits, target)
     # What ZeRO shards over matters only where it shards; more ranks than hold the same parameters are all of them.
     within = shape.zero_degree is not None and shape.zero_degree < shape.data_parallel * shape.cp
     if within and not limits.zero_degrees and any(shape.zero):
@@ -122,6 +131,19 @@ def _choices(plan: PlanDocument, shape: Deployment, limits: Limits, target: str)
         yield f"a part of the model is frozen (training.trainable), but {target} would train all of it"
     if "optimizer" in (plan.problem["training"].get("offload") or ()) and "optimizer" not in limits.offload:
         yield f"the optimizer's state is kept in the host's memory (training.offload), which {target} cannot do"
+
+
+def _parts(plan: PlanDocument, limits: Limits, target: str) -> Iterator[str]:
+    """Stages of which only the first blocks are recomputed, the first of each pair of modes."""
+    partial = [(number, each) for number, each in enumerate(plan.stages, 1) if each.recompute_layers is not None]
+    firsts = {(each.recompute, each.recompute_rest): (number, each) for number, each in reversed(partial)}
+    for (mode, rest), (number, stage) in reversed(firsts.items()):
+        each = f"stage {number} recomputes {stage.recompute_layers} of its blocks"
+        if not limits.partial_recompute:
+            yield f"{each}, but {target} recomputes all or none"
+        elif (mode, rest) not in limits.partial_recompute:
+            pairs = _listed(f"{one!r} beside {other!r}" for one, other in limits.partial_recompute)
+            yield f"{each} ({mode!r} beside {rest!r}), but {target} has {pairs} only"
 
 
 def _stages(plan: PlanDocument, shape: Deployment, limits: Limits, target: str) -> Iterator[str]:
@@ -149,7 +171,7 @@ def _counted(stage: StageRecord) -> int:
 
 def _constraints(plan: PlanDocument, shape: Deployment, limits: Limits) -> Iterator[str]:
     # Stages that are split and choose alike have the same values.
-    apart = {(each.candidate, each.pool, each.devices[1], each.zero, each.recompute): each for each in plan.stages}
+    apart = {(each.candidate, each.pool, each.devices[1], each.zero, each.recompute_name): each for each in plan.stages}
     values = [_values(plan, shape, stage) for stage in apart.values()] if limits.constraints else []
     for text, reason in limits.constraints.items():
         constraint = parse(text)
@@ -163,7 +185,7 @@ def _holds(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping[
     if constraint.same_stage:
         return len(homes(constraint, plan)) <= 1
     if constraint.uniform is not None:
-        return len({getattr(stage, constraint.uniform) for stage in plan.stages}) == 1
+        return len({_decided(stage, constraint.uniform) for stage in plan.stages}) == 1
     return all(constraint.holds(each) for each in values)
 
 
@@ -183,9 +205,13 @@ def _actual(constraint: Constraint, plan: PlanDocument, values: Sequence[Mapping
         return f"layers {_listed(constraint.same_stage)} are on several stages"
     if constraint.uniform is not None:
         what = {"zero": "ZeRO stage", "recompute": "recompute mode"}.get(constraint.uniform, constraint.uniform)
-        return f"stages differ in their {what} ({_listed(getattr(s, constraint.uniform) for s in plan.stages)})"
+        return f"stages differ in their {what} ({_listed(_decided(each, constraint.uniform) for each in plan.stages)})"
     broken = next(each for each in values if not constraint.holds(each))
     return ", ".join(f"{name} is {broken[name]}" for name in sorted(constraint.names()))
+
+
+def _decided(stage: StageRecord, name: str) -> object:
+    return recompute_words(stage.recompute_name) if name == "recompute" else getattr(stage, name)
 
 
 def degrees_of(plan: PlanDocument, stage: StageRecord) -> Mapping[str, int]:
@@ -241,8 +267,16 @@ def _values(plan: PlanDocument, shape: Deployment, stage: StageRecord) -> dict[s
         chunks=shape.chunks,
         zero=stage.zero,
         recompute=stage.recompute,
+        recompute_layers=_recomputed_blocks(plan, stage),
     )
     return values
+
+
+def _recomputed_blocks(plan: PlanDocument, stage: StageRecord) -> int:
+    if stage.recompute_layers is not None or stage.recompute == "none":
+        return stage.recompute_layers or 0
+    names = {name.partition("/")[0] for each in plan.stages for name in each.layers}
+    return sum(BLOCK.fullmatch(name) is not None for name in names) or len(names)
 
 
 def _known(names: Iterable[object]) -> str:

@@ -11,7 +11,7 @@ from nest.deployment import Deployment
 from nest.deployment.ranks import first_devices
 from nest.exporters.common import plan_levels
 from nest.hooks.pipelines import deployed
-from nest.instance import Level
+from nest.instance import Level, recompute_words
 from nest.spec import PlanDocument
 from nest.units import format_bytes, format_seconds
 
@@ -121,7 +121,7 @@ def _described(plan: PlanDocument, shape: Deployment, replica: int, stage: int, 
         f"{len(record.layers)} layers: {layers}",
         where,
         f"{format_seconds(record.time)} per micro-batch, {format_bytes(record.memory)}",
-        f"recompute {record.recompute}, ZeRO {record.zero}",
+        f"recompute {recompute_words(record.recompute_name)}, ZeRO {record.zero}",
     ]
 
 

@@ -45,7 +45,7 @@ def _strategy(shape: Deployment) -> dict[str, Any]:
     def alike(value: int) -> str:
         return _encoded([value] * blocks)
 
-    recomputed = [int(shape.recompute[run.stage] == "full") for run in shape.runs for _ in run.blocks]
+    recomputed = [int(place < shape.recomputed(run)) for run in shape.runs for place in range(len(run.blocks))]
     return {
         "pp_deg": shape.stages,
         "tp_sizes_enc": alike(max(shape.tp, ulysses)),

@@ -55,7 +55,7 @@ TRAINER = {{
 BATCH_SIZE = {samples(shape)}  # samples of one data-parallel rank: `batch_size` of the data loader
 GLOBAL_BATCH = {shape.global_batch}  # samples of a step
 SEQUENCE_LENGTH = {shape.sequence_length!r}
-RECOMPUTE = {shape.recompute[0] == "full"!r}
+RECOMPUTE = {shape.recomputed(shape.runs[0])}  # blocks that run again, the first ones
 RESHARD = {shape.zero[0] == 3!r}  # whether weights are gathered again for the backward pass
 
 POLICY = MixedPrecisionPolicy(
@@ -78,7 +78,7 @@ def wrap(model, blocks, mesh):
     """
     sharded = {{"mesh": mesh["data_parallel"], "mp_policy": POLICY, "reshard_after_forward": RESHARD}}
     for index, block in enumerate(blocks):
-        if RECOMPUTE:
+        if index < RECOMPUTE:
             blocks[index] = block = checkpoint_wrapper(block)
         fully_shard(block, **sharded)
     fully_shard(model, **sharded)

@@ -81,7 +81,10 @@ ZERO = {list(shape.zero)!r}
 """ZeRO stage of each pipeline rank."""
 
 RECOMPUTE = {list(shape.recompute)!r}
-"""Of each pipeline rank: `full` runs every transformer block again, `none` keeps what it saves."""
+"""Of each pipeline rank: `full` runs transformer blocks again, `none` keeps what they save."""
+
+RECOMPUTE_LAYERS = {list(shape.recompute_layers)!r}
+"""How many blocks of each run that is, the first ones; None: all."""
 '''
 
 
@@ -141,7 +144,7 @@ def wrap(blocks, model, mesh, pipeline_rank=0):
     """Checkpoint and shard one run of layers; call it after tensor parallelism has been applied.
 
     Args:
-        blocks: transformer blocks of `model`, by the attribute path that replaces them.
+        blocks: transformer blocks of `model` in order, by the attribute path that replaces them.
         model: the module that holds them.
         mesh: what `build_mesh` returns.
         pipeline_rank: which of RUNS' pipeline ranks this is.
@@ -151,7 +154,7 @@ def wrap(blocks, model, mesh, pipeline_rank=0):
 
     zero = ZERO[pipeline_rank]
     if RECOMPUTE[pipeline_rank] == "full":
-        for path, block in blocks.items():
+        for path, block in list(blocks.items())[: RECOMPUTE_LAYERS[pipeline_rank]]:
             parent, _, name = path.rpartition(".")
             setattr(model.get_submodule(parent), name, checkpoint_wrapper(block))
 {sharding}

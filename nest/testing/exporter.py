@@ -127,6 +127,10 @@ def _unsound_limits(exporter: Exporter, plan: PlanDocument) -> Problems:
     for name in ("schedules", "zero", "recompute", "rank_orders"):
         if getattr(limits, name) == ():
             yield f"{name} is empty, so that it can run no plan"
+    modes = limits.recompute
+    strange = [mode for pair in limits.partial_recompute for mode in pair if modes is not None and mode not in modes]
+    if strange:
+        yield f"partial_recompute has {strange[0]!r}, which recompute has not"
     yield from _constraints(limits)
 
 

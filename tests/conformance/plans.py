@@ -1,4 +1,4 @@
-"""Five small plans that between them use what frameworks are told in different ways."""
+"""Six small plans that between them use what frameworks are told in different ways."""
 
 from functools import cache
 from typing import Any
@@ -43,6 +43,11 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     ),
     "interleaved": problem(
         DENSE_MODEL, {"schedule": "interleaved"}, {"tp": 2, "sp": True, "pp": 4, "dp": 2, "chunks": 2, "zero": 0}
+    ),
+    "some blocks": problem(
+        DENSE_MODEL,
+        {"schedule": "interleaved"},
+        {"tp": 2, "sp": True, "pp": 2, "dp": 4, "chunks": 2, "zero": 1, "recompute": "full", "recompute_layers": 1},
     ),
     "zero3": problem(
         DENSE_MODEL,

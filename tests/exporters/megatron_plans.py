@@ -159,6 +159,9 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
         fixed["stages"] = [b - a for a, b in zip([0, *cuts], [*cuts, blocks], strict=True)]
     elif blocks % pp:
         fixed["stages"] = [blocks - (pp - 1), *[1] * (pp - 1)]
+    most = 12 // (pp * chunks)  # What the largest chunk has at least.
+    if fixed["recompute"] == "full" and name != "predicting" and most > 1 and draw(st.booleans()):
+        fixed["recompute_layers"] = draw(st.integers(1, most - 1))
     selective = draw(st.sampled_from([["attention"], ["attention_norm", "mlp_norm"]]))
     return {
         "nest": 1,

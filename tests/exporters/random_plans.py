@@ -39,6 +39,9 @@ def plans(draw: st.DrawFn) -> PlanDocument:
     elif pp > 1:
         fixed["stages"] = draw(st.permutations([1, 3, *[2] * (pp - 2)] if pp > 2 else [3, 5]))
         fixed["stages"] = [count + (8 - sum(fixed["stages"])) * (i == 0) for i, count in enumerate(fixed["stages"])]
+    most = 8 // (pp * fixed.get("chunks", 1))  # What the largest chunk has at least.
+    if fixed["recompute"] == "full" and most > 1 and draw(st.booleans()):
+        fixed["recompute_layers"] = draw(st.integers(1, most - 1))
     if fixed["zero"] and draw(st.booleans()):
         fixed["zero_degree"] = 2
     try:

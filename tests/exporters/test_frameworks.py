@@ -154,8 +154,8 @@ def galvatron_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) 
     assert [int(count) for count in told["pp_division"].split(",")] == blocks(shape)
     for key, value in (("tp_sizes_enc", shape.tp), ("cp_sizes_enc", shape.cp), ("ep_sizes_enc", shape.ep)):
         assert rows[key] == [value] * 8
-    stage_of = [run.stage for run in shape.runs for _ in run.blocks]
-    assert rows["checkpoint"] == [int(shape.recompute[stage] == "full") for stage in stage_of]
+    kept = [(len(run.blocks), shape.recomputed(run)) for run in shape.runs]
+    assert rows["checkpoint"] == [int(place < again) for count, again in kept for place in range(count)]
     assert rows["dp_types_enc"] == [int(shape.zero[0] == 3)] * 8
     assert (told["pp_deg"], told["chunks"], told["global_bsz"]) == (shape.stages, shape.micro_batches, 32)
     assert script["runtime.train.sequence_parallel"] == str(shape.sequence_parallel)
@@ -167,6 +167,7 @@ def pytorch_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) ->
     assert told["MESH"]["dp_replicate"] * told["MESH"]["dp_shard"] == shape.data_parallel
     assert told["RUNS"] == [(run.stage, list(run.layers)) for run in shape.runs]
     assert (tuple(told["ZERO"]), tuple(told["RECOMPUTE"])) == (shape.zero, shape.recompute)
+    assert tuple(told["RECOMPUTE_LAYERS"]) == shape.recompute_layers
     assert told["MICRO_BATCH"] * told["MICRO_BATCHES"] * shape.data_parallel == told["GLOBAL_BATCH"] == 32
 
 
@@ -225,7 +226,7 @@ def lightning_says_what_the_plan_says(files: dict[str, Any], shape: Deployment) 
     assert told["TRAINER"]["accumulate_grad_batches"] == shape.micro_batches
     assert told["BATCH_SIZE"] * shape.micro_batches * shape.data_parallel == told["GLOBAL_BATCH"] == 32
     assert told["RESHARD"] == (shape.zero[0] == 3)
-    assert told["RECOMPUTE"] == (shape.recompute[0] == "full")
+    assert told["RECOMPUTE"] == min(shape.recompute_layers[0] or 8, 8) * (shape.recompute[0] == "full")
     assert told["SEQUENCE_PARALLEL"] == shape.sequence_parallel
 
 

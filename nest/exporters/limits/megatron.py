@@ -38,7 +38,9 @@ def megatron(problem: Problem, *, recipe: bool = False) -> Limits:
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
         schedules=("1f1b", "interleaved"),
         recompute=tuple(mode for mode in MODES if mode != "selective" or _has_modules(training)),
-        partial_recompute=(("full", "none"),),  # --recompute-method block: the others keep everything.
+        # --recompute-method block keeps everything of the other blocks, and of those that predict further tokens
+        # (megatron/core/recompute.py and megatron/core/transformer/multi_token_prediction.py of 0.19.2).
+        partial_recompute=() if model.predicting else (("full", "none"),),
         offload=("optimizer",),
         zero_degrees=not experts,
         usual_zero=1,  # Recipes of Megatron-Bridge (067f987d) set use_distributed_optimizer.

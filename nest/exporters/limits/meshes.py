@@ -148,6 +148,7 @@ def galvatron(problem: Problem) -> Limits:
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp", "batch", ULYSSES),
         recompute=("none", "full"),
+        partial_recompute=(("full", "none"),),  # `checkpoint` of its JSON names every block.
         constraints=constraints,
     )
 

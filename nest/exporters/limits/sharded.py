@@ -49,6 +49,7 @@ def pytorch(problem: Problem) -> Limits:
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
         schedules=RUNS,
         recompute=("none", "full"),
+        partial_recompute=(("full", "none"),),  # The exported module wraps block by block.
         zero_degrees=True,
         constraints=constraints,
     )
@@ -227,6 +228,7 @@ def lightning(problem: Problem) -> Limits:
     return Limits(
         strategies=("tp", "sp", "etp", "batch"),
         recompute=("none", "full"),
+        partial_recompute=(("full", "none"),),  # As PyTorch.
         constraints=constraints,
     )
 

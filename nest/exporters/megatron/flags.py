@@ -82,7 +82,7 @@ def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str
         "PARALLEL_ARGS": parallel_flags(shape, model),
         "BATCH_ARGS": batch_flags(shape),
         "COMMUNICATION_ARGS": communication_flags(shape, training, model, domain_of(plan)),
-        "RECOMPUTE_ARGS": recompute_flags(shape.recompute[0], training.selected),
+        "RECOMPUTE_ARGS": recompute_flags(shape.recompute[0], training.selected, shape.recompute_layers[0]),
         "PRECISION_ARGS": precision_flags(training),
         "OPTIMIZER_ARGS": {**optimizer_flags(training), **sharding_flags(shape, training)},
     }

@@ -76,8 +76,11 @@ def optimizer_flags(training: Training) -> Flags:
     }
 
 
-def recompute_flags(mode: str, selective: Sequence[str]) -> Flags:
-    """The flags of one recompute mode.
+def recompute_flags(mode: str, selective: Sequence[str], layers: int | None = None) -> Flags:
+    """The flags of one recompute mode, of all layers or of the first so many of each chunk of the pipeline.
+
+    Megatron Core counts them in each `TransformerBlock`, takes any number, and keeps everything of the others
+    (megatron/core/recompute.py of 0.19.2).
 
     Raises:
         InputError: Megatron-LM recomputes nothing like it.
@@ -87,8 +90,8 @@ def recompute_flags(mode: str, selective: Sequence[str]) -> Flags:
     if mode == "full":
         return {
             "--recompute-granularity": "full",
-            "--recompute-method": "uniform",
-            "--recompute-num-layers": 1,
+            "--recompute-method": "uniform" if layers is None else "block",
+            "--recompute-num-layers": layers or 1,
         }
     modules = modules_of(selective) if mode == "selective" else None
     if modules is None:

@@ -346,10 +346,10 @@ def _split_run(
     if shape.tp > 1:
         TensorParallel(model, meshes.dense["tp"], split, list(blocks.values()), shape.sequence_parallel).apply()
     experts.split_experts(model, split, meshes)
-    for block in own:
+    for place, block in enumerate(own):
         if shape.cp > 1:
             contexts.gather_keys(block, meshes.dense["cp"])
-        if shape.recompute[run.stage] == "full":
+        if shape.recompute[run.stage] == "full" and place < (shape.recompute_layers[run.stage] or len(own)):
             sharding.recompute(block)
         if compiled is not None:
             block.compile(**compiled)

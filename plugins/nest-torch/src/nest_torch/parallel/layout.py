@@ -37,7 +37,7 @@ def deployment_of(plan: PlanDocument) -> Deployment:
         raise InputError("the stages of the plan differ in their candidates; nest_torch.apply splits all alike.")
     if len(set(shape.zero)) > 1:
         raise InputError("the stages of the plan differ in their ZeRO stage, but one mesh serves all of them.")
-    strange = [mode for mode in shape.recompute if mode not in ("none", "full")]
+    strange = [mode for mode in (*shape.recompute, *shape.recompute_rest) if mode not in ("none", "full", None)]
     if strange:
         raise InputError(f"recompute mode {strange[0]!r}: nest_torch.apply recomputes whole layers, or nothing.")
     if shape.etp > shape.tp:
