@@ -14,7 +14,10 @@ from nest.first_plan import ORDER, Plan
 from nest.formulate.decisions import decisions
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance
+from nest.hooks.calls import InvalidResult
+from nest.hooks.planning import Proposal
 from nest.hooks.registry import registry
+from nest.hooks.results import sound_proposal
 from nest.html_page import PARTS
 from nest.instance import Instance, Solution
 from nest.io import structure
@@ -314,3 +317,34 @@ def test_sweeps_name_the_part(tmp_path: Path) -> None:
     assert row["recompute"] == "full:3:none"
     (found,) = result_rows(rows)
     assert "recompute full (first 3)" in str(study_point(1, found, [], "").plan)
+
+
+def test_planners_keep_a_part_that_is_fixed() -> None:
+    asked = problem(40, {"recompute_layers": 3}, target="none")
+    for other in nest.compare(asked, planners=["manual", "galvatron", "random"]).others:
+        assert other.plan is not None
+        assert names(other.plan) == ["full:3:none"] * 2
+
+
+def test_planners_may_propose_parts() -> None:
+    instance, solution = numbers(solved())
+    assert sound_proposal(Proposal(solution), instance).solution == solution
+    for name in ("full:3:most", "most:3:none", "full:three:none"):
+        stages = tuple(evolve(stage, recompute=name) for stage in solution.stages)
+        with pytest.raises(InvalidResult, match="which its candidate lacks"):
+            sound_proposal(Proposal(evolve(solution, stages=stages)), instance)
+
+
+def test_what_is_fixed_is_not_asked_about() -> None:
+    plan = nest.solve(problem(21, {"recompute_layers": 3}))
+    told = nest.explain(plan, only=["alternatives"]).alternatives
+    assert [each.outcome.refusal for each in told if each.decision == "recompute"] == [
+        "fixed.recompute_layers decides it"
+    ]
+
+
+def test_alternatives_leave_the_whole_mode_out() -> None:
+    told = nest.explain(solved(), only=["alternatives"]).alternatives
+    (found,) = (each for each in told if each.decision == "recompute")
+    assert (found.value, found.asked) == ("full", "recompute != 'full'")
+    assert found.outcome.plan is None or all("full" not in name for name in names(found.outcome.plan))

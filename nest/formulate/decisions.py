@@ -10,12 +10,13 @@ from nest.deployment import Limits, deployment
 from nest.deployment.limits import degrees_of
 from nest.errors import FieldErrors, InputError
 from nest.formulate.instance import Formulation, build_instance, without_missing_plugins
+from nest.formulate.modes import keeping_modes
 from nest.formulate.shard import USUAL_MICRO_BATCHES, allowed_degrees, participating, untried
 from nest.formulate.space import allowed_rank_orders, allowed_zero, allowed_zero_degrees, tried_chunks
 from nest.formulate.target import beyond_target
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import ChunkedSchedule, Instance, Solution, partial, recompute_words
+from nest.instance import ChunkedSchedule, Instance, Solution, modes_of, partial, recompute_words
 from nest.plan.document import solution_of
 from nest.plan.layout import chunk_layers, schedule_of
 from nest.plan.legality import structure_violations
@@ -63,7 +64,10 @@ def decisions(plan: PlanDocument, registry: Registry) -> list[Decision]:
     # Which layers stages of several chunks can hold depends on the schedule and on how many there are.
     result += [stages, *schedule] if shape.chunks == 1 else [*schedule, stages]
     result.append(_listed("rank_order", (shape.rank_order,)))
-    result += [_recompute(plan), _listed("zero", shape.zero)]
+    names = tuple(stage.recompute_name for stage in plan.stages)
+    words = _by_stage(tuple(map(recompute_words, names)))
+    result.append(Decision("recompute", words, lambda problem: keeping_modes(problem, plan.stages), names))
+    result.append(_listed("zero", shape.zero))
     result.append(_listed("zero_degree", (ALL_RANKS if shape.zero_degree is None else shape.zero_degree,)))
     return result
 
@@ -139,24 +143,6 @@ def _listed(name: str, values: tuple[Any, ...]) -> Decision:
         return evolve(problem, search=evolve(problem.search, **choices))
 
     return Decision(name, _by_stage(values), keep, tuple(map(str, values)))
-
-
-def _recompute(plan: PlanDocument) -> Decision:
-    """How much stages recompute, with the numbers of first blocks where they do not recompute all of them."""
-    names = tuple(stage.recompute_name for stage in plan.stages)
-    used = dict.fromkeys((name, partial(name)) for name in names)
-    modes = dict.fromkeys(mode for name, part in used for mode in ((name,) if part is None else (part.mode, part.rest)))
-    counts = [part.layers for _, part in used if part is not None]
-    longest = max(len(stage.layers) for stage in plan.stages)
-
-    def keep(problem: Problem) -> Problem:
-        search = evolve(problem.search, recompute=tuple(modes), recompute_layers=bool(counts))
-        # What recomputes as many blocks as any stage has recomputes all of them.
-        whole = "" if len(counts) == len(used) else f" or recompute_layers == 0 or recompute_layers > {longest}"
-        demands = (f"recompute_layers in {counts}{whole}",) if counts else ()
-        return evolve(problem, search=search, constraints=(*problem.constraints, *demands))
-
-    return Decision("recompute", _by_stage(tuple(map(recompute_words, names))), keep, names)
 
 
 def _by_stage(values: tuple[object, ...]) -> str:
@@ -332,9 +318,9 @@ def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Ite
     yield from _sentences("rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free))
     for stage in solution.stages:
         yield from _sentences("zero", stage.zero, "search.zero", allowed_zero(free))
-        part = partial(stage.recompute)
-        for mode in (stage.recompute,) if part is None else (part.mode, part.rest):
+        for mode in modes_of(stage.recompute):
             yield from _sentences("recompute", mode, "search.recompute", free.search.recompute or (mode,))
+        part = partial(stage.recompute)
         if part is not None and not free.recomputes_parts:
             yield from _sentences("recompute_layers", part.layers, "search.recompute_layers", ("whole stages",))
     if isinstance(schedule_of(instance, solution), ChunkedSchedule):

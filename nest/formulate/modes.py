@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from attrs import evolve
+
 from nest.catalogue import unknown_name
 from nest.deployment import Limits
 from nest.errors import InputError
 from nest.formulate.target import beyond
-from nest.instance import Candidate, Partial
+from nest.instance import Candidate, Partial, modes_of
 from nest.io.names import any_of
-from nest.spec import Problem, ProfileSpec
+from nest.spec import Problem, ProfileSpec, StageRecord
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
 WHOLE_ONLY = ("stage", OFFLOAD)
@@ -98,6 +100,19 @@ def partial_modes(
         return ()
     pairs = [pair for pair in pairs if allowed is None or {*pair} <= {*allowed}]
     return tuple(Partial(mode, count, rest).name for mode, rest in pairs for count in range(1, blocks))
+
+
+def keeping_modes(problem: Problem, stages: Sequence[StageRecord]) -> Problem:
+    """`problem` narrowed to the modes that stages of a plan recompute in, and to their numbers of first blocks."""
+    parts = {stage.recompute_layers for stage in stages}
+    modes = dict.fromkeys(mode for stage in stages for mode in modes_of(stage.recompute_name))
+    counts = sorted(count for count in parts if count is not None)
+    # What recomputes as many blocks as any stage has recomputes all of them.
+    most = max(len(stage.layers) for stage in stages)
+    whole = f" or recompute_layers == 0 or recompute_layers > {most}" if None in parts else ""
+    demands = (f"recompute_layers in {counts}{whole}",) if counts else ()
+    search = evolve(problem.search, recompute=tuple(modes), recompute_layers=bool(counts))
+    return evolve(problem, search=search, constraints=(*problem.constraints, *demands))
 
 
 def _by_weight(candidates: Sequence[Candidate]) -> list[str]:

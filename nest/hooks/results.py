@@ -18,7 +18,7 @@ from nest.hooks.graph_results import instance_of, one_line, sound_block, sound_g
 from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import MeasuredOperator, OperatorCost
-from nest.instance import Array, Instance, Level, Solution, StageDecision
+from nest.instance import Array, Instance, Level, Solution, StageDecision, modes_of
 from nest.instance.schedule import PASSES, ROUND, Held, Pass, V, Weighted, Weights
 from nest.plan.certificate import RAYS, least_of_rays
 from nest.spec import StackDefaults
@@ -350,7 +350,7 @@ def _sound_stage(stage: Any, instance: Instance) -> StageDecision:
     candidate = whole(stage.candidate, "a candidate", 0)
     if candidate >= len(instance.candidates):
         raise InvalidResult(f"a stage names candidate {candidate}, and there are {len(instance.candidates)}")
-    if stage.recompute not in [mode.name for mode in instance.candidates[candidate].recompute]:
+    if not {*modes_of(stage.recompute)} <= {mode.name for mode in instance.candidates[candidate].recompute}:
         raise InvalidResult(f"a stage names the recompute mode {stage.recompute!r}, which its candidate lacks")
     if (zero := whole(stage.zero, "the ZeRO stage", 0)) > 3:
         raise InvalidResult(f"a stage has ZeRO stage {zero}, which is none from 0 to 3")

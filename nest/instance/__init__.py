@@ -12,7 +12,15 @@ from nest.instance.instance import (
     StageDecision,
 )
 from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
-from nest.instance.recompute import Partial, partial, recompute_values, recompute_words, recomputed, stage_mode
+from nest.instance.recompute import (
+    Partial,
+    modes_of,
+    partial,
+    recompute_values,
+    recompute_words,
+    recomputed,
+    stage_mode,
+)
 from nest.instance.schedule import (
     ChunkedSchedule,
     OrderedSchedule,
@@ -78,6 +86,7 @@ __all__ = [
     "fullest_moments",
     "in_flight",
     "least_held",
+    "modes_of",
     "partial",
     "port_seconds",
     "read_only",

@@ -49,6 +49,16 @@ def partial(name: str) -> Partial | None:
     return Partial(mode, int(parts[0]), parts[1])
 
 
+def modes_of(name: str) -> tuple[str, ...]:
+    """The modes that layers of a stage may run in, by the name of its own.
+
+    >>> modes_of("full:5:none"), modes_of("full")
+    (('full', 'none'), ('full',))
+    """
+    part = partial(name)
+    return (name,) if part is None else (part.mode, part.rest)
+
+
 def recompute_words(name: str) -> str:
     """A recompute mode as people read it.
 

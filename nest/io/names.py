@@ -32,6 +32,7 @@ KEYS: tuple[tuple[str, str, str, str], ...] = (
     ("rank_order", "fixed", "rank_order: <dp-inner>", "order"),
     ("recompute", "fixed", "recompute: full", _CHECKPOINTING),
     ("recompute", "fixed", "recompute: <full>", "recomputation recompute_granularity rematerialization"),
+    ("recompute_layers", "fixed", "recompute_layers: <5>", "recompute_num_layers checkpoint_num_layers"),
     ("micro_batches", "fixed", "micro_batches: <16>", "gradient_accumulation gradient_accumulation_steps grad_accum"),
     ("micro_batches", "fixed", "micro_batches: <16>", "num_microbatches accumulate_grad_batches gas"),
     ("replicas", "fixed", "replicas: <8>", "num_replicas data_parallel_replicate"),

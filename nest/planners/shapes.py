@@ -90,7 +90,8 @@ def modes(instance: Instance, candidate: Candidate) -> tuple[str, ...]:
     """Recompute modes that may be used, those that cost least time first."""
     allowed = instance.space.recompute
     allowed_modes = [mode for mode in candidate.recompute if allowed is None or mode.name in allowed]
-    return tuple(mode.name for mode in sorted(allowed_modes, key=lambda mode: float(mode.extra.sum())))
+    names = tuple(mode.name for mode in sorted(allowed_modes, key=lambda mode: float(mode.extra.sum())))
+    return names or instance.space.partial  # What is fixed may be a part of each stage.
 
 
 def requested_counts(instance: Instance) -> tuple[int, ...]:

@@ -89,8 +89,9 @@ def questions(plan: PlanDocument, problem: Problem, solver: Solver) -> tuple[Que
     result: list[Question] = []
     for name in decided(plan, known):
         for value in _values(plan, shape, name):
-            if name in whole.decided:
-                result.append(Question(name, str(value), refusal=f"fixed.{name} decides it"))
+            key = "recompute_layers" if name == "recompute" and name not in whole.decided else name
+            if key in whole.decided:
+                result.append(Question(name, str(value), refusal=f"fixed.{key} decides it"))
             elif name == "zero_degree":
                 result += _shard_groups(whole, shape)
             elif name not in offered or set(offered[name]) - {value}:
