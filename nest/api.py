@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nest.simulate.replay import Replay
     from nest.solve.effort import Deadline
     from nest.spec import PlanDocument, Problem
-    from nest.whatif.compare import Comparison
+    from nest.whatif.comparison import Comparison
     from nest.whatif.explain import Explanation
     from nest.whatif.nearest_plan import Nearest
     from nest.whatif.pareto_front import FrontierPoint
@@ -461,6 +461,7 @@ def compare(
     seed: int = SEED,
     evaluations: int = EVALUATIONS,
     time_limit: float | None = None,
+    planner_limit: float | None = None,
     progress: Progress | None = None,
     step: Callable[[str, int, int | None], None] | None = None,
     unbeaten: bool = True,
@@ -472,7 +473,7 @@ def compare(
 
     Args:
         problem: a path, a mapping as read from a file, or a `Problem`.
-        planners: names of planners, as `nest compare --list` shows them; None: all that plan such a cluster.
+        planners: their names (`nest compare --list`), with options as in `mcmc:seed=3`; None: all for such a cluster.
         plans: plan files, whose decisions are priced on the problem.
         flags: files of frameworks by the name of the plan reader that reads them, such as `megatron`.
         nodes: machines that they are launched on; None: as they say.
@@ -480,6 +481,7 @@ def compare(
         seed: of planners that draw random numbers.
         evaluations: plans that a planner which tries plans out may price.
         time_limit: seconds for the search for our plan, and for each search of a planner.
+        planner_limit: seconds for each planner; None: those of plug-ins have `NEST_PLUGIN_SECONDS`.
         progress: called now and then with how far the search for our plan is.
         step: called with whose plan is made, how many are and how many there will be.
         unbeaten: whether a plan that is faster than the one proved to be the fastest is an error.
@@ -497,10 +499,9 @@ def compare(
     from nest.formulate.risk import at_risk_of
     from nest.io import structure
     from nest.spec import Problem
-    from nest.whatif.compare import Task, chosen_planners, comparison, suited_planners
+    from nest.whatif.compare import Task, check_limits, chosen_planners, comparison, suited_planners
 
-    if evaluations < 1:
-        raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
+    check_limits(evaluations, planner_limit)
     read = [(Path(path), read_plan(path)) for path in plans]
     launch = options or LaunchOptions()
     launch = launch if nodes is None else evolve(launch, nodes=nodes)
@@ -509,10 +510,8 @@ def compare(
     ours = solve(problem, time_limit=time_limit, progress=progress, plugins=plugins)
     seconds = time.monotonic() - begun if timings else None
     whole = at_risk_of(structure(ours.problem, Problem), ours)
-    task = Task(problem, whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate)
-    if planners is None:
-        names = suited_planners(names, plugins, whole.cluster)
-    pools = task.pools if planners is None else ()
+    task = Task(problem, whole, plugins, ours.lower_bound, seed, evaluations, time_limit, evaluate, planner_limit)
+    names, pools = (suited_planners(names, plugins, whole.cluster), task.pools) if planners is None else (names, ())
     compared = comparison(ours, task, pools, names, read, flags or {}, launch, step, seconds)
     if unbeaten:
         compared.assert_unbeaten()

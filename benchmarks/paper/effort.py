@@ -46,7 +46,7 @@ def efforts(model: str, sizes: Sequence[int]) -> Iterator[Effort]:
     for devices in sizes:
         cell = Cell(model, TPU, devices, 1)
         whole = known.run(lambda cell=cell: formulated(cell.problem(), known)[0])
-        task = Task(whole, known, None, 1, EVALUATIONS, None, api.evaluate)
+        task = Task(cell.problem(), whole, known, None, 1, EVALUATIONS, None, api.evaluate)
         for name in (OURS, *(each for each, planner in known.planners().items() if not takes_pools(planner))):
             yield _apart(task, name, devices)
 

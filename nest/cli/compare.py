@@ -40,7 +40,7 @@ def compare(
         "--planner",
         metavar="NAME",
         autocompletion=complete_planners,
-        help="A planner from the list; may be repeated. Left out, all of them.",
+        help="A planner from the list, with options as in mcmc:seed=3; repeatable. Left out, all of them.",
     ),
     plans: list[Path] = typer.Option(
         [], "--plan", metavar="FILE", help="A plan file, priced on this problem; may be repeated."
@@ -75,6 +75,9 @@ def compare(
         help=f"Plans that a planner which tries plans out may price ({api.EVALUATIONS}).",
     ),
     time_limit: float | None = time_limit_option("Time for each search; then the best plan so far is taken."),
+    planner_limit: float | None = time_limit_option(
+        "Time for each planner; then its row says so. Left out, those of plug-ins have 5 s.", "--planner-time-limit"
+    ),
     timings: bool = typer.Option(
         False, "--timings", help="Say how long each plan took to find; the clock then changes what is printed."
     ),
@@ -115,6 +118,7 @@ def compare(
             seed=seed,
             evaluations=evaluations,
             time_limit=time_limit,
+            planner_limit=planner_limit,
             progress=progress,
             step=steps.tell,
             unbeaten=False,  # All is shown first.

@@ -71,9 +71,9 @@ def changes_of(*, target: str | None = None, tokens: str | None = None) -> "Chan
     return changes
 
 
-def time_limit(limits: str) -> Any:
-    """The option `--time-limit`: seconds, or a time with its unit; `limits` says of what."""
-    return typer.Option(None, "--time-limit", metavar="S", parser=seconds, help=f"{limits} Seconds, or as in 5min.")
+def time_limit(limits: str, option: str = "--time-limit") -> Any:
+    """An option like `--time-limit`: seconds, or a time with its unit; `limits` says of what."""
+    return typer.Option(None, option, metavar="S", parser=seconds, help=f"{limits} Seconds, or as in 5min.")
 
 
 def seconds(text: str) -> float:

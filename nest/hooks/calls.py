@@ -255,6 +255,7 @@ MESSAGES = frozenset(
         ("exporters", "limits"),
         ("exporters", "refuse"),
         ("exporters", "rank_order"),
+        ("planners", "with_options"),
         ("plan_readers", "read"),
         ("plan_readers", "read_launch"),
     }
@@ -263,7 +264,7 @@ MESSAGES = frozenset(
 
 A cost model takes part only where the problem names it: who asked for measured costs must not get others."""
 
-OF_ITS_KIND = frozenset({("schedules", "with_chunks")})
+OF_ITS_KIND = frozenset({("schedules", "with_chunks"), ("planners", "with_options")})
 """Kinds and members whose result is another object of the kind, with the same name."""
 
 MADE = ("strategies", "apply")

@@ -242,6 +242,10 @@ class Planner(Named, Protocol):
     It says what is decided and nothing of what that costs: all plans are priced by the same code. One that plans
     clusters of several kinds of device (`Instance.pools`) says so by an attribute `on_pools` that is true; only there
     it is asked without being named.
+
+    Optional:
+        with_options: `with_options(options)`, the planner with what `--planner NAME:OPTION=VALUE,...` says, text by
+            name; it raises the `InputError` of an option that it lacks. Left out, it takes none.
     """
 
     @property

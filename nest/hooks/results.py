@@ -22,6 +22,7 @@ from nest.instance import Array, Instance, Level, Solution, StageDecision, modes
 from nest.instance.schedule import PASSES, ROUND, Held, Pass, V, Weighted, Weights
 from nest.plan.certificate import RAYS, least_of_rays
 from nest.spec import StackDefaults
+from nest.spec.problem import RANK_ORDERS
 from nest.tolerances import AGREEMENT
 from nest.units import LARGEST
 
@@ -261,6 +262,7 @@ CHECKS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("schedules", "staggered"): truth,
     ("schedules", "copies"): _copies,
     ("planners", "summary"): _word,
+    ("planners", "with_options"): instance_of(protocols.Planner),
     ("exporters", "summary"): _word,
     ("exporters", "limits"): instance_of(Limits),
     ("exporters", "rank_order"): _rank_order,
@@ -319,14 +321,23 @@ def sound_proposal(result: Any, instance: Instance) -> Proposal:
         InvalidResult: it does not.
     """
     instance_of(Proposal)(result)
-    remarks, solution = result.remarks, result.solution
+    remarks, solution, decisions = result.remarks, result.solution, result.decisions
     if not all(isinstance(each, str) for each in _sequence(remarks, "remarks")):
         raise InvalidResult("the remarks are no sentences")
+    bound = None if result.bound is None else amount(result.bound, "the bound")
     if solution is None:
-        return Proposal(None, tuple(remarks))
+        if decisions is not None and not (
+            isinstance(decisions, Mapping) and all(isinstance(k, str) for k in decisions)
+        ):
+            raise InvalidResult(f"{one_line(decisions)} are no decisions by name")
+        return Proposal(None, tuple(remarks), bound, None if decisions is None else dict(decisions))
+    if decisions is not None:
+        raise InvalidResult("there are both a solution and decisions")
     instance_of(Solution)(solution)
     if not _sequence(solution.stages, "stages"):
         raise InvalidResult("there are no stages")
+    if solution.rank_order not in RANK_ORDERS:
+        raise InvalidResult(f"the rank order is {one_line(solution.rank_order)}, none of {', '.join(RANK_ORDERS)}")
     degree = solution.zero_degree
     decided = Solution(
         whole(solution.replicas, "replicas"),
@@ -336,7 +347,7 @@ def sound_proposal(result: Any, instance: Instance) -> Proposal:
         whole(solution.chunks, "chunks"),
         None if degree is None else whole(degree, "zero_degree"),
     )
-    return Proposal(decided, tuple(remarks))
+    return Proposal(decided, tuple(remarks), bound)
 
 
 def _sound_stage(stage: Any, instance: Instance) -> StageDecision:

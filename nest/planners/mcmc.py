@@ -4,12 +4,14 @@ Metropolis search, as FlexFlow (arXiv 1807.05358, section 6.2) and TopoOpt (arXi
 cooling, and plans drawn at random.
 """
 
+from collections.abc import Mapping
 from math import exp, inf
 from random import Random
+from typing import Self
 
 from attrs import evolve, frozen
 
-from nest.hooks.planning import PlannerContext, Proposal
+from nest.hooks.planning import PlannerContext, Proposal, whole_options
 from nest.instance import Instance, Schedule, Solution, chunks_of
 from nest.planners.shapes import Choices, Units, dealt, even_cuts, modes, partition, replica_counts, units
 
@@ -32,7 +34,27 @@ LISTED = 5
 """Decisions that are one of a list for all stages alike."""
 
 
-class Mcmc:
+class _Steered:
+    """A search that draws random numbers, with its own `seed` and `evaluations` where options give them."""
+
+    name: str
+    cooling, walking = False, True
+
+    def __init__(self, steering: Mapping[str, int] | None = None) -> None:
+        self._steering = dict(steering or {})
+
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """The search with another `seed` or number of `evaluations`."""
+        return type(self)(whole_options(self.name, options, {"evaluations": 1, "seed": 0}))
+
+    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
+        """The best plan met within so many evaluations."""
+        seed, evaluations = (self._steering.get(name, getattr(context, name)) for name in ("seed", "evaluations"))
+        steered = evolve(context, seed=seed, evaluations=evaluations)
+        return _Walk(instance, steered, self.cooling, self.walking).best()
+
+
+class Mcmc(_Steered):
     """A random walk from plain data parallelism, one decision changed at a time; the best plan met is taken.
 
     A change is gone along with as Metropolis and Hastings have it: always where the plan is no slower, else with the
@@ -43,31 +65,21 @@ class Mcmc:
     name = "mcmc"
     summary = "a random walk over plans, one decision changed at a time; --seed and --evaluations steer it"
 
-    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
-        """The best plan met within `context.evaluations`."""
-        return _Walk(instance, context).best()
 
-
-class Annealing:
+class Annealing(_Steered):
     """The walk of `mcmc`, at first more willing to go on from slower plans and less and less so (WARM, COLD)."""
 
     name = "annealing"
     summary = "mcmc's walk with cooling: simulated annealing over as many plans"
-
-    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
-        """The best plan met within `context.evaluations`."""
-        return _Walk(instance, context, cooling=True).best()
+    cooling = True
 
 
-class RandomSearch:
+class RandomSearch(_Steered):
     """Plans drawn at random, each on its own; the best is taken."""
 
     name = "random"
     summary = "plans drawn at random, as many as mcmc prices"
-
-    def plan(self, instance: Instance, context: PlannerContext) -> Proposal:
-        """The best plan drawn within `context.evaluations`."""
-        return _Walk(instance, context, walking=False).best()
+    walking = False
 
 
 @frozen

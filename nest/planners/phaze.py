@@ -24,6 +24,5 @@ class Phaze:
             return Proposal(None, (result.diagnosis or "it finds no plan.",))
         orders = (result.solution.rank_order, *instance.space.rank_orders)
         found = fastest_of(context, (evolve(result.solution, rank_order=order) for order in orders))
-        return Proposal(
-            result.solution if found is None else found[0], (f"it expects {result.batch_time:.4g} s of its network.",)
-        )
+        remark = f"it expects {result.batch_time:.4g} s of its network."
+        return Proposal(result.solution if found is None else found[0], (remark,), result.lower_bound)

@@ -5,7 +5,8 @@ from functools import partial
 
 from attrs import evolve
 
-from nest.hooks.planning import PlannerContext, Proposal, assessed
+from nest.errors import InputError
+from nest.hooks.planning import PlannerContext, Proposal, assessed, widened
 from nest.hooks.protocols import Planner
 from nest.hooks.registry import registry
 from nest.hooks.results import sound_proposal
@@ -20,12 +21,16 @@ from nest.instance import (
     Result,
     Space,
 )
+from nest.plan.legality import structure_violations
 from nest.spec.constraints import parse
 from nest.testing.finding import Finding, Problems, Tally
 
 LAYERS = 6
 EVALUATIONS = 50
 """Plans that a planner may price: enough to see that it ends."""
+
+UNKNOWN = "nobody-s-option"
+"""An option that no planner has."""
 
 ROOMY, TIGHT, TOO_SMALL = 1e12, 4e9, 1e6
 """Bytes of a device: for any plan, for some, for none."""
@@ -42,6 +47,8 @@ def check_planner(planner: Planner) -> tuple[Finding, ...]:
                 tally.steady("it says the same every time", where, partial(_proposal, planner, instance))
     tally.run("some plan is found", "memory enough", _finds_nothing, planner, _instance(ROOMY))
     tally.run("one line says how it plans", "its summary", _no_summary, planner)
+    if hasattr(planner, "with_options"):
+        tally.run("it refuses an option that it lacks", "its options", _unrefused, planner)
     return tally.findings()
 
 
@@ -117,22 +124,34 @@ def _unsound(planner: Planner, instance: Instance) -> None:
 
 
 def _no_plan(planner: Planner, instance: Instance) -> Problems:
+    """What the problem does not allow may be decided: it is priced, and told."""
     solution = _proposal(planner, instance).solution
     if solution is not None:
-        yield from assessed(instance, solution).faults
+        yield from structure_violations(widened(instance, solution, registry().schedules()), solution)
 
 
 def _unexplained(planner: Planner, instance: Instance) -> Problems:
     proposal = _proposal(planner, instance)
-    if proposal.solution is None and not any(proposal.remarks):
+    if proposal.solution is None and proposal.decisions is None and not any(proposal.remarks):
         yield "it proposes no plan, and its remarks do not say why"
 
 
 def _finds_nothing(planner: Planner, instance: Instance) -> Problems:
-    if _proposal(planner, instance).solution is None:
+    proposal = _proposal(planner, instance)
+    if proposal.solution is None and proposal.decisions is None:
         yield "it finds no plan for layers that fit on one device"
 
 
 def _no_summary(planner: Planner) -> Problems:
     if not isinstance(planner.summary, str) or not planner.summary.strip() or "\n" in planner.summary:
         yield f"the summary is {planner.summary!r}"
+
+
+def _unrefused(planner: Planner) -> Problems:
+    try:
+        planner.with_options({UNKNOWN: "1"})  # type: ignore[attr-defined]
+    except InputError as error:
+        if UNKNOWN not in str(error):
+            yield f"its error does not name the option: {error}"
+    else:
+        yield f"it takes an option {UNKNOWN!r}"

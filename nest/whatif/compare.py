@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -18,142 +17,20 @@ from nest.formulate.network import by_levels_notice
 from nest.formulate.planner_context import planner_context
 from nest.formulate.pools import takes_pools
 from nest.formulate.problem import Source
-from nest.hooks.calls import PluginError
+from nest.hooks.calls import Guarded, PluginError, TimedOut, attribute, call_limit
 from nest.hooks.kinds import KINDS
-from nest.hooks.planning import Assessment, assessed
+from nest.hooks.limited import call_within
+from nest.hooks.planning import Assessment, Proposal, assessed, widened
+from nest.hooks.protocols import Planner
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.plan.check import check as check_plan
 from nest.plan.document import document, solution_of
 from nest.plan.evaluate import evaluate as price
 from nest.plan.legality import permission_violations, structure_violations
-from nest.report.other_plans import apart
 from nest.spec import ClusterSpec, PlanDocument, Problem
-from nest.tolerances import AGREEMENT
+from nest.whatif.comparison import Comparison, Entry
 from nest.whatif.runs_of_today import same_price, trains_otherwise
-
-
-@frozen
-class Entry:
-    """One plan of a comparison.
-
-    Attributes:
-        name: the planner's, or that of the file.
-        summary: one line on where the plan comes from.
-        plan: the plan, priced on the problem; None: there is none.
-        reasons: why there is none, or why it is none of the problem's, a sentence each; none: it is one.
-        remarks: what the planner tells, a sentence each.
-        missing: bytes that its fullest stage needs beyond those that a search of the problem admits.
-        refutes: whether it fits so closely that it may not be faster than a plan that is proved.
-        seconds: wall-clock time that deciding took; None: nobody was asked to time it.
-    """
-
-    name: str
-    summary: str
-    plan: PlanDocument | None
-    reasons: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    missing: float = 0.0
-    refutes: bool = True
-    seconds: float | None = field(default=None, eq=False)
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is a plan that a search of the problem admits, so that ours must be as fast."""
-        return self.plan is not None and not self.missing and not self.reasons
-
-    @property
-    def batch_time(self) -> float | None:
-        """Seconds per optimizer step; None where there is no plan."""
-        return None if self.plan is None else self.plan.batch_time
-
-
-def _is_below(entry: Entry, seconds: float | None) -> bool:
-    """Whether a plan takes less; None: whatever it takes is less."""
-    return entry.batch_time is not None and (seconds is None or entry.batch_time < seconds * (1 - AGREEMENT))
-
-
-@frozen
-class Comparison:
-    """Our plan and others.
-
-    Attributes:
-        ours: as `nest solve` finds it.
-        others: in the order asked for, those of plug-ins that failed included.
-        seed: of planners that draw random numbers.
-        evaluations: plans that planners which try plans out were allowed to price.
-        seconds: wall-clock time of the search for our plan; None: nobody was asked to time it.
-        by_levels: that plans are decided by the levels of a network that is no hierarchy, and whose; None: it is one.
-    """
-
-    ours: PlanDocument
-    others: tuple[Entry, ...]
-    seed: int
-    evaluations: int
-    seconds: float | None = field(default=None, eq=False)
-    by_levels: str | None = None
-
-    def relative(self, entry: Entry) -> float | None:
-        """How many times as long as ours a plan takes; None where there is no such number."""
-        if entry.batch_time is None or not self.ours.batch_time:
-            return None
-        return entry.batch_time / self.ours.batch_time
-
-    def told_apart(self, entry: Entry) -> bool | None:
-        """Whether predictions are sure enough to say which plan is faster; None where there is no such number."""
-        relative = self.relative(entry)
-        return None if relative is None else max(relative, 1 / relative) - 1 >= apart(self.ours)
-
-    @property
-    def faster(self) -> tuple[Entry, ...]:
-        """Plans of the problem that its search admits and that are faster than ours."""
-        return tuple(each for each in self.others if each.counts and _is_below(each, self.ours.batch_time))
-
-    @property
-    def refuting(self) -> tuple[Entry, ...]:
-        """Those among them that cannot be: faster than what was proved that no plan is faster than."""
-        return tuple(each for each in self.faster if each.refutes and _is_below(each, self.ours.lower_bound))
-
-    def assert_unbeaten(self) -> None:
-        """Our plan is proved to be the fastest, so that a faster one shows a bug of ours.
-
-        Raises:
-            InternalError: one is faster than the bound proved.
-        """
-        for each in self.refuting:
-            raise InternalError(
-                f"the plan of {each.name} takes {each.batch_time:.9g} s, but nest claims that no plan takes less than "
-                f"{self.ours.lower_bound} s (status {self.ours.status}). This is a bug in nest; please report it with "
-                "the problem file."
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it in plain mappings, lists and numbers; times only where somebody asked for them."""
-        timed = self.seconds is not None
-        return {
-            "plan": self.ours.to_dict(),
-            "others": [
-                {
-                    "name": each.name,
-                    "summary": each.summary,
-                    "batch_time": each.batch_time,
-                    "relative": self.relative(each),
-                    "told_apart": self.told_apart(each),
-                    "within_problem": each.plan is not None and not each.reasons,
-                    "fits": each.plan is not None and each.plan.fits,
-                    "missing_bytes": each.missing,
-                    "reasons": list(each.reasons),
-                    "remarks": list(each.remarks),
-                    "plan": None if each.plan is None else each.plan.to_dict(),
-                    **({"seconds": each.seconds} if timed else {}),
-                }
-                for each in self.others
-            ],
-            **({"seconds": self.seconds} if timed else {}),
-            "by_levels": self.by_levels,
-            "seed": self.seed,
-            "evaluations": self.evaluations,
-        }
 
 
 def comparison(
@@ -173,7 +50,7 @@ def comparison(
         ours: as `nest solve` finds it.
         task: its problem.
         pools: names of pools, each of which is planned without the others.
-        names: of registered planners.
+        names: of registered planners, with options where they have any (`mcmc:seed=3`).
         plans: with the files they were read from; their decisions are priced on the problem.
         flags: files of frameworks by the name of the plan reader, whose decisions are priced on the problem.
         options: what is said of their launch.
@@ -184,7 +61,7 @@ def comparison(
         InputError: a file cannot be used.
     """
     makers = [(f"{pool} alone", "", "", partial(task.alone, pool)) for pool in pools]
-    makers += [(name, "planners", name, partial(task.planned, name)) for name in names]
+    makers += [(name, "planners", named(name, task.known)[0], partial(task.planned, name)) for name in names]
     makers += [(str(path), "", "", partial(task.given, str(path), "a plan file", plan)) for path, plan in plans]
     for reader, file in [(reader, file) for reader, files in flags.items() for file in files]:
         makers.append((str(file), "plan_readers", reader, partial(task.flags, Path(file), reader, options)))
@@ -215,17 +92,59 @@ def suited_planners(names: Sequence[str], known: Registry, cluster: ClusterSpec)
     return tuple(name for name in names if name not in planners or takes_pools(planners[name]) == pooled)
 
 
-def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
-    """Names of planners, those that failed included, each once; None: all.
+def check_limits(evaluations: int, seconds: float | None) -> None:
+    """What each planner may take.
 
     Raises:
-        InputError: there is none of a name.
+        InputError: it is nothing.
+    """
+    if evaluations < 1:
+        raise InputError(f"the number of evaluations is {evaluations}; it must be at least 1.")
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise InputError(f"the time limit of planners is {seconds}; it must be a positive number of seconds.")
+
+
+def chosen_planners(names: Sequence[str] | None, known: Registry) -> tuple[str, ...]:
+    """Planners as they are written, those that failed included, each once; None: all.
+
+    Raises:
+        InputError: there is none of a name, or one takes no such options.
     """
     registered = [*known.planners(), *sorted(known.missing("planners"))]
     for name in names or ():
-        if name not in registered:
-            raise unknown_name("--planner", "planner", name, known.planners())
+        own, options = named(name, known)
+        if own not in registered:
+            raise unknown_name("--planner", "planner", own, known.planners())
+        if own in known.planners():
+            _with_options(known.planners()[own], own, options)
     return tuple(registered if names is None else dict.fromkeys(names))
+
+
+def named(written: str, known: Registry) -> tuple[str, dict[str, str]]:
+    """The name and options of a planner written as `NAME` or `NAME:OPTION=VALUE,...`.
+
+    Raises:
+        InputError: an option has no value, or two.
+    """
+    if written in known.planners():
+        return written, {}
+    name, _, listed = written.partition(":")
+    options: dict[str, str] = {}
+    for each in listed.split(",") if listed else ():
+        option, equals, value = each.partition("=")
+        if not option or not equals or option in options:
+            raise InputError(f"--planner {written}: give each option once, as in `{name}:option=value,other=value`.")
+        options[option] = value
+    return name, options
+
+
+def _with_options(planner: Planner, name: str, options: Mapping[str, str]) -> Planner:
+    if not options:
+        return planner
+    configured: Callable[[Mapping[str, str]], Planner] | None = getattr(planner, "with_options", None)
+    if configured is None:
+        raise InputError(f"planner {name!r} takes no options.")
+    return configured(options)
 
 
 @frozen
@@ -241,6 +160,7 @@ class Task:
         evaluations: plans that a planner which tries plans out may price.
         time_limit: seconds for each search.
         evaluate: prices the plan of a problem and decisions (`nest.api.evaluate`).
+        planner_limit: seconds for each planner; None: plug-ins have `NEST_PLUGIN_SECONDS`, built-ins no limit.
         instance: the problem in numbers.
     """
 
@@ -252,6 +172,7 @@ class Task:
     evaluations: int
     time_limit: float | None
     evaluate: Callable[..., PlanDocument]
+    planner_limit: float | None = None
     instance: Instance = field(init=False)
 
     @instance.default
@@ -301,30 +222,54 @@ class Task:
             return Entry(name, summary, None, (result.diagnosis or "It finds no plan.",))
         stages = tuple(evolve(each, candidate=candidates[each.candidate]) for each in result.solution.stages)
         solution = evolve(result.solution, stages=stages)
-        return Entry(name, summary, self._document(self.instance, solution, self.problem, within=True))
+        return Entry(name, summary, self._document(self.instance, solution, self.problem, self.bound))
 
-    def planned(self, name: str) -> Entry:
-        """What a registered planner decides."""
+    def planned(self, written: str) -> Entry:
+        """What a registered planner decides, named as in `named`."""
         from nest.solve.solver import solve
 
         def search(instance: Instance) -> Result:
             return solve(instance, self.time_limit)
 
-        chosen = self.known.planners()[name]
+        name, options = named(written, self.known)
+        chosen = _with_options(self.known.planners()[name], name, options)
         if self.instance.pools is not None and not takes_pools(chosen):
-            return Entry(name, chosen.summary, None, ("It plans clusters of one kind of device.",))
+            return Entry(written, chosen.summary, None, ("It plans clusters of one kind of device.",))
         context = planner_context(
             self.problem, self.instance, self.known, search, seed=self.seed, evaluations=self.evaluations
         )
-        proposal = chosen.plan(self.instance, context)
-        if proposal.solution is None:
-            return Entry(name, chosen.summary, None, proposal.remarks or ("It finds no plan.",))
-        seen = assessed(self.instance, proposal.solution)
-        if seen.priced is None:
+        # A plug-in's limit is for each planner by itself: a slow one takes no time from its others.
+        seconds = self.planner_limit or (call_limit() if isinstance(chosen, Guarded) else None)
+        try:
+            proposal = call_within(seconds, partial(chosen.plan, self.instance, context))
+        except TimedOut:
+            if self.planner_limit is None:
+                attribute(chosen, f"timed out after {seconds:g} s in plan")
+            return Entry(written, chosen.summary, None, (f"It timed out after {seconds:g} s.",))
+        return evolve(self._proposed(written, chosen.summary, proposal), bound=proposal.bound)
+
+    def _proposed(self, name: str, summary: str, proposal: Proposal) -> Entry:
+        """What a planner decides; where the problem does not allow it, priced as a plan of a wider one."""
+        solution, remarks = proposal.solution, proposal.remarks
+        if proposal.decisions is not None:
+            try:
+                plan = self.evaluate(self.problem, fix=proposal.decisions, plugins=self.known)
+            except InputError as error:
+                return Entry(name, summary, None, (str(error),), remarks)
+            return self.given(name, summary, plan, remarks)
+        if solution is None:
+            return Entry(name, summary, None, remarks or ("It finds no plan.",))
+        seen = assessed(self.instance, solution)
+        if seen.priced is not None:
+            plan = self._document(self.instance, solution, self.problem, self.bound)
+            return Entry(name, summary, plan, (), remarks, missing=seen.missing, refutes=seen.refutes)
+        wider = widened(self.instance, solution, self.known.schedules())
+        if structure_violations(wider, solution):
             reasons = tuple(f"It is no plan of the problem: {fault}." for fault in seen.faults)
-            return Entry(name, chosen.summary, None, reasons, proposal.remarks)
-        plan = self._document(self.instance, proposal.solution, self.problem, within=True)
-        return Entry(name, chosen.summary, plan, (), proposal.remarks, seen.missing, seen.refutes)
+            return Entry(name, summary, None, reasons, remarks)
+        priced, written = price(wider, solution), self.problem.to_dict()
+        plan = document(wider, solution, priced, status="feasible", lower_bound=None, problem=written)
+        return self.given(name, summary, plan, remarks)
 
     def given(self, name: str, summary: str, plan: PlanDocument, remarks: tuple[str, ...] = ()) -> Entry:
         """The decisions of a plan that somebody else made, on this problem."""
@@ -337,15 +282,17 @@ class Task:
         except InputError as error:
             structure_faults = outside = [str(error).rstrip(".")]
         reasons = tuple(f"{fault[:1].upper()}{fault[1:]}." for fault in outside)
-        instance, problem = self.instance, self.problem
-        if structure_faults:
+        instance, problem, bound = self.instance, self.problem, self.bound
+        if outside:
+            bound = 0.0  # Ours is none of the wider problem that allows the plan.
             try:
                 problem, instance, solution = on_other_problem(self.problem, plan, self.known)
             except InputError as error:
-                return Entry(name, summary, None, (str(error),), remarks)
+                if structure_faults:
+                    return Entry(name, summary, None, (str(error),), remarks)
         seen = Assessment((), price(instance, solution))
-        made = self._document(instance, solution, problem, within=not outside)
-        return Entry(name, summary, made, reasons, remarks, seen.missing, seen.refutes)
+        made = self._document(instance, solution, problem, bound)
+        return Entry(name, summary, made, reasons, remarks, missing=seen.missing, refutes=seen.refutes)
 
     def flags(self, file: Path, framework: str, options: LaunchOptions) -> Entry:
         """What a file of a framework decides, on this problem."""
@@ -365,23 +312,21 @@ class Task:
             return Entry(str(file), summary, None, (str(error),), remarks)
         reasons = (*entry.reasons, trains_otherwise(self.problem, started.problem))
         missing = Assessment((), price(instance, solution)).missing
-        return Entry(str(file), summary, plan, reasons, remarks, missing, refutes=False)
+        return Entry(str(file), summary, plan, reasons, remarks, missing=missing, refutes=False)
 
-    def _document(self, instance: Instance, solution: Solution, problem: Problem, *, within: bool) -> PlanDocument:
-        """The plan, priced and checked.
+    def _document(self, instance: Instance, solution: Solution, problem: Problem, bound: float | None) -> PlanDocument:
+        """The plan, priced and checked, of a problem of which no plan takes less than `bound` seconds.
 
         Raises:
             InternalError: the check finds otherwise.
         """
         priced = price(instance, solution)
-        # What a search could have found states what no plan is faster than, so that `nest check` reads it as such.
-        bound = min(self.bound or 0.0, priced.batch_time) if within else None
         made = document(
             instance,
             solution,
             priced,
             status="feasible",
-            lower_bound=bound,
+            lower_bound=min(bound or 0.0, priced.batch_time),  # With one, `nest check` reads it as found by a search.
             problem=problem.to_dict(),
             plugins=contributors(problem, self.known, instance, solution),
         )

@@ -1,6 +1,7 @@
 """The paper's figures, a small part of them: honest shares, and no baseline faster than ours."""
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from attrs import evolve
 from benchmarks.paper import __main__ as command
 from benchmarks.paper.beside import beside_figure_5, effort_text, memory_text
 from benchmarks.paper.cells import DEVICES, GPU, MODELS, TPU, Cell, artifact, figure_5, figure_6, table_3, today
+from benchmarks.paper.effort import efforts
 from benchmarks.paper.measure import Outcome, Row, _measured
 from benchmarks.paper.published import COLUMNS, FIGURE_5, FIGURE_6, HEADLINE, TABLE_3, headline
 from benchmarks.paper.report import Results, figure_5_text, gains_text, verdict
@@ -122,6 +124,12 @@ def test_published_shares_stand_beside_ours() -> None:
     assert [part.strip() for part in line.split("  ") if "/" in part] == shown
     assert line.endswith("2.00")
     assert len(COLUMNS) == len(published)
+
+
+def test_the_effort_of_planners_is_measured() -> None:
+    ours, manual = islice(efforts("bert-large", (64,)), 2)
+    assert (ours.planner, manual.planner) == ("nest", "manual")
+    assert min(ours.seconds, manual.seconds) > 0
 
 
 def test_search_times_and_memory_are_told_by_size() -> None:

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from nest.whatif.compare import Comparison
+from nest.planners.phaze import Phaze
+from nest.whatif.comparison import Comparison
 from tests.command_line import call
 from tests.planners.instances import FOR_POOLS, PLANNERS, problem
 
@@ -60,6 +62,18 @@ def test_a_plan_that_beats_ours_is_an_internal_error(
     assert "internal error: the plan of manual takes" in told.err
 
 
+def test_options_and_limits_of_planners(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("compare", file, "--planner", "mcmc:evaluations=20,seed=3", "--planner-time-limit", "1min")
+    assert call(monkeypatch, *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "mcmc:evaluations=20,seed=3: 20 plans priced, seed 3." in lines
+    monkeypatch.setattr(Phaze, "plan", lambda *_: Event().wait())
+    assert call(monkeypatch, "compare", file, "--planner", "phaze", "--planner-time-limit", "0.1") == 0
+    assert "phaze: it timed out after 0.1 s." in capsys.readouterr().out.splitlines()
+
+
 def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "compare", "--list", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["planners"]
@@ -73,6 +87,9 @@ def test_the_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     [
         ((), "takes a problem file"),
         (("{}", "--planner", "best"), "there is no planner called 'best'"),
+        (("{}", "--planner", "mcmc:speed=2"), "planner 'mcmc' has no option 'speed'; it has evaluations, seed."),
+        (("{}", "--planner", "manual:speed=2"), "planner 'manual' takes no options."),
+        (("{}", "--planner-time-limit", "0"), "the time limit of planners is 0.0"),
         (("{}", "--nodes", "2"), "--nodes, --devices-per-node and --part go with flags"),
         (("{}", "--plan", "{}"), "this is a problem, not a plan"),
         (("{}", "--evaluations", "-1"), "number of evaluations is -1"),

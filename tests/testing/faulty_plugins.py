@@ -270,6 +270,16 @@ def too_many_replicas(instance: Any, context: Any) -> Proposal:
     return Proposal(None if solution is None else evolve(solution, replicas=1000), ("no",))
 
 
+class Optioned(Planner):
+    def with_options(self, options: Any) -> "Optioned":
+        return self
+
+
+def alone(instance: Any, context: Any) -> Proposal:
+    solution = context.search(instance).solution
+    return Proposal(solution, ("none",))
+
+
 def cheapening(instance: Any, context: Any) -> Proposal:
     object.__setattr__(instance.candidates[0], "samples", 7)
     return Proposal(context.search(instance).solution, ("none",))
@@ -398,6 +408,8 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
         (Planner("priced", lambda *_: Proposal("59 s")), "it proposes what the problem has words for"),  # type: ignore[arg-type]
         (Planner("failing", lambda *_: 1 / 0), "it proposes what the problem has words for"),
         (Planner("instance_in_place", cheapening), "it leaves what it is given as it is"),
+        (Planner("negative", lambda *_: Proposal(None, ("no",), -1.0)), "it proposes what the problem has words for"),
+        (Optioned("careless", alone), "it refuses an option that it lacks"),
     ],
     "exporters": [
         (Exporter("half", gives_up), "it writes text under names that stay in a folder"),

@@ -1,11 +1,14 @@
 """Comparisons: no other plan is faster than ours, everybody's plan holds, and what does not count is told."""
 
 import json
+from collections import Counter
 from contextlib import suppress
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from threading import Event
+from time import sleep
 
 import numpy
 import pytest
@@ -16,12 +19,16 @@ import nest
 from nest import api
 from nest.errors import InputError, InternalError
 from nest.formulate import from_flags
+from nest.formulate.fixed_plan import as_fixed
 from nest.hooks import hook
 from nest.hooks.planning import Proposal
 from nest.hooks.registry import Registry, registry
+from nest.instance import Solution, StageDecision
 from nest.io.source import read_text_of
+from nest.planners.phaze import Phaze
+from nest.planners.shapes import replica_counts
 from nest.report.text.comparison import comparison_text
-from nest.whatif.compare import Entry
+from nest.whatif.comparison import Entry
 from tests.agreement.problems import KINDS, random_problem
 from tests.cli.test_from_megatron import CLUSTER, SCRIPT
 from tests.planners.instances import PLANNERS, candidate, problem
@@ -126,12 +133,14 @@ def test_a_plan_that_the_problem_does_not_allow_is_priced_and_does_not_count(tmp
     assert not entry.counts
     assert entry.batch_time == pytest.approx(wide.batch_time, rel=1e-12)
     assert "`width <= 4` does not hold" in entry.reasons[0]
+    assert nest.check(entry.plan).ok
     # A schedule that is not among the problem's is no reason to be silent on its price.
     piped = problem(1e12, constraints=["pp == 4"])
     piped["training"]["schedule"] = "gpipe"
     path.write_text(json.dumps(nest.solve(piped).to_dict()))
     (entry,) = api.compare(problem(1e12), planners=[], plans=[path]).others
     assert entry.plan.schedule == "gpipe"
+    assert nest.check(entry.plan).ok
     assert "Schedule 'gpipe' is not among those allowed" in entry.reasons[0]
 
 
@@ -190,13 +199,22 @@ class Copying:
         return self.answer(instance, context)
 
 
-def compared(answer, **options):
+def plugin(*answers):
+    """A plug-in with a planner for each answer: `copying`, `copying2`, ..."""
+
     class Plugin:
         @hook
         def nest_planners(self):
-            return [Copying(answer)]
+            planners = [Copying(answer) for answer in answers]
+            for place, each in enumerate(planners[1:], 2):
+                each.name = f"copying{place}"
+            return planners
 
-    known = registry([Plugin()])
+    return Plugin()
+
+
+def compared(answer, **options):
+    known = registry([plugin(answer)])
     return api.compare(problem(1e12), plugins=known, **options), known
 
 
@@ -209,6 +227,134 @@ def test_planners_of_plug_ins_take_part():
     assert known.warnings == ()
     entry = next(each for each in found.others if each.name == "copying")
     assert found.relative(entry) == pytest.approx(1.0, rel=1e-12)
+
+
+def shaped(instance, **changes) -> Solution:
+    """All devices, four replicas of four stages of the first candidate."""
+    cuts = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    stages = tuple(StageDecision(layers, 0, "none", 0, place) for place, layers in enumerate(cuts))
+    return evolve(Solution(4, instance.space.rank_orders[0], instance.space.schedules[0].name, stages), **changes)
+
+
+def sharded(instance, context):
+    solution = shaped(instance)
+    return Proposal(evolve(solution, stages=tuple(evolve(each, zero=2) for each in solution.stages)))
+
+
+def mixed(instance, context):
+    solution = shaped(instance)
+    last = evolve(solution.stages[3], candidate=1, offset=4)
+    return Proposal(evolve(solution, replicas=2, stages=(*solution.stages[:3], last)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (sharded, "Stage 1: ZeRO stage 2 is not among those allowed."),
+        (mixed, "Stages use different candidates, which only search.mixed allows."),
+        (lambda instance, _: Proposal(shaped(instance, schedule="gpipe")), "Schedule 'gpipe' is not among those"),
+        (lambda instance, _: Proposal(shaped(instance, rank_order="dp-inner")), "Rank order 'dp-inner' is not among"),
+        (lambda *_: Proposal(None, decisions={"pp": 4, "zero": 3, "tp": 1}), "ZeRO stage 3 is not among those"),
+    ],
+)
+def test_a_plan_outside_nests_space_is_priced_and_says_which_decision_nest_cannot_take(answer, told):
+    known = registry([plugin(answer)])
+    written = problem(1e12)
+    written["search"]["rank_order"] = ["pp-inner"]
+    found = api.compare(written, plugins=known, planners=["copying"])
+    (entry,) = found.others
+    assert known.warnings == ()
+    assert told in entry.reasons[0]
+    assert not entry.counts
+    assert entry.plan is not None
+    assert nest.check(entry.plan).ok, nest.check(entry.plan).disagreements
+    if answer is not mixed:  # `fixed` says the same of all stages.
+        evaluated = nest.evaluate(written, fix=as_fixed(entry.plan))
+        assert evaluated.batch_time == pytest.approx(entry.batch_time, rel=1e-9)
+    assert "beyond the problem" in comparison_text(found.to_dict())
+
+
+def drawn(random, instance) -> Solution:
+    """Decisions that keep few rules: often outside what the problem allows, at times no plan at all."""
+    order, first = instance.graph.topological_order(), random.randrange(len(instance.candidates))
+    stages, end, count = [], 0, random.randint(1, min(4, len(order)))
+    cuts = [0, *sorted(random.sample(range(1, len(order)), count - 1)), len(order)]
+    for start, stop in pairwise(cuts):
+        index = first if random.random() < 0.9 else random.randrange(len(instance.candidates))
+        width = instance.candidates[index].width
+        end = -(-end // width) * width
+        mode = random.choice(instance.candidates[index].recompute).name
+        layers, zero = tuple(order[start:stop]), random.choice((0, 0, 0, 1, 3))
+        stages.append(StageDecision(layers, index, mode, zero, end, (layers,) if random.random() < 0.1 else ()))
+        end += width
+    replicas = random.choice([*replica_counts(instance, instance.candidates[first], count)] or [10**9])
+    schedule = random.choice((instance.space.schedules[0].name, instance.space.schedules[0].name, "gpipe", "none"))
+    order_of_ranks = random.choice(("pp-inner", "dp-inner"))
+    return Solution(replicas, order_of_ranks, schedule, tuple(stages), random.choice((1, 1, 1, 2)), None)
+
+
+def test_whatever_a_planner_decides_is_a_row_that_holds():
+    kinds = Counter()
+    for seed in range(24):
+        random = Random(seed)
+        written = random_problem(random, KINDS[seed % len(KINDS)])
+        known = registry([plugin(lambda instance, _, random=random: Proposal(drawn(random, instance)))])
+        (entry,) = api.compare(written, plugins=known, planners=["copying"]).others
+        assert known.warnings == (), seed
+        assert entry.plan is None or nest.check(entry.plan).ok, seed
+        kinds["no plan" if entry.plan is None else "counts" if entry.counts else "outside"] += 1
+    assert min(kinds["no plan"], kinds["outside"]) > 2, kinds
+
+
+def test_decisions_that_no_candidate_has_are_priced():
+    written = modelled(16, 1, strategies={"cp": [1]})
+    decided = {"tp": 2, "micro_batch": 4, "replicas": 4}
+    known = registry([plugin(lambda *_: Proposal(None, decisions=decided))])
+    (entry,) = api.compare(written, plugins=known, planners=["copying"]).others
+    assert entry.plan.candidate.micro_batch == 4
+    assert entry.batch_time == nest.evaluate(written, fix=decided).batch_time
+    assert entry.reasons
+    assert not entry.counts
+
+
+def test_decisions_that_make_no_plan_are_told():
+    for decisions, told in (({"tp": 3}, "tp"), ({"tq": 2}, "tq"), ({"pp": "x"}, "pp")):
+        known = registry([plugin(lambda *_, decided=decisions: Proposal(None, decisions=decided))])
+        found = api.compare(modelled(16, 1), plugins=known, planners=["copying", "manual"])
+        assert found.others[0].plan is None
+        assert told in found.others[0].reasons[0]
+        assert found.others[1].counts
+
+
+def test_the_closing_sentence_speaks_of_nests_space():
+    """Who overlooks a constraint is faster."""
+
+    def free(instance, context):
+        return Proposal(context.search(evolve(instance, space=evolve(instance.space, constraints=()))).solution)
+
+    written = problem(1e12, constraints=["pp == 8"])
+    known = registry([plugin(free)])
+    found = api.compare(written, plugins=known, planners=["copying", "manual"])
+    lines = comparison_text(found.to_dict()).splitlines()
+    (claim,) = (line for line in lines if line.startswith("Optimal plan: "))
+    assert claim == "Optimal plan: no plan in nest's search space that fits is faster."
+    share = 1 / found.relative(found.others[0]) - 1
+    assert share > 0.01
+    assert f"Outside that space, the plan of copying is faster, by {share:.2%}." in lines
+    found.assert_unbeaten()
+    # Said of no plan that is slower, or does not fit.
+    for changed in ({"batch_time": found.ours.batch_time}, {"fits": False}):
+        entry = evolve(found.others[0], plan=evolve(found.others[0].plan, **changed))
+        assert "Outside" not in comparison_text(evolve(found, others=(entry,)).to_dict())
+
+
+def test_a_bound_of_its_own_objective_is_shown():
+    found, known = compared(lambda *_: Proposal(None, ("None.",), bound=0.05), planners=["copying", "phaze", "manual"])
+    assert known.warnings == ()
+    assert [each.bound is None for each in found.others] == [False, False, True]
+    assert found.others[1].bound <= found.others[1].batch_time * (1 + 1e-9)
+    assert [each["bound"] for each in found.to_dict()["others"]] == [each.bound for each in found.others]
+    assert "copying: by its own model no plan takes less than 50 ms." in comparison_text(found.to_dict())
 
 
 def test_what_is_no_plan_is_told():
@@ -279,6 +425,115 @@ def test_a_planner_that_is_slow_leaves_the_others(monkeypatch):
     told = comparison_text(found.to_dict())
     assert "timed out after 0.3 s" in told
     assert found.to_dict()["others"][0]["within_problem"] is False
+
+
+def test_planners_of_one_plug_in_take_no_time_from_each_other(monkeypatch):
+    """Eight that each take 0.08 s of 0.1 s: together more than the 0.6 s of all calls into a plug-in."""
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.1")
+
+    def slow(*_):
+        sleep(0.08)
+        return Proposal(None, ("Nothing found.",))
+
+    known = registry([plugin(*[slow] * 8)])
+    names = ["copying", *(f"copying{place}" for place in range(2, 9))]
+    found = api.compare(problem(1e12), plugins=known, planners=names)
+    assert [each.reasons for each in found.others] == [("Nothing found.",)] * 8
+    assert known.warnings == ()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_limit_for_each_planner_holds_for_built_ins_too_and_disables_nobody(busy, monkeypatch):
+    def endless(*_):
+        while busy:
+            pass
+        Event().wait()
+
+    monkeypatch.setattr(Phaze, "plan", endless)
+    known = registry([plugin(endless)])
+    found = api.compare(problem(1e12), plugins=known, planners=["copying", "phaze", "manual"], planner_limit=0.2)
+    assert [each.reasons for each in found.others] == [("It timed out after 0.2 s.",)] * 2 + [()]
+    assert found.others[2].plan is not None
+    assert known.warnings == ()
+    assert not known.missing("planners")
+
+
+def test_a_limit_gives_a_plug_in_more_time_than_calls_have(monkeypatch):
+    monkeypatch.setenv("NEST_PLUGIN_SECONDS", "0.05")
+
+    def slow(instance, context):
+        sleep(0.15)
+        return Proposal(context.search(instance).solution)
+
+    known = registry([plugin(slow)])
+    (entry,) = api.compare(problem(1e12), plugins=known, planners=["copying"], planner_limit=30).others
+    assert entry.counts, entry.reasons
+    with pytest.raises(InputError, match="time limit of planners is 0"):
+        api.compare(problem(1e12), planner_limit=0)
+
+
+def test_options_reach_the_planner_and_its_row_says_them():
+    names = ["mcmc:evaluations=11,seed=3", "mcmc", "random:seed=4"]
+    found = api.compare(problem(2e9), planners=names, seed=2, evaluations=7)
+    assert [each.name for each in found.others] == names
+    remarks = ["11 plans priced, seed 3.", "7 plans priced, seed 2.", "7 plans priced, seed 4."]
+    assert [each.remarks[0] for each in found.others] == remarks
+    plain = api.compare(problem(2e9), planners=["mcmc"], seed=3, evaluations=11)
+    assert found.others[0].plan == plain.others[0].plan
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("mcmc:steps=3", "planner 'mcmc' has no option 'steps'; it has evaluations, seed"),
+        ("mcmc:evaluations=0", "evaluations is '0'; it is a whole number from 1"),
+        ("mcmc:seed=-1", "seed is '-1'"),
+        ("mcmc:seed=1" + "0" * 5000, "it is a whole number from 0"),
+        ("mcmc:seed", "give each option once"),
+        ("mcmc:seed=1,seed=2", "give each option once"),
+        ("mcmc:=2", "give each option once"),
+        ("phaze:seed=1", "planner 'phaze' takes no options"),
+        ("mcmv:seed=1", "there is no planner called 'mcmv'. Did you mean 'mcmc'"),
+    ],
+)
+def test_options_that_a_planner_lacks_are_told_before_anything_is_searched(written, told, monkeypatch):
+    monkeypatch.setattr(api, "solve", lambda *_, **__: pytest.fail("the search began"))
+    with pytest.raises(InputError) as raised:
+        api.compare(problem(1e12), planners=[written])
+    assert told in str(raised.value)
+
+
+class Tuned(Copying):
+    """Takes one option, `replicas`."""
+
+    def __init__(self, replicas=4):
+        self.replicas = replicas
+
+    def with_options(self, options):
+        if set(options) - {"replicas"}:
+            raise InputError("copying has the option replicas only.")
+        return Tuned(int(options["replicas"]))
+
+    def plan(self, instance, context):
+        return Proposal(shaped(instance, replicas=self.replicas))
+
+
+def test_planners_of_plug_ins_take_options():
+    class Plugin:
+        @hook
+        def nest_planners(self):
+            return [Tuned()]
+
+    known = registry([Plugin()])
+    found = api.compare(problem(1e12), plugins=known, planners=["copying", "copying:replicas=2"])
+    assert [each.plan.data_parallel for each in found.others] == [4, 2]
+    with pytest.raises(InputError, match="copying has the option replicas only"):
+        api.compare(problem(1e12), plugins=known, planners=["copying:speed=2"])
+    assert known.warnings == ()
+    # What is no message to the user is an error of the plug-in.
+    found = api.compare(problem(1e12), plugins=known, planners=["copying:replicas=x", "manual"])
+    assert "raised ValueError" in known.warnings[0]
+    assert [each.plan is None for each in found.others] == [True, False]
 
 
 def test_a_planner_that_fails_ends_a_strict_comparison():

@@ -114,7 +114,10 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     notes = [] if ours["batch_time"] is not None else [f"{OURS}: no feasible plan. {ours['diagnosis']}"]
     for each in comparison["others"]:
         rows.append(_row(each["name"], each["plan"], each["relative"], each["missing_bytes"], each["within_problem"]))
-        notes += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in (*each["reasons"], *each["remarks"])]
+        texts = (*each["reasons"], *each["remarks"])
+        notes += [f"{each['name']}: {text[:1].lower()}{text[1:]}" for text in texts]
+        if each["bound"] is not None:
+            notes.append(f"{each['name']}: by its own model no plan takes less than {format_seconds(each['bound'])}.")
     plans = [ours, *(each["plan"] for each in comparison["others"])]
     full = [index for index, plan in enumerate(plans) if plan is not None and plan["batch_time"] and not plan["fits"]]
     tones = {(index, HEADER.index("fits")): Tone.BAD for index in full}
@@ -127,7 +130,7 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
     if comparison.get("by_levels"):
         lines += ["", paragraph(comparison["by_levels"], screen)]
     if ours["batch_time"] is not None:
-        lines += ["", *_claim(comparison, screen)]
+        lines += ["", *_claim(comparison, screen), *_outside(comparison, screen)]
         close = [each["name"] for each in comparison["others"] if each["told_apart"] is False]
         if close:
             told_of = f"that of {close[0]}" if len(close) == 1 else f"those of {listed(close)}"
@@ -138,9 +141,9 @@ def comparison_text(comparison: Mapping[str, Any], screen: Screen = WIDE) -> str
 def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     ours = comparison["plan"]
     if ours["status"] == "optimal":
-        claim = " no plan of this problem that fits is faster than nest's, whoever makes it."
+        claim = " no plan in nest's search space that fits is faster."
         return [opening("Optimal plan:", Tone.GOOD, claim, screen)]
-    least = f"o plan of this problem takes less than {format_seconds(ours['lower_bound'])}."
+    least = f"o plan in nest's search space takes less than {format_seconds(ours['lower_bound'])}."
     if ours["status"] == "near-optimal":
         return [opening("Near-optimal plan:", Tone.GOOD, f" n{least}", screen)]
     faster = [
@@ -156,6 +159,17 @@ def _claim(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
     who = f"The plan of {faster[0]} is" if len(faster) == 1 else f"The plans of {listed(faster)} are"
     claim = " the search for nest's was stopped; give it more time."
     return [opening(f"{who} faster:", Tone.FAIR, claim, screen), paragraph(f"N{least}", screen)]
+
+
+def _outside(comparison: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Faster plans that fit, with a decision that nest does not search; their notes name it."""
+    lines = []
+    for each in comparison["others"]:
+        relative = each["relative"]
+        if not each["within_problem"] and each["fits"] and relative is not None and relative < 1 - AGREEMENT:
+            told = f"Outside that space, the plan of {each['name']} is faster, by {1 / relative - 1:.2%}."
+            lines.append(paragraph(told, screen))
+    return lines
 
 
 def _row(

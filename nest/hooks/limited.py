@@ -1,0 +1,26 @@
+"""A call that may take so many seconds only, whoever brings what is called."""
+
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TypeVar
+
+from nest.hooks.calls import LONGEST, Worker
+from nest.hooks.process_state import process_state_restored
+
+Answer = TypeVar("Answer")
+
+
+def call_within(seconds: float | None, function: Callable[[], Answer]) -> Answer:
+    """What `function` returns, called in a thread of its own; None: here, and for as long as it takes.
+
+    Raises:
+        nest.hooks.calls.TimedOut: it has not returned; the thread is ended where it can be, and left behind.
+    """
+    if seconds is None:
+        return function()
+    context = copy_context()
+    with process_state_restored():
+        result, raised, _ = Worker().call(lambda: context.run(function), min(seconds, LONGEST))
+    if raised is not None:
+        raise raised.error
+    return result  # type: ignore[no-any-return]
