@@ -6,6 +6,7 @@ from random import Random
 from tests.agreement.corners import push, settle
 from tests.agreement.ports import occupy
 from tests.agreement.problems import random_problem
+from tests.agreement.random_parts import recompute_parts
 from tests.agreement.random_pools import random_pool_problem
 from tests.agreement.random_schedules import random_mixed_schedule_problem, random_schedule_problem
 from tests.agreement.targets import narrowed, random_limits
@@ -49,13 +50,15 @@ class Draw:
     answer: Answer
 
 
-def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Draw:
-    """The problem of a seed; of a kind and in a corner, where they are named."""
+def draw(seed: int, kind: str | None = None, *, corner: str | None = None, parts: bool = False) -> Draw:
+    """The problem of a seed; of a kind and in a corner, where they are named; with stages that recompute `parts`."""
     random = Random(seed)
     drawn = random.choices(list(SHARES), list(SHARES.values()))[0]
     kind = kind or drawn
     if kind in APART:
         problem = random_pool_problem(random)
+        if parts:
+            recompute_parts(Random(f"parts of {seed}"), problem)
         ask_for_replays(seed, problem)
         return Draw(seed, kind, (), problem, None, answer_of(problem, None))
     problem = random_of_kind(random, kind)
@@ -68,6 +71,8 @@ def draw(seed: int, kind: str | None = None, *, corner: str | None = None) -> Dr
     if further.random() < PORTS and "ports" not in corners and kind != "schedules":
         occupy(further, problem)
         corners = (*corners, "ports")
+    if parts:
+        recompute_parts(Random(f"parts of {seed}"), problem)
     ask_for_replays(seed, problem)
     limits = random_limits(random, problem) if kind == "target" else None
     answer = answer_of(problem, limits)

@@ -24,7 +24,7 @@ from tests.agreement.random_networks import (
     random_sharded_problem,
 )
 from tests.oracle.brute_force import FITS, Answer
-from tests.oracle.check import check_infeasible, differences, same
+from tests.oracle.check import check_infeasible, differences, recompute_of, same
 from tests.oracle.network_plans import Search
 from tests.oracle.network_price import Machine, price, violations
 
@@ -62,7 +62,8 @@ def placed_plan(document: dict, machine: Machine) -> dict:
         "stages": [
             {
                 "layers": [layers.index(name) for name in stage["layers"]],
-                **{key: stage[key] for key in ("candidate", "recompute", "zero")},
+                **{key: stage[key] for key in ("candidate", "zero")},
+                "recompute": recompute_of(stage),
                 "chunks": [[layers.index(name) for name in chunk] for chunk in stage.get("chunks") or ()],
             }
             for stage in document["stages"]

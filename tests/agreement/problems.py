@@ -10,6 +10,7 @@ from random import Random
 from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
 from tests.agreement.graphs import Graph, random_graph
 from tests.agreement.rules import random_constraints, random_fixed
+from tests.oracle import parts
 from tests.oracle.brute_force import alone, describe, split_of
 from tests.oracle.chunks import splits, topological
 from tests.oracle.network import Network
@@ -290,7 +291,7 @@ def random_plan(random: Random, problem: dict, least_stages: int = 1) -> dict | 
         chosen = draw(random, setting, stages)
     partition = random.choice([p for p in every if len(p) == stages])
     zeros = problem.get("search", {}).get("zero", [0, 1, 2, 3])
-    choice = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for candidate in chosen]
+    choice = [(random.choice(parts.choices(problem, candidate)), random.choice(zeros)) for candidate in chosen]
     return describe(setting, alone(partition), chosen, random.choice(placements), choice)
 
 
@@ -304,7 +305,7 @@ def random_chunked_plan(random: Random, problem: dict, setting: Setting) -> dict
     split = split_of(*random.choice(possible))
     chosen = [candidate] * len(split.stages)
     zeros = problem.get("search", {}).get("zero", [0, 1, 2, 3])
-    modes = [(random.choice(list(candidate["recompute"])), random.choice(zeros)) for _ in chosen]
+    modes = [(random.choice(parts.choices(problem, candidate)), random.choice(zeros)) for _ in chosen]
     placements = list(setting.placements([setting.width] * len(chosen)))
     return describe(setting, split, chosen, random.choice(placements), modes)
 

@@ -18,6 +18,7 @@ from tests.agreement.problems import (
 from tests.agreement.rules import random_constraints
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
+from tests.oracle.parts import choices
 from tests.oracle.pools import Search, price, violations
 
 NAMES = ("new", "old", "older")
@@ -134,7 +135,7 @@ def random_plan(random: Random, problem: dict, least_stages: int) -> dict | None
                     "layers": list(layers),
                     "candidate": chosen[pool]["name"],
                     "offset": next(left[pool]),
-                    "recompute": random.choice(list(chosen[pool]["recompute"])),
+                    "recompute": random.choice(choices(problem, chosen[pool])),
                     "zero": random.choice(zeros),
                 }
                 for layers, pool in zip(partition, pools, strict=True)

@@ -33,6 +33,7 @@ from tests.oracle.makespan import chunks_of, replayed
 from tests.oracle.modes import Pricing, Timed, pricing_of
 from tests.oracle.network import Network
 from tests.oracle.partitions import downsets, partitions
+from tests.oracle.parts import Recompute, on_stage
 from tests.oracle.settings import Rules, Setting, hides_messages, settings
 
 FITS = 1 + 1e-12
@@ -63,7 +64,7 @@ class Option:
         shared: what its parameter groups add.
     """
 
-    mode: tuple[str, int]
+    mode: tuple[Recompute, int]
     memory: float
     time: float
     shared: Shared
@@ -143,7 +144,7 @@ class Search:
             self.known_levels[widths] = found
         return self.known_levels[widths]
 
-    def modes(self, setting: Setting, candidate: dict, stages: int, devices: int) -> list[tuple[str, int]]:
+    def modes(self, setting: Setting, candidate: dict, stages: int, devices: int) -> list[tuple[Recompute, int]]:
         """The modes a stage may use."""
         key = (candidate["name"], stages, devices)
         if key not in self.known_modes:
@@ -154,8 +155,10 @@ class Search:
         """What a stage is like in one mode, without regard to memory."""
         key = (candidate["name"], runs, moments, entering, mode)
         if key not in self.known_options:
-            size = memory(self.problem, candidate, setting, runs, *mode, moments, entering)
-            time, shared = self.times(setting, candidate, tuple(sorted(layer for run in runs for layer in run)), mode)
+            recompute, zero = on_stage(self.problem, runs, mode[0]), mode[1]
+            size = memory(self.problem, candidate, setting, runs, recompute, zero, moments, entering)
+            layers = tuple(sorted(layer for run in runs for layer in run))
+            time, shared = self.times(setting, candidate, layers, (recompute, zero))
             self.known_options[key] = Option(mode, size, time, shared)
         return self.known_options[key]
 
@@ -176,12 +179,13 @@ class Search:
             arriving, returning = (
                 messages(self.network, [each[end] for each in cuts], [each[end] for each in around]) for end in (0, 1)
             )
+            recompute = on_stage(self.problem, runs, option.mode[0])
             times = stage_times(
                 self.problem,
                 setting,
                 candidate,
                 sorted(chain.from_iterable(runs)),
-                option.mode[0],
+                recompute,
                 option.shared,
                 weights,
                 arriving,
@@ -191,7 +195,7 @@ class Search:
             if replayed(self.problem, setting.pipeline):
                 ways = [[seconds for _, seconds in way] for way in (arriving, returning)]
                 hides = hides_messages(self.problem, setting.schedule)
-                chunks = chunks_of(candidate, runs, option.mode[0], option.shared, *ways, hides, times[0])
+                chunks = chunks_of(candidate, runs, recompute, option.shared, *ways, hides, times[0])
             self.known_timed[key] = Timed(option.mode, *times, tuple(chunks))
         return self.known_timed[key]
 
@@ -202,11 +206,12 @@ class Search:
         return self.known_sent[key]
 
     def quickest(self, candidate: dict, layers, weights) -> tuple[float, float]:
-        """What the compute alone of a stage takes in its quickest mode, and adds to the sum, whatever the setting."""
+        """What compute alone takes with each layer of a stage in its quickest mode, and adds to the sum."""
         key = (candidate["name"], layers, weights[1:])
         if key not in self.known_quickest:
             _, first, second, third = weights
-            time = min(compute_time(candidate, layers, mode) for mode in candidate["recompute"])
+            quickest = [min(each) for each in zip(*(m["extra"] for m in candidate["recompute"].values()), strict=True)]
+            time = sum(over(layers, row) for row in (candidate["forward"], candidate["backward"], quickest))
             forward, gradients = (
                 over(layers, row) for row in (candidate["forward"], finding_weight_gradients(candidate))
             )
@@ -243,18 +248,19 @@ class Search:
             tuple(self.cuts(candidate, split.sets, chunk + 1) for chunk in own)
             for candidate, own in zip(chosen, owned, strict=True)
         ]
+        held = [[split.runs[chunk] for chunk in own] for own in owned]
         every = [
             [
                 self.option(
                     setting,
                     candidate,
-                    tuple(split.runs[chunk] for chunk in owned[stage]),
+                    tuple(held[stage]),
                     setting.pipeline.moments(stage + 1, stages, setting.micro_batches),
                     tuple(front for front, _ in cuts[stage]),
                     mode,
                 )
                 for mode in modes[stage]
-                if can_run(candidate, split.stages[stage], mode[0])
+                if can_run(candidate, split.stages[stage], on_stage(self.problem, held[stage], mode[0]))
             ]
             for stage, candidate in enumerate(chosen)
         ]

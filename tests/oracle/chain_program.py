@@ -38,6 +38,7 @@ from tests.oracle.costs import (
     zero_times,
 )
 from tests.oracle.network import Network
+from tests.oracle.parts import on_stage
 from tests.oracle.price import price
 from tests.oracle.settings import SCHEDULES, Rules, Setting, schedules_of, settings
 
@@ -77,7 +78,8 @@ class Table:
             for behind in range(first + 1, self.count + 1):
                 layers = range(first, behind)
                 groups = sent(problem, self.network, setting, candidate, layers)
-                for mode, (recompute, zero) in enumerate(self.modes):
+                for mode, (chosen, zero) in enumerate(self.modes):
+                    recompute = on_stage(problem, [layers], chosen)
                     if not can_run(candidate, layers, recompute):
                         continue
                     compute = compute_time(candidate, layers, recompute)

@@ -4,6 +4,7 @@ from math import isclose
 
 from tests.oracle import pools
 from tests.oracle import price as alone
+from tests.oracle.parts import Recompute
 from tests.oracle.price import widest_of
 
 TOLERANCE = 1e-9
@@ -14,6 +15,13 @@ def same(found: float | None, expected: float | None, tolerance: float = TOLERAN
     if found is None or expected is None:
         return found is expected
     return isclose(found, expected, rel_tol=tolerance)
+
+
+def recompute_of(stage: dict) -> Recompute:
+    """What a stage of a document recomputes."""
+    if stage.get("recompute_layers") is None:
+        return stage["recompute"]
+    return stage["recompute"], stage["recompute_layers"], stage["recompute_rest"]
 
 
 def plan_of(document: dict) -> dict:
@@ -32,7 +40,7 @@ def plan_of(document: dict) -> dict:
                 "layers": [index[name] for name in stage["layers"]],
                 "candidate": stage["candidate"],
                 "offset": stage["devices"][0] // spread,
-                "recompute": stage["recompute"],
+                "recompute": recompute_of(stage),
                 "zero": stage["zero"],
                 "chunks": [[index[name] for name in chunk] for chunk in stage.get("chunks") or ()] or None,
             }

@@ -8,6 +8,7 @@ from math import fsum
 from tests.oracle.collectives import collective
 from tests.oracle.network import Network
 from tests.oracle.partitions import cut_bytes
+from tests.oracle.parts import Part, mode_of
 from tests.oracle.settings import Setting, exposed_share, given, hides, hides_messages
 
 
@@ -16,8 +17,8 @@ def over(layers, values) -> float:
     return fsum([values[layer] for layer in layers])
 
 
-def compute_time(candidate: dict, layers, recompute: str) -> float:
-    extra = candidate["recompute"][recompute]["extra"]
+def compute_time(candidate: dict, layers, recompute: str | Part) -> float:
+    extra = mode_of(candidate, recompute)["extra"]
     return over(layers, candidate["forward"]) + over(layers, candidate["backward"]) + over(layers, extra)
 
 
@@ -130,7 +131,14 @@ def added(parts: list[list[float]]) -> list[float]:
 
 
 def with_ports(
-    problem: dict, setting: Setting, candidate: dict, layers, recompute: str, shared: Shared, messages, time: float
+    problem: dict,
+    setting: Setting,
+    candidate: dict,
+    layers,
+    recompute: str | Part,
+    shared: Shared,
+    messages,
+    time: float,
 ) -> tuple[float, float]:
     """`t` and `y` of a stage, given the `t` that it would have without ports.
 
@@ -141,7 +149,7 @@ def with_ports(
     if candidate.get("busy") is None:
         return time, shared.once
     ports = [over(layers, row) for row in candidate["busy"]]
-    again = [over(layers, row) for row in given(candidate["recompute"][recompute], "busy", [])]
+    again = [over(layers, row) for row in given(mode_of(candidate, recompute), "busy", [])]
     for level, seconds in chain(enumerate(shared.often_ports), enumerate(again), messages):
         if level >= 0:
             ports[level] += seconds
@@ -158,7 +166,7 @@ def stage_times(
     setting: Setting,
     candidate: dict,
     layers,
-    recompute: str,
+    recompute: str | Part,
     shared: Shared,
     weights,
     arriving,
@@ -202,14 +210,14 @@ def messages(network: Network, sizes, levels) -> list[tuple[int, float]]:
     return [(level, network.point_to_point(size, level)) for size, level in zip(sizes, levels, strict=True)]
 
 
-def can_run(candidate: dict, layers, recompute: str) -> bool:
+def can_run(candidate: dict, layers, recompute: str | Part) -> bool:
     """Whether all these layers can run in a mode: null in a row of `first` says that a layer cannot (FORMATS.md)."""
-    first = candidate["recompute"][recompute]["first"]
+    first = mode_of(candidate, recompute)["first"]
     return all(first[layer] is not None for layer in layers)
 
 
 def memory(
-    problem: dict, candidate: dict, setting: Setting, runs, recompute: str, zero: int, moments, entering
+    problem: dict, candidate: dict, setting: Setting, runs, recompute: str | Part, zero: int, moments, entering
 ) -> float:
     """Bytes on each device of a stage, the reserve included.
 
@@ -222,7 +230,7 @@ def memory(
     return memory_of_one(problem, candidate, setting, layers, recompute, zero) + further
 
 
-def memory_of_one(problem: dict, candidate: dict, setting: Setting, layers, recompute: str, zero: int) -> float:
+def memory_of_one(problem: dict, candidate: dict, setting: Setting, layers, recompute: str | Part, zero: int) -> float:
     """Bytes with one micro-batch in flight."""
     total = given(problem["cluster"], "reserve", 0.0)
     copies = setting.pipeline.said.copies
@@ -231,13 +239,13 @@ def memory_of_one(problem: dict, candidate: dict, setting: Setting, layers, reco
         total += copies * over(layers, group["weights"]) / (z if zero >= 3 else 1)
         total += copies * over(layers, group["gradients"]) / (z if zero >= 2 else 1)
         total += copies * over(layers, group["optimizer"]) / (z if zero >= 1 else 1)
-    mode = candidate["recompute"][recompute]
+    mode = mode_of(candidate, recompute)
     return total + over(layers, mode["first"]) + max(mode["peak"][layer] for layer in layers)
 
 
-def memory_of_more(candidate: dict, layers, recompute: str, cut: float) -> float:
+def memory_of_more(candidate: dict, layers, recompute: str | Part, cut: float) -> float:
     """Bytes that each further micro-batch needs."""
-    mode = candidate["recompute"][recompute]
+    mode = mode_of(candidate, recompute)
     return over(layers, mode["more"]) + (cut if given(mode, "stash_inputs", False) else 0.0)
 
 

@@ -1,8 +1,16 @@
 """A plan as the document FORMATS.md asks for, as the oracle would write it."""
 
+from tests.oracle.parts import Recompute
 from tests.oracle.price import price, widest_of
 
 CANDIDATE = ("name", "degrees", "width", "samples", "micro_batch")
+
+
+def recompute_record(recompute: Recompute) -> dict:
+    """What the document says of a stage's recompute mode."""
+    if isinstance(recompute, str):
+        return {"recompute": recompute}
+    return dict(zip(("recompute", "recompute_layers", "recompute_rest"), recompute, strict=True))
 
 
 def document_of(problem: dict, plan: dict) -> dict:
@@ -29,6 +37,7 @@ def document_of(problem: dict, plan: dict) -> dict:
             {
                 **decided,
                 **priced,
+                **recompute_record(decided["recompute"]),
                 "layers": [names[i] for i in decided["layers"]],
                 "chunks": [[names[i] for i in chunk] for chunk in decided["chunks"]] if decided.get("chunks") else None,
             }

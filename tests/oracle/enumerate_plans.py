@@ -7,6 +7,7 @@ from tests.oracle.brute_force import Split, alone, describe, split_of
 from tests.oracle.chunks import splits
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
+from tests.oracle.parts import choices
 from tests.oracle.price import price, violations
 from tests.oracle.settings import given, settings
 
@@ -20,7 +21,7 @@ def outlines(problem: dict):
         for split in plain if setting.chunks == 1 else chunked(problem, setting):
             for chosen in product(setting.candidates, repeat=len(split.stages)):
                 placements = setting.placements([candidate["width"] for candidate in chosen])
-                modes = [list(product(candidate["recompute"], zeros)) for candidate in chosen]
+                modes = [list(product(choices(problem, candidate), zeros)) for candidate in chosen]
                 yield setting, split, chosen, placements, modes
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from tests.oracle.costs import Shared, compute_time, finding_weight_gradients, over
+from tests.oracle.parts import Part, mode_of
 from tests.oracle.schedules import Pipeline
 from tests.oracle.settings import given
 
@@ -48,9 +49,9 @@ def chunk_of(front, behind, gathered, scattered, computed, *, beside=0.0, grown=
     )
 
 
-def computed_by(candidate: dict, run, recompute: str) -> tuple[float, float, float, float]:
+def computed_by(candidate: dict, run, recompute: str | Part) -> tuple[float, float, float, float]:
     """Seconds of a chunk's forward pass, of what is recomputed, of its backward pass, and of weight gradients in it."""
-    rows = (candidate["forward"], candidate["recompute"][recompute]["extra"], candidate["backward"])
+    rows = (candidate["forward"], mode_of(candidate, recompute)["extra"], candidate["backward"])
     return (*(over(run, row) for row in rows), over(run, finding_weight_gradients(candidate)))
 
 
@@ -67,7 +68,9 @@ def shares(candidate: dict, runs, kind: str, sent: list[tuple]) -> list:
     return found
 
 
-def chunks_of(candidate: dict, runs, recompute: str, shared: Shared, arriving, returning, hides: bool, time) -> list:
+def chunks_of(
+    candidate: dict, runs, recompute: str | Part, shared: Shared, arriving, returning, hides: bool, time
+) -> list:
     """The chunks of a stage that needs `time` for a micro-batch; `arriving` and `returning` are seconds by chunk."""
     layers = sorted(layer for run in runs for layer in run)
     compute, messages = compute_time(candidate, layers, recompute), sum(arriving) + sum(returning)

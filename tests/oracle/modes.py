@@ -14,6 +14,7 @@ from math import inf
 from operator import le
 
 from tests.oracle.makespan import Chunk, in_order, makespan, replayed
+from tests.oracle.parts import Recompute
 from tests.oracle.schedules import Pipeline
 from tests.oracle.settings import hides_messages
 
@@ -22,7 +23,7 @@ from tests.oracle.settings import hides_messages
 class Timed:
     """A mode of a stage between boundaries of certain levels: `t`, what it adds to the sum, `y`, its passes."""
 
-    mode: tuple[str, int]
+    mode: tuple[Recompute, int]
     time: float
     filling: float
     sync: float

@@ -43,6 +43,7 @@ from tests.oracle.makespan import chunk_of, computed_by, in_order, makespan, rep
 from tests.oracle.network_places import Places, placements
 from tests.oracle.network_price import Boundary, Machine, boundaries_of, inside, price, sent
 from tests.oracle.partitions import partitions
+from tests.oracle.parts import Recompute, on_stage
 from tests.oracle.settings import RANK_ORDERS, Rules, Setting, given, settings
 
 
@@ -64,7 +65,7 @@ class Option:
         sent: bytes per micro-batch, for each of the `blocks` and each link.
     """
 
-    mode: tuple[str, int]
+    mode: tuple[Recompute, int]
     memory: float
     compute: float
     time: numpy.ndarray
@@ -148,7 +149,8 @@ class Search:
                 [
                     self.option(setting, chosen, split, stage, mode)
                     for mode in modes[stage]
-                    if (kept is None or mode in kept) and can_run(chosen[stage], partition[stage], mode[0])
+                    if (kept is None or mode in kept)
+                    and can_run(chosen[stage], partition[stage], self.recompute(split, stage, mode))
                 ]
                 for stage in range(count)
             ]
@@ -158,11 +160,16 @@ class Search:
                 if all(fitting):
                     yield fitting
 
+    def recompute(self, split: Split, stage: int, mode):
+        """What the layers of a stage run in."""
+        return on_stage(self.problem, [split.runs[chunk] for chunk in split.own(stage)], mode[0])
+
     def option(self, setting: Setting, chosen, split: Split, stage: int, mode) -> Option:
         """A stage in a mode, whether it fits or not."""
         candidate, layers, (recompute, zero) = chosen[stage], split.stages[stage], mode
         moments = setting.pipeline.moments(stage + 1, len(chosen), setting.micro_batches)
         runs = [split.runs[chunk] for chunk in split.own(stage)]
+        recompute = on_stage(self.problem, runs, recompute)
         entering = [cuts_around(self.problem, candidate, split.sets, chunk + 1)[0] for chunk in split.own(stage)]
         need = memory(self.problem, candidate, setting, runs, recompute, zero, moments, entering)
         compute = compute_time(candidate, layers, recompute)

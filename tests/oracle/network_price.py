@@ -12,7 +12,6 @@ from tests.oracle.brute_force import FITS
 from tests.oracle.chunks import chunk_numbers
 from tests.oracle.costs import (
     Sent,
-    can_run,
     compute_time,
     cuts_around,
     filling,
@@ -23,7 +22,8 @@ from tests.oracle.costs import (
 )
 from tests.oracle.makespan import chunks_of, priced
 from tests.oracle.partitions import closed_under_successors, downsets
-from tests.oracle.price import candidates_of, is_split, runs_of
+from tests.oracle.parts import on_stage
+from tests.oracle.price import can_run_in, candidates_of, is_split, runs_of
 from tests.oracle.rings import Rings
 from tests.oracle.schedules import pipeline_of
 from tests.oracle.settings import Rules, Setting, given, micro_batches, schedules_of, zero_degrees_of
@@ -199,10 +199,12 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
     weights = setting.pipeline.weights(setting.micro_batches, count)
     stages, added, passes = [], [], []
     for i, stage in enumerate(plan["stages"]):
-        layers, recompute, zero, candidate = stage["layers"], stage["recompute"], stage["zero"], chosen[i]
+        layers, zero, candidate = stage["layers"], stage["zero"], chosen[i]
+        chunks = [run for run, home in enumerate(route) if home == i]
+        held = [runs[run] for run in chunks]
+        recompute = on_stage(problem, held, stage["recompute"])
         compute = compute_time(candidate, layers, recompute)
         shared = zero_times(problem, sent(machine, setting, candidate, blocks[i], layers), compute, zero)
-        chunks = [run for run, home in enumerate(route) if home == i]
         ways = [[0.0] * len(chunks), [0.0] * len(chunks)]
         for each in boundaries:
             if each.there == i:
@@ -213,7 +215,7 @@ def price(problem: dict, plan: dict, machine: Machine | None = None) -> dict:
                 )
         arriving, returning = map(sum, ways)
         entering = [cuts_around(problem, candidate, sets, run + 1)[0] for run in chunks]
-        held, moments = [runs[run] for run in chunks], setting.pipeline.moments(i + 1, count, setting.micro_batches)
+        moments = setting.pipeline.moments(i + 1, count, setting.micro_batches)
         whole = compute + arriving + returning + shared.often
         forward = over(layers, candidate["forward"]) + arriving + shared.gathered
         gradients = over(layers, finding_weight_gradients(candidate))
@@ -267,7 +269,7 @@ def violations(problem: dict, plan: dict, machine: Machine | None = None) -> lis
         "no stage is empty": all(partition),
         "downsets are closed": all(closed_under_successors(d, profile["edges"]) for d in downsets(runs or partition)),
         "modes may be used": all(mode in of_stage for mode, of_stage in zip(modes, usable, strict=True)),
-        "layers can run in their modes": all(map(can_run, chosen, partition, (recompute for recompute, _ in modes))),
+        "layers can run in their modes": can_run_in(problem, setting, chosen, partition, runs, modes),
         "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
         "the partition may be used": rules.allow_partition(partition),
     }

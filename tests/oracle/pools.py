@@ -15,6 +15,7 @@ from tests.oracle.makespan import chunks_of, priced, replayed
 from tests.oracle.modes import Timed, pricing_of
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets, partitions
+from tests.oracle.parts import on_stage
 from tests.oracle.schedules import pipeline_of
 from tests.oracle.settings import (
     RANK_ORDERS,
@@ -134,7 +135,8 @@ def price(problem: dict, plan: dict) -> dict:
     for i, (stage, candidate, pool) in enumerate(zip(plan["stages"], chosen, pools, strict=True)):
         setting, own = settings[pool], cluster.alone[pool]
         weights = setting.pipeline.weights(setting.micro_batches, count)
-        layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
+        layers, zero = stage["layers"], stage["zero"]
+        recompute = on_stage(problem, [layers], stage["recompute"])
         cuts = cuts_around(problem, candidate, sets, i + 1)
         compute = compute_time(candidate, layers, recompute)
         shared = zero_times(own, sent(own, cluster.networks[pool], setting, candidate, layers), compute, zero)
@@ -203,7 +205,10 @@ def violations(problem: dict, plan: dict) -> list[str]:
             one + own.width <= two for same in in_pools for (_, one, own), (_, two, _) in pairwise(same)
         ),
         "modes may be used": all(mode in of_stage for mode, of_stage in zip(modes, usable, strict=True)),
-        "layers can run in their modes": all(map(can_run, chosen, partition, (recompute for recompute, _ in modes))),
+        "layers can run in their modes": all(
+            can_run(candidate, layers, on_stage(problem, [layers], recompute))
+            for candidate, layers, (recompute, _) in zip(chosen, partition, modes, strict=True)
+        ),
         "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
         "the partition may be used": rules.allow_partition(partition),
     }
@@ -273,9 +278,11 @@ class Search:
         groups = sent(own, self.cluster.networks[pool], setting, candidate, layers)
         found = []
         for mode in self.rules.modes(setting, candidate, stages, devices):
-            if can_run(candidate, layers, mode[0]):
-                shared = zero_times(own, groups, compute_time(candidate, layers, mode[0]), mode[1])
-                found.append((mode, memory(own, candidate, setting, [layers], *mode, moments, [cuts[0]]), shared))
+            recompute, zero = on_stage(self.problem, [layers], mode[0]), mode[1]
+            if can_run(candidate, layers, recompute):
+                shared = zero_times(own, groups, compute_time(candidate, layers, recompute), zero)
+                size = memory(own, candidate, setting, [layers], recompute, zero, moments, [cuts[0]])
+                found.append((mode, size, shared))
         return cuts, found
 
     def try_stages(self, shared, partition, pools) -> None:
@@ -328,7 +335,10 @@ class Search:
     def try_places(self, shared, partition, pools, pricing, cuts, fitting, devices) -> None:
         weights = pricing.weights
         least = [
-            min(compute_time(self.chosen[pool], layers, mode[0]) + own.often for mode, _, own in stage)
+            min(
+                compute_time(self.chosen[pool], layers, on_stage(self.problem, [layers], mode[0])) + own.often
+                for mode, _, own in stage
+            )
             for stage, pool, layers in zip(fitting, pools, partition, strict=True)
         ]
         if weights[0] * max(least) + (weights[1] * sum(least) if pricing.aligned else 0.0) > self.limit:
@@ -368,13 +378,14 @@ class Search:
 
         def made():
             arriving, returning = around.messages(self.cluster, pool, cuts)
-            setting, own = self.settings[pool], self.cluster.alone[pool]
-            times = stage_times(own, setting, self.chosen[pool], layers, mode[0], shared, weights, arriving, returning)
+            setting, own, candidate = self.settings[pool], self.cluster.alone[pool], self.chosen[pool]
+            recompute = on_stage(self.problem, [layers], mode[0])
+            times = stage_times(own, setting, candidate, layers, recompute, shared, weights, arriving, returning)
             if not replayed(own, setting.pipeline):
                 return Timed(mode, *times)
             ways = [[seconds for _, seconds in way] for way in (arriving, returning)]
             hides = hides_messages(own, setting.schedule)
-            return Timed(mode, *times, chunks_of(self.chosen[pool], [layers], mode[0], shared, *ways, hides, times[0]))
+            return Timed(mode, *times, chunks_of(candidate, [layers], recompute, shared, *ways, hides, times[0]))
 
         return self.remembered(("timed", pool, layers, weights, around, cuts, mode), made)
 

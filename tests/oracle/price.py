@@ -9,6 +9,7 @@ from tests.oracle.direct import received, sends_directly
 from tests.oracle.makespan import chunks_of, priced
 from tests.oracle.network import Network
 from tests.oracle.partitions import closed_under_successors, downsets
+from tests.oracle.parts import on_stage
 from tests.oracle.schedules import pipeline_of
 from tests.oracle.settings import (
     RANK_ORDERS,
@@ -76,8 +77,10 @@ def price(problem: dict, plan: dict) -> dict:
     stages, filling, chunks = [], [], []
     hides = hides_messages(problem, setting.schedule)
     for i, (stage, candidate) in enumerate(zip(plan["stages"], chosen, strict=True)):
-        layers, recompute, zero = stage["layers"], stage["recompute"], stage["zero"]
+        layers, zero = stage["layers"], stage["zero"]
         own = [run for run, home in enumerate(route) if home == i]
+        held = [runs[run] for run in own]
+        recompute = on_stage(problem, held, stage["recompute"])
         fronts, behinds = [levels[run] for run in own], [levels[run + 1] for run in own]
         cuts = [cuts_around(problem, candidate, sets, run + 1) for run in own]
         moments = setting.pipeline.moments(i + 1, count, setting.micro_batches)
@@ -94,7 +97,6 @@ def price(problem: dict, plan: dict) -> dict:
             problem, setting, candidate, layers, recompute, shared, weights, arriving, returning
         )
         filling.append(added)
-        held = [runs[run] for run in own]
         ways = [[seconds for _, seconds in way] for way in (arriving, returning)]
         if sends_directly(problem):
             ways = [[sum(way)] for way in ways]
@@ -118,6 +120,16 @@ def price(problem: dict, plan: dict) -> dict:
         "fits": all(stage["memory"] <= problem["cluster"]["memory"] * FITS for stage in stages),
         "stages": stages,
     }
+
+
+def can_run_in(problem: dict, setting: Setting, chosen, partition, runs, modes) -> bool:
+    """Whether all layers of stages with these chunks can run in their modes."""
+    if runs is None:
+        return False
+    route = setting.pipeline.route(len(partition))
+    held = [[run for run, home in zip(runs, route, strict=True) if home == i] for i in range(len(partition))]
+    own = [on_stage(problem, each, recompute) for each, (recompute, _) in zip(held, modes, strict=True)]
+    return all(map(can_run, chosen, partition, own))
 
 
 def is_split(problem: dict, setting: Setting, partition, runs) -> bool:
@@ -167,7 +179,7 @@ def violations(problem: dict, plan: dict) -> list[str]:
         "blocks lie in the replica": all(offset in range(own - width + 1) for offset, width in places),
         "blocks are disjoint and in order": all(one + width <= two for (one, width), (two, _) in pairwise(places)),
         "modes may be used": all(mode in of_stage for mode, of_stage in zip(modes, usable, strict=True)),
-        "layers can run in their modes": all(map(can_run, chosen, partition, (recompute for recompute, _ in modes))),
+        "layers can run in their modes": can_run_in(problem, setting, chosen, partition, runs, modes),
         "uniform choices are uniform": any(set(modes) <= set(kept) for kept in rules.joint_modes(modes)),
         "the partition may be used": rules.allow_partition(partition),
     }

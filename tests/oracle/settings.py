@@ -6,6 +6,7 @@ from itertools import pairwise, product
 
 from tests.oracle.chunks import asks_for_even, chunk_numbers, dealable
 from tests.oracle.network import Network
+from tests.oracle.parts import Recompute, choices, modes_used, names_of
 from tests.oracle.schedules import Pipeline, pipeline_of, said_by
 
 RANK_ORDERS = ["pp-inner", "dp-inner"]
@@ -196,6 +197,8 @@ class Rules:
         self.even = asks_for_even(problem)
         fixed = dict(problem.get("fixed") or {})
         self.stages = fixed.pop("stages", None)
+        for name in ("recompute_layers", "recompute_rest"):  # `choices` leaves no others.
+            fixed.pop(name, None)
         if fixed.get("zero_degree") == "all":  # No number: `zero_degrees_of` leaves no other choice.
             del fixed["zero_degree"]
         self.equalities = fixed
@@ -205,7 +208,9 @@ class Rules:
         expressions = [t for t in texts if not t.startswith(("same_stage", "uniform"))]
         self.expressions = [compile(text, text, "eval") for text in expressions]
 
-    def names(self, setting: Setting, candidate: dict, stages: int, devices: int, recompute: str, zero: int) -> dict:
+    def names(
+        self, setting: Setting, candidate: dict, stages: int, devices: int, recompute: Recompute, zero: int
+    ) -> dict:
         """The value of every name of the constraint language for one stage of a plan on so many devices."""
         degrees = {"tp": 1, "cp": 1}
         for other in self.problem["profile"]["candidates"]:
@@ -227,26 +232,29 @@ class Rules:
             "rank_order": setting.rank_order,
             "zero": zero,
             "zero_degree": ranks if setting.zero_degree is None else setting.zero_degree,
-            "recompute": recompute,
+            **names_of(self.problem, recompute),
         }
 
-    def allow(self, *stage) -> bool:
+    def allow(
+        self, setting: Setting, candidate: dict, stages: int, devices: int, recompute: Recompute, zero: int
+    ) -> bool:
         """Whether a stage with these names may be in a plan."""
         search = self.problem.get("search")
-        names = self.names(*stage)
+        names = self.names(setting, candidate, stages, devices, recompute, zero)
+        listed = given(search, "recompute", candidate["recompute"])
         return (
             names["zero"] in given(search, "zero", [0, 1, 2, 3])
-            and names["recompute"] in given(search, "recompute", [names["recompute"]])
+            and modes_used(recompute) <= set(listed)
             and all(names[name] == value for name, value in self.equalities.items())
             and all(eval(text, {}, names) for text in self.expressions)
         )
 
-    def modes(self, setting: Setting, candidate: dict, stages: int, devices: int) -> list[tuple[str, int]]:
+    def modes(self, setting: Setting, candidate: dict, stages: int, devices: int) -> list[tuple[Recompute, int]]:
         """The (recompute, zero) pairs a stage of this candidate may use."""
-        every = product(candidate["recompute"], range(4))
+        every = product(choices(self.problem, candidate), range(4))
         return [mode for mode in every if self.allow(setting, candidate, stages, devices, *mode)]
 
-    def joint_modes(self, modes: list[tuple[str, int]]):
+    def joint_modes(self, modes: list[tuple[Recompute, int]]):
         """Sets of modes from which each stage chooses freely; together they are all choices allowed."""
         recomputes = [{r} for r, _ in modes] if "recompute" in self.uniform else [{r for r, _ in modes}]
         zeros = [{z} for _, z in modes] if "zero" in self.uniform else [{z for _, z in modes}]

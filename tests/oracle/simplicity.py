@@ -10,7 +10,7 @@ Simple is a plan with a small key. Its entries, compared in this order:
 6. stages;
 7. stages, or chunks, are no even split of the transformer blocks; 0 where candidates are mixed;
 8. stages differ in recompute mode or ZeRO stage;
-9. the heaviest recompute mode: none 0, full 3, any other 1;
+9. the heaviest recompute mode: none 0, full 3, of the first layers alone 2, any other 1;
 10. strategies with a degree above 1;
 11. a stage has another ZeRO stage than the one fixed or listed first, or there is a shard group;
 12. the rank order is another than the one fixed or listed first, and there are several replicas of several stages;
@@ -35,6 +35,7 @@ from tests.oracle.chunks import even_split
 from tests.oracle.enumerate_plans import every_plan
 from tests.oracle.network import Network
 from tests.oracle.partitions import partitions
+from tests.oracle.parts import Recompute
 from tests.oracle.price import candidates_of, price, runs_of
 from tests.oracle.settings import RANK_ORDERS, given, settings
 
@@ -42,7 +43,7 @@ USUAL_RANK_ORDER = "dp-inner"
 USUAL_SCHEDULE = "1f1b"
 HEAVY = {"none": 0, "full": 3}
 """Recompute modes that are no selective ones."""
-SELECTIVE = 1
+SELECTIVE, PARTIAL = 1, 2
 FLAGS = frozenset({"sp"})
 """Names among degrees that are no degrees."""
 
@@ -68,8 +69,10 @@ class Simplest:
     memory: float | None = None
 
 
-def rank_of(recompute: str) -> int:
-    return HEAVY.get(recompute, SELECTIVE)
+def rank_of(recompute: Recompute) -> int:
+    if isinstance(recompute, str):
+        return HEAVY.get(recompute, SELECTIVE)
+    return min(PARTIAL, HEAVY.get(recompute[0], SELECTIVE))
 
 
 def usual(problem: dict, name: str, every: list):
@@ -190,7 +193,7 @@ class Kind:
         return tuple(whole)
 
 
-KINDS = tuple(Kind(*each) for each in product((0, 1), (0, SELECTIVE, 3), (0, 1)))
+KINDS = tuple(Kind(*each) for each in product((0, 1), (0, SELECTIVE, PARTIAL, 3), (0, 1)))
 
 
 class OfCluster(brute_force.Search):

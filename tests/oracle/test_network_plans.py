@@ -16,6 +16,7 @@ from tests.oracle.check import same
 from tests.oracle.network_plans import Search, describe, own_settings, solve
 from tests.oracle.network_price import price, violations
 from tests.oracle.partitions import partitions
+from tests.oracle.parts import choices
 
 FEW, MANY = 3_000, 9_000
 """Plans that are priced one by one: by default, and by `pytest -m slow`."""
@@ -31,7 +32,7 @@ def every_plan(problem: dict, search: Search):
         for split in plain if setting.chunks == 1 else search.chunked(setting):
             for chosen in product(setting.candidates, repeat=len(split.stages)):
                 used = sum(candidate["width"] for candidate in chosen) * setting.replicas
-                modes = [list(product(candidate["recompute"], zeros)) for candidate in chosen]
+                modes = [list(product(choices(problem, candidate), zeros)) for candidate in chosen]
                 orders = permutations(range(machine.size), used) if used <= machine.size else ()
                 for order, choice in product(orders, product(*modes)):
                     yield describe(setting, split, chosen, placed(setting, chosen, order), choice)

@@ -9,6 +9,7 @@ import pytest
 from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.check import same
 from tests.oracle.partitions import partitions
+from tests.oracle.parts import choices
 from tests.oracle.pools import Search, price, solve, violations
 from tests.oracle.test_optima import explicit
 from tests.pooled_problems import plan, two_pools
@@ -48,7 +49,7 @@ def every_plan(problem: dict):
         search.settings, search.chosen, search.known = settings, chosen, {}
         for partition in partitions(len(profile["layers"]), profile["edges"]):
             for pools in product(settings, repeat=len(partition)):
-                modes = [product(chosen[pool]["recompute"], zeros) for pool in pools]
+                modes = [product(choices(problem, chosen[pool]), zeros) for pool in pools]
                 if set(pools) == set(settings) and shared[0].admits(len(pools), settings[pools[0]].micro_batches):
                     for offsets, choice in product(every_place(settings, pools), product(*modes)):
                         yield search.describe(shared, partition, pools, offsets, choice)

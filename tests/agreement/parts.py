@@ -1,0 +1,89 @@
+"""Compare the planner with the oracle, and with replays, where stages may recompute some of their layers.
+
+`python -m tests.agreement.parts --seed S --count N [--kind KIND]`
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from time import perf_counter
+
+from tests.agreement.compare import as_json, complaint, disagreements, planner, plugins_of, solved
+from tests.agreement.draws import Draw, draw, hangs_on_rounding
+from tests.agreement.fuzz import summed_up
+from tests.oracle.makespan import replayed
+from tests.oracle.schedules import pipeline_of
+
+KINDS = ("plain", "plain", "mixed", "uneven", "sharded", "sharded mixed", "pools")
+"""In turn."""
+REPLAYED = 1e-9
+"""What is replayed takes as long as the plan says, but for rounding."""
+
+
+def drawn(seed: int, kind: str | None = None) -> Draw:
+    """The problem of a seed; of kinds in turn where none is named."""
+    return draw(seed, kind or KINDS[seed % len(KINDS)], parts=True)
+
+
+def examine(seed: int, kind: str | None = None) -> tuple[Counter[str], list[str]]:
+    """What a problem counts under, and the disagreements on it; an exception is one."""
+    asked = drawn(seed, kind)
+    counts = Counter(marks(asked))
+    try:
+        wrong = disagreements(asked.problem, asked.answer) or replay_disagreements(asked)
+    except Exception as error:
+        wrong = [f"{type(error).__name__}: {error}"]
+    if wrong and hangs_on_rounding(asked):
+        return counts + Counter(["hangs on rounding"]), []
+    if wrong:
+        counts["disagree"] += 1
+        wrong = [complaint(f"seed {seed}, {asked.kind} {asked.corners}", asked.problem, wrong)]
+    return counts, wrong
+
+
+def replay_disagreements(asked: Draw) -> list[str]:
+    """Whether a plan that is priced by its replay takes that long in `nest simulate`."""
+    problem, answer = asked.problem, asked.answer
+    if answer.plan is None or not replayed(problem, pipeline_of(problem, answer.plan["schedule"])):
+        return []
+    plan = solved(problem)
+    whole = planner().simulate(as_json(plan.to_dict()), **plugins_of(problem)).batch_time
+    if whole <= plan.batch_time * (1 + REPLAYED):
+        return []
+    return [f"the replay takes {whole!r}, batch_time is {plan.batch_time!r}"]
+
+
+def marks(asked: Draw) -> Iterator[str]:
+    """What to count a problem under."""
+    yield "all"
+    yield f"kind: {asked.kind}"
+    plan = asked.answer.plan
+    if plan is None:
+        yield "answer: no plan fits" if asked.answer.reachable_memory else "answer: rules leave no plan"
+        return
+    sizes = [len(stage["layers"]) for stage in plan["stages"]]
+    parts = [stage["recompute"] for stage in plan["stages"] if not isinstance(stage["recompute"], str)]
+    yield "answer: a plan with parts" if parts else "answer: a plan without parts"
+    if len(set(parts)) > 1:
+        yield "answer: a plan with several parts"
+    if len(sizes) > 1 and parts:
+        yield "answer: a plan of several stages with parts"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=3000, help="problems to compare")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
+    parser.add_argument("--kind", choices=sorted(set(KINDS)), help="problems of this kind alone")
+    arguments = parser.parse_args()
+    start, counts = perf_counter(), Counter()
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        more, wrong = examine(seed, arguments.kind)
+        counts += more
+        print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
+    return summed_up(counts, arguments.seed, start)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

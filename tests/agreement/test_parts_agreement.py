@@ -1,0 +1,38 @@
+"""The planner against the oracle on random problems in which stages may recompute some of their layers."""
+
+from collections import Counter
+
+import pytest
+
+from tests.agreement.parts import KINDS, drawn, examine
+from tests.seeds import blocks
+
+PARTED = "answer: a plan with parts"
+FIRST = 6
+"""Problems of each kind in the default run, beside those that tell."""
+
+
+def agree(seeds, kind: str | None = None) -> Counter[str]:
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        counts, wrong = examine(seed, kind)
+        assert not wrong, wrong[0]
+        seen += counts
+    return seen
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in sorted(set(KINDS)) for seed in range(FIRST)])
+def test_the_planner_agrees_with_the_oracle_where_stages_recompute_some_layers(kind, seed):
+    agree([seed], kind)
+
+
+def test_the_same_seed_gives_the_same_draw():
+    assert drawn(5) == drawn(5)
+    assert drawn(5) != drawn(12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks(100, 3100))
+def test_the_planner_agrees_with_the_oracle_on_many_problems_with_parts(block):
+    seen = agree(block)
+    assert seen[PARTED] > seen["all"] / 10

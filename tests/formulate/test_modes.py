@@ -1,0 +1,41 @@
+"""Which recompute modes a problem allows, of whole stages and of their first layers."""
+
+import pytest
+
+import nest
+from nest.errors import InputError
+from tests.oracle.test_parts import chain
+
+
+@pytest.mark.parametrize(
+    ("fixed", "expected"),
+    [
+        ({"recompute_layers": 2}, ("full", 2, "none")),
+        ({"recompute": "full", "recompute_layers": 3, "recompute_rest": "none"}, ("full", 3, "none")),
+        ({"recompute_layers": 4}, ("full", None, None)),
+        ({"recompute_layers": 9}, ("full", None, None)),
+        ({"recompute": "full", "recompute_layers": 4}, ("full", None, None)),
+        ({"recompute": "full"}, ("full", None, None)),
+    ],
+)
+def test_what_is_fixed_is_the_only_choice(fixed, expected):
+    plan = nest.solve({**chain(), "fixed": fixed})
+    assert {(s.recompute, s.recompute_layers, s.recompute_rest) for s in plan.stages} == {expected}
+
+
+@pytest.mark.parametrize("answer", [nest.solve, nest.evaluate])
+@pytest.mark.parametrize("count", [0, -1, 2.5, True, "two"])
+def test_a_number_of_layers_is_a_whole_number(answer, count):
+    with pytest.raises(InputError, match=r"recompute_layers"):
+        answer({**chain(), "fixed": {"recompute_layers": count}})
+
+
+def test_a_plan_beside_the_first_says_what_it_recomputes():
+    """A pipeline of two stages is next to two replicas; the first stage of each has no room for all it computes."""
+    problem = {**chain(), "constraints": []}
+    problem["cluster"]["memory"] = 25.0
+    plan = nest.solve(problem)
+    stages = plan.to_dict()["runner_up"]["decisions"]["stages"]
+    told = [tuple(each.get(f"recompute{end}") for end in ("", "_layers", "_rest")) for each in stages]
+    assert told == [("full", 1, "none"), ("none", None, None)]
+    assert nest.check(plan).ok
