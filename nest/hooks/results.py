@@ -19,6 +19,7 @@ from nest.hooks.kinds import KINDS
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import MeasuredOperator, OperatorCost
 from nest.instance import Array, Instance, Level, Solution, StageDecision, modes_of
+from nest.instance.recompute import partial as recomputed_part
 from nest.instance.schedule import PASSES, ROUND, Held, Pass, V, Weighted, Weights
 from nest.plan.certificate import RAYS, least_of_rays
 from nest.spec import StackDefaults
@@ -361,7 +362,9 @@ def _sound_stage(stage: Any, instance: Instance) -> StageDecision:
     candidate = whole(stage.candidate, "a candidate", 0)
     if candidate >= len(instance.candidates):
         raise InvalidResult(f"a stage names candidate {candidate}, and there are {len(instance.candidates)}")
-    if not {*modes_of(stage.recompute)} <= {mode.name for mode in instance.candidates[candidate].recompute}:
+    own, part = {mode.name for mode in instance.candidates[candidate].recompute}, recomputed_part(stage.recompute)
+    counted = part is None or 0 < part.layers < len(instance.space.units)  # Whether it is allowed is another question.
+    if not ({*modes_of(stage.recompute)} <= own and counted):
         raise InvalidResult(f"a stage names the recompute mode {stage.recompute!r}, which its candidate lacks")
     if (zero := whole(stage.zero, "the ZeRO stage", 0)) > 3:
         raise InvalidResult(f"a stage has ZeRO stage {zero}, which is none from 0 to 3")

@@ -236,6 +236,11 @@ def shaped(instance, **changes) -> Solution:
     return evolve(Solution(4, instance.space.rank_orders[0], instance.space.schedules[0].name, stages), **changes)
 
 
+def recomputing(instance, mode) -> Solution:
+    solution = shaped(instance)
+    return evolve(solution, stages=(evolve(solution.stages[0], recompute=mode), *solution.stages[1:]))
+
+
 def sharded(instance, context):
     solution = shaped(instance)
     return Proposal(evolve(solution, stages=tuple(evolve(each, zero=2) for each in solution.stages)))
@@ -304,6 +309,18 @@ def test_whatever_a_planner_decides_is_a_row_that_holds():
         assert entry.plan is None or nest.check(entry.plan).ok, seed
         kinds["no plan" if entry.plan is None else "counts" if entry.counts else "outside"] += 1
     assert min(kinds["no plan"], kinds["outside"]) > 2, kinds
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_planner_may_recompute_some_blocks_of_a_stage(allowed):
+    known = registry([plugin(lambda instance, _: Proposal(recomputing(instance, "full:1:none"), bound=0))])
+    written = problem(1e12)
+    written["search"]["recompute_layers"] = allowed
+    (entry,) = api.compare(written, plugins=known, planners=["copying"]).others
+    assert known.warnings == ()
+    assert nest.check(entry.plan).ok
+    assert entry.plan.stages[0].recompute_layers == 1
+    assert entry.counts is allowed, entry.reasons
 
 
 def test_decisions_that_no_candidate_has_are_priced():
