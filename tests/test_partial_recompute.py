@@ -29,6 +29,7 @@ from nest.report.text.explanation import explanation_text
 from nest.report.text.layout import WIDE
 from nest.report.text.stage_tables import stage_table
 from nest.spec import Decisions, PlanDocument, Problem
+from nest.whatif.nearest_plan import nearest_plan
 from nest.whatif.outcome import signature
 from nest.whatif.shadow_prices import relaxations
 from nest.whatif.starts import decisions_of
@@ -212,6 +213,19 @@ def test_the_key_puts_parts_between_selective_and_full() -> None:
         for most in range(4):
             refused = permission_violations(entry.at_most(instance, most), with_modes(*modes))
             assert bool(refused) == (amount > most), (modes, most)
+
+
+def test_the_nearest_plan_keeps_the_number_where_it_can() -> None:
+    uneven = solved(21, target="none")
+    assert names(uneven) == ["full:3:none", "full:1:none"]
+    near = nearest_plan(uneven, "megatron", registry(), nest.solve)
+    assert near is not None
+    assert names(near.plan) == ["full:3:none"] * 2
+    assert ("recompute", "full (first 3) (stage 1), full (first 1) (stage 2)", "full (first 3)") in near.changes
+    whole = nearest_plan(solved(), "torchtitan", registry(), nest.solve)
+    assert whole is not None
+    assert whole.reasons == ("stage 1 recomputes 3 of its blocks, but torchtitan recomputes all or none",)
+    assert not any(":" in name for name in names(whole.plan))
 
 
 def test_decisions_keep_the_modes_of_a_plan() -> None:
