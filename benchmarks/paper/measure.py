@@ -132,7 +132,7 @@ def _row(
     degrees = [f"{name}{degree}" for name, degree in plan.candidate.degrees.items() if degree > 1]
     # What stages differ in is listed, each value once: most of what a plan costs may be one stage's.
     zero = "+".join(str(each) for each in sorted({stage.zero for stage in plan.stages}))
-    recompute = "+".join(dict.fromkeys(stage.recompute for stage in plan.stages))
+    recompute = "+".join(dict.fromkeys(stage.recompute_name for stage in plan.stages))
     decisions = " ".join(
         [*degrees, f"pp{len(plan.stages)}", f"x{plan.data_parallel}", f"zero{zero}", recompute, str(plan.rank_order)]
     )

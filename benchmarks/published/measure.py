@@ -102,7 +102,7 @@ def decisions(plan: PlanDocument) -> Decisions:
         "dp": str(dp),
         "micro-batch": str(plan.candidate.micro_batch or plan.candidate.samples),
         "ZeRO": _all(stage.zero for stage in plan.stages),
-        "recompute": _all(stage.recompute for stage in plan.stages),
+        "recompute": _all(stage.recompute_name for stage in plan.stages),
         "schedule": str(plan.schedule),
         "rank order": str(plan.rank_order),
     }
