@@ -9,6 +9,10 @@ from typing import Any
 from attrs import frozen
 
 from nest.catalogue import clusters
+from nest.formulate.network import no_hierarchy
+from nest.hooks.registry import registry
+from nest.io import structure
+from nest.spec import ClusterSpec
 
 Problem = dict[str, Any]
 
@@ -37,6 +41,27 @@ TODAY_LENGTH = 4096
 BOUND, RUN = "nest", "1f1b"
 """Schedules: the paper's bound, and one that frameworks run."""
 
+LINK = {"bandwidth": 45e9, "latency": 5e-7}
+"""Of two neighbours: 50 GB/s a direction, of which 45 are reached (Jouppi et al., arXiv 2304.01433; `nest topology
+profiles`, ici-v4)."""
+
+NETWORKS: dict[str, Problem] = {
+    "torus 4x4x4": {"torus": {"shape": [4, 4, 4], **LINK}},
+    "mesh 8x8": {"mesh": {"shape": [8, 8], **LINK}},
+}
+"""Grids of 64 TPU v4, of which the paper plans on hop distances as levels."""
+
+AS_LEVELS = " as levels"
+"""Ends the name of a grid of which only hop distances are known: each level is as slow as its slowest pair."""
+
+ON_GRIDS = ("bert-large", "llama-2-7b")
+
+LONG = {"llama-3.1-8b": (32_768, 131_072)}
+"""Tokens per sample of models whose sequences are worth splitting."""
+
+ADDED = {"cp": (1, 2, 4, 8), "ulysses": (1, 2, 4, 8)}
+"""Strategies that share a sequence, and their degrees: nest's own, and that of the plug-in nest-ulysses."""
+
 TARGETS = {TPU: "none", GPU: "megatron"}
 """Frameworks that models of today are planned for: the one that most train with on GPUs; of TPUs none is asked for."""
 
@@ -56,6 +81,9 @@ class Cell:
         source: file that holds the problem; None: it is made of the names.
         schedule: of the pipeline.
         target: the framework that has to be able to run the plans; `none`: any plan will do.
+        batch: samples per step.
+        sequence: tokens per sample; None: those of the model.
+        added: the one strategy of `ADDED` that may be used; None: none of them.
     """
 
     model: str
@@ -65,11 +93,15 @@ class Cell:
     source: Path | None = None
     schedule: str = BOUND
     target: str = "none"
+    batch: int = GLOBAL_BATCH
+    sequence: int | None = None
+    added: str | None = None
 
     @property
     def name(self) -> str:
         """For people."""
         ending = "" if self.schedule == BOUND else f", {self.schedule}"
+        ending += "" if self.sequence is None else f", {self.sequence} tokens, {self.added or 'no strategy'} added"
         return f"{self.model} on {self.devices} devices of {self.cluster}, micro-batch {self.micro_batch}{ending}"
 
     @property
@@ -87,26 +119,22 @@ class Cell:
         if self.source is not None:
             written: Problem = json.loads(self.source.read_text(encoding="utf-8"))
             return written
-        entry = clusters()[self.cluster]
-        levels: list[dict[str, Any]] = [
-            {"name": each.name, "fanout": each.fanout, "bandwidth": each.bandwidth, "latency": each.latency}
-            for each in entry.levels
-        ]
-        levels[-1]["fanout"] = self.devices // RACK
         return {
             "nest": 1,
             "model": self.model,
             "training": {
-                "global_batch": GLOBAL_BATCH,
-                "sequence_length": SEQUENCE_LENGTHS.get(self.model, TODAY_LENGTH),
+                "global_batch": self.batch,
+                "sequence_length": self.sequence or SEQUENCE_LENGTHS.get(self.model, TODAY_LENGTH),
                 "micro_batch": [self.micro_batch],
                 "schedule": self.schedule,
                 "uneven_batch": self.schedule == BOUND,
                 "memory_margin": 0,
                 "stack": "none",  # The paper hides no communication.
             },
-            "cluster": {"device": entry.device, "memory": entry.memory, "levels": levels},
-            "strategies": {"cp": [1]},
+            "cluster": self._network(),
+            "strategies": {
+                name: degrees if name == self.added else (1,) for name, degrees in ADDED.items() if name in known()
+            },
             "search": {
                 "rank_order": ["pp-inner", "dp-inner"],
                 "target": self.target,
@@ -114,6 +142,28 @@ class Cell:
                 "recompute": ["none", "selective", "full"],
             },
         }
+
+    def _network(self) -> Problem:
+        entry = clusters()[TPU if self.cluster.removesuffix(AS_LEVELS) in NETWORKS else self.cluster]
+        device = {"device": entry.device, "memory": entry.memory}
+        grid = NETWORKS.get(self.cluster.removesuffix(AS_LEVELS))
+        if grid is None:
+            levels = [_level(each, each.fanout) for each in entry.levels]
+            return {**device, "levels": [*levels[:-1], _level(entry.levels[-1], self.devices // RACK)]}
+        if not self.cluster.endswith(AS_LEVELS):
+            return {**device, "topology": grid}
+        found = no_hierarchy(structure({**device, "topology": grid}, ClusterSpec), registry())
+        assert found is not None
+        return {**device, "levels": [_level(each, each.fanout) for each in found[1].best.levels]}
+
+
+def _level(level: Any, fanout: int) -> Problem:
+    return {"name": level.name, "fanout": fanout, "bandwidth": level.bandwidth, "latency": level.latency}
+
+
+def known() -> tuple[str, ...]:
+    """Strategies that are installed."""
+    return tuple(registry().strategies())
 
 
 def figure_5(quick: bool = False) -> tuple[Cell, ...]:
@@ -146,6 +196,24 @@ def today(quick: bool = False) -> tuple[Cell, ...]:
         for model, devices in TODAY.items()
         for network, target in TARGETS.items()
     )
+
+
+def on_grids(quick: bool = False) -> tuple[Cell, ...]:
+    """Models on a torus and a mesh of 64 TPU v4: by hop distances, and on the network as it is."""
+    models, grids = (ON_GRIDS[1:], list(NETWORKS)[1:]) if quick else (ON_GRIDS, list(NETWORKS))
+    return tuple(Cell(model, grid + end, 64, 1) for model in models for grid in grids for end in (AS_LEVELS, ""))
+
+
+def with_added(quick: bool = False) -> tuple[Cell, ...]:
+    """Long sequences on 64 H100, without and with each strategy that shares a sequence and is installed."""
+    added = (None, *(name for name in ADDED if name in known()))
+    cells = [
+        Cell(model, GPU, 64, 1, None, RUN, "none", 2**22 // length, length, each)
+        for model, lengths in LONG.items()
+        for length in lengths
+        for each in added
+    ]
+    return tuple(cells[: len(added)] if quick else cells)
 
 
 ARTIFACT_MODELS = {"bert": "bert-large", "llama2": "llama-2-7b", "llama3": "llama-3-70b", "gpt3": "gpt3-175b"}

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -96,19 +97,19 @@ class Outcome:
         }
 
 
-def measured(cells: Sequence[Cell], jobs: int = 1) -> Iterator[Outcome]:
-    """Every cell once, in order, so many at a time."""
-    each = dict.fromkeys(cells)
+def measured(cells: Sequence[Cell], jobs: int = 1, planners: Sequence[str] | None = None) -> Iterator[Outcome]:
+    """Every cell once, in order, so many at a time, by the planners named; None: by all."""
+    each, measure = dict.fromkeys(cells), partial(_measured, planners=planners)
     if jobs == 1:
-        yield from map(_measured, each)
+        yield from map(measure, each)
         return
     with ProcessPoolExecutor(jobs) as processes:
-        yield from processes.map(_measured, each)
+        yield from processes.map(measure, each)
 
 
-def _measured(cell: Cell) -> Outcome:
+def _measured(cell: Cell, planners: Sequence[str] | None = None) -> Outcome:
     begun = time.monotonic()
-    found = api.compare(cell.problem(), evaluations=EVALUATIONS, timings=True)
+    found = api.compare(cell.problem(), planners=planners, evaluations=EVALUATIONS, timings=True)
     seconds = time.monotonic() - begun
     whole = cell.schedule != BOUND  # Of a bound there is nothing to replay or to run.
     rows = [_row(OURS, found.ours, 0.0, (found.ours.diagnosis or "",), found.seconds, whole)]

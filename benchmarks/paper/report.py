@@ -61,6 +61,32 @@ def table_3_text(results: Results, cells: Sequence[Cell]) -> str:
     return table(("model", "devices", *results.planners), rows, range(1, 2 + len(results.planners)))
 
 
+def grids_text(results: Results, cells: Sequence[Cell]) -> str:
+    """Samples per second of our plan on grids, and throughput of each planner over ours on the same network."""
+    rows = []
+    for cell in cells:
+        outcome = results.of(cell)
+        ours = outcome.throughput(OURS)
+        rows.append([cell.model, cell.cluster, "-" if ours is None else f"{ours:.4g}", *_shares(outcome, ours)])
+    return table(("model", "network", "samples/s", *results.planners), rows, range(2, 3 + len(results.planners)))
+
+
+def added_text(results: Results, cells: Sequence[Cell]) -> str:
+    """Each planner's throughput with a strategy over its own without."""
+    plain = {(cell.model, cell.sequence): results.of(cell) for cell in cells if cell.added is None}
+    rows = []
+    for cell in cells:
+        if cell.added is not None:
+            outcome, without = results.of(cell), plain[cell.model, cell.sequence]
+            gains = []
+            for name in results.planners:
+                now, before = outcome.throughput(name), without.throughput(name)
+                gains.append(f"{now / before:.3f}" if now and before else "-")
+            rows.append([cell.model, str(cell.sequence), cell.added, *gains, outcome.rows[0].decisions])
+    header = ("model", "tokens", "strategy", *results.planners, "decisions of nest")
+    return table(header, rows, (1, *range(3, 3 + len(results.planners))))
+
+
 def gains_text(results: Results) -> str:
     """By network and baseline: how often ours is as fast, how much faster else, how often the baseline has no plan.
 

@@ -2,18 +2,33 @@
 
 import json
 from itertools import islice
+from math import prod
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 from benchmarks.paper import __main__ as command
+from benchmarks.paper import cells
 from benchmarks.paper.beside import beside_figure_5, effort_text, memory_text
-from benchmarks.paper.cells import DEVICES, GPU, MODELS, TPU, Cell, artifact, figure_5, figure_6, table_3, today
+from benchmarks.paper.cells import (
+    DEVICES,
+    GPU,
+    MODELS,
+    TPU,
+    Cell,
+    artifact,
+    figure_5,
+    figure_6,
+    on_grids,
+    table_3,
+    today,
+    with_added,
+)
 from benchmarks.paper.effort import efforts
 from benchmarks.paper.measure import Outcome, Row, _measured
 from benchmarks.paper.published import COLUMNS, FIGURE_5, FIGURE_6, HEADLINE, TABLE_3, headline
-from benchmarks.paper.report import Results, figure_5_text, gains_text, verdict
+from benchmarks.paper.report import Results, added_text, figure_5_text, gains_text, verdict
 from nest.io import structure
 from nest.spec import Problem
 
@@ -32,6 +47,45 @@ def test_the_quick_part_runs_and_is_written(tmp_path: Path, capsys: pytest.Captu
         throughputs = {row["planner"]: row["throughput"] for row in cell["plans"]}
         assert all(each is None or each <= throughputs["nest"] * (1 + 1e-9) for each in throughputs.values())
     assert "manual" in (tmp_path / "paper.md").read_text()
+
+
+def test_planners_and_groups_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--quick", "--only", "grids", "--planner", "mcmc:evaluations=20,seed=3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Mesh and torus"
+    header = ["model", "network", "samples/s", "nest", "manual", "mcmc:evaluations=20,seed=3"]
+    assert [each.split() for each in lines[2:3]] == [header]
+    assert [line.split()[:3] for line in lines[4:6]] == [["llama-2-7b", "mesh", "8x8"]] * 2
+    assert "Figure 5" not in "".join(lines)
+    for wrong in (["--planner", "best"], ["--planner", "manual:x=1"], ["--only", "artifact"]):
+        with pytest.raises(SystemExit) as ended:
+            command.main(["--quick", *wrong])
+        assert ended.value.code == 2
+
+
+def test_grids_are_planned_by_hop_distances_and_as_they_are() -> None:
+    levels, whole = (cell.problem()["cluster"] for cell in on_grids()[:2])
+    assert [level["name"] for level in levels["levels"]] == ["2 hops", "4 hops", "6 hops"]
+    assert prod(level["fanout"] for level in levels["levels"]) == prod(whole["topology"]["torus"]["shape"]) == 64
+    for cell in on_grids():
+        structure(cell.problem(), Problem)
+
+
+def test_an_added_strategy_is_the_only_one_that_shares_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "known", lambda: ("tp", "cp", "ulysses"))
+    asked = {cell.added: cell.problem()["strategies"] for cell in with_added()}
+    assert asked[None] == {"cp": (1,), "ulysses": (1,)}
+    assert asked["cp"] == {"cp": (1, 2, 4, 8), "ulysses": (1,)}
+    assert asked["ulysses"] == {"cp": (1,), "ulysses": (1, 2, 4, 8)}
+
+
+def test_the_gain_of_a_strategy_is_over_the_same_planner_without_it() -> None:
+    without, added = with_added(quick=True)[:2]
+    first = evolve(outcome(nest=10.0, manual=5.0, alpa=None), cell=without)
+    second = evolve(outcome(nest=12.0, manual=5.0, alpa=3.0), cell=added)
+    lines = added_text(Results((first, second)), (without, added)).splitlines()
+    assert lines[2].split()[:6] == ["llama-3.1-8b", "32768", "cp", "1.200", "1.000", "-"]
+    assert len(lines) == 3
 
 
 def test_the_cells_are_the_papers() -> None:
