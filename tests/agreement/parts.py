@@ -1,4 +1,4 @@
-"""Compare the planner with the oracle, and with replays, where stages may recompute some of their layers.
+"""Compare the planner with brute force, CP-SAT and replays where stages may recompute some of their layers.
 
 `python -m tests.agreement.parts --seed S --count N [--kind KIND]`
 """
@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from time import perf_counter
 
 from tests.agreement.compare import as_json, complaint, disagreements, planner, plugins_of, solved
-from tests.agreement.draws import Draw, draw, hangs_on_rounding
+from tests.agreement.draws import APART, Draw, draw, hangs_on_rounding
 from tests.agreement.fuzz import summed_up
 from tests.oracle.makespan import replayed
 from tests.oracle.schedules import pipeline_of
 
 KINDS = ("plain", "plain", "mixed", "uneven", "sharded", "sharded mixed", "pools")
 """In turn."""
+VERIFY_EVERY = 10
+"""CP-SAT has to prove the answer of one problem in so many."""
 REPLAYED = 1e-9
 """What is replayed takes as long as the plan says, but for rounding."""
 
@@ -26,12 +28,17 @@ def drawn(seed: int, kind: str | None = None) -> Draw:
     return draw(seed, kind or KINDS[seed % len(KINDS)], parts=True)
 
 
+def proved(asked: Draw) -> bool:
+    """Whether CP-SAT has to prove the answer."""
+    return asked.seed % VERIFY_EVERY == 0 and asked.kind not in APART
+
+
 def examine(seed: int, kind: str | None = None) -> tuple[Counter[str], list[str]]:
     """What a problem counts under, and the disagreements on it; an exception is one."""
     asked = drawn(seed, kind)
     counts = Counter(marks(asked))
     try:
-        wrong = disagreements(asked.problem, asked.answer) or replay_disagreements(asked)
+        wrong = disagreements(asked.problem, asked.answer, verify=proved(asked)) or replay_disagreements(asked)
     except Exception as error:
         wrong = [f"{type(error).__name__}: {error}"]
     if wrong and hangs_on_rounding(asked):
@@ -62,6 +69,8 @@ def marks(asked: Draw) -> Iterator[str]:
     if plan is None:
         yield "answer: no plan fits" if asked.answer.reachable_memory else "answer: rules leave no plan"
         return
+    if proved(asked):
+        yield "proved by CP-SAT"
     sizes = [len(stage["layers"]) for stage in plan["stages"]]
     parts = [stage["recompute"] for stage in plan["stages"] if not isinstance(stage["recompute"], str)]
     yield "answer: a plan with parts" if parts else "answer: a plan without parts"

@@ -52,6 +52,7 @@ def recompute_parts(random: Random, problem: dict) -> None:
         problem["constraints"] = [*problem.get("constraints", []), random.choice(RULES)]
     fixed = problem.get("fixed") or {}
     if random.random() < 0.08 and "recompute" not in fixed and pairs_of(problem, known_modes(problem)):
+        search.pop("recompute", None)
         problem["fixed"] = {**fixed, **fixed_part(random, problem)}
 
 
