@@ -9,13 +9,12 @@ from benchmarks.planners.judge import FailedError, Judge, Row
 from benchmarks.planners.programs import plan_of
 from benchmarks.planners.tracks import Task
 from nest.api import EVALUATIONS, SEED
-from nest.errors import InputError
-from nest.formulate.planner_context import planner_context
 from nest.formulate.pools import takes_pools
 from nest.hooks.registry import registry
-from nest.instance import Instance, Result, Solution
+from nest.instance import Solution
 from nest.plan.document import solution_of
-from nest.solve.solver import solve
+from nest.whatif.compare import Task as Priced
+from nest.whatif.compare import chosen_planners, named
 
 OURS = "nest"
 UNNAMED = "program"
@@ -28,20 +27,20 @@ def planners(names: Sequence[str], commands: Sequence[str], time_limit: float) -
     """What plans, by name: nest, then planners, then programs.
 
     Args:
-        names: of registered planners, `nest` for the exact search; none: all that plan one kind of device.
+        names: of registered planners, with options where they have any (`mcmc:seed=3`), and `nest`; none: all that
+            plan one kind of device.
         commands: of programs, `NAME=COMMAND` or the command alone.
-        time_limit: seconds for each search and each program.
+        time_limit: seconds for each planner and problem.
 
     Raises:
-        InputError: there is no planner of a name.
+        InputError: there is no planner of a name, or it has no such option.
     """
-    known = registry().planners()
-    every = [OURS, *(name for name, each in known.items() if not takes_pools(each))]
-    for name in names:
-        if name not in every:
-            raise InputError(f"there is no planner {name!r}; there are {', '.join(every)}.")
+    known = registry()
+    chosen_planners([name for name in names if name != OURS], known)  # Refuses names and options that there are not.
+    every = [OURS, *(name for name, each in known.planners().items() if not takes_pools(each))]
+    chosen = dict.fromkeys(names or every)
     found: dict[str, Planner] = {}
-    for name in every if not names else dict.fromkeys(names):
+    for name in chosen:
         found[name] = partial(_searched if name == OURS else partial(_registered, name), time_limit)
     for given in commands:
         name, command = _named(given)
@@ -76,16 +75,24 @@ def _searched(time_limit: float, judge: Judge) -> Solution:
     return solution_of(judge.instance, plan)
 
 
-def _registered(name: str, time_limit: float, judge: Judge) -> Solution:
-    def search(instance: Instance) -> Result:
-        return solve(instance, time_limit)
-
+def _registered(written: str, time_limit: float, judge: Judge) -> Solution:
+    """As `nest compare` asks planners, with the limit of plug-ins for all of them."""
     known = registry()
-    context = planner_context(judge.problem, judge.instance, known, search, seed=SEED, evaluations=EVALUATIONS)
-    proposal = known.planners()[name].plan(judge.instance, context)
-    if proposal.solution is None:
-        raise FailedError(" ".join(proposal.remarks) or "it finds no plan.")
-    return proposal.solution
+    task = Priced(
+        judge.task.problem,
+        judge.problem,
+        known,
+        bound=None,
+        seed=SEED,
+        evaluations=EVALUATIONS,
+        time_limit=time_limit,
+        evaluate=nest.evaluate,
+        planner_limit=time_limit,
+    )
+    entry = task.made_by(written, "planners", named(written, known)[0], partial(task.planned, written))
+    if entry.plan is None or entry.reasons:
+        raise FailedError(" ".join((*entry.reasons, *entry.remarks)))
+    return solution_of(judge.instance, entry.plan)
 
 
 def _program(command: str, time_limit: float, judge: Judge) -> Solution:

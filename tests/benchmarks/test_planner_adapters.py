@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -174,6 +175,23 @@ def test_a_planner_that_raises_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None
     assert other.ratio == 1
 
 
+def test_planners_take_options() -> None:
+    chosen = planners(["mcmc:evaluations=1", "mcmc:evaluations=300", "nest"], (), 60)
+    few, many, ours = rows(chosen, [EVEN])
+    assert [row.planner for row in (few, many, ours)] == list(chosen)
+    assert few.ratio is not None
+    assert many.ratio is not None
+    assert few.ratio > many.ratio == 1
+    assert ours.ratio == 1
+
+
+def test_a_planner_that_takes_too_long_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nest.planners.manual.Manual.plan", lambda *_: Event().wait(30))
+    row, other = rows(planners(["manual", "nest"], (), 0.5), [EVEN])
+    assert row.reason == "It timed out after 0.5 s."
+    assert other.ratio == 1
+
+
 def test_programs_without_a_name_are_numbered() -> None:
     names = planners(["nest"], ["a b", "PYTHON=x y", "c -d e=f", "two=a"], 1)
     assert list(names) == ["nest", "program", "PYTHON", "program #2", "two"]
@@ -216,7 +234,14 @@ def test_a_plan_faster_than_the_optimum_is_told_by_the_exit_code(
 
 
 @pytest.mark.parametrize(
-    "given", [["--planner", "nobody"], ["--track", "other"], ["--time-limit", "0"], ["--time-limit", "x"]]
+    "given",
+    [
+        ["--planner", "nobody"],
+        ["--planner", "mcmc:colour=1"],
+        ["--track", "other"],
+        ["--time-limit", "0"],
+        ["--time-limit", "x"],
+    ],
 )
 def test_bad_usage_is_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -1,9 +1,7 @@
 """The public benchmark's problems: files as their script writes them, optima as brute force and nest find them."""
 
 import json
-from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,22 +49,9 @@ def test_every_problem_is_of_numbers_alone() -> None:
         assert isinstance(problem["cluster"]["memory"], float)
 
 
-def unrolled(problem: dict[str, Any]) -> dict[str, Any]:
-    """Partial recomputation as whole modes: exact where a stage is four layers from the first or the fifth on."""
-    if not problem["search"].pop("recompute_layers", False):
-        return problem
-    (only,) = problem["profile"]["candidates"]
-    heavy, light = only["recompute"]["full"], only["recompute"]["none"]
-    for count in (1, 2, 3):
-        only["recompute"][f"first-{count}"] = {
-            key: [(heavy if layer % 4 < count else light)[key][layer] for layer in range(8)] for key in heavy
-        }
-    return problem
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_programs_that_share_no_code_with_nest_find_the_optimum(task: Task) -> None:
-    assert proven(unrolled(deepcopy(task.problem))) == pytest.approx(task.optimum, rel=1e-12)
+    assert proven(task.problem) == pytest.approx(task.optimum, rel=1e-12)
 
 
 @pytest.mark.parametrize("task", TASKS)
