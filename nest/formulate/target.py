@@ -346,6 +346,8 @@ def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known:
     yield from _listed("search.rank_order", orders, fixed.get("rank_order"), limits.rank_orders)
     modes = None if limits.recompute is None else (*limits.recompute, OFFLOAD)
     yield from _listed("search.recompute", search.get("recompute"), fixed.get("recompute"), modes)
+    if (search.get("recompute_layers") or "recompute_layers" in fixed) and not limits.partial_recompute:
+        yield "recomputation of some blocks (recompute_layers)"
     if ("zero_degree" in search or "zero_degree" in fixed) and not limits.zero_degrees:
         yield "ZeRO over shard groups (zero_degree)"
     if limits.strategies is None:

@@ -187,6 +187,46 @@ def test_the_newest_megatron_core_takes_random_plans(newest: str) -> None:
     assert {asked[name]["words"][0]: why for name, why in answers.items() if why is not None} == {}
 
 
+RECOMPUTED = (
+    PRELUDE
+    + """
+from types import SimpleNamespace as Some
+from megatron.core import recompute, tensor_parallel
+
+def again(method, count, size):
+    inside, found = [], []
+
+    def layer(index):
+        def run(**given):
+            found.extend([index] if inside else [])
+            return given["hidden_states"]
+
+        return run
+
+    def checkpoint(function, distribute, *given):
+        inside.append(True)
+        result = function(*given)
+        inside.pop()
+        return result
+
+    tensor_parallel.checkpoint = checkpoint
+    config = Some(recompute_method=method, recompute_num_layers=count, fp8=None, fp4=None,
+                  distribute_saved_activations=False)
+    block = Some(config=config, layers=[layer(index) for index in range(size)], num_layers_per_pipeline_rank=size)
+    recompute.checkpointed_forward(block, 1.0, *[None] * 6, use_inner_quantization_context=False)
+    return found
+
+answer([again(*each) for each in given["asked"]])
+"""
+)
+
+
+def test_block_recomputes_the_first_layers_of_a_chunk_and_uniform_all(newest: str) -> None:
+    asked = [["block", 3, 8], ["block", 8, 8], ["block", 99, 8], ["block", 1, 1], ["uniform", 1, 4], ["uniform", 3, 4]]
+    found = consume(RECOMPUTED, {"wheel": newest, "asked": asked})
+    assert found == [[0, 1, 2], [*range(8)], [*range(8)], [0], [*range(4)], [*range(4)]]
+
+
 def test_the_newest_megatron_core_refuses_what_is_not_written(newest: str) -> None:
     """Else the two tests above would ask nobody."""
     right = case(nest.evaluate(PROBLEMS["zero3"]))

@@ -180,3 +180,12 @@ def test_a_schedule_without_a_class_is_loaded_from_the_file() -> None:
     found = consume(SCHEDULE, {"files": files, "rank": 0, "world": 16})
     assert found["class"] == "_PipelineScheduleRuntime"
     assert found["rows"] == [row.split(",") for row in files["pipeline_schedule.csv"].splitlines()]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_as_many_blocks_are_checkpointed_as_the_plan_says(count: int) -> None:
+    needs("torch")
+    fixed = {"pp": 2, "dp": 8, "zero": 1, "recompute": "full", "recompute_layers": count}
+    files = dict(registry().exporters()["pytorch"].export(nest.evaluate(problem(DENSE_MODEL, {}, fixed))))
+    found = consume(WRAP, {"files": files, "rank": 0, "world": 16})
+    assert sum("CheckpointWrapper" in name for name in found["names"]) == min(count, 2)  # Of a model of two blocks.

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from nest.exporters.torchtitan.reading import read
 from tests.conformance.consumer import consume, needs, refusal, versions
 from tests.conformance.framework_plans import KINDS, files_for
 
@@ -160,3 +161,39 @@ def known(name: str) -> tuple[dict[str, Any], str]:
     from tests.exporters.published import PUBLISHED, published_plan
 
     return dict(registry().exporters()["torchtitan"].export(published_plan(name))), PUBLISHED[name]
+
+
+COUNT = """
+import torch
+from torchtitan.config.job_config import ActivationCheckpoint
+from torchtitan.distributed import activation_checkpoint
+counts = []
+for rank in given["ranks"]:
+    activation_checkpoint._layer_sac_count = 0  # Ranks are processes.
+    for size in rank:
+        part = torch.nn.Module()
+        part.layers = torch.nn.ModuleDict({str(index): torch.nn.Identity() for index in range(size)})
+        activation_checkpoint.apply_ac(
+            part, ActivationCheckpoint(mode="selective", selective_ac_option=given["option"])
+        )
+        counts.append(sum("CheckpointWrapper" in type(each).__name__ for each in part.layers.values()))
+answer(counts)
+"""
+
+
+@pytest.mark.parametrize("option", ["2", "3", "5"])
+@pytest.mark.parametrize(
+    ("schedule", "ranks"),
+    [("1F1B", [[8], [9], [8], [7]]), ("Interleaved1F1B", [[4, 4], [5, 4], [4, 4], [4, 3]])],
+)
+def test_every_nth_block_is_counted_as_the_reader_does(schedule: str, ranks: list[list[int]], option: str) -> None:
+    _needs_titan("0.2")
+    counts = consume(COUNT, {"ranks": ranks, "option": option})
+    parallelism = f"pipeline_parallel_degree = 4\npipeline_parallel_schedule = '{schedule}'"
+    found = read(
+        f"[model]\nflavor = '8B'\n[parallelism]\ndata_parallel_shard_degree = 2\n{parallelism}\n"
+        f"[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = '{option}'\n"
+    )
+    assert found.settings["fixed"].get("recompute_layers", 0) == min(counts)
+    told = f"runs {min(counts)} blocks" if min(counts) == max(counts) else f"runs {min(counts)} to {max(counts)} blocks"
+    assert any(told in note for note in found.notes)

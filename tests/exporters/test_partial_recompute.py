@@ -16,7 +16,10 @@ from nest.exporters.galvatron import JSON_FILE
 from nest.exporters.limits import meshes
 from nest.exporters.torchtitan.reading import read as read_torchtitan
 from nest.formulate.from_flags import start
+from nest.formulate.problem import whole_problem
+from nest.formulate.target import with_target
 from nest.hooks.pipelines import deployed
+from nest.hooks.registry import registry
 from nest.spec import PlanDocument
 from tests.exporters.plans import assert_same_run, plan, problem
 from tests.exporters.reading import parsed
@@ -68,6 +71,21 @@ def test_every_framework_is_told_how_many_blocks_or_refuses(name: str, tmp_path:
             (tmp_path / "cluster.json").write_text(json.dumps({"cluster": part.problem["cluster"]}))
             found = start(tmp_path / file, name, cluster=str(tmp_path / "cluster.json"))
             assert_same_run(part, nest.evaluate(found.problem, fix={"dp": deployed(part).data_parallel}))
+
+
+@pytest.mark.parametrize(
+    ("stack", "target"),
+    [("megatron-core", "megatron"), ("fsdp", "pytorch"), ("deepspeed", "none"), ("maxtext", "none")],
+)
+@pytest.mark.parametrize("asked", ["search", "fixed"])
+def test_the_usual_target_has_what_is_asked(asked: str, stack: str, target: str) -> None:
+    begun = problem({}, stack=stack)
+    if asked == "search":
+        begun["search"] = {"recompute_layers": True}
+    else:
+        begun["fixed"] = {"recompute": "full", "recompute_layers": 3}
+    found, _ = with_target(*whole_problem(begun, registry()), registry())
+    assert found.search.target == target
 
 
 def test_tools_take_such_plans() -> None:
