@@ -27,6 +27,9 @@ from neutral import (
     write,
 )
 
+NO_SPLIT = "FAIL: computed max load != max load from DP"
+"""What the program tells where no split fits, as its dynamic program then has no load to compare with."""
+
 
 def instance(problem: dict, shape: Shape, mode: str, accelerators: int) -> dict:
     """The input of the program, with training in one pass: nodes take forward and backward together."""
@@ -77,7 +80,8 @@ def main() -> None:
     for shape in shapes(problem):
         for mode in modes(problem, shape.candidate):
             for accelerators in range(1, min(shape.blocks, most) + 1):
-                result = asked(program, "DNN_PARTITIONING", instance(problem, shape, mode, accelerators))
+                given = instance(problem, shape, mode, accelerators)
+                result = asked(program, "DNN_PARTITIONING", given, NO_SPLIT)
                 stages = stages_of(problem, result)
                 if not stages:
                     continue

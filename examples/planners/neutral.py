@@ -101,24 +101,31 @@ def reducing(problem: dict, shape: Shape, layer: int) -> float:
     return share / network(problem)[1] / shape.micro_batches
 
 
-def asked(program: str | None, variable: str, document: dict) -> dict:
+def asked(program: str | None, variable: str, document: dict, no_plan: str = "nothing") -> dict:
     """What a program writes on standard output of a document on its standard input.
 
     Args:
         program: command; None: that of a variable of the environment.
         variable: its name.
         document: written as JSON.
+        no_plan: how its output begins where it ends with an error because nothing fits: then the answer is empty.
     """
     command = program or os.environ.get(variable)
     if not command:
         fail(f"no program: set {variable}, or give --program COMMAND.")
-    done = subprocess.run(shlex.split(command), input=json.dumps(document), capture_output=True, text=True)
+    try:
+        done = subprocess.run(shlex.split(command), input=json.dumps(document), capture_output=True, text=True)
+    except OSError as error:
+        fail(f"{variable} cannot be started: {error}")
+    if done.returncode and done.stdout.startswith(no_plan):
+        return {}
     if done.returncode:
-        return {}  # Both programs end so where their input has no plan.
+        told = (done.stdout.strip() or done.stderr.strip() or "it told nothing").splitlines()[-1]
+        fail(f"{variable} ended with exit code {done.returncode}: {told}")
     try:
         return json.loads(done.stdout)
     except ValueError:
-        fail(f"{command} wrote no JSON: {done.stdout[:100]!r}")
+        fail(f"{variable} wrote no JSON document.")
 
 
 def in_order(problem: dict, stages: list[list[int]]) -> list[list[int]]:

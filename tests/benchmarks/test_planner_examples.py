@@ -94,7 +94,7 @@ for stages in cuts(given["maxFPGAs"]):
     if fits and (best is None or largest < best["maxLoad"]):
         best = {"maxLoad": largest, "fpgas": machines[::-1] + [{"load": 0.0, "nodes": []}], "cpus": []}
 if best is None:
-    print("FAIL: no solution")
+    print("FAIL: computed max load != max load from DP")
     sys.exit(1)
 print(json.dumps(best))
 """
@@ -144,10 +144,38 @@ def test_dnn_partitioning_is_asked_in_its_format_and_its_split_is_read(name: str
     assert row.ratio == pytest.approx(ratio, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["piper", "dnn_partitioning"])
-def test_a_program_without_a_plan_is_an_answer(name: str, tmp_path: Path) -> None:
-    row = answered(command(name, "--program", stood_in(tmp_path, "raise SystemExit(1)")), TASKS["even"])
+NOTHING = {
+    "piper": "print('{\"stages\": []}')",
+    "dnn_partitioning": "print('FAIL: computed max load != max load from DP')\nraise SystemExit(1)",
+}
+"""How each program says that nothing fits."""
+
+
+@pytest.mark.parametrize(("name", "text"), NOTHING.items())
+def test_a_program_without_a_plan_is_an_answer(name: str, text: str, tmp_path: Path) -> None:
+    row = answered(command(name, "--program", stood_in(tmp_path, text)), TASKS["even"])
     assert row.reason == "by its own count no plan fits."
+
+
+@pytest.mark.parametrize("name", NOTHING)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    {
+        "print('FAIL: wrong bandwidth')\nraise SystemExit(1)": "ended with exit code 1: FAIL: wrong bandwidth",
+        "import os\nos.kill(os.getpid(), 11)": "ended with exit code -11: it told nothing",
+        "print('Segmentation')": "wrote no JSON document.",
+    }.items(),
+)
+def test_a_program_that_fails_is_told_from_one_without_a_plan(
+    name: str, text: str, reason: str, tmp_path: Path
+) -> None:
+    row = answered(command(name, "--program", stood_in(tmp_path, text)), TASKS["even"])
+    assert row.reason == f"it ended with exit code 1: {name.upper()} {reason}"
+
+
+def test_a_program_that_is_not_there_is_told() -> None:
+    row = answered(command("piper", "--program", "/no/such/program"), TASKS["even"])
+    assert str(row.reason).startswith("it ended with exit code 1: PIPER cannot be started: ")
 
 
 @pytest.mark.parametrize("name", ["piper", "dnn_partitioning"])
