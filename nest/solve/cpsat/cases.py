@@ -146,18 +146,19 @@ def teams(instance: Instance, case: Case) -> tuple[tuple[tuple[int, ...], int], 
     return tuple(((position,), room) for position, room in enumerate(rooms(instance, case.candidates, case.replicas)))
 
 
-def cases(instance: Instance, most_stages: int) -> Iterator[Case]:
+def cases(instance: Instance, most_stages: int, *, apart: bool = True) -> Iterator[Case]:
     """Every case of an instance; together they hold every plan of its space.
 
     Args:
         instance: the problem.
         most_stages: more stages than this no plan has.
+        apart: as `cases_of` has it.
 
     Raises:
         InputError: a constraint cannot be computed.
     """
     for family in Families(instance, most_stages):
-        yield from cases_of(instance, family)
+        yield from cases_of(instance, family, apart=apart)
 
 
 def cases_of(instance: Instance, family: Family, *, apart: bool = True) -> Iterator[Case]:

@@ -12,9 +12,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy
-from attrs import frozen
 
-from nest.instance import Solution, StageDecision, route
+from nest.instance import Solution, StageDecision, partial, route
+from nest.solve.cpsat.chunk_messages import Message, together
+from nest.solve.cpsat.chunk_parts import ChunkParts
 from nest.solve.cpsat.chunk_passes import chunk_passes
 from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices, Sending, sendings
 from nest.solve.cpsat.placement import SlotPlacement, point_to_point, slots
@@ -43,21 +44,6 @@ MOST_AROUND = 4_000
 
 Overfull = tuple[int, tuple[int, ...], int, int]
 """A stage that does not fit: its index, where its chunks begin and end, and index of its content and mode."""
-
-
-@frozen(eq=False)
-class Message:
-    """What may cross a boundary, and at which level.
-
-    Attributes:
-        level: of the boundary.
-        seconds: that it takes, either way.
-        holds: whether that is it.
-    """
-
-    level: int
-    seconds: float
-    holds: Term
 
 
 class ChunkModel:
@@ -104,6 +90,9 @@ class ChunkModel:
         for row in self._taken:
             self.model.add_exactly_one(row)
         self._behind = self._boundaries()
+        self._first = ChunkParts(self.model, numbers, self._chunks, self._runs)
+        for stage, (taken, own) in enumerate(zip(self._taken, choices, strict=True)):
+            self._first.bind(stage, own, taken)
         self._stages_hold_their_chunks()
         if self._instance.space.partition is None:
             self._chunks_are_alike()
@@ -190,28 +179,31 @@ class ChunkModel:
     def _memory_suffices(self) -> None:
         """What a stage's chunks hold fits, where that does not follow from its content."""
         for stage, (taken, choices) in enumerate(zip(self._taken, self._choices, strict=True)):
-            by_recompute: dict[str, list[int]] = defaultdict(list)
-            for place, row in enumerate(choices.mode.tolist()):
+            by_recompute: dict[tuple[str, bool], list[int]] = defaultdict(list)
+            for place, (row, content) in enumerate(zip(choices.mode.tolist(), choices.content.tolist(), strict=True)):
                 if not self._numbers.alike(stage, row):
-                    by_recompute[self._numbers.costs.modes[row][0]].append(place)
-            for name, places in sorted(by_recompute.items()):
+                    name = self._numbers.costs.modes[row][0]
+                    stashes = bool(self._contents.parts.recompute[name]["stashes"][content])
+                    by_recompute[name, stashes].append(place)
+            for recompute, places in sorted(by_recompute.items()):
                 used = self.model.new_bool_var("")
                 self.model.add(sum(taken[place] for place in places) == used)
                 for moment in self._numbers.moments[stage]:
-                    self._moment_fits(stage, name, places, used, moment)
+                    self._moment_fits(stage, recompute, places, used, moment)
 
-    def _moment_fits(self, stage: int, name: str, places: Sequence[int], used: IntVar, moment: Moment) -> None:
-        memory, choices = self._instance.cluster.memory, self._choices[stage]
+    def _moment_fits(
+        self, stage: int, recompute: tuple[str, bool], places: Sequence[int], used: IntVar, moment: Moment
+    ) -> None:
+        (name, stashes), memory, choices = recompute, self._instance.cluster.memory, self._choices[stage]
         unit = memory / UNITS
         room = int(memory * (1 + LIMIT_SLACK) / unit) + 1
         one = self._numbers.costs.one[choices.mode[places], choices.content[places]]
         total = _weighed([self._taken[stage][place] for place in places], _parts(one, unit))
-        stashes = self._numbers.candidate.mode(name).stash_inputs
         if min(moment) < 1 and max(map(numpy.max, (one, self._contents.unit_more[name]))) > memory * UNITS:
             return  # Numbers so large are left to exact pricing: what is cut off could not be taken away again.
         for chunk, held in zip(self._chunks[stage], moment, strict=True):
-            more = _parts((held - 1) * self._contents.unit_more[name], unit)
-            total = total + sum(each * self._runs(chunk, place) for place, each in enumerate(more) if each)
+            more = [_parts((held - 1) * row, unit) for row in self._contents.unit_more[name]]
+            total = total + self._first.over(chunk, more)
             if stashes and chunk > 0:
                 stash = _parts((held - 1) * self._contents.border_bytes, unit)
                 starts = self._numbers.units.starts[chunk - 1]
@@ -297,7 +289,7 @@ class ChunkModel:
             ]
             longest = largest_slowest(scale, limit)
             self.passes = chunk_passes(
-                model, self._numbers, self._route, chosen, self._runs, sent, waits, scale, longest
+                model, self._numbers, self._route, chosen, self._first, sent, waits, scale, longest
             )
         model.minimize(step_time(model, closed_form, self.passes, self._paths, scale, sync, limit))
 
@@ -325,7 +317,7 @@ class ChunkModel:
         costs, choices = self._numbers.costs, self._choices[stage]
         if costs.ports is None:
             return 0
-        ports, around = costs.ports.at(choices.mode, choices.content), _together(around)
+        ports, around = costs.ports.at(choices.mode, choices.content), together(around)
         if prod(len(possible) for possible in around) > MOST_AROUND:
             self.inexact = "what ports make stages of several chunks wait for is bounded from below only"
             for level in range(len(self._instance.cluster.levels)):
@@ -368,20 +360,11 @@ class ChunkModel:
             chunks = tuple(tuple(sorted(layer for unit in run for layer in layers[unit])) for run in own)
             every = tuple(sorted(layer for chunk in chunks for layer in chunk))
             names.append((stage, tuple(borders[each + 1] for each in self._beside(stage)), content, mode))
-            decided = self._numbers.costs.modes[mode]
-            stages.append(StageDecision(every, self._case.candidates[0], *decided, offset, chunks))
+            recompute, zero = self._numbers.costs.modes[mode]
+            if (part := partial(recompute)) is not None:
+                recompute = part._replace(layers=value(self._first.count(stage))).name
+            stages.append(StageDecision(every, self._case.candidates[0], recompute, zero, offset, chunks))
         return self._case.plan(stages), tuple(names)
-
-
-def _together(around: Sequence[Sequence[Message]]) -> list[list[Message]]:
-    """Messages over boundaries of which the same decides, as those of one."""
-    found: dict[tuple[tuple[int, int], ...], list[Message]] = {}
-    for possible in around:
-        key = tuple((each.level, id(each.holds)) for each in possible)
-        known = found.get(key, [Message(each.level, 0.0, each.holds) for each in possible])
-        both = zip(known, possible, strict=True)
-        found[key] = [Message(one.level, one.seconds + two.seconds, one.holds) for one, two in both]
-    return list(found.values())
 
 
 def _weighed(literals: Sequence[IntVar], values: Sequence[int]) -> Term:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ortools.sat.python.cp_model import CpModel, IntVar
 
+    from nest.solve.cpsat.chunk_parts import ChunkParts
     from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices, Sending
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
@@ -34,7 +35,7 @@ def chunk_passes(
     numbers: ChunkCase,
     route: Sequence[int],
     chosen: Sequence[tuple[ChunkChoices, Sequence[IntVar]]],
-    runs: Callable[[int, int], Term],
+    first: ChunkParts,
     messages: Sequence[tuple[Sending, Term]],
     waits: Sequence[Term],
     scale: Scale,
@@ -47,7 +48,7 @@ def chunk_passes(
         numbers: of the case.
         route: the stage of each chunk in pipeline order.
         chosen: for each stage what it can be, and whether it is.
-        runs: whether a chunk holds a unit.
+        first: which units chunks hold, and which of their blocks are first.
         messages: what is sent over a boundary, and in how many ticks, either way.
         waits: by stage, ticks that it waits for ports.
         scale: of the case.
@@ -56,20 +57,21 @@ def chunk_passes(
     used, units, costs = numbers.candidate, numbers.contents.layers, numbers.costs
     found = used.finding_weight_gradients
     parts = {FORWARD: used.forward, INPUT_GRADIENTS: used.backward - found, WEIGHT_GRADIENTS: found}
-    extra = {mode.name: mode.extra for mode in used.recompute}
+    extra = numbers.contents.unit_extra
     terms: dict[tuple[str, int], Term] = {(way, chunk): 0 for way in MESSAGES.values() for chunk in range(len(route))}
     for sending, ticks in messages:
         terms |= {("arriving", sending.number + 1): ticks, ("returning", sending.number): ticks}
 
     def over(chunk: int, values: Floats) -> Term:
-        ticks = [min(scale.ticks(float(values[list(layers)].sum())), longest + 1) for layers in units]
-        return sum((each * runs(chunk, unit) for unit, each in enumerate(ticks) if each), start=0)
+        """Ticks of a chunk, of seconds by unit and how many of its blocks are first."""
+        return first.over(chunk, [[min(scale.ticks(each), longest + 1) for each in row] for row in values.tolist()])
 
     for stage, (choices, taken) in enumerate(chosen):
         names = [costs.modes[row][0] for row in choices.mode.tolist()]
         own = [chunk for chunk, home in enumerate(route) if home == stage]
         for chunk in own:
-            terms |= {(kind, chunk): over(chunk, values) for kind, values in parts.items()}
+            of_units = {kind: [[values[list(layers)].sum()] for layers in units] for kind, values in parts.items()}
+            terms |= {(kind, chunk): over(chunk, numpy.array(values)) for kind, values in of_units.items()}
         for name in dict.fromkeys(name for name in names if extra[name].any()):
             here = model.new_bool_var(f"{stage} runs {name}")
             model.add(sum(literal for each, literal in zip(names, taken, strict=True) if each == name) == here)
@@ -80,7 +82,7 @@ def chunk_passes(
                 terms[INPUT_GRADIENTS, chunk] = terms[INPUT_GRADIENTS, chunk] + more
 
     if numbers.costs.shared.any():
-        _share(model, numbers, route, chosen, runs, terms, scale, longest)
+        _share(model, numbers, route, chosen, first.runs, terms, scale, longest)
     return Passes(route, terms, waits, numbers.case.hiding)
 
 

@@ -18,10 +18,10 @@ from nest.instance.schedule import Moment
 from nest.solve.cpsat.bounds import least_times, levels, time_limit, value
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.content_paths import ContentPaths, backward, forward
-from nest.solve.cpsat.contents import Contents, few_classes, unit_classes
+from nest.solve.cpsat.contents import Contents, UnitBlocks, few_classes, unit_classes
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units, chunk_units
+from nest.solve.cpsat.first_blocks import pair_of, pairs_of
 from nest.solve.cpsat.kept import Kept
-from nest.solve.cpsat.path_model import TooManyChoicesError
 from nest.solve.cpsat.placement import point_to_point
 from nest.solve.cpsat.stages import DataParallelGroup, Parts, StageCosts, data_parallel_groups, priced, sharding
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
@@ -69,16 +69,16 @@ class ChunkChoices:
     def __len__(self) -> int:
         return len(self.content)
 
-    def of_contents(self, count: int) -> Booleans:
-        """Which of so many contents a choice has."""
+    def of_contents(self, same: Integers, count: int) -> Booleans:
+        """Which of so many contents a choice has, whichever blocks are first (`Contents.same`)."""
         held = numpy.zeros(count, dtype=bool)
-        held[self.content] = True
+        held[same[self.content]] = True
         return held
 
-    def least(self, count: int, values: Floats) -> Floats:
-        """The least value of the choices of each of so many contents; infinite where there is none."""
+    def least(self, same: Integers, count: int, values: Floats) -> Floats:
+        """The least value of the choices of each of so many such contents; infinite where there is none."""
         least = numpy.full(count, inf)
-        numpy.minimum.at(least, self.content, values)
+        numpy.minimum.at(least, same[self.content], values)
         return least
 
     def only(self, rows: Booleans) -> ChunkChoices:
@@ -114,14 +114,26 @@ class ChunkCase:
 
     def alike(self, stage: int, row: int) -> bool:
         """Whether a stage's memory in a mode follows from its content: all chunks hold as many, and no inputs."""
-        moments, stash = self.moments[stage], self.candidate.mode(self.costs.modes[row][0]).stash_inputs
-        return not stash and all(len(set(moment)) == 1 for moment in moments)
+        moments, stashes = self.moments[stage], self.contents.parts.recompute[self.costs.modes[row][0]]["stashes"]
+        return not stashes.any() and all(len(set(moment)) == 1 for moment in moments)
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows of the costs that stages may have."""
+        modes = self.case.modes[0]
+        return self.costs.rows(tuple(dict.fromkeys((pair_of(recompute), zero) for recompute, zero in modes)))
+
+    def counts(self, row: int) -> list[int]:
+        """How many blocks of each chunk a stage may recompute that has this row; none: it does so as a whole."""
+        every = ((partial(name), (pair_of(name), zero)) for name, zero in self.case.modes[0])
+        return sorted(part.layers for part, pair in every if part is not None and pair == self.costs.modes[row])
 
     def choices(self) -> list[ChunkChoices]:
         """For each stage what it can be, as far as its content alone tells."""
-        room, rows = self.instance.cluster.memory * (1 + LIMIT_SLACK), self.costs.rows(self.case.modes[0])
+        room, rows = self.instance.cluster.memory * (1 + LIMIT_SLACK), self.rows
         every, modes, known = [], numpy.array(rows, dtype=numpy.int64), {}
-        cheapest, possible = self._cheapest(), self._possible()
+        cheapest, possible = self._cheapest(), possible_contents(self.case, self.units, self.contents)
+        recomputed = numpy.array([self._first_blocks(row) for row in rows])
         for stage in range(self.case.stages):
             arriving = sum((seconds for each, seconds in cheapest if each.later == stage), 0.0)
             returning = sum((seconds for each, seconds in cheapest if each.earlier == stage), 0.0)
@@ -129,33 +141,36 @@ class ChunkCase:
                 around = numpy.array(arriving), numpy.array(returning)
                 known[arriving, returning] = least_times(self.case, self.costs, (rows,), *around)
             time, added = known[arriving, returning]
-            which, content = numpy.nonzero(possible[stage] & (self._memory(stage, rows) <= room))
+            which, content = numpy.nonzero(possible[stage] & recomputed & (self._memory(stage, rows) <= room))
             mode = modes[which]
             every.append(
                 ChunkChoices(content, mode, time[which, content], added[which, content], self.costs.sync[mode, content])
             )
         return every
 
-    def _possible(self) -> Booleans:
-        """Which contents a stage can have, for where its chunks may begin. Shape `(stages, contents)`.
+    def _first_blocks(self, row: int) -> Booleans:
+        """Which contents have as many first blocks as stages with this row may. Shape `(contents,)`.
 
-        It holds no unit that lies in none of its chunks wherever they begin, and each that lies in no other stage's.
+        Of as many blocks, chunks of one length have the most first ones, and chunks as long as they may be the fewest.
         """
-        case, counts, starts = self.case, self.contents.counts, self.units.starts
-        unit, home = numpy.arange(len(self.units.layers)), numpy.array(route(case.schedule, case.stages))
-        first, last = (
-            numpy.array(ends) for ends in ([0, *(s[0] for s in starts)], [*(s[-1] for s in starts), unit.size])
+        counts, contents, chunks = self.counts(row), self.contents, chunks_of(self.case.schedule)
+        first = contents.first.sum(axis=(1, 2))
+        if not counts:
+            whole: Booleans = numpy.equal(first, 0)
+            return whole
+        units, parts = numpy.array([unit for unit, _ in contents.blocks.places]), self.case.stages * chunks
+        held = contents.counts @ numpy.array(
+            [(units == (contents.unit_class == each).argmax()).sum() for each in range(len(contents.totals))]
         )
-        may = (unit >= first[:, None]) & (unit < last[:, None])
-        held = numpy.array([may[home == stage].any(axis=0) for stage in range(case.stages)])
-        alone = held & (held.sum(axis=0) == 1)
-        classes = numpy.eye(len(self.contents.totals), dtype=numpy.int64)[self.contents.unit_class]
-        most, fewest, sums = held @ classes, alone @ classes, counts.sum(axis=1)
-        chunks = chunks_of(case.schedule)
-        longest = len(self.units.layers) - (case.stages - 1) * chunks
-        within = (counts <= most[:, None]).all(axis=2) & (counts >= fewest[:, None]).all(axis=2)
-        possible: Booleans = within & (sums >= chunks) & (sums <= longest)
-        return possible
+        longest = len(units)
+        if contents.first.shape[2] == 1 and self.instance.space.partition is None:
+            # Chunks differ by one block at most, but for the first and the last.
+            longest = len(contents.layers) // max(parts - 2, 1) + 1
+        fewest = held // longest * min(counts[0], longest) + numpy.minimum(counts[0], held % longest)
+        each, more = held // chunks, held % chunks
+        most = more * numpy.minimum(counts[-1], each + 1) + (chunks - more) * numpy.minimum(counts[-1], each)
+        found: Booleans = (first >= fewest) & (first <= most)
+        return found
 
     def _cheapest(self) -> list[tuple[Sending, float]]:
         """Each boundary with the seconds that what crosses it takes at least."""
@@ -183,7 +198,7 @@ class ChunkCase:
 
     def needed(self, choices: ChunkChoices) -> ChunkChoices:
         """The choices that no other mode makes needless; bounds are the same without them."""
-        rows = self.costs.rows(self.case.modes[0])
+        rows = self.rows
         table = numpy.zeros(self.costs.time.shape, dtype=bool)
         for row in rows:
             table[row] = self._needed(row, rows)
@@ -200,6 +215,8 @@ class ChunkCase:
     def _needless(self, row: int, other: int) -> Booleans:
         """Where a mode is no faster than another one that never needs more memory."""
         mine, its = (self.candidate.mode(self.costs.modes[each][0]) for each in (row, other))
+        if mine is not its and (self.counts(row) or self.counts(other)):
+            return numpy.zeros(len(self.contents.counts), dtype=bool)  # What they save differs from layer to layer.
         never_more = bool((its.more <= mine.more).all()) and its.stash_inputs <= mine.stash_inputs
         # Of replayed plans it matters which chunk takes longer, not the stage alone.
         never_more &= not self.case.replayed or bool((its.extra <= mine.extra).all())
@@ -220,14 +237,14 @@ class ChunkCase:
         between = self.contents.between
         if between is None:
             return self._narrowed_alone(choices, target)
-        fewest, count = sum(map(len, choices)) + 1, len(self.contents.counts)
-        paths = ContentPaths.through(between, [each.of_contents(count) for each in choices])
+        fewest, count, same = sum(map(len, choices)) + 1, len(between) - 1, self.contents.same
+        paths = ContentPaths.through(between, [each.of_contents(same, count) for each in choices])
         if paths is None:
             return None
         while sum(map(len, choices)) < fewest:
             fewest = sum(map(len, choices))
             times, added, syncs = (
-                paths.steps([each.least(count, getattr(each, name)) for each in choices])
+                paths.steps([each.least(same, count, getattr(each, name)) for each in choices])
                 for name in ("time", "added", "sync")
             )
             before, after = forward(added), backward(added)
@@ -242,7 +259,7 @@ class ChunkCase:
             limit = time_limit(self.case, target, total, sync)
             for stage, each in enumerate(choices):
                 around = paths.around(stage, before[stage], after[stage + 1], count)
-                batch = around[each.content] + each.added
+                batch = around[same[each.content]] + each.added
                 reached = numpy.isfinite(batch)
                 batch = numpy.where(reached, batch, 0.0) + numpy.maximum(sync, each.sync)
                 batch += self.case.weights.slowest * numpy.maximum(slowest, each.time)
@@ -263,6 +280,26 @@ class ChunkCase:
         return (left, bound) if all(map(len, left)) else None
 
 
+def possible_contents(case: Case, units: Units, contents: Contents) -> Booleans:
+    """Which contents a stage can have, for where its chunks may begin. Shape `(stages, contents)`.
+
+    It holds no unit that lies in none of its chunks wherever they begin, and each that lies in no other stage's.
+    """
+    counts, starts = contents.counts, units.starts
+    unit, home = numpy.arange(len(units.layers)), numpy.array(route(case.schedule, case.stages))
+    first, last = (numpy.array(ends) for ends in ([0, *(s[0] for s in starts)], [*(s[-1] for s in starts), unit.size]))
+    may = (unit >= first[:, None]) & (unit < last[:, None])
+    held = numpy.array([may[home == stage].any(axis=0) for stage in range(case.stages)])
+    alone = held & (held.sum(axis=0) == 1)
+    classes = numpy.eye(len(contents.totals), dtype=numpy.int64)[contents.unit_class]
+    most, fewest, sums = held @ classes, alone @ classes, counts.sum(axis=1)
+    chunks = chunks_of(case.schedule)
+    longest = len(units.layers) - (case.stages - 1) * chunks
+    within = (counts <= most[:, None]).all(axis=2) & (counts >= fewest[:, None]).all(axis=2)
+    possible: Booleans = within & (sums >= chunks) & (sums <= longest)
+    return possible
+
+
 @define(eq=False)
 class ChunkCases:
     """The numbers of cases, worked out once for what they share.
@@ -273,7 +310,7 @@ class ChunkCases:
 
     instance: Instance
     _units: dict[int, Units | None] = field(factory=dict)
-    _classes: dict[object, Integers] = field(factory=dict)
+    _classes: dict[object, tuple[UnitBlocks, Integers]] = field(factory=dict)
     _contents: Kept[Contents] = field(factory=Kept)
     _costs: Kept[StageCosts] = field(factory=Kept)
     _moments: dict[object, tuple[tuple[Moment, ...], ...]] = field(factory=dict)
@@ -284,8 +321,6 @@ class ChunkCases:
         Raises:
             TooManyChoicesError: its stages can hold too many sets of units.
         """
-        if any(partial(recompute) is not None for modes in case.modes for recompute, _ in modes):
-            raise TooManyChoicesError("stages of several chunks may recompute parts of each")
         for kept in (self._contents, self._costs):
             kept.trim()
         (candidate,), chunks = case.candidates, chunks_of(case.schedule)
@@ -297,12 +332,19 @@ class ChunkCases:
         used, copies = self.instance.candidates[candidate], copies_of(case.schedule)
         key: tuple[object, ...] = (candidate, units.layers)
         if key not in self._classes:
-            self._classes[key] = unit_classes(used, units)
-        classes = self._classes[key]
+            blocks = UnitBlocks.of(self.instance, units)
+            self._classes[key] = blocks, unit_classes(used, units, blocks.rank)
+        blocks, classes = self._classes[key]
         if not few_classes(classes):
             # Else all cases of a candidate share contents and what they cost.
             key = (*key, case.stages, chunks)
-        contents = self._contents.of(key, lambda: Contents.of(self.instance, used, units, classes, case.stages, chunks))
+        shared = self.instance, used, units, blocks, classes, case.stages, chunks
+        contents = self._contents.of(key, lambda: Contents.of(*shared))
+        pairs = [name for name in pairs_of(mode for mode, _ in case.modes[0]) if partial(name) is not None]
+        if pairs:
+            key, whole = (*key, case.stages, chunks, case.schedule.name, *pairs), contents
+            which = numpy.flatnonzero(possible_contents(case, units, contents).any(axis=0)).tolist()
+            contents = self._contents.of(key, lambda: whole.with_parts(used, pairs, which))
         groups = data_parallel_groups(self.instance, case, candidate)
         costs = self._costs.of((*key, groups, copies), lambda: self._priced(contents.parts, groups, copies))
         return ChunkCase(self.instance, case, units, contents, costs, self._moments_of(case))

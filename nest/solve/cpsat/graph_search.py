@@ -23,7 +23,7 @@ from attrs import define, field
 
 from nest.instance import Instance, Result, SearchProgress, Solution
 from nest.solve.cpsat.boundaries import Boundaries, Limits, restrict
-from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports
+from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports, parts_alike, told_apart
 from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels
@@ -177,7 +177,7 @@ class GraphSearch:
     def _best_first(self) -> list[OpenCase]:
         """The cases that bounds leave, most promising first."""
         quick, waiting = ComputeBound(self.instance), []
-        for case in cases(self.instance, self._layers.most_stages):
+        for case in cases(self.instance, self._layers.most_stages, apart=False):
             self._cases += 1
             bound = quick.of(case)
             if bound <= self.target:
@@ -188,6 +188,10 @@ class GraphSearch:
         for each in waiting:
             costs = self._costs.of(each.case)
             each.bound = max(each.bound, costs.step_time(each.case, costs.total))
+        if parts_alike(self.instance):
+            left = [each for each in waiting if each.bound <= self.target]
+            apart = [OpenCase(case, each.bound, 1.0) for each in left for case in told_apart(self.instance, each.case)]
+            self._cases, waiting = self._cases + len(apart) - len(left), apart
         return sorted(waiting, key=lambda each: each.bound)
 
     def _settles(self, each: OpenCase, effort: float) -> bool:

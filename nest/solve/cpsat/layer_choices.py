@@ -64,15 +64,18 @@ class FirstLayers:
     inside: dict[int, IntVar]
 
     @classmethod
-    def of(cls, model: CpModel, units: Sequence[tuple[int, ...]], runs: Callable[[int], Term]) -> FirstLayers:
+    def of(
+        cls, model: CpModel, units: Sequence[tuple[int, ...]], runs: Callable[[int], Term], count: IntVar
+    ) -> FirstLayers:
         """Those of a stage of a model.
 
         Args:
             model: is added to.
             units: layers of each block in pipeline order.
             runs: whether the stage runs a layer.
+            count: how many blocks are first.
         """
-        count, ahead, inside = model.new_int_var(1, len(units), "first blocks"), [], {}
+        ahead, inside = list["Term"](), dict[int, "IntVar"]()
         for unit in units:
             held, first = model.new_bool_var(""), model.new_bool_var("")
             ahead.append(held)

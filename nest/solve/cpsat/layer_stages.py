@@ -81,7 +81,9 @@ class LayerStages:
 
     @cache  # noqa: B019 - a model lives as long as its case is asked
     def _first(self, stage: int) -> FirstLayers:
-        return FirstLayers.of(self.model, self._instance.space.units, partial(self._runs, stage))
+        units = self._instance.space.units
+        count = self.model.new_int_var(1, len(units), "first blocks")
+        return FirstLayers.of(self.model, units, partial(self._runs, stage), count)
 
     def _in_modes(self, stage: int, choice: Choice) -> list[tuple[RecomputeMode, list[Term]]]:
         """The recompute modes of a choice, and for each layer whether the stage runs it in that."""

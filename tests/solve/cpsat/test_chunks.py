@@ -162,7 +162,7 @@ def every_plan(problem: Instance) -> Iterator[Solution]:
     chunks = chunks_of(schedule)
     layers = tuple((layer,) for layer in range(len(problem.graph.layers)))
     units = layers if chunks == 1 else space.blocks_and_ends or space.blocks
-    modes = list(product([mode.name for mode in used.recompute], space.zero))
+    modes = list(product(problem.recompute_names(0), space.zero))
     for replicas in range(1, problem.cluster.size // used.width + 1):
         micro_batches = problem.micro_batches(used, replicas)
         slots = replica_size(problem.cluster, used.width, replicas) // used.width
@@ -264,3 +264,33 @@ def test_where_cuts_are_too_many_to_list_it_never_contradicts_plans_priced(
 def test_it_agrees_with_every_plan_priced_on_many(block: range) -> None:
     for seed in block:
         examine(draw(seed))
+
+
+def with_parts(problem: Instance, random: numpy.random.Generator) -> Instance:
+    """The problem where stages may recompute their first layers, but for those at the ends that may be in no block."""
+    count = len(problem.graph.layers)
+    units = tuple((layer,) for layer in range(int(random.integers(0, 2)), count - int(random.integers(0, 2))))
+    counts = sorted({int(each) for each in random.integers(1, max(len(units), 2), 2)})
+    parts = tuple(f"full:{count}:none" for count in counts if count < len(units))
+    return evolve(problem, space=evolve(problem.space, units=units, partial=parts))
+
+
+@pytest.mark.parametrize("seed", seeds(4, 60))
+def test_first_layers_of_weighed_stages_agree_with_every_plan_priced(seed: int) -> None:
+    examine(with_parts(draw(seed, chunks=1), numpy.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("seed", seeds(4, 60))
+def test_first_layers_of_chunks_agree_with_every_plan_priced(seed: int) -> None:
+    random = numpy.random.default_rng(seed)
+    examine(with_parts(draw(seed, chunks=int(random.choice([2, 2, 3]))), random))
+
+
+@pytest.mark.parametrize("seed", seeds(4, 60))
+def test_models_of_first_layers_of_chunks_agree_with_every_plan_priced(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_models.ChunkModels, "bound", lambda *_: 0.0)
+    leave_cases_to_models(monkeypatch)
+    random = numpy.random.default_rng(seed + 100)
+    examine(with_parts(draw(seed + 100, chunks=int(random.choice([2, 2, 3]))), random))

@@ -1,0 +1,93 @@
+"""The first blocks of each chunk, in the model of a case of several chunks (PROBLEM.md section 3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+from attrs import define, field
+
+from nest.instance import partial
+from nest.solve.cpsat.layer_choices import FirstLayers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ortools.sat.python.cp_model import CpModel, IntVar
+
+    from nest.solve.cpsat.chunk_stages import ChunkCase, ChunkChoices
+    from nest.solve.cpsat.placement import Term
+
+
+@define(eq=False)
+class ChunkParts:
+    """Which blocks are among the first of their chunk, as many as a stage recomputes of each.
+
+    Attributes:
+        model: of OR-Tools.
+        numbers: of the case.
+        chunks: of each stage.
+        runs: whether a chunk holds a unit.
+    """
+
+    model: CpModel
+    numbers: ChunkCase
+    chunks: Sequence[Sequence[int]]
+    runs: Callable[[int, int], Term]
+    _counts: dict[int, IntVar] = field(factory=dict)
+    _inside: dict[int, dict[tuple[int, int], IntVar]] = field(factory=dict)
+
+    def count(self, stage: int) -> IntVar:
+        """How many blocks of each of its chunks a stage recomputes, where it recomputes parts."""
+        if stage not in self._counts:
+            self._counts[stage] = self.model.new_int_var(1, len(self.numbers.instance.space.units), "first blocks")
+        return self._counts[stage]
+
+    def inside(self, chunk: int) -> dict[tuple[int, int], IntVar]:
+        """By unit and place in it, whether a block is among the first that a chunk holds."""
+        if chunk not in self._inside:
+            stage = next(stage for stage, own in enumerate(self.chunks) if chunk in own)
+            every = [(*each, self.runs(chunk, each[0])) for each in self.numbers.contents.blocks.places]
+            held = {each[:2]: each[2] for each in every if not isinstance(each[2], int) or each[2]}
+            places, terms = list(held), list(held.values())
+            units = [(number,) for number in range(len(places))]
+            first = FirstLayers.of(self.model, units, terms.__getitem__, self.count(stage))
+            self._inside[chunk] = {places[number]: literal for number, literal in first.inside.items()}
+        return self._inside[chunk]
+
+    def over(self, chunk: int, values: Sequence[Sequence[int]]) -> Term:
+        """What numbers of a chunk's units add up to; by unit and how many of its blocks are first."""
+        whole = sum((own[0] * self.runs(chunk, unit) for unit, own in enumerate(values) if own[0]), start=0)
+        if all(len({*own}) == 1 for own in values):
+            return whole
+        inside = self.inside(chunk).items()
+        return whole + sum(
+            (values[unit][place + 1] - values[unit][place]) * literal for (unit, place), literal in inside
+        )
+
+    def bind(self, stage: int, choices: ChunkChoices, taken: Sequence[IntVar]) -> None:
+        """Where a stage takes parts, its content says which blocks are first, and it may recompute as many."""
+        from ortools.sat.python.cp_model import Domain, LinearExpr
+
+        contents, modes = self.numbers.contents, self.numbers.costs.modes
+        for row in sorted({*choices.mode.tolist()}):
+            places = numpy.flatnonzero(choices.mode == row).tolist()
+            counts = self.numbers.counts(row)
+            if partial(modes[row][0]) is None:
+                continue
+            own, used = [taken[place] for place in places], self.model.new_bool_var("")
+            self.model.add(sum(own) == used)
+            self.model.add_linear_expression_in_domain(self.count(stage), Domain.from_values(counts)).only_enforce_if(
+                used
+            )
+            first = contents.first[choices.content[places]]
+            for each in range(first.shape[1]):
+                for place in range(first.shape[2]):
+                    found = [
+                        literal
+                        for chunk in self.chunks[stage]
+                        for (unit, its), literal in self.inside(chunk).items()
+                        if its == place and contents.unit_class[unit] == each
+                    ]
+                    held = LinearExpr.weighted_sum(own, first[:, each, place].tolist())
+                    self.model.add(held == sum(found)).only_enforce_if(used)
