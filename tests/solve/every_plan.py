@@ -63,11 +63,27 @@ def plans(instance: Instance) -> Iterator[Solution]:
                     if micro_batches is None or not admits(schedule, count, micro_batches):
                         continue
                     for held in sizes(len(units), count * chunks):
+                        if chunks > 1 and not space.partition and not alike(_blocks_of(instance, units, held)):
+                            continue
                         for chosen in product(choices, repeat=count):
                             for places in combinations(range(slots), count):
                                 offsets = [place * candidate.width for place in places]
                                 stages = _stages(instance, schedule, index, units, held, chosen, offsets)
                                 yield Solution(replicas, order, schedule.name, stages, chunks)
+
+
+def alike(blocks: list[int]) -> bool:
+    """Whether chunks of so many blocks are searched: as many, give or take one, but for smaller ones at the ends."""
+    inner = blocks[1:-1]
+    return max(blocks) - min(inner, default=0) <= 1 if inner else True
+
+
+def _blocks_of(instance: Instance, units: tuple[tuple[int, ...], ...], held: tuple[int, ...]) -> list[int]:
+    """Blocks in each chunk of so many units; embedding and head by themselves are none."""
+    ends = len(instance.space.blocks_and_ends) - 1 if instance.space.blocks_and_ends else -1
+    counted = [0 if ends >= 0 and place in (0, ends) else 1 for place in range(len(units))]
+    starts = [sum(held[:index]) for index in range(len(held))]
+    return [sum(counted[start : start + size]) for start, size in zip(starts, held, strict=True)]
 
 
 def _units(instance: Instance, schedule: Schedule) -> tuple[tuple[int, ...], ...]:

@@ -126,6 +126,45 @@ def test_no_plan_of_chunks_is_faster(seed: int) -> None:
     checked(chunked_problem(Random(seed)))
 
 
+def parted(problem: Instance, random: Random) -> Instance:
+    """The same where stages may recompute their first blocks, perhaps all as many, of a third mode or of two."""
+    layers = range(len(problem.graph.layers))
+    ends = random.choice([0, 0, 1])
+    units = [(layer,) for layer in layers[ends : len(layers) - ends]]
+    if random.random() < 0.3:
+        place = random.randrange(len(units) - 1)
+        units[place : place + 2] = [units[place] + units[place + 1]]
+    pairs = [("full", "none")]
+    candidates = problem.candidates
+    if random.random() < 0.3:
+        [used] = candidates
+        none, full = used.recompute
+        half = evolve(full, name="selective", extra=0.3 * full.extra, more=0.5 * (full.more + none.more))
+        candidates = (evolve(used, recompute=(none, half, full)),)
+        pairs += [("full", "selective"), ("selective", "none")]
+    every = [f"{mode}:{count}:{rest}" for mode, rest in pairs for count in range(1, len(units))]
+    names = tuple(sorted(random.sample(every, min(len(every), 3)), key=every.index))
+    alike = () if random.random() < 0.5 else (parse("uniform(recompute)"),)
+    space = evolve(
+        problem.space,
+        units=tuple(units),
+        partial=names,
+        recompute=random.choice([None, None, ("none",), ()]),
+        constraints=(*problem.space.constraints, *alike),
+    )
+    return evolve(problem, space=space, candidates=candidates)
+
+
+def problem_of_parts(seed: int) -> Instance:
+    random = Random(seed)
+    return tightened(parted(chunked_problem(random), random), random)
+
+
+@pytest.mark.parametrize("seed", seeds(40, of=600, first=40_000))
+def test_no_plan_of_chunks_that_recompute_their_first_blocks_is_faster(seed: int) -> None:
+    checked(problem_of_parts(seed))
+
+
 @pytest.mark.parametrize("seed", seeds(60, of=600, first=2000))
 def test_bounds_ahead_of_patterns_leave_the_fastest_plan(seed: int) -> None:
     """What is refused before sizes of chunks are looked at holds none of the plans that are as fast."""

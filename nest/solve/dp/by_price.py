@@ -14,7 +14,7 @@ import numpy
 from attrs import define, field
 from numpy.typing import NDArray
 
-from nest.instance import Array
+from nest.instance import Array, Partial, partial
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import Floor, Objective
@@ -285,6 +285,11 @@ class Leaf:
         return Best(self.best, self.left if self.left < self.least() else inf)
 
 
+def _fewer(one: Partial | None, other: Partial | None) -> bool:
+    """Whether two modes recompute first blocks alike, the one no more of them than the other."""
+    return one is not None and other is not None and one == other._replace(layers=one.layers) and one <= other
+
+
 def worse(
     search: "InstanceSearch", configuration: Configuration, candidate: int, choices: Sequence[Choice]
 ) -> list[tuple[int, int]]:
@@ -292,14 +297,21 @@ def worse(
     space = search.instance.space
     hides = space.hides(configuration.schedule.name)
     zeros = [max(space.effective_zero(each.zero), 1) for each in choices]
-    extra = [search.instance.candidates[candidate].mode(each.recompute).extra for each in choices]
+    parts = [partial(each.recompute) for each in choices]
+    every = [[search.instance.candidates[candidate].mode(name).extra for name in each.modes] for each in choices]
+    least, most = ([numpy.array(each.reduce(rows)) for rows in every] for each in (numpy.minimum, numpy.maximum))
 
     def made() -> list[tuple[int, int]]:
         pairs = []
         for one, other in permutations(range(len(choices)), 2):
             # What hides under compute, messages or what ZeRO sends, shows more where less is recomputed.
             alike = hides or (space.hiding and zeros[other] > 1)
-            longer = extra[one] == extra[other] if alike else extra[one] >= extra[other]
+            if alike:
+                longer = (least[one] == most[other]) & (most[one] == least[other])
+            elif _fewer(parts[other], parts[one]):
+                longer = every[one][0] >= every[one][1]
+            else:
+                longer = least[one] >= most[other]
             if zeros[one] >= zeros[other] and longer.all():
                 pairs.append((one, other))
         return pairs

@@ -65,7 +65,7 @@ class Ports:
         Of the boundaries up to `hidden` seconds take no time of the stage, but occupy ports.
         """
         busiest, apart = busy.max(axis=0), time - hidden
-        held = numpy.zeros(len(time), dtype=bool)
+        held = numpy.zeros(time.shape, dtype=bool)
         if micro_batches is not None and used.any():
             # A port is free for that long at least, as the time of a stage never falls below what its ports need.
             free = numpy.where(used, numpy.maximum(apart - busy, 0.0), numpy.inf).min(axis=0)

@@ -4,23 +4,25 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import accumulate, product
 from math import inf, prod
+from typing import Any
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array
-from nest.solve.dp.choices import ChoiceTable, part_rows
+from nest.instance import Array, Partial, partial
+from nest.solve.dp.choices import Choice, ChoiceTable, part_rows
 from nest.solve.dp.chunk_bounds import ChunkBounds
 from nest.solve.dp.chunk_memory import Held, PatternStages, Share, chunks_of_stages
+from nest.solve.dp.chunk_parts import Kinds, Laid, Layout, ModePair, Spread, beyond_one, joined, layouts, mode_rows
 from nest.solve.dp.chunk_stages import ChunkStage, Contents, Counts, Message, StageCosts, StagePrices, floor_of
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import membership
 from nest.solve.dp.pareto import Floor
-from nest.solve.dp.stages import StageTables, stage_tables
+from nest.solve.dp.stage_times import Unchosen, mode_arrays
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.dp.units import Pattern, Run, border_bytes, mask_of, star
-from nest.tolerances import LIMIT_SLACK
+from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
 MOST_CONTENTS = 4_096
 """Sets of units up to which what they cost is worked out for all numbers of stages at once."""
@@ -52,6 +54,11 @@ class Filled:
     floor: Floor
     bound: float
 
+    @property
+    def ports(self) -> bool:
+        """Whether the ports of some stages may hold them up."""
+        return any(stage.prices.table.ports is not None for stage in self.stages)
+
 
 @define(eq=False, repr=False)
 class ChunkCosts(ChunkBounds):
@@ -60,7 +67,7 @@ class ChunkCosts(ChunkBounds):
     _filled: OrderedDict[tuple[int, int], tuple[float, tuple[Filled, ...]]] = field(factory=OrderedDict, init=False)
 
     @property
-    def _tables(self) -> OrderedDict[Hashable, tuple[StageTables, ChoiceTable]]:
+    def _tables(self) -> OrderedDict[Hashable, tuple[Unchosen, ChoiceTable | None]]:
         return self.once_in_room(self.shared, "tables", OrderedDict)
 
     def filled(self, configuration: Configuration, count: int, limit: float | None) -> tuple[Filled, ...]:
@@ -82,7 +89,7 @@ class ChunkCosts(ChunkBounds):
     ) -> Iterator[Filled]:
         """Every pattern whose compute leaves it a chance; `exactly` what stages need, not only whether it fits."""
         patterns = self.splits.of(configuration.schedule, count)
-        if not patterns:
+        if not patterns or not self.choices(configuration, count):
             return
         costs = self._costs(configuration, count, patterns[0].runs)
         longest = costs.objective.time_limit(limit, self.least_rest(configuration, count))
@@ -91,22 +98,40 @@ class ChunkCosts(ChunkBounds):
             if seconds <= longest:
                 filled = self._filled_pattern(configuration, count, pattern, costs, longest, limit, exactly=exactly)
                 if filled is not None:
-                    yield filled
+                    yield from self._told_apart(filled)
+
+    def _told_apart(self, filled: Filled) -> Iterator[Filled]:
+        """The same for each mode that all stages may share, where they must share one."""
+        names = list(dict.fromkeys(choice.recompute for choice in filled.costs.choices))
+        if len(names) == 1 or all(each.uniform != "recompute" for each in self.instance.space.constraints):
+            yield filled
+            return
+        for name in names:
+            some = numpy.array([choice.recompute == name for choice in filled.costs.choices])
+            own = {each: each.only(some) for each in dict.fromkeys(filled.stages)}
+            if all(each.fits.any() for each in own.values()):
+                stages = tuple(own[each] for each in filled.stages)
+                yield evolve(filled, stages=stages, **_bounds(filled.costs, filled.pattern, stages))
 
     def _costs(self, configuration: Configuration, count: int, runs: tuple[Run, ...]) -> StageCosts:
         candidate, contents = configuration.candidate, self._contents(configuration, count)
-        tables, table = self._stage_tables(configuration, contents)
+        whole, parts = self._choices(configuration, count, runs)
+        unchosen, table = self._stage_tables(configuration, contents, whole)
         weights, seconds = self.apart(configuration, count), self._seconds(runs, candidate)
         worth = numpy.array(seconds)
         if weights is not None:
             rows = part_rows(self.instance.candidates[candidate])
-            parts = (self._of_units(runs, ("part", candidate, index), row) for index, row in enumerate(rows))
-            worth = weights.of_parts(*(numpy.array(each) for each in parts))
-        names = [choice.recompute for choice in tables.choices]
+            of_parts = (self._of_units(runs, ("part", candidate, index), row) for index, row in enumerate(rows))
+            worth = weights.of_parts(*(numpy.array(each) for each in of_parts))
+        names = [choice.recompute for choice in whole]
         return StageCosts(
             contents,
-            tables,
+            self.choices(configuration, count),
+            self.instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK),
+            unchosen,
             table,
+            tuple((zero, pair) for zero, pair, _ in parts),
+            lambda share, most: self._layouts(runs, share, most),
             self.objective(configuration, count),
             weights,
             self.slots(configuration).levels,
@@ -116,6 +141,82 @@ class ChunkCosts(ChunkBounds):
             {name: [index for index, other in enumerate(names) if other == name] for name in names},
             {name: self.more(runs, candidate, name) for name in names},
         )
+
+    def choices(self, configuration: Configuration, count: int) -> tuple[Choice, ...]:
+        """What stages may choose, as `StageCosts` has it."""
+        whole, parts = self._choices(configuration, count, self.splits.of(configuration.schedule, count)[0].runs)
+        return (*whole, *(choice for _, _, some in parts for choice in some))
+
+    def _choices(
+        self, configuration: Configuration, count: int, runs: tuple[Run, ...]
+    ) -> tuple[tuple[Choice, ...], list[tuple[int, ModePair, list[Choice]]]]:
+        """Those of whole modes, and those of each pair of modes by ZeRO stage.
+
+        Of several that recompute all blocks of every chunk one is left; none where a whole mode does the same.
+        """
+        whole = tuple(choice for choice in configuration.choices if partial(choice.recompute) is None)
+        by_pair: dict[tuple[int, str, str], dict[int, Choice]] = {}
+        if len(whole) == len(configuration.choices):
+            return whole, []
+        patterns, used = self.splits.of(configuration.schedule, count), configuration.candidate
+        most, covered = max(map(self._longest, patterns)), dict[tuple[str, str], bool]()
+        for choice in configuration.choices:
+            if (part := partial(choice.recompute)) is not None:
+                some = by_pair.setdefault((choice.zero, part.mode, part.rest), {})
+                if (pair := (part.mode, part.rest)) not in covered:
+                    covered[pair] = self._covered(configuration, part)
+                if part.layers < most or not covered[pair]:
+                    some.setdefault(min(part.layers, most), choice)
+
+        def made(mode: str, rest: str, numbers: tuple[int, ...]) -> ModePair:
+            pair, all_done = (mode, rest), covered[mode, rest]
+            candidate, kinds = self.instance.candidates[used], self._kinds(runs)
+            return self.once_shared(
+                ("pair", used, runs, pair, numbers, all_done),
+                lambda: ModePair.of(candidate, pair, numbers, kinds, covered=all_done),
+            )
+
+        parts = [
+            (zero, made(mode, rest, tuple(some)), [*some.values()])
+            for (zero, mode, rest), some in by_pair.items()
+            if some
+        ]
+        return whole, parts
+
+    def _covered(self, configuration: Configuration, part: Partial) -> bool:
+        """Whether plans that recompute all blocks of every chunk are those of a whole mode as well."""
+        read = {
+            name for each in self.instance.space.constraints if each.expression is not None for name in each.names()
+        }
+        if not read.isdisjoint({"recompute", "recompute_layers"}):
+            return False
+        candidate = configuration.candidate
+        if part.mode not in self.instance.recompute_names(candidate):
+            return False
+        one, other = (self.instance.candidates[candidate].mode(name) for name in (part.mode, part.rest))
+        inside = {layer for unit in self.instance.space.units for layer in unit}
+        ends = [layer for layer in range(len(one.extra)) if layer not in inside]
+        levels = max((len(mode.busy) for mode in (one, other) if mode.busy is not None), default=0)
+        rows = [numpy.array([*mode_rows(mode, levels), mode.peak])[:, ends] for mode in (one, other)]
+        same = bool((rows[0] == rows[1]).all())
+        return not ends or (same and one.stash_inputs == other.stash_inputs)
+
+    def _kinds(self, runs: tuple[Run, ...]) -> Kinds:
+        return self.once_scheduled(("kinds", runs), lambda: Kinds.of(runs, self.instance.space.units))
+
+    def _longest(self, pattern: Pattern) -> int:
+        """The most blocks that any chunk of a pattern may hold."""
+
+        def made() -> int:
+            kinds = self._kinds(pattern.runs)
+            blocks = numpy.bincount(kinds.runs, weights=numpy.array(kinds.blocks) >= 0, minlength=len(pattern.runs))
+            return int((numpy.array(pattern.held)[:, :, 1] @ blocks).max())
+
+        return self.once_scheduled(("longest", pattern), made)
+
+    def _layouts(self, runs: tuple[Run, ...], share: Share, most: int) -> list[Layout]:
+        """How what falls to a stage may be laid into its chunks."""
+        return self.once_scheduled(("layouts", runs, share, most), lambda: layouts(share, self._kinds(runs), most))
 
     def _fixed_units(self, configuration: Configuration, count: int) -> NDArray[numpy.int64]:
         """Units of each run that stages hold at least, of each pattern. Shape `(patterns, stages, runs)`."""
@@ -148,9 +249,11 @@ class ChunkCosts(ChunkBounds):
         laid, slack = self._pattern_stages(configuration, count, pattern, crossing), pattern.slack
         links = [self.instance.cluster.levels[level] for level in costs.levels]
         sent = {size: [link.latency + size / link.bandwidth for link in links] for size in dict.fromkeys(crossing)}
+        # What recomputes all blocks of every chunk is left to a whole mode, where one does the same.
+        told = self._longest(pattern) - all(pair.covered for _, pair in costs.parts) if costs.parts else 0
         prices = [
-            self._prices(costs, fixed, most, received, sent, longest)
-            for fixed, most, received in zip(laid.fixed, laid.most, laid.received, strict=True)
+            self._prices(costs, share, told, fixed, most, received, sent, longest)
+            for share, fixed, most, received in zip(laid.distinct, laid.fixed, laid.most, laid.received, strict=True)
         ]
         floor = floor_of(costs, slack, [costs.least_of(each) for each in prices], laid.kinds)
         if costs.objective.of(floor) > limit:
@@ -162,12 +265,8 @@ class ChunkCosts(ChunkBounds):
                 if not exactly and not stage.fits.any():
                     return None
                 every[number] = stage
-        distinct = list(dict.fromkeys(every.values()))
-        stages = [every[number] for number in laid.alike]
-        least = [costs.least_of(stage.prices, stage.fits) for stage in distinct]
-        floor = floor_of(costs, slack, least, [distinct.index(stage) for stage in stages])
-        bound = costs.objective.of(floor) if floor.largest_time < inf else inf
-        return Filled(pattern, tuple(stages), laid.held, costs, floor, bound)
+        stages = tuple(every[number] for number in laid.alike)
+        return Filled(pattern, stages, laid.held, costs, **_bounds(costs, pattern, stages))
 
     def _stage(
         self, costs: StageCosts, held: Held, prices: StagePrices, stashed: tuple[float, ...], *, exactly: bool
@@ -176,7 +275,7 @@ class ChunkCosts(ChunkBounds):
 
         def made() -> ChunkStage:
             memory = self._memory(costs, held, prices, stashed, exactly=exactly)
-            fits = memory <= costs.tables.capacity
+            fits = memory <= costs.capacity
             room = memory.tobytes() if exactly else fits.tobytes()
             return costs.once((prices, room), lambda: ChunkStage(prices, memory, fits))
 
@@ -199,6 +298,8 @@ class ChunkCosts(ChunkBounds):
     def _prices(
         self,
         costs: StageCosts,
+        share: Share,
+        told: int,
         fixed: Counts,
         most: Counts,
         received: tuple[Message, ...],
@@ -211,18 +312,28 @@ class ChunkCosts(ChunkBounds):
             range(max(min(many, int(left / each)) if each > 0 and left < inf else many, 0) + 1) if many else (0,)
             for many, each in zip(most, costs.seconds, strict=True)
         ]
-        return costs.once((fixed, received, *ranges), lambda: self._priced(costs, fixed, received, sent, ranges))
+        # What first blocks are recomputed is said by what each chunk holds.
+        held = (share, told) if costs.parts else fixed
+        return costs.once(
+            (held, received, *ranges), lambda: self._priced(costs, share, told, fixed, received, sent, ranges)
+        )
 
     def _priced(
         self,
         costs: StageCosts,
+        share: Share,
+        told: int,
         fixed: Counts,
         received: tuple[Message, ...],
         sent: dict[float, list[float]],
         ranges: Sequence[Sequence[int]],
     ) -> StagePrices:
         """The same of so many units of each run beyond those fixed."""
-        further = tuple(product(*ranges))
+        if costs.parts:
+            laid, points = Laid.within(costs.layouts(share, told), told, fixed, ranges)
+            further = tuple(points)
+        else:
+            laid, further = None, tuple(product(*ranges))
         first = sum([head[own] for head, own in zip(costs.heads, fixed, strict=True)])
         masks = [first] * len(further)
         for run, head in enumerate(costs.heads):
@@ -230,8 +341,8 @@ class ChunkCosts(ChunkBounds):
                 own = fixed[run]
                 masks = [mask + head[own + n[run]] - head[own] for mask, n in zip(masks, further, strict=True)]
         columns = numpy.array([costs.contents.places[mask] for mask in masks])
-        table = costs.table.of_classes(columns)
-        return StagePrices(further, columns, table, received, sent, costs.levels, costs.weights)
+        table = costs.at(columns, laid)
+        return StagePrices(further, table, received, sent, costs.levels, costs.weights, laid)
 
     def _heads(self, run: Run) -> tuple[int, ...]:
         """The first none, one, two, ... units of a run as bitmasks."""
@@ -244,7 +355,7 @@ class ChunkCosts(ChunkBounds):
 
         Unless they are wanted exactly, they are only as much above or below what devices have.
         """
-        memory, capacity = numpy.empty(prices.table.first.shape), costs.tables.capacity
+        memory, capacity, several = numpy.empty(prices.table.first.shape), costs.capacity, len(held.moments) > 1
         grown = held.grown(prices.counts)
         for name, rows in costs.rows.items():
             more, stashes = costs.more[name]
@@ -252,7 +363,7 @@ class ChunkCosts(ChunkBounds):
             least, most = held.between(grown, more, kept)
             first = prices.table.first[rows]
             memory[rows] = first + least
-            if len(held.moments) == 1:
+            if not several:
                 continue
             fits = first + most <= capacity
             open_ = numpy.isfinite(first) if exactly else ~fits & (first + least <= capacity)
@@ -261,7 +372,60 @@ class ChunkCosts(ChunkBounds):
             for point in numpy.flatnonzero(open_.any(axis=0)).tolist():
                 needed = held.needed(prices.further[point], more, held.base(more, kept))[0]
                 memory[rows, point] = numpy.where(open_[:, point], first[:, point] + needed, memory[rows, point])
+        if prices.laid is not None:
+            self._memory_of_parts(memory, costs, held, prices, stashed, exactly=exactly)
         return memory
+
+    def _memory_of_parts(
+        self,
+        memory: Array,
+        costs: StageCosts,
+        held: Held,
+        prices: StagePrices,
+        stashed: Sequence[float],
+        *,
+        exactly: bool,
+    ) -> None:
+        """Put down the same of choices that recompute first blocks; whole modes need one point of the same units."""
+        laid, capacity = prices.laid, costs.capacity
+        assert laid is not None
+        every = list(costs.rows_of_parts())
+        memory[: every[0][1].start, laid.repeated] = inf
+        beyond = {pair: beyond_one(pair, laid, held, stashed) for pair, _ in every}
+        for pair, rows in every:
+            first, (least, even, _) = prices.table.first[rows], beyond[pair]
+            memory[rows] = first + least
+            memory[rows][pair.numbers > laid.most] = inf
+            if len(held.moments) == 1:
+                continue
+            open_ = numpy.isfinite(memory[rows])
+            if not exactly:
+                open_ &= (first + even > capacity) & (first + least <= capacity)
+            for choice, point in zip(*(each.tolist() for each in numpy.nonzero(open_)), strict=True):
+                needed = pair.spread(laid, held, stashed, choice, point).needed()
+                memory[rows.start + choice, point] = first[choice, point] + needed
+
+    def spread(
+        self, configuration: Configuration, filled: Filled, stage: int, choice: int, point: int
+    ) -> tuple[Spread, float]:
+        """What decides how a stage may lay its units into chunks, and the bytes for micro-batches beyond one."""
+        costs, held, prices = filled.costs, filled.held[stage], filled.stages[stage].prices
+        room, stashed = (
+            costs.capacity - float(prices.table.first[choice, point]),
+            self.stashed(configuration, filled)[stage],
+        )
+        for pair, rows in costs.rows_of_parts():
+            if rows.start <= choice < rows.stop:
+                assert prices.laid is not None
+                return pair.spread(prices.laid, held, stashed, choice - rows.start, point), room
+        more, stashes = costs.more[costs.choices[choice].recompute]
+        return Spread(held, prices.further[point], more, stashed if stashes else [0.0] * len(stashed)), room
+
+    def stashed(self, configuration: Configuration, filled: Filled) -> list[list[float]]:
+        """Bytes of the inputs of the chunks of each stage."""
+        entering = (0.0, *self.crossing(filled.pattern, configuration.candidate))
+        homes = self.splits.homes(configuration.schedule, len(filled.stages))
+        return [[entering[chunk] for chunk in mine] for mine in chunks_of_stages(homes)]
 
     def more(self, runs: tuple[Run, ...], candidate: int, name: str) -> tuple[tuple[float, ...], bool]:
         """Bytes of each further micro-batch of a unit of each run, and whether the inputs of chunks are kept too."""
@@ -318,11 +482,14 @@ class ChunkCosts(ChunkBounds):
                 ranges = zip(heads, fixed, held.most(pattern.slack), strict=True)
                 yield from map(sum, product(*(head[own : own + most + 1] for head, own, most in ranges)))
 
-    def _stage_tables(self, configuration: Configuration, contents: Contents) -> tuple[StageTables, ChoiceTable]:
-        """What the contents cost with each choice, and the same in one table."""
+    def _stage_tables(
+        self, configuration: Configuration, contents: Contents, whole: tuple[Choice, ...]
+    ) -> tuple[Unchosen, ChoiceTable | None]:
+        """What the contents cost whatever stages choose, and with each choice of a whole mode."""
         hides = self.instance.space.hides(configuration.schedule.name)
         key = (
             contents,
+            whole,
             *configuration.members,
             configuration.placed,
             configuration.zero_degree,
@@ -333,18 +500,15 @@ class ChunkCosts(ChunkBounds):
         )
         known = self._tables
 
-        def made() -> tuple[StageTables, ChoiceTable]:
+        def made() -> tuple[Unchosen, ChoiceTable | None]:
             sums, parts = self._sums(configuration, contents)
-            tables = stage_tables(
-                self.instance,
-                configuration,
-                sums,
-                contents.sets.pairs,
-                configuration.choices,
-                part_sums=parts,
-                every_choice=True,
-            )
-            return tables, ChoiceTable.stacked(tables.tables)
+            stages, zeros = contents.sets.pairs.distinct, {choice.zero for choice in configuration.choices}
+            unchosen = Unchosen.of(self.instance, configuration, sums, stages, zeros, part_sums=parts)
+            tables = [unchosen.table(each.zero, mode_arrays(sums, stages, each.recompute)) for each in whole]
+            table = ChoiceTable.stacked(tables) if tables else None
+            if table is not None and len(whole) == len(configuration.choices):
+                table = joined([table], len(stages))
+            return unchosen, table
 
         if key not in known:
             known[key] = made()
@@ -366,3 +530,11 @@ class ChunkCosts(ChunkBounds):
         if not self.parted(configuration):
             return sums, None
         return sums, self.once_shared(("parts", *shared), lambda: part_sums(candidate, contents.sets))
+
+
+def _bounds(costs: StageCosts, pattern: Pattern, stages: Sequence[ChunkStage]) -> dict[str, Any]:
+    """The bounds of a pattern with such stages, as `Filled` has them."""
+    distinct = list(dict.fromkeys(stages))
+    least = [costs.least_of(stage.prices, stage.fits) for stage in distinct]
+    floor = floor_of(costs, pattern.slack, least, [distinct.index(stage) for stage in stages])
+    return {"floor": floor, "bound": costs.objective.of(floor) if floor.largest_time < inf else inf}

@@ -82,7 +82,7 @@ class Held:
     share: Share
 
     @cached_property
-    def _beyond_one(self) -> Array:
+    def beyond_one(self) -> Array:
         """Micro-batches of each chunk beyond one at these moments. Shape `(moments, chunks)`."""
         return numpy.array(self.moments, dtype=numpy.float64) - 1
 
@@ -90,14 +90,14 @@ class Held:
     def _fixed(self) -> Array:
         return numpy.array(self.share.fixed, dtype=numpy.float64)
 
-    def base(self, more: Sequence[float], stashed: Sequence[float]) -> Array:
+    def base(self, more: Sequence[float], stashed: Sequence[float] | Array) -> Array:
         """Bytes of micro-batches beyond one of what is fixed, by moment.
 
         Args:
             more: bytes of each further micro-batch, of a unit of each run.
             stashed: bytes of each chunk's inputs, where they are kept.
         """
-        base: Array = self._beyond_one @ (self._fixed @ numpy.array(more) + numpy.array(stashed))
+        base: Array = self.beyond_one @ (self._fixed @ numpy.array(more) + numpy.array(stashed))
         return base
 
     def grown(self, further: NDArray[numpy.int64]) -> list[tuple[int, Array, Array]]:
@@ -118,7 +118,7 @@ class Held:
         return found
 
     def between(
-        self, grown: Sequence[tuple[int, Array, Array]], more: Sequence[float], stashed: Sequence[float]
+        self, grown: Sequence[tuple[int, Array, Array]], more: Sequence[float], stashed: Sequence[float] | Array
     ) -> tuple[Array, Array]:
         """Bytes of micro-batches beyond one that a stage needs at least and, evenly spread, at most.
 
@@ -181,7 +181,7 @@ class Held:
 
     def most(self, further: NDArray[numpy.int64], more: Sequence[float], stashed: Sequence[float]) -> Array:
         """Bytes of micro-batches beyond one that no way to lay further units exceeds. Shape `(points,)`."""
-        highest: Array = self.base(more, stashed).max() + max(self._beyond_one.max(), 0.0) * (
+        highest: Array = self.base(more, stashed).max() + max(self.beyond_one.max(), 0.0) * (
             further @ numpy.array(more)
         )
         return highest
@@ -206,10 +206,10 @@ class Held:
 
     def _needs(self, laid: Sequence[Counts], more: Sequence[float], base: Array) -> float:
         """Bytes at the fullest moment where units beyond those fixed lie so."""
-        return float((base + self._beyond_one @ (numpy.array(laid, dtype=numpy.float64) @ numpy.array(more))).max())
+        return float((base + self.beyond_one @ (numpy.array(laid, dtype=numpy.float64) @ numpy.array(more))).max())
 
     def spread(
-        self, counts: Counts, more: Sequence[float], stashed: Sequence[float], room: float
+        self, counts: Counts, more: Sequence[float], stashed: Sequence[float] | Array, room: float
     ) -> tuple[Counts, ...]:
         """Units of each chunk beyond those fixed, shape `(chunks, runs)`: evenly where they fit `room` bytes.
 

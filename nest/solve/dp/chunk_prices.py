@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nest.solve.dp.by_price import MOST_PASSES, PASSES, Laid, Leaf, Option, Way, Ways, not_worse, worse
 from nest.solve.dp.chunk_costs import Filled
-from nest.solve.dp.chunk_memory import chunks_of_stages
+from nest.solve.dp.chunk_parts import beyond_one
 from nest.solve.dp.chunk_recurrence import Crossed, Places
 from nest.solve.dp.chunk_stages import Counts
 from nest.solve.dp.configurations import Configuration
@@ -59,11 +59,11 @@ def _ways(search: "ChunkSearch", configuration: Configuration, filled: Filled, p
         rest = left - further
         enough = (rest >= 0).all(axis=1) if stage < last else (rest == 0).all(axis=1)
         time, cost, sync = filled.stages[stage].prices.at(crossings[stage])
-        own, slot = filled.stages[stage], places.number(stage)
+        slot = places.number(stage)
         found = []
         for choice, point in zip(*numpy.nonzero(kept[stage] & enough), strict=True):
             figures = float(cost[choice, point]), float(time[choice, point]), float(sync[choice, point])
-            placed = PlacedStage(int(own.prices.columns[point]), 0, slot, int(choice), *figures)
+            placed = PlacedStage(int(point), 0, slot, int(choice), *figures)
             found.append(Option(tuple(rest[point].tolist()), *figures, placed))
         return found
 
@@ -82,21 +82,16 @@ def _kept(
     own, held = filled.stages[stage], filled.held[stage]
     figures = numpy.array(own.prices.at(crossed))
     alone = evolve(own.prices, table=own.prices.table._replace(ports=None)).at(crossed)[0]
-    pairs = worse(search, configuration, configuration.candidate, configuration.choices)
-    stashed = _stashed(search, configuration, filled)[stage]
-    most = []
-    for choice in configuration.choices:
-        more, stashes = search.more(filled.pattern.runs, configuration.candidate, choice.recompute)
-        most.append(held.most(own.prices.counts, more, stashed if stashes else [0.0] * len(stashed)))
-    roomy = own.prices.table.first + numpy.array(most) <= filled.costs.tables.capacity
+    pairs, costs = worse(search, configuration, configuration.candidate, filled.costs.choices), filled.costs
+    stashed, most = search.stashed(configuration, filled)[stage], numpy.empty(own.memory.shape)
+    for name, rows in costs.rows.items():
+        more, stashes = costs.more[name]
+        most[rows] = held.most(own.prices.counts, more, stashed if stashes else [0.0] * len(stashed))
+    for pair, some in costs.rows_of_parts():
+        assert own.prices.laid is not None
+        most[some] = beyond_one(pair, own.prices.laid, held, stashed).most
+    roomy = own.prices.table.first + most <= costs.capacity
     return not_worse(own.fits & (figures[0] < inf), figures, alone, pairs, roomy)
-
-
-def _stashed(search: "ChunkSearch", configuration: Configuration, filled: Filled) -> list[list[float]]:
-    """Bytes of the inputs of the chunks of each stage."""
-    entering = (0.0, *search.crossing(filled.pattern, configuration.candidate))
-    homes = search.splits.homes(configuration.schedule, len(filled.stages))
-    return [[entering[chunk] for chunk in mine] for mine in chunks_of_stages(homes)]
 
 
 def _laid(
@@ -106,16 +101,12 @@ def _laid(
 
     First evenly, with what is over in the same chunks of all stages: unequal chunks side by side wait for each other.
     """
-    every, even, entering = [], [], _stashed(search, configuration, filled)
-    for own, stage, held, mine in zip(filled.stages, stages, filled.held, entering, strict=True):
-        point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-        mode = configuration.choices[stage.choice].recompute
-        more, stashes = search.more(filled.pattern.runs, configuration.candidate, mode)
-        stashed = mine if stashes else [0.0] * len(mine)
-        room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
-        asked = own.prices.further[point], more, held.base(more, stashed), room
-        even.append(held.even_ways(*asked))
-        every.append(islice(held.ways(*asked, leaf.spend), MOST_PASSES // PASSES + 1))
+    every, even = [], []
+    for index, stage in enumerate(stages):
+        own, room = search.spread(configuration, filled, index, stage.choice, stage.larger)
+        asked = own.counts, own.more, own.held.base(own.more, own.kept), room
+        even.append([None if each is None else own.whole(each) for each in own.held.even_ways(*asked)])
+        every.append(islice(map(own.whole, own.held.ways(*asked, leaf.spend)), MOST_PASSES // PASSES + 1))
     aligned = dict.fromkeys(each for each in zip(*even, strict=True) if None not in each)
     yield from aligned
     yield from (each for each in product(*every) if each not in aligned)

@@ -332,7 +332,7 @@ class _WithWayBack:
             crossed = self.of.crossed(stage, self.behind[stage - 1][front], level, self.back)
             number = self.of.places.number(stage + slot)
             figures = own.figures(crossed, choice, point)
-            stages.append(PlacedStage(int(own.prices.columns[point]), 0, number, choice, *figures))
+            stages.append(PlacedStage(point, 0, number, choice, *figures))
             if self.window > 1 and stage < self.last:
                 places = self.of.followers(stage, level)
                 start, end = int(places.first[slot]), int(places.last[slot]) + 1

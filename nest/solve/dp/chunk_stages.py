@@ -3,24 +3,30 @@
 The times of a stage and its state depend on how many units of each run it has in all.
 """
 
+from __future__ import annotations
+
 import pickle
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
-from nest.solve.dp.choices import UNKNOWN, Boundary, ChoiceTable
+from nest.solve.dp.choices import UNKNOWN, Boundary, Choice, ChoiceTable
+from nest.solve.dp.chunk_parts import Laid, Layout, ModePair, joined
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pareto import Floor, Objective
-from nest.solve.dp.stages import StageTables
+from nest.solve.dp.stage_times import Unchosen
 from nest.tolerances import LIMIT_SLACK
+
+if TYPE_CHECKING:
+    from nest.solve.dp.chunk_memory import Share
 
 T = TypeVar("T")
 
@@ -82,22 +88,22 @@ class StagePrices:
 
     Attributes:
         further: units of each run beyond those fixed. Shape `(points, runs)`.
-        columns: which of the contents of stages that is. Shape `(points,)`.
         table: what choices cost it, arrays of shape `(choices, points)`.
         messages: what it receives.
         sent: seconds of messages by their size, over each of the levels that occur between stages.
         numbers: which levels of the cluster these are.
         weights: what the schedule weighs apart; None: the sum is that of the stages' times.
+        laid: by which points are told apart where some choices recompute first blocks; None: none do.
         counts: `further` as an array.
     """
 
     further: tuple[Counts, ...]
-    columns: NDArray[numpy.int64]
     table: ChoiceTable
     messages: tuple[Message, ...]
     sent: Mapping[float, Sequence[float]]
     numbers: tuple[int, ...]
     weights: Weights | None
+    laid: Laid | None
     counts: NDArray[numpy.int64] = field(init=False)
     _known: dict[Hashable, tuple[Array, Array, Array]] = field(factory=dict, init=False)
     _ranked: dict[Hashable, tuple[NDArray[numpy.int64], Array, Array, Array]] = field(factory=dict, init=False)
@@ -177,6 +183,10 @@ class ChunkStage:
         least = numpy.where(within[first, points], cost[first, points], numpy.inf)
         return least, order[first, points]
 
+    def only(self, some: NDArray[numpy.bool_]) -> ChunkStage:
+        """The same with some of the choices."""
+        return ChunkStage(self.prices, numpy.where(some[:, None], self.memory, inf), self.fits & some[:, None])
+
     def figures(self, crossed: tuple[int, ...] | None, choice: int, point: int) -> tuple[float, float, float]:
         """Cost, seconds per micro-batch and seconds per batch of one choice and point."""
         time, cost, sync = self.prices.at(crossed)
@@ -206,21 +216,29 @@ class StageCosts:
 
     Attributes:
         contents: what they may hold.
-        tables: what each may choose.
-        table: the same in one table.
+        choices: of a stage: whole modes, then first blocks of each pair of modes.
+        capacity: bytes a stage may use, rounding allowed for.
+        unchosen: what they cost whatever they choose.
+        table: what they cost with each choice of a whole mode; None: there is none.
+        parts: ZeRO stages with what recomputes first blocks of chunks, in the order of choices.
+        layouts: how what falls to a stage may be laid into its chunks.
         objective: weights of the schedule.
         weights: what it weighs apart; None: nothing.
         levels: those that occur between stages.
         heads: the first none, one, two, ... units of each run as bitmasks.
         seconds: per micro-batch that a unit of each run computes.
         worth: what that is in the sum of stages.
-        rows: which choices have each recompute mode.
+        rows: which choices have each whole recompute mode.
         more: of each mode what `ChunkCosts.more` has.
     """
 
     contents: Contents
-    tables: StageTables
-    table: ChoiceTable
+    choices: tuple[Choice, ...]
+    capacity: float
+    unchosen: Unchosen
+    table: ChoiceTable | None
+    parts: tuple[tuple[int, ModePair], ...]
+    layouts: Callable[[Share, int], list[Layout]]
     objective: Objective
     weights: Weights | None
     levels: tuple[int, ...]
@@ -234,7 +252,24 @@ class StageCosts:
     @cached_property
     def content(self) -> bytes:
         """The same for tables whose numbers are the same."""
-        return sha256(pickle.dumps(self.table)).digest()
+        of, parted = self.unchosen, len(self.parts) > 0
+        return sha256(pickle.dumps((self.table, parted and (of.compute, of.zeros, of.once, of.parts)))).digest()
+
+    def at(self, columns: NDArray[numpy.int64], laid: Laid | None) -> ChoiceTable:
+        """What stages cost, by which of the contents they hold and how that is laid into chunks."""
+        tables = [] if self.table is None else [self.table.of_classes(columns)]
+        if laid is None:
+            return tables[0]
+        own = self.unchosen.of_stages(columns)
+        modes = {pair: pair.arrays(laid) for pair in dict.fromkeys(pair for _, pair in self.parts)}
+        return joined([*tables, *(own.table(zero, modes[pair]) for zero, pair in self.parts)], len(columns))
+
+    def rows_of_parts(self) -> Iterator[tuple[ModePair, slice]]:
+        """What recomputes first blocks, each with its choices."""
+        end = sum(map(len, self.rows.values()))
+        for _, pair in self.parts:
+            begin, end = end, end + len(pair.numbers)
+            yield pair, slice(begin, end)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept: patterns differ in few stages."""

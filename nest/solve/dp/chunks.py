@@ -110,8 +110,7 @@ class ChunkSearch(ChunkCosts):
         for index, (own, stage) in enumerate(zip(filled.stages, partition.stages, strict=True)):
             front, behind = steps[index - 1] if index else 0, steps[index] if index < stages - 1 else 0
             levels: Levels = {FRONT: front, BEHIND: behind, BACK: max(steps), **(side.ways or {})}
-            point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-            figures = own.figures(own.prices.crossed(levels), stage.choice, point)
+            figures = own.figures(own.prices.crossed(levels), stage.choice, stage.larger)
             placed.append(PlacedStage(stage.larger, 0, index, stage.choice, *figures))
         return Partition(tuple(placed))
 
@@ -195,7 +194,7 @@ class ChunkSearch(ChunkCosts):
             least, partition = _least(filled, relaxed, limit)
             if partition is None:
                 return limit, None
-            if len(slots.levels) == 1 and not filled.costs.tables.ports:
+            if len(slots.levels) == 1 and not filled.ports:
                 return self._evened(configuration, relaxed, least, partition)
             if side.ways:
                 places, whole = self._every_level(configuration, filled)
@@ -225,7 +224,7 @@ class ChunkSearch(ChunkCosts):
     def places(self, configuration: Configuration, filled: Filled) -> list[Places]:
         """Where stages may lie, as far as what crosses their boundaries takes another time."""
         slots, stages = self.slots(configuration), len(filled.stages)
-        if slots.count == stages or (len(slots.levels) == 1 and not filled.costs.tables.ports):
+        if slots.count == stages or (len(slots.levels) == 1 and not filled.ports):
             return [self._side_by_side(configuration, stages, filled)]
         places, whole = self._every_level(configuration, filled)
         if not whole:
@@ -280,24 +279,14 @@ class ChunkSearch(ChunkCosts):
         back = places.ways is not None and any(
             each.way == BACK for stage in filled.stages for each in stage.prices.messages
         )
-        return ChunkRecurrence(
-            filled.stages, filled.pattern.slack, places, back, filled.costs.tables.capacity, self.meter
-        )
+        return ChunkRecurrence(filled.stages, filled.pattern.slack, places, back, filled.costs.capacity, self.meter)
 
     def _incumbent(self, configuration: Configuration, value: float, filled: Filled, partition: Partition) -> Incumbent:
         """A plan with units spread evenly over the chunks of each stage where that fits, else where they need least."""
-        pattern, used = filled.pattern, configuration.candidate
-        entering = (0.0, *self.crossing(pattern, used))
-        homes = self.splits.homes(configuration.schedule, len(filled.stages))
         laid = []
-        for own, stage, held, mine in zip(
-            filled.stages, partition.stages, filled.held, chunks_of_stages(homes), strict=True
-        ):
-            point = int(numpy.flatnonzero(own.prices.columns == stage.larger)[0])
-            more, stashes = self.more(pattern.runs, used, configuration.choices[stage.choice].recompute)
-            stashed = [entering[chunk] if stashes else 0.0 for chunk in mine]
-            room = filled.costs.tables.capacity - float(own.prices.table.first[stage.choice, point])
-            laid.append(held.spread(own.prices.further[point], more, stashed, room))
+        for index, stage in enumerate(partition.stages):
+            spread, room = self.spread(configuration, filled, index, stage.choice, stage.larger)
+            laid.append(spread.evenly(room))
         return self.plan(configuration, value, filled, partition.stages, laid)
 
     def plan(
@@ -311,6 +300,8 @@ class ChunkSearch(ChunkCosts):
         """A plan whose chunks hold so many units beyond those fixed, by stage and chunk, of each run."""
         homes = self.splits.homes(configuration.schedule, len(filled.stages))
         chunks, used = chunks_of_stages(homes), configuration.candidate
+        # A pattern may be that of a configuration priced alike, of other ZeRO stages.
+        choices = self.choices(configuration, len(filled.stages))
         further: dict[int, Counts] = {}
         for mine, own in zip(chunks, laid, strict=True):
             further.update(zip(mine, own, strict=True))
@@ -320,7 +311,7 @@ class ChunkSearch(ChunkCosts):
         for stage, mine in zip(stages, chunks, strict=True):
             held_chunks = tuple(split[chunk] for chunk in mine)
             layers = tuple(sorted(layer for chunk in held_chunks for layer in chunk))
-            decided.append((layers, used, configuration.choices[stage.choice], stage.slot * width, held_chunks))
+            decided.append((layers, used, choices[stage.choice], stage.slot * width, held_chunks))
         return self.incumbent(configuration, value, decided)
 
 

@@ -153,8 +153,13 @@ class Configuration(Record):
 
 def bounding_modes(choices: Iterable[Choice]) -> tuple[str, ...]:
     """Recompute modes that bound what layers cost and hold: those of choices, but one for all parts of two modes."""
-    parts = {choice.recompute: partial(choice.recompute) for choice in choices}
-    return tuple(dict.fromkeys(name if part is None else part._replace(layers=1).name for name, part in parts.items()))
+    return tuple(dict.fromkeys(bounding_mode(choice.recompute) for choice in choices))
+
+
+def bounding_mode(name: str) -> str:
+    """The recompute mode that bounds what layers cost and hold, of one of this name."""
+    part = partial(name)
+    return name if part is None else part._replace(layers=1).name
 
 
 class LeastMemory(NamedTuple):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nest.instance import Array, Instance
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
-from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.configurations import Configuration, bounding_mode
 from nest.solve.dp.units import Splits
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -121,13 +121,16 @@ class UnitRows:
         shown = [*(each[0] for each in runs), units[0], units[-1]]
         places = [layer for unit in shown for layer in unit], [0, *accumulate(map(len, shown[:-1]))]
 
-        modes, state, kinds = candidate.recompute, candidate.state, ("extra", "first", "more")
+        names = dict.fromkeys(
+            map(bounding_mode, (*(mode.name for mode in candidate.recompute), *instance.recompute_names(index)))
+        )
+        modes, state, kinds = [candidate.mode(name) for name in names], candidate.state, ("extra", "first", "more")
         rows = [candidate.forward + candidate.backward]
         rows += [getattr(mode, kind) for kind in kinds for mode in modes]
         rows += [row for each in state for row in (each.weights, each.gradients, each.optimizer)]
         summed = iter(_of_units(numpy.array(rows), places))
         alone = next(summed)
-        extra, first, more = ({mode.name: next(summed) for mode in modes} for _ in kinds)
+        extra, first, more = ({name: next(summed) for name in names} for _ in kinds)
         return cls(
             index,
             numpy.array([*map(len, runs), len(units) - 2]),
@@ -136,12 +139,18 @@ class UnitRows:
             {name: alone + row for name, row in extra.items()},
             first,
             more,
-            {mode.name: min(float(mode.peak[list(each[0])].max()) for each in runs) for mode in modes},
+            {
+                name: min(float(mode.peak[list(each[0])].max()) for each in runs)
+                for name, mode in zip(names, modes, strict=True)
+            },
         )
 
     def lean(self, bounds: FirstBounds, configuration: Configuration) -> LeanUnits:
         """The lean units of a configuration, for each of its choices; `bounds` of the instance."""
-        space, size, choices = bounds.instance.space, len(self.count) + 1, configuration.choices
+        space, size = bounds.instance.space, len(self.count) + 1
+        choices = dict.fromkeys(
+            each._replace(recompute=bounding_mode(each.recompute)) for each in configuration.choices
+        )
         zeros = {each.zero for each in choices}
         state = {zero: configuration.state(self.groups, size, zero) for zero in zeros}
         often = {zero: _of_units(bounds.often(configuration, zero), self.places) * (1 - SUM_ERROR) for zero in zeros}

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy
 from attrs import define, field
 
-from nest.instance import Candidate, Instance, Schedule, admits, chunks_of, partial
+from nest.instance import Candidate, Instance, Schedule, admits, chunks_of
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration, Tally, replica_size
-from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, by_count, plan_values, stage_choices
+from nest.solve.dp.rules import Exclusions, MixedRules, PlainRules, plan_values, stage_choices
 from nest.solve.dp.screen import Counts, Replicas, Screen, Screened, ScreenTables, Worth
 from nest.spec.constraints import Value
 
@@ -197,12 +197,7 @@ def _allowed(instance: Instance, rules: PlainRules, every: _Open) -> Iterator[tu
     def values() -> dict[str, Value]:
         return plan_values(candidate, *decided, every.schedule, plans.zero_degree)
 
-    choices = plans.choices
-    if chunks_of(every.schedule) > 1:  # Not searched yet.
-        choices = tuple(each for each in choices if partial(each.recompute) is None)
-    sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), choices)
-    if chunks_of(every.schedule) > 1 and "recompute" in rules.uniform:
-        sets = {some: allowed for chosen, allowed in sets.items() for some in by_count(chosen)}
+    sets = rules.allowed(index, values, plans.replicas * candidate.width, tuple(every.counts), plans.choices)
     for number, (chosen, allowed) in enumerate(sets.items()):
         bounds = None if worth is None else worth.of(chosen)
         if bounds is not None:

@@ -16,11 +16,11 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Instance
-from nest.solve.dp.choices import Choice, ChoiceTable, Parts, Ports, not_dominated
-from nest.solve.dp.pairs import Pairs, Rows, Stages, distinct
+from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
+from nest.solve.dp.pairs import Pairs, Rows, distinct
 from nest.solve.dp.parts import distinct_choices
-from nest.solve.dp.sums import CandidateSums, OverStages, PartSums
-from nest.solve.dp.zero import ZeroTable, zero_tables
+from nest.solve.dp.stage_times import Unchosen, mode_arrays
+from nest.solve.dp.sums import CandidateSums, PartSums
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
 
 if TYPE_CHECKING:
@@ -290,35 +290,12 @@ def stage_tables(
         part_sums: the candidate's times by parts, where the schedule asks for them.
         every_choice: whether choices that never help are kept.
     """
-    hides = instance.space.hides(configuration.schedule.name)
-    stages, space, reserve = pairs.distinct, instance.space, instance.cluster.reserve
-    zeros = zero_tables(instance, configuration, sums, stages, sorted({choice.zero for choice in choices}))
-    compute = sums.compute.over(stages)
-    exposed, often = space.exposed, space.often_exposed
-    choices = distinct_choices(sums.modes, choices, stages) if space.partial else choices
-    waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in zeros}
-    once = {n: waiting[n] * each.once[0] for n, each in zeros.items()}
-    # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
-    constant = {} if space.hiding else {n: (often * z.often[0], exposed * once[n] + z.update) for n, z in zeros.items()}
-    modes = {name: _mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
-    tables = []
-    for choice in choices:
-        extra, first, more = modes[choice.recompute]
-        zero, work = zeros[choice.zero], compute + extra
-        if space.hiding:
-            time = _exposed(zero.often[0], work, often)
-            sync = _exposed(once[choice.zero], work, exposed) + zero.update
-        else:
-            time, sync = constant[choice.zero]
-        ports = None
-        if sums.busy:
-            busy = zero.often[1:] + _busy(sums.busy, stages) + _busy(sums.modes[choice.recompute].busy, stages)
-            used = (zero.once[1:] > 0) & (exposed < 1)
-            free_of = configuration.micro_batches if held_up else None
-            hidden = work if hides else 0.0
-            ports = Ports.of(busy, work + time, sync, once[choice.zero] + zero.update, used, free_of, hidden)
-        parts = None if part_sums is None else _parts(part_sums, stages, zero, time, extra, work, hides=hides)
-        tables.append(ChoiceTable(work + time, sync, zero.memory + first + reserve, more, ports, parts))
+    stages = pairs.distinct
+    choices = distinct_choices(sums.modes, choices, stages) if instance.space.partial else choices
+    modes = {name: mode_arrays(sums, stages, name) for name in {each.recompute for each in choices}}
+    zeros = {choice.zero for choice in choices}
+    unchosen = Unchosen.of(instance, configuration, sums, stages, zeros, held_up=held_up, part_sums=part_sums)
+    tables = [unchosen.table(choice.zero, modes[choice.recompute]) for choice in choices]
     if not any(table.ports is not None and table.ports.tight.any() for table in tables):
         tables = [table._replace(ports=None) for table in tables]
     rows_left = list(range(len(tables))) if every_choice else not_dominated(tables)
@@ -329,40 +306,3 @@ def stage_tables(
         instance.cluster.memory * (1 + SEARCHED_MEMORY_SLACK),
         sums.compute.whole if quickest is None else quickest,
     )
-
-
-def _parts(
-    sums: PartSums, stages: Stages, zero: ZeroTable, sharding: Array, extra: Array, work: Array, *, hides: bool
-) -> Parts:
-    """The times of a choice by parts; `sharding` is what of ZeRO's communication is exposed."""
-    share = numpy.divide(zero.gathering, zero.often[0], out=numpy.zeros(len(stages)), where=zero.often[0] > 0)
-    gathering = sharding * share
-    return Parts(
-        sums.forward.over(stages) + gathering,
-        sums.inputs.over(stages) + extra + (sharding - gathering),
-        sums.weights.over(stages),
-        work,
-        hides,
-    )
-
-
-def _exposed(communication: Array, work: Array, share: float) -> Array:
-    """Seconds of `communication` that stay exposed although it overlaps with `work`, at least that share."""
-    left: Array = numpy.maximum(share * communication, communication - work)
-    return left
-
-
-def _busy(busy: Sequence[OverStages], stages: Stages) -> Array | float:
-    """Seconds for which layers occupy the ports at each level, shape `(levels, stages)`; 0.0 where they say nothing."""
-    return numpy.array([each.over(stages) for each in busy]) if busy else 0.0
-
-
-def _mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> tuple[Array, Array, Array]:
-    """Seconds added, bytes of the first micro-batch with the peak, bytes of each further one."""
-    mode = sums.modes[name]
-    more = mode.more.over(stages)
-    if mode.stash_inputs:
-        stashed = True if mode.stash_inputs is True else mode.stash_inputs.over(stages) > 0
-        more = more + numpy.where(stashed, sums.cut.take(stages.larger), 0.0)
-    first = mode.first.over(stages) + mode.peak.over(stages)
-    return mode.extra.over(stages), first, more

@@ -265,8 +265,8 @@ def _uncut(instance: Instance, units: Sequence[Unit]) -> tuple[Unit, ...]:
 
 def _alike(instance: Instance, units: Sequence[Unit], blocks: Callable[[Unit], int]) -> tuple[Run, ...]:
     """Units in runs: that cost the same in all candidates, of as many blocks, with as much crossing between any two."""
-    classes = layer_classes(instance)
-    own = [(blocks(unit), [classes[layer] for layer in unit]) for unit in units]
+    classes, parts = layer_classes(instance), _blocks_of(instance, units)
+    own = [(blocks(unit), [classes[layer] for layer in unit], part) for unit, part in zip(units, parts, strict=True)]
     behind = list(accumulate(map(mask_of, reversed(units)), initial=0))[1:-1]
     crossing = border_bytes(instance, instance.candidates, behind[::-1])
     runs: list[list[int]] = [[0]]
@@ -277,6 +277,22 @@ def _alike(instance: Instance, units: Sequence[Unit], blocks: Callable[[Unit], i
         )
         runs[-1 if alike else len(runs) :] = [[*run, place]] if alike else [[place]]
     return tuple(Run(tuple(units[place] for place in run)) for run in runs)
+
+
+def _blocks_of(instance: Instance, units: Sequence[Unit]) -> list[list[int]]:
+    """Which layers of each unit are recomputed together, by number; blocks in several units tell these apart."""
+    blocks = instance.space.units if instance.space.partial else ()
+    home = {layer: number for number, block in enumerate(blocks) for layer in block}
+    unit_of = {layer: number for number, unit in enumerate(units) for layer in unit}
+    found = []
+    for number, unit in enumerate(units):
+        own = [home.get(layer, -1) for layer in unit]
+        held = sorted({each for each in own if each >= 0})
+        whole = {
+            each: place for place, each in enumerate(held) if all(unit_of[layer] == number for layer in blocks[each])
+        }
+        found.append([whole.get(each, -1 if each < 0 else -2 - number) for each in own])
+    return found
 
 
 def border_bytes(instance: Instance, candidates: Iterable[Candidate], borders: Sequence[int]) -> Array:

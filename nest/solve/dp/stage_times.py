@@ -1,0 +1,156 @@
+"""What stages take with each ZeRO stage and recompute mode (PROBLEM.md section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
+
+from nest.instance import Array, Instance, Space
+from nest.solve.dp.choices import ChoiceTable, Parts, Ports
+from nest.solve.dp.pairs import Stages
+from nest.solve.dp.sums import CandidateSums, PartSums
+from nest.solve.dp.zero import ZeroTable, zero_tables
+
+if TYPE_CHECKING:
+    from nest.solve.dp.configurations import Configuration
+
+
+class ModeArrays(NamedTuple):
+    """What recompute modes make of stages; of several at once where arrays have a dimension more in front of stages.
+
+    Attributes:
+        extra: seconds added to the backward pass.
+        first: bytes of the first micro-batch, with the peak.
+        more: bytes of each further one.
+        busy: by level, seconds for which ports are occupied; 0.0 where nothing is said.
+    """
+
+    extra: Array
+    first: Array
+    more: Array
+    busy: Array | float
+
+
+@frozen(eq=False, repr=False)
+class Unchosen:
+    """What stages take whatever they choose. Arrays are of shape `(stages,)`, or have it behind others.
+
+    Attributes:
+        space: of the instance.
+        reserve: bytes of every device that nobody may use.
+        hides: whether messages hide under compute.
+        free_of: micro-batches that ports are free in; None: nothing is held up.
+        compute: seconds of forward and backward passes.
+        zeros: what each ZeRO stage adds.
+        once: seconds once per batch of each, all of it exposed.
+        busy: seconds for which ports are occupied, by level; None: the candidate has none.
+        parts: seconds of forward passes, gradients of inputs and of weights; None: nobody asks.
+    """
+
+    space: Space
+    reserve: float
+    hides: bool
+    free_of: int | None
+    compute: Array
+    zeros: Mapping[int, ZeroTable]
+    once: Mapping[int, Array]
+    busy: Array | None
+    parts: tuple[Array, ...] | None
+    _constant: dict[int, tuple[Array, Array]] = field(factory=dict, init=False)
+
+    @classmethod
+    def of(
+        cls,
+        instance: Instance,
+        configuration: Configuration,
+        sums: CandidateSums,
+        stages: Stages,
+        zeros: Collection[int],
+        *,
+        held_up: bool = True,
+        part_sums: PartSums | None = None,
+    ) -> Unchosen:
+        """Those of a candidate; arguments are as for `stage_tables`."""
+        space = instance.space
+        tables = zero_tables(instance, configuration, sums, stages, sorted(zeros))
+        waiting = {n: space.synchronisation * (space.sharded_synchronisation if n else 1.0) for n in tables}
+        return cls(
+            space,
+            instance.cluster.reserve,
+            space.hides(configuration.schedule.name),
+            configuration.micro_batches if held_up else None,
+            sums.compute.over(stages),
+            tables,
+            {n: waiting[n] * each.once[0] for n, each in tables.items()},
+            numpy.array([each.over(stages) for each in sums.busy]) if sums.busy else None,
+            None if part_sums is None else tuple(each.over(stages) for each in part_sums),
+        )
+
+    def of_stages(self, places: NDArray[numpy.int64]) -> Unchosen:
+        """The same of some of the stages."""
+
+        def some(array: Array) -> Array:
+            return array.take(places, axis=-1)
+
+        return evolve(
+            self,
+            compute=some(self.compute),
+            zeros={zero: ZeroTable(*map(some, table)) for zero, table in self.zeros.items()},
+            once={zero: some(array) for zero, array in self.once.items()},
+            busy=None if self.busy is None else some(self.busy),
+            parts=None if self.parts is None else tuple(map(some, self.parts)),
+        )
+
+    def table(self, asked: int, mode: ModeArrays) -> ChoiceTable:
+        """What stages take with a ZeRO stage and a recompute mode, or several."""
+        zero, work, once, space = self.zeros[asked], self.compute + mode.extra, self.once[asked], self.space
+        if space.hiding:
+            time = _exposed(zero.often[0], work, space.often_exposed)
+            sync = _exposed(once, work, space.exposed) + zero.update
+        else:
+            # Where nothing depends on compute, the choices of one ZeRO stage share their arrays.
+            if asked not in self._constant:
+                self._constant[asked] = space.often_exposed * zero.often[0], space.exposed * once + zero.update
+            time, sync = self._constant[asked]
+        ports = None
+        if self.busy is not None:
+            # Levels stand in front of modes.
+            by_level = (slice(None), *[None] * (work.ndim - 1))
+            busy = zero.often[1:][by_level] + self.busy[by_level] + mode.busy
+            used = (zero.once[1:][by_level] > 0) & (space.exposed < 1)
+            ports = Ports.of(
+                busy, work + time, sync, once + zero.update, used, self.free_of, work if self.hides else 0.0
+            )
+        parts = None if self.parts is None else self._parts(zero, time, mode.extra, work)
+        return ChoiceTable(work + time, sync, zero.memory + mode.first + self.reserve, mode.more, ports, parts)
+
+    def _parts(self, zero: ZeroTable, sharding: Array, extra: Array, work: Array) -> Parts:
+        """The times of a choice by parts; `sharding` is what of ZeRO's communication is exposed."""
+        assert self.parts is not None
+        forward, inputs, weights = self.parts
+        often = zero.often[0]
+        gathering = sharding * numpy.divide(zero.gathering, often, out=numpy.zeros_like(often), where=often > 0)
+        return Parts(forward + gathering, inputs + extra + (sharding - gathering), weights, work, self.hides)
+
+
+def _exposed(communication: Array, work: Array, share: float) -> Array:
+    """Seconds of `communication` that stay exposed although it overlaps with `work`, at least that share."""
+    left: Array = numpy.maximum(share * communication, communication - work)
+    return left
+
+
+def mode_arrays(sums: CandidateSums, stages: Stages, name: str) -> ModeArrays:
+    """What one recompute mode makes of stages."""
+    mode = sums.modes[name]
+    more = mode.more.over(stages)
+    if mode.stash_inputs:
+        stashed = True if mode.stash_inputs is True else mode.stash_inputs.over(stages) > 0
+        more = more + numpy.where(stashed, sums.cut.take(stages.larger), 0.0)
+    first = mode.first.over(stages) + mode.peak.over(stages)
+    # Layers may say nothing of ports.
+    busy = numpy.array([each.over(stages) for each in mode.busy]) if mode.busy else 0.0
+    return ModeArrays(mode.extra.over(stages), first, more, busy)
