@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import asdict
-
 from benchmarks.planners.judge import Row
 from nest.report.text.layout import Screen
-from nest.report.text.ratios import Total, ratios_text
+from nest.report.text.ratios import ratios_text, total
 
 
 def by_planner(rows: Sequence[Row]) -> dict[str, dict[str, float | str]]:
@@ -20,7 +18,8 @@ def by_planner(rows: Sequence[Row]) -> dict[str, dict[str, float | str]]:
 
 def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Of each planner, the geometric mean and the largest of its ratios, and how many problems it has no plan of."""
-    return [{"planner": name, **asdict(Total.of(ratios))} for name, ratios in by_planner(rows).items()]
+    names = ("planner", "mean", "worst", "failures")
+    return [dict(zip(names, (name, *total(own)), strict=True)) for name, own in by_planner(rows).items()]
 
 
 def text(rows: Sequence[Row], screen: Screen) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from statistics import geometric_mean
 from typing import Any
 
-from attrs import frozen
-
 from nest.report.text.comparison import OURS
 from nest.report.text.layout import WIDE, Screen, paragraph, table
 from nest.units import format_bytes, listed
@@ -14,25 +12,10 @@ Ratios = Mapping[str, float | str]
 """By problem: a step time over the least, or why a planner has no plan."""
 
 
-@frozen
-class Total:
-    """What a planner comes to over all problems.
-
-    Attributes:
-        mean: geometric, of the problems that it has a plan of; None: it has none.
-        worst: the largest ratio.
-        failures: problems without a plan.
-    """
-
-    mean: float | None
-    worst: float | None
-    failures: int
-
-    @classmethod
-    def of(cls, ratios: Ratios) -> "Total":
-        """That of a planner."""
-        known = [each for each in ratios.values() if not isinstance(each, str)]
-        return cls(geometric_mean(known) if known else None, max(known, default=None), len(ratios) - len(known))
+def total(ratios: Ratios) -> tuple[float | None, float | None, int]:
+    """The geometric mean and the largest of a planner's ratios, None where it has none, and problems without a plan."""
+    known = [each for each in ratios.values() if not isinstance(each, str)]
+    return geometric_mean(known) if known else None, max(known, default=None), len(ratios) - len(known)
 
 
 def ratios_to_ours(comparisons: Mapping[str, Mapping[str, Any]]) -> dict[str, Ratios]:
@@ -62,9 +45,8 @@ def ratios_text(planners: Mapping[str, Ratios], screen: Screen = WIDE) -> str:
     problems = next(iter(planners.values()), {})
     header, rows, reasons = ("planner", *problems, "mean", "worst", "no plan"), [], dict[tuple[str, str], list[str]]()
     for planner, ratios in planners.items():
-        total = Total.of(ratios)
-        numbers = (*ratios.values(), total.mean, total.worst)
-        rows.append((planner, *map(_number, numbers), str(total.failures)))
+        mean, worst, failures = total(ratios)
+        rows.append((planner, *map(_number, (*ratios.values(), mean, worst)), str(failures)))
         for problem, each in ratios.items():
             if isinstance(each, str):
                 reasons.setdefault((planner, each), []).append(problem)

@@ -3,7 +3,7 @@
 import pytest
 
 from nest.report.text.layout import Screen
-from nest.report.text.ratios import Total, ratios_text, ratios_to_ours
+from nest.report.text.ratios import ratios_text, ratios_to_ours, total
 
 
 def entry(relative: float | None, **other: object) -> dict[str, object]:
@@ -34,8 +34,8 @@ def test_problems_without_a_plan_and_planners_of_other_clusters_are_told() -> No
 
 
 def test_the_mean_is_geometric_and_of_problems_with_a_plan() -> None:
-    assert Total.of({"x": 2.0, "y": 8.0, "z": "none."}) == Total(pytest.approx(4), 8.0, 1)
-    assert Total.of({"x": "none."}) == Total(None, None, 1)
+    assert total({"x": 2.0, "y": 8.0, "z": "none."}) == (pytest.approx(4), 8.0, 1)
+    assert total({"x": "none."}) == (None, None, 1)
 
 
 def test_reasons_that_are_alike_are_told_once() -> None:
