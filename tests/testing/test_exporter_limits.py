@@ -38,6 +38,7 @@ def test_sound_limits_pass(limits: Limits | None) -> None:
         (Limits(rank_orders=("tp-inner",)), "rank_orders has 'tp-inner'"),
         (Limits(offload=("weights",)), "offload has 'weights'"),
         (Limits(schedules=()), "schedules is empty"),
+        (Limits(recompute=("none", "full"), partial_recompute=(("full", "selective"),)), "has 'selective', which"),
         (Limits(constraints={"pp = 1": "a slip"}), "not an expression"),
         (Limits(constraints={"tensor == 1": "a slip"}), "reads 'tensor'"),
         (Limits(constraints={"pp == 1": ""}), "a clause that follows"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from attrs import evolve
 from typer.testing import CliRunner
 
 import nest
@@ -21,6 +22,7 @@ import modules  # noqa: E402
 
 import nest_torch  # noqa: E402
 from nest_torch.commands import register  # noqa: E402
+from nest_torch.parallel.layout import deployment_of  # noqa: E402
 from nest_torch.parallel.scaling import scaled  # noqa: E402
 from nest_torch.parallel.splits import Cut, rank_by_rank, splits  # noqa: E402
 from nest_torch.parallel.stages import Stage, blocks_of, copy_sharing, recorded  # noqa: E402
@@ -42,7 +44,10 @@ def planned(make: Any, devices: int, fixed: dict[str, Any], **more: Any) -> Any:
     return nest_torch.plan(on_meta(make), TOKENS, cluster(devices), training=training, fixed=fixed, **more)
 
 
-@pytest.mark.parametrize(("make", "fixed"), [(modules.Gpt, {"pp": 2}), (modules.Llama, {"tp": 2}), (modules.Gpt, {})])
+SOME = {"pp": 2, "recompute": "full", "recompute_layers": 1}
+
+
+@pytest.mark.parametrize(("make", "fixed"), [(modules.Gpt, SOME), (modules.Llama, {"tp": 2}), (modules.Gpt, {})])
 def test_a_plan_trains_as_one_process_does(make: Any, fixed: dict[str, Any]) -> None:
     plan = planned(make, 2, fixed)
     assert nest.check(plan).ok
@@ -50,6 +55,15 @@ def test_a_plan_trains_as_one_process_does(make: Any, fixed: dict[str, Any]) -> 
     assert found.ok, "\n".join(map(str, found.differences))
     assert found.ranks == 2
     assert found.losses[0] != found.losses[1]
+
+
+def test_other_blocks_are_kept_whole_or_the_plan_is_refused() -> None:
+    plan = planned(modules.Gpt, 2, SOME)
+    assert {stage.recompute_name for stage in plan.stages} == {"full:1:none"}
+    assert deployment_of(plan).recompute_layers == (1, 1)
+    stages = tuple(evolve(stage, recompute_rest="selective") for stage in plan.stages)
+    with pytest.raises(InputError, match="recompute mode 'selective'"):
+        deployment_of(evolve(plan, stages=stages))
 
 
 @pytest.mark.slow
