@@ -48,7 +48,7 @@ def no_hierarchy(cluster: ClusterSpec, registry: Registry) -> tuple[LinkGraph | 
     hops = reduced.pairs.hops
     # Of links hops are known, of measured pairs they are not, and nobody forwards.
     forwarding = isinstance(network, LinkGraph) and hops is not None and forwards(network, hops)
-    return None if reduced.best.exact and not forwarding else (network, reduced)
+    return None if reduced.best.hierarchy and not forwarding else (network, reduced)
 
 
 def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy
 from attrs import frozen
@@ -49,8 +50,16 @@ class Reduction:
 
     @property
     def exact(self) -> bool:
-        """Whether the network is a hierarchy: the levels say of every pair what the network does."""
+        """Whether the levels say of every pair what the network does."""
         return self.stretch.largest == 1.0
+
+    @property
+    def hierarchy(self) -> bool:
+        """Whether the network is a hierarchy: exact levels, none faster than one inside it (an ultrametric)."""
+        return self.exact and all(
+            inner.bandwidth >= outer.bandwidth and inner.latency <= outer.latency
+            for inner, outer in pairwise(self.levels)
+        )
 
     @property
     def fanouts(self) -> tuple[int, ...]:

@@ -54,6 +54,45 @@ def test_the_planner_agrees_with_the_brute_force_where_there_are_rules(seed):
     compared(seed, "ruled")
 
 
+FAST, SLOW = 4 * 2.0**30, 2.0**29
+
+
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [((SLOW, 0.0), (FAST, 0.0)), ((FAST, 2.0), (FAST, 0.0)), ((SLOW, 0.0), (FAST, 2.0))],
+)
+def test_levels_that_are_faster_outside_are_no_hierarchy(near, far):
+    """Two pairs of devices with links of one bandwidth and latency inside, and of another between them."""
+    links = [[near if one // 2 == other // 2 else far for other in range(4)] for one in range(4)]
+    matrix = {
+        "bandwidth": [[link[0] for link in row] for row in links],
+        "latency": [
+            [0.0 if one == other else link[1] for other, link in enumerate(row)] for one, row in enumerate(links)
+        ],
+    }
+    none, half = [0.0] * 4, [2.0**29] * 4
+    candidate = {
+        "name": "one",
+        "degrees": {"tp": 1},
+        "width": 1,
+        "samples": 1,
+        "forward": [0.5] * 4,
+        "backward": [1.5] * 4,
+        "state": {"dense": {"ranks": [0], "weights": half, "gradients": half, "optimizer": none, "update": none}},
+        "recompute": {"none": {"extra": none, "first": none, "more": none, "peak": none}},
+        "edge_bytes": [2.0**31] * 3,
+    }
+    problem = {
+        "nest": 1,
+        "training": {"global_batch": 13, "schedule": "1f1b"},
+        "cluster": {"memory": 2.0**30, "topology": {"matrix": matrix}},
+        "search": {"zero": [0]},
+        "profile": {"layers": list("abcd"), "edges": [[0, 1], [1, 2], [2, 3]], "candidates": [candidate]},
+    }
+    _, _, wrong = examine(problem)
+    assert not wrong, complaint("pairs", problem, wrong)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block", blocks(1000, 1200))

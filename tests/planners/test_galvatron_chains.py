@@ -29,5 +29,5 @@ def test_it_is_faster_than_stages_that_recompute_all_or_nothing():
         seconds, _ = best(problem)
         problem["search"]["recompute_layers"] = False
         gains.append(nest.solve(problem).batch_time / seconds)
-    assert 1.05 < min(gains)
+    assert min(gains) > 1.05
     assert max(gains) < inf

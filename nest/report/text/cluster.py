@@ -24,7 +24,7 @@ def topology_figures(network: Cluster | Reduced) -> dict[str, Any]:
     best = network.best
     return {
         "devices": network.pairs.size,
-        "hierarchical": best.exact,
+        "hierarchical": best.hierarchy,
         "levels": _level_figures(best.levels),
         "reduction": best.method,
         "distortion": _stretch_figures(best.stretch),
@@ -46,7 +46,7 @@ def topology_text(network: Cluster | Reduced, screen: Screen = WIDE) -> str:
     if isinstance(network, Cluster):
         return f"{network.size} devices, a hierarchy\n\n{_level_table(network.levels, screen)}"
     best = network.best
-    kind = "a hierarchy" if best.exact else f"reduced by {best.method}"
+    kind = "a hierarchy" if best.hierarchy else f"reduced by {best.method}"
     lines = (
         f"Stretch: time of {format_bytes(network.message)} by the levels over time by the network, of all pairs; "
         "1 is exact."
@@ -68,7 +68,7 @@ def cluster_text(spec: ClusterSpec, network: Cluster | Reduced) -> str:
     """The `cluster` section with the levels of `network` and what else `spec` says, as YAML."""
     levels = network.levels if isinstance(network, Cluster) else network.best.levels
     lines = ["cluster:"]
-    if isinstance(network, Reduced) and not network.best.exact:
+    if isinstance(network, Reduced) and not network.best.hierarchy:
         stretch = network.best.stretch
         lines.append(
             f"  # Reduced by {network.best.method}: mean stretch {stretch.mean:.4f}, largest {stretch.largest:.4f}."
