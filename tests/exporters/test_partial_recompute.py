@@ -228,3 +228,28 @@ def test_a_published_run_that_recomputes_5_of_32_layers_is_priced_so(tmp_path: P
     assert again[0] == pytest.approx(again[1] * 5 / 32, rel=0.01)
     held = [none.stages[0].memory - each.stages[0].memory for each in (part, whole)]
     assert 0 < held[0] < held[1]
+
+
+def test_llama_3_70b_on_16_h100_is_faster_with_one_flag(tmp_path: Path) -> None:
+    """Full recomputation of all 40 blocks of both stages leaves room that five of them need."""
+    asked: dict[str, Any] = {
+        "nest": 1,
+        "model": "llama-3-70b",
+        "training": {"global_batch": 128, "sequence_length": 8192, "schedule": ["1f1b"], "memory_risk": 0.5},
+        "cluster": "dgx-h100-superpod-16",
+        "search": {"target": "megatron", "within": 0},
+        "constraints": ["tp == 8", "pp == 2", "zero == 0"],
+    }
+    part = nest.solve(asked)
+    fixed = {"tp": 8, "sp": True, "pp": 2, "micro_batch": 1, "zero": 0, "recompute": "full"}
+    whole = nest.evaluate({**asked, "fixed": fixed})
+    assert part.batch_time < 0.971 * whole.batch_time
+    changed = [
+        set(EXPORTERS["megatron"].export(each)["megatron_flags.sh"].split("RECOMPUTE_ARGS=(")[1].split(")")[0].split())
+        for each in (whole, part)
+    ]
+    assert changed[0] ^ changed[1] == {"uniform", "1", "block", str(part.stages[0].recompute_layers)}
+    (tmp_path / "flags.sh").write_text(EXPORTERS["megatron"].export(part)["megatron_flags.sh"])
+    (tmp_path / "cluster.json").write_text(json.dumps({"cluster": part.problem["cluster"]}))
+    found = start(tmp_path / "flags.sh", "megatron", cluster=str(tmp_path / "cluster.json"))
+    assert_same_run(part, nest.evaluate(found.problem, fix={"dp": 1, "rank_order": part.rank_order}))
