@@ -323,6 +323,33 @@ def test_modes_of_profiles_are_not_called_like_parts() -> None:
         nest.solve(asked)
 
 
+def test_layers_that_a_part_cannot_run_are_told() -> None:
+    arrays = {"extra": [1.0] * 3, "more": [1.0] * 3, "peak": [0.0] * 3}
+    candidate = {
+        "name": "one",
+        "width": 1,
+        "samples": 1,
+        "state": {},
+        "edge_bytes": [1.0] * 2,
+        "forward": [1.0] * 3,
+        "backward": [1.0] * 3,
+        "recompute": {"none": {**arrays, "first": [1.0, 1.0, None]}, "full": {**arrays, "first": [1.0] * 3}},
+    }
+    asked = {
+        "nest": 1,
+        "profile": {"layers": ["a", "b", "c"], "edges": [[0, 1], [1, 2]], "candidates": [candidate]},
+        "training": {"global_batch": 2},
+        "cluster": {"memory": 100, "levels": [{"fanout": 2, "bandwidth": 1, "latency": 0}]},
+        "fixed": {"recompute": "full", "recompute_layers": 1, "pp": 1},
+    }
+    plan = nest.solve(asked)
+    assert plan.diagnosis is not None
+    assert "some stage holds layers that cannot run in the same mode" in plan.diagnosis
+    assert names(nest.solve({**asked, "fixed": {"recompute_layers": 2, "pp": 2}})) == ["full:2:none"] * 2
+    with pytest.raises(InputError, match=r"layer 'c' cannot run with recompute mode 'full \(first 1\)'"):
+        nest.evaluate(asked)
+
+
 def test_sweeps_name_the_part(tmp_path: Path) -> None:
     (tmp_path / "problem.json").write_text(json.dumps(problem()))
     study, rows = tmp_path / "study.json", tmp_path / "rows.jsonl"

@@ -14,7 +14,7 @@ from nest.formulate.recompute import recompute_modes
 from nest.graph import Block
 from nest.hooks.protocols import MeasuredOperator
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Solution
+from nest.instance import Instance, Solution, recompute_words
 from nest.plan.evaluate import PricedPlan
 from nest.spec import Problem
 
@@ -80,7 +80,8 @@ def breakdown(problem: Problem, known: Registry) -> CostBreakdown:
     for priced, repeated in priced_layers(formulation.sharded[stage.candidate], classes, pricing):
         modes = recompute_modes([row.operator for row in priced.rows], problem.training.selected, repeated)
         if stage.recompute not in modes:
-            raise InputError(f"fixed.recompute: runs in the mode {stage.recompute!r} cannot be calibrated to.")
+            mode = recompute_words(stage.recompute)
+            raise InputError(f"fixed.recompute: runs in the mode {mode!r} cannot be calibrated to.")
         again = frozenset(operator.name for operator in modes[stage.recompute].again)
         layers.append(LayerBreakdown(priced.rows, again))
     stages = tuple(Counter(classes.class_of[layer] for layer in each.layers) for each in solution.stages)

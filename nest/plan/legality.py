@@ -16,6 +16,7 @@ from nest.instance import (
     admits,
     chunks_of,
     recompute_values,
+    recompute_words,
     route,
     stage_mode,
 )
@@ -187,8 +188,8 @@ def _modes(instance: Instance, solution: Solution) -> list[str]:
         unable = [instance.graph.layers[layer] for layer in stage.layers if numpy.isinf(first[layer])]
         if unable:
             violations.append(
-                f"stage {index + 1}: layer {unable[0]!r} cannot run with recompute mode {stage.recompute!r} "
-                "(null in the profile)"
+                f"stage {index + 1}: layer {unable[0]!r} cannot run with recompute mode "
+                f"{recompute_words(stage.recompute)!r} (null in the profile)"
             )
     return violations
 
@@ -313,7 +314,8 @@ def permission_violations(instance: Instance, solution: Solution) -> list[str]:
         if stage.zero not in instance.space.zero:
             violations.append(f"stage {index + 1}: ZeRO stage {stage.zero} is not among those allowed")
         if stage.recompute not in instance.recompute_names(stage.candidate):
-            violations.append(f"stage {index + 1}: recompute mode {stage.recompute!r} is not among those allowed")
+            mode = recompute_words(stage.recompute)
+            violations.append(f"stage {index + 1}: recompute mode {mode!r} is not among those allowed")
     if instance.space.partition is not None:
         wanted = [sorted(stage) for stage in instance.space.partition]
         if [sorted(stage.layers) for stage in solution.stages] != wanted:

@@ -11,6 +11,7 @@ from nest.instance import Instance, Solution
 from nest.io import structure, unstructure
 from nest.plan.document import document
 from nest.plan.evaluate import PricedPlan
+from nest.records import Record
 from nest.report.decisions import (
     Decided,
     decision_text,
@@ -22,7 +23,7 @@ from nest.report.decisions import (
     whole,
 )
 from nest.report.plan_summary import SHARE_NAMES, time_shares
-from nest.spec import CandidateSummary, Decisions, PlanDocument, StageDecisions, StageRecord
+from nest.spec import Decisions, PlanDocument, StageDecisions, StageRecord
 from nest.tolerances import AGREEMENT, BANDWIDTH_SHORTFALL, TIE
 from nest.units import format_seconds
 
@@ -153,22 +154,13 @@ def less_bandwidth(bandwidths: Sequence[str], less: float) -> str:
 def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> Decisions:
     """What is decided of a plan, as documents state it of another than their own."""
     plan = document(instance, solution, priced, status="feasible", lower_bound=None, problem={})
-    stages = tuple(StageDecisions(**_alike(stage)) for stage in plan.stages)
-    assert isinstance(plan.candidate, CandidateSummary)
-    return Decisions(
-        plan.candidate,
-        solution.replicas,
-        solution.rank_order,
-        solution.schedule,
-        solution.chunks,
-        solution.zero_degree,
-        stages,
-    )
+    stages = tuple(StageDecisions(**_alike(stage, StageDecisions)) for stage in plan.stages)
+    return Decisions(**{**_alike(plan, Decisions), "stages": stages})
 
 
-def _alike(stage: StageRecord | StageDecisions) -> dict[str, Any]:
-    """What both records of a stage say of it."""
-    return {each.name: getattr(stage, each.name) for each in fields(StageDecisions)}
+def _alike(record: object, kind: type[Record]) -> dict[str, Any]:
+    """What a record says of what one of another kind says."""
+    return {each.name: getattr(record, each.name) for each in fields(kind)}
 
 
 def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument:
@@ -189,24 +181,19 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
     except InputErrors as error:
         raise InputErrors(f"{place}.{problem}" for problem in error.problems) from None
     stages = (
-        StageRecord(**_alike(each), time=0.0, sync_time=0.0, memory=0.0, in_flight=0.0, level_in=-1, level_out=-1)
+        StageRecord(
+            **_alike(each, StageDecisions),
+            time=0.0,
+            sync_time=0.0,
+            memory=0.0,
+            in_flight=0.0,
+            level_in=-1,
+            level_out=-1,
+        )
         for each in decisions.stages
     )
-    return evolve(
-        plan,
-        candidate=decisions.candidate,
-        data_parallel=decisions.data_parallel,
-        rank_order=decisions.rank_order,
-        schedule=decisions.schedule,
-        chunks=decisions.chunks,
-        zero_degree=decisions.zero_degree,
-        stages=tuple(stages),
-        runner_up=None,
-        fastest=None,
-        safer=None,
-        simpler=None,
-        placement=None,
-    )
+    gone = dict.fromkeys(("runner_up", "fastest", "safer", "simpler", "placement"))
+    return evolve(plan, **{**_alike(decisions, Decisions), "stages": tuple(stages), **gone})
 
 
 def apart(plan: PlanDocument) -> float:

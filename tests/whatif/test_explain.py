@@ -117,7 +117,7 @@ def test_an_infeasible_plan_is_told_what_to_loosen_and_by_how_much() -> None:
     (least,) = found.flips
     assert least.changed_at is not None
     enough = {**small, "memory": least.changed_at}
-    assert nest.solve({**PROBLEM, "cluster": enough, "constraints": ["pp == 1"]}).status == "optimal"
+    assert nest.solve({**PROBLEM, "cluster": enough, "constraints": ["pp == 1"]}).status != "infeasible"
     too_little = {**small, "memory": least.same_at}
     assert nest.solve({**PROBLEM, "cluster": too_little, "constraints": ["pp == 1"]}).status == "infeasible"
     text = explanation_text(found.to_dict())

@@ -6,7 +6,7 @@ from functools import partial
 import numpy
 from numpy.typing import NDArray
 
-from nest.instance import Array, Cluster, Instance, chunks_of
+from nest.instance import Array, Cluster, Instance, chunks_of, modes_of
 from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, LeastMemory, State, Tally
 from nest.solve.dp.mixed import MixedSearch
@@ -81,12 +81,10 @@ def memory_exceeded(cluster: Cluster, least: LeastMemory, pool: str = "") -> str
 
 def unable(instance: Instance) -> str | None:
     """That some layers run in none of the recompute modes allowed, or not beside others; None: each runs in all."""
-    allowed = instance.space.recompute
     rows = [
-        numpy.isinf(mode.first)
-        for candidate in instance.candidates
-        for mode in candidate.recompute
-        if allowed is None or mode.name in allowed
+        numpy.isinf(candidate.mode(mode).first)
+        for index, candidate in enumerate(instance.candidates)
+        for mode in {mode for name in instance.recompute_names(index) for mode in modes_of(name)}
     ]
     never = numpy.flatnonzero(numpy.logical_and.reduce(rows))
     if len(never):
