@@ -6,7 +6,7 @@ far, that one is the best.
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import permutations
+from itertools import permutations, product
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -285,11 +285,6 @@ class Leaf:
         return Best(self.best, self.left if self.left < self.least() else inf)
 
 
-def _fewer(one: Partial | None, other: Partial | None) -> bool:
-    """Whether two modes recompute first blocks alike, the one no more of them than the other."""
-    return one is not None and other is not None and one == other._replace(layers=one.layers) and one <= other
-
-
 def worse(
     search: "InstanceSearch", configuration: Configuration, candidate: int, choices: Sequence[Choice]
 ) -> list[tuple[int, int]]:
@@ -297,22 +292,22 @@ def worse(
     space = search.instance.space
     hides = space.hides(configuration.schedule.name)
     zeros = [max(space.effective_zero(each.zero), 1) for each in choices]
-    parts = [partial(each.recompute) for each in choices]
-    every = [[search.instance.candidates[candidate].mode(name).extra for name in each.modes] for each in choices]
-    least, most = ([numpy.array(each.reduce(rows)) for rows in every] for each in (numpy.minimum, numpy.maximum))
+    modes = {each.name: each.extra for each in search.instance.candidates[candidate].recompute}
+    parts = [partial(each.recompute) or Partial(each.recompute, 0, each.recompute) for each in choices]
 
     def made() -> list[tuple[int, int]]:
+        longer = {(a, b): bool((modes[a] >= modes[b]).all()) for a, b in product(modes, repeat=2)}
+        equal = {(a, b): longer[a, b] and longer[b, a] for a, b in longer}
         pairs = []
         for one, other in permutations(range(len(choices)), 2):
+            if zeros[one] < zeros[other]:
+                continue
             # What hides under compute, messages or what ZeRO sends, shows more where less is recomputed.
-            alike = hides or (space.hiding and zeros[other] > 1)
-            if alike:
-                longer = (least[one] == most[other]) & (most[one] == least[other])
-            elif _fewer(parts[other], parts[one]):
-                longer = every[one][0] >= every[one][1]
-            else:
-                longer = least[one] >= most[other]
-            if zeros[one] >= zeros[other] and longer.all():
+            told = equal if hides or (space.hiding and zeros[other] > 1) else longer
+            (mode, count, rest), (mode_other, count_other, rest_other) = parts[one], parts[other]
+            # Blocks that only one of the two has among its first are in the first mode of that one.
+            between = (mode, rest_other) if count > count_other else (rest, mode_other)
+            if told[mode, mode_other] and told[rest, rest_other] and (count == count_other or told[between]):
                 pairs.append((one, other))
         return pairs
 

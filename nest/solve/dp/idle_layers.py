@@ -28,6 +28,10 @@ def attachments(instance: Instance, together: Sequence[Sequence[int]]) -> list[t
         instance: the problem.
         together: groups of layers that share a stage already; their members are not moved.
     """
+    space = instance.space
+    counted = any(each.uniform == "recompute" or "recompute_layers" in each.names() for each in space.constraints)
+    if space.partial and (counted or space.recompute == ()):
+        return []  # A layer that moves would count among the first of another stage.
     graph = _Graph(instance, {layer for group in together for layer in group})
     pairs: list[tuple[int, int]] = []
     changed = True

@@ -62,7 +62,7 @@ class LeanCurves(Curves):
         stages, state = pairs.distinct, least_state(sums, configuration)
         compute = sums.compute.over(stages)
         modes = []
-        for name in configuration.modes:
+        for name in dict.fromkeys(choice.recompute for choice in configuration.choices):
             mode = sums.modes[name]
             first = state[stages.larger] - state[stages.smaller] + mode.first.over(stages) + mode.peak.over(stages)
             modes.append((compute + mode.extra.over(stages), first * (1 - LIMIT_SLACK), mode.more.over(stages)))
