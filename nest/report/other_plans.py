@@ -11,7 +11,6 @@ from nest.instance import Instance, Solution
 from nest.io import structure, unstructure
 from nest.plan.document import document
 from nest.plan.evaluate import PricedPlan
-from nest.records import Record
 from nest.report.decisions import (
     Decided,
     decision_text,
@@ -158,7 +157,7 @@ def decisions_of(instance: Instance, solution: Solution, priced: PricedPlan) -> 
     return Decisions(**{**_alike(plan, Decisions), "stages": stages})
 
 
-def _alike(record: object, kind: type[Record]) -> dict[str, Any]:
+def _alike(record: object, kind: type[StageDecisions | Decisions]) -> dict[str, Any]:
     """What a record says of what one of another kind says."""
     return {each.name: getattr(record, each.name) for each in fields(kind)}
 
@@ -180,18 +179,9 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
         decisions = structure(stated, Decisions)
     except InputErrors as error:
         raise InputErrors(f"{place}.{problem}" for problem in error.problems) from None
-    stages = (
-        StageRecord(
-            **_alike(each, StageDecisions),
-            time=0.0,
-            sync_time=0.0,
-            memory=0.0,
-            in_flight=0.0,
-            level_in=-1,
-            level_out=-1,
-        )
-        for each in decisions.stages
-    )
+    unknown: dict[str, Any] = dict.fromkeys(("time", "sync_time", "memory", "in_flight"), 0.0)
+    none = {"level_in": -1, "level_out": -1}
+    stages = (StageRecord(**_alike(each, StageDecisions), **unknown, **none) for each in decisions.stages)
     gone = dict.fromkeys(("runner_up", "fastest", "safer", "simpler", "placement"))
     return evolve(plan, **{**_alike(decisions, Decisions), "stages": tuple(stages), **gone})
 
