@@ -180,8 +180,8 @@ def decided_plan(plan: PlanDocument, stated: object, place: str) -> PlanDocument
     except InputErrors as error:
         raise InputErrors(f"{place}.{problem}" for problem in error.problems) from None
     unknown: dict[str, Any] = dict.fromkeys(("time", "sync_time", "memory", "in_flight"), 0.0)
-    none = {"level_in": -1, "level_out": -1}
-    stages = (StageRecord(**_alike(each, StageDecisions), **unknown, **none) for each in decisions.stages)
+    unknown |= {"level_in": -1, "level_out": -1}
+    stages = (StageRecord(**_alike(each, StageDecisions), **unknown) for each in decisions.stages)
     gone = dict.fromkeys(("runner_up", "fastest", "safer", "simpler", "placement"))
     return evolve(plan, **{**_alike(decisions, Decisions), "stages": tuple(stages), **gone})
 
