@@ -140,6 +140,7 @@ class Cell:
                 "target": self.target,
                 "zero": [0, 1, 2, 3],
                 "recompute": ["none", "selective", "full"],
+                "recompute_layers": False,  # No planner of the paper recomputes a part of a stage.
             },
         }
 

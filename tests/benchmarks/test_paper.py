@@ -102,6 +102,7 @@ def test_the_cells_are_the_papers() -> None:
         assert problem.training.global_batch == 4096
         fanouts = [level.fanout for level in problem.cluster.levels or ()]
         assert fanouts == [8, 4, cell.devices // 32]
+        assert not problem.search.recompute_layers
 
 
 def outcome(refuted: bool = False, **throughputs: float | None) -> Outcome:
