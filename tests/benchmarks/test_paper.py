@@ -103,6 +103,7 @@ def test_the_cells_are_the_papers() -> None:
         fanouts = [level.fanout for level in problem.cluster.levels or ()]
         assert fanouts == [8, 4, cell.devices // 32]
         assert not problem.search.recompute_layers
+        assert problem.search.within == 0
 
 
 def outcome(refuted: bool = False, **throughputs: float | None) -> Outcome:
