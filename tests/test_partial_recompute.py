@@ -161,7 +161,7 @@ def test_whole_plans_and_unlike_stages_too(gigabytes: int, target: str, found: d
 def test_forbidding_parts_has_a_price() -> None:
     asked = structure(problem(21, recompute_layers=False), Problem)
     (found,) = (each for each in relaxations(asked, registry()) if each.place == "search.recompute_layers")
-    assert found.problem.recomputes_parts
+    assert found.problem.search.recompute_layers
     best = nest.solve(problem(21, recompute_layers=False))
     (price,) = (
         each for each in nest.explain(best, only=["constraints"]).prices if each.place == "search.recompute_layers"

@@ -11,7 +11,7 @@ from attrs import evolve
 from nest.formulate.risk import at_most
 from nest.instance import Instance, Solution, chunks_of, partial
 from nest.plan.evaluate import evaluate
-from nest.plan.legality import evenly_split
+from nest.plan.layout import evenly_split
 from nest.report.decisions import FOLLOWS
 from nest.spec.constraints import parse
 from nest.tolerances import AGREEMENT

@@ -10,7 +10,7 @@ from nest.deployment import Limits, deployment
 from nest.deployment.limits import degrees_of
 from nest.errors import FieldErrors, InputError
 from nest.formulate.instance import Formulation, build_instance, without_missing_plugins
-from nest.formulate.modes import keeping_modes
+from nest.formulate.modes import keeping_modes, recomputes_parts
 from nest.formulate.shard import USUAL_MICRO_BATCHES, allowed_degrees, participating, untried
 from nest.formulate.space import allowed_rank_orders, allowed_zero, allowed_zero_degrees, tried_chunks
 from nest.formulate.target import beyond_target
@@ -321,7 +321,7 @@ def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Ite
         for mode in modes_of(stage.recompute):
             yield from _sentences("recompute", mode, "search.recompute", free.search.recompute or (mode,))
         part = partial(stage.recompute)
-        if part is not None and not free.recomputes_parts:
+        if part is not None and not recomputes_parts(free):
             yield from _sentences("recompute_layers", part.layers, "search.recompute_layers", ("whole stages",))
     if isinstance(schedule_of(instance, solution), ChunkedSchedule):
         yield from _outside_chunks(instance, solution)

@@ -71,6 +71,12 @@ def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted:
     return modes_allowed
 
 
+def recomputes_parts(problem: Problem) -> bool:
+    """Whether stages may recompute some of their blocks (`search.recompute_layers`)."""
+    stated = problem.search.recompute_layers
+    return problem.model is not None if stated is None else stated
+
+
 def partial_modes(
     problem: Problem,
     candidates: Sequence[Candidate],
@@ -96,7 +102,7 @@ def partial_modes(
     pairs = lighter if limits is None else [pair for pair in lighter if pair in limits.partial_recompute]
     if {"recompute_layers", "recompute_rest"} & fixed.keys():
         return _fixed_part(problem, str(fixed.get("recompute", _heaviest(known))), lighter, pairs, blocks)
-    if "recompute" in fixed or not problem.recomputes_parts:
+    if "recompute" in fixed or not recomputes_parts(problem):
         return ()
     pairs = [pair for pair in pairs if allowed is None or {*pair} <= {*allowed}]
     return tuple(Partial(mode, count, rest).name for mode, rest in pairs for count in range(1, blocks))

@@ -229,6 +229,19 @@ def even_chunks(instance: Instance, stages: int, chunks: int) -> tuple[tuple[int
     )
 
 
+def evenly_split(instance: Instance, solution: Solution) -> bool:
+    """Whether stages, or their chunks, hold as many transformer blocks each, in order (`Space.even`)."""
+    stages = len(solution.stages)
+    if solution.chunks > 1:
+        runs = [tuple(sorted(run)) for run in chunk_layers(instance, solution)]
+        even = bool(even_blocks(instance, stages * solution.chunks))
+        return even and runs == list(even_chunks(instance, stages, solution.chunks))
+    homes = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
+    blocks = instance.space.blocks
+    size, left = divmod(len(blocks), stages)
+    return not left and all(homes[layer] == number // size for number, block in enumerate(blocks) for layer in block)
+
+
 def even_blocks(instance: Instance, parts: int) -> tuple[tuple[int, ...], ...]:
     """The blocks that make so many equal parts, embedding and head counted only where they must be; none: nothing."""
     for blocks in (instance.space.blocks, instance.space.blocks_and_ends):

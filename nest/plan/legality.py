@@ -24,7 +24,7 @@ from nest.plan.layout import (
     chunk_layers,
     chunk_units,
     even_blocks,
-    even_chunks,
+    evenly_split,
     replica_size,
     runs_of_stages,
     schedule_of,
@@ -351,19 +351,6 @@ def unsatisfied(instance: Instance, solution: Solution) -> tuple[str, ...]:
             raise InputError(f"constraints[{index}]: {error}") from None
         violations += [] if held else [constraint.text]
     return tuple(violations)
-
-
-def evenly_split(instance: Instance, solution: Solution) -> bool:
-    """Whether stages, or their chunks, hold as many transformer blocks each, in order (`Space.even`)."""
-    stages = len(solution.stages)
-    if solution.chunks > 1:
-        runs = [tuple(sorted(run)) for run in chunk_layers(instance, solution)]
-        even = bool(even_blocks(instance, stages * solution.chunks))
-        return even and runs == list(even_chunks(instance, stages, solution.chunks))
-    homes = {layer: index for index, stage in enumerate(solution.stages) for layer in stage.layers}
-    blocks = instance.space.blocks
-    size, left = divmod(len(blocks), stages)
-    return not left and all(homes[layer] == number // size for number, block in enumerate(blocks) for layer in block)
 
 
 def _holds(instance: Instance, solution: Solution, constraint: Constraint) -> bool:

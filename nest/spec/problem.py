@@ -138,9 +138,8 @@ class Fixed(Record):
     """Decisions already taken; `nest evaluate` gives what is left out the usual framework default.
 
     Attributes:
-        values: by name: any name constraints know (a strategy's degree, `pp`, `dp`, `replicas`, `micro_batch`,
-            `micro_batches`, `devices`, `zero`), `sp` (true or false), `etp`, `recompute`, `recompute_layers`,
-            `recompute_rest`, `schedule`, `chunks`, `rank_order`, `zero_degree`.
+        values: by name: any name constraints know (a strategy's degree, `pp`, `dp`, `zero` and the like), `sp` (true or
+            false), `etp`, `recompute`, `recompute_rest`, `schedule`, `chunks`, `rank_order`, `zero_degree`.
         stages: per stage either a list of layer names, or a count of transformer blocks.
         pools: per stage the name of its pool, for `nest evaluate`; None: stages fill the pools one after the other.
     """
@@ -173,7 +172,6 @@ NO_TARGET = "none"
 """The target that leaves the whole space to the search."""
 
 TENSORS = ("relayed", "direct")
-
 GRANULARITIES = ("layer", "block", "operator")
 
 
@@ -185,8 +183,7 @@ class Search(Record):
         rank_order: rank orders (PROBLEM.md section 3).
         zero: ZeRO stages.
         recompute: names of recompute modes; None: all a candidate has.
-        recompute_layers: whether a stage may recompute its first blocks in one mode and keep the others in a lighter
-            one; None: with a model, not with a profile.
+        recompute_layers: whether stages may recompute their first blocks alone; None: with a model, not a profile.
         mixed: let stages of one plan use different candidates.
         granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
             (`block`), or between operators (`operator`).
@@ -321,12 +318,6 @@ class Problem(Record):
     def decided(self) -> dict[str, int | float | str | bool]:
         """The values of `fixed` by name; none when it is left out."""
         return self.fixed.values if self.fixed is not None else {}
-
-    @property
-    def recomputes_parts(self) -> bool:
-        """Whether stages may recompute some of their blocks (`search.recompute_layers`)."""
-        stated = self.search.recompute_layers
-        return self.model is not None if stated is None else stated
 
     @property
     def replayed(self) -> bool:

@@ -6,6 +6,7 @@ from attrs import asdict, evolve, frozen
 from attrs.filters import exclude
 
 from nest.errors import InputError
+from nest.formulate.modes import recomputes_parts
 from nest.formulate.pools import refuse_chunks
 from nest.formulate.risk import accepted_risk, at_risk
 from nest.formulate.shard import USUAL_MICRO_BATCHES, participating
@@ -120,7 +121,7 @@ def _search(problem: Problem) -> Iterator[Relaxation]:
     if "recompute" not in decided and search.recompute is not None:
         relaxed = evolve(problem, search=evolve(search, recompute=None))
         yield Relaxation("search.recompute", _listed(search.recompute), "any mode", relaxed)
-    if not {"recompute", "recompute_layers"} & decided.keys() and not problem.recomputes_parts:
+    if not {"recompute", "recompute_layers"} & decided.keys() and not recomputes_parts(problem):
         relaxed = evolve(problem, search=evolve(search, recompute_layers=True))
         yield Relaxation("search.recompute_layers", "false", "any number of blocks", relaxed)
     if "zero_degree" not in decided and ALL_RANKS not in search.zero_degree:
