@@ -90,7 +90,7 @@ class ChunkModel:
         for row in self._taken:
             self.model.add_exactly_one(row)
         self._behind = self._boundaries()
-        self._first = ChunkParts(self.model, numbers, self._chunks, self._runs)
+        self._first = ChunkParts(self.model, numbers, self._chunks, self._behind)
         for stage, (taken, own) in enumerate(zip(self._taken, choices, strict=True)):
             self._first.bind(stage, own, taken)
         self._stages_hold_their_chunks()
@@ -129,10 +129,6 @@ class ChunkModel:
             rows.append(row)
         return [*rows, [0] * count]
 
-    def _runs(self, chunk: int, unit: int) -> Term:
-        """Whether a chunk holds a unit."""
-        return self._behind[chunk][unit] - self._behind[chunk + 1][unit]
-
     def _begins(self, boundary: int, unit: int) -> Term:
         """Whether the chunk behind a boundary, from 0, begins with a unit."""
         row = self._behind[boundary + 1]
@@ -145,7 +141,7 @@ class ChunkModel:
             every: list[Term] = []
             for taken, choices, chunks in zip(self._taken, self._choices, self._chunks, strict=True):
                 every.append(_weighed(taken, self._contents.counts[choices.content, each].tolist()))
-                self.model.add(every[-1] == sum(self._runs(chunk, unit) for chunk in chunks for unit in units))
+                self.model.add(every[-1] == sum(self._first.runs(chunk, unit) for chunk in chunks for unit in units))
             self.model.add(sum(every) == total)
 
     def _chunks_are_alike(self) -> None:
@@ -153,7 +149,7 @@ class ChunkModel:
         counted = self._numbers.units.blocks(self._instance)
         largest = self.model.new_int_var(1, sum(counted), "largest chunk")
         for chunk in range(len(self._route)):
-            held = sum(self._runs(chunk, unit) for unit, blocks in enumerate(counted) if blocks)
+            held = sum(self._first.runs(chunk, unit) for unit, blocks in enumerate(counted) if blocks)
             self.model.add(held <= largest)
             if 0 < chunk < len(self._route) - 1:
                 self.model.add(held >= largest - 1)
@@ -165,7 +161,7 @@ class ChunkModel:
         index = {name: layer for layer, name in enumerate(graph.layers)}
 
         def on(stage: int, unit: int) -> Term:
-            return sum((self._runs(chunk, unit) for chunk in self._chunks[stage]), start=0)
+            return sum((self._first.runs(chunk, unit) for chunk in self._chunks[stage]), start=0)
 
         for constraint in space.constraints:
             units = sorted({home[index[name]] for name in constraint.same_stage})

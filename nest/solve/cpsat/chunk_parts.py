@@ -11,7 +11,7 @@ from nest.instance import partial
 from nest.solve.cpsat.layer_choices import FirstLayers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ortools.sat.python.cp_model import CpModel, IntVar
 
@@ -27,13 +27,13 @@ class ChunkParts:
         model: of OR-Tools.
         numbers: of the case.
         chunks: of each stage.
-        runs: whether a chunk holds a unit.
+        behind: for each boundary, the outer ends included, which units lie behind it.
     """
 
     model: CpModel
     numbers: ChunkCase
     chunks: Sequence[Sequence[int]]
-    runs: Callable[[int, int], Term]
+    behind: Sequence[Sequence[Term]]
     _counts: dict[int, IntVar] = field(factory=dict)
     _inside: dict[int, dict[tuple[int, int], IntVar]] = field(factory=dict)
 
@@ -46,14 +46,36 @@ class ChunkParts:
     def inside(self, chunk: int) -> dict[tuple[int, int], IntVar]:
         """By unit and place in it, whether a block is among the first that a chunk holds."""
         if chunk not in self._inside:
-            stage = next(stage for stage, own in enumerate(self.chunks) if chunk in own)
-            every = [(*each, self.runs(chunk, each[0])) for each in self.numbers.contents.blocks.places]
-            held = {each[:2]: each[2] for each in every if not isinstance(each[2], int) or each[2]}
-            places, terms = list(held), list(held.values())
-            units = [(number,) for number in range(len(places))]
-            first = FirstLayers.of(self.model, units, terms.__getitem__, self.count(stage))
-            self._inside[chunk] = {places[number]: literal for number, literal in first.inside.items()}
+            counts = {count for row in self.numbers.rows for count in self.numbers.counts(row)}
+            self._inside[chunk] = self._of_any(chunk) if len(counts) > 1 else self._of_so_many(chunk, min(counts))
         return self._inside[chunk]
+
+    def _of_any(self, chunk: int) -> dict[tuple[int, int], IntVar]:
+        """The same where stages may recompute different numbers of them."""
+        stage = next(stage for stage, own in enumerate(self.chunks) if chunk in own)
+        every = [(*each, self.runs(chunk, each[0])) for each in self.numbers.contents.blocks.places]
+        held = {each[:2]: each[2] for each in every if not isinstance(each[2], int) or each[2]}
+        places, terms = list(held), list(held.values())
+        units = [(number,) for number in range(len(places))]
+        first = FirstLayers.of(self.model, units, terms.__getitem__, self.count(stage))
+        return {places[number]: literal for number, literal in first.inside.items()}
+
+    def _of_so_many(self, chunk: int, count: int) -> dict[tuple[int, int], IntVar]:
+        """The same where stages recompute so many: of a block that far in front, the chunk does not hold the unit."""
+        (ahead, after), places, inside = self.behind[chunk : chunk + 2], self.numbers.contents.blocks.places, {}
+        for number, (unit, place) in enumerate(places):
+            if isinstance(held := self.runs(chunk, unit), int) and not held:
+                continue
+            near = ahead[unit] - (ahead[places[number - count][0]] if number >= count else 0)
+            inside[unit, place] = self.model.new_bool_var("")
+            self.model.add(inside[unit, place] >= near - after[unit])
+            self.model.add(inside[unit, place] <= near)
+            self.model.add(inside[unit, place] <= 1 - after[unit])
+        return inside
+
+    def runs(self, chunk: int, unit: int) -> Term:
+        """Whether a chunk holds a unit."""
+        return self.behind[chunk][unit] - self.behind[chunk + 1][unit]
 
     def over(self, chunk: int, values: Sequence[Sequence[int]]) -> Term:
         """What numbers of a chunk's units add up to; by unit and how many of its blocks are first."""

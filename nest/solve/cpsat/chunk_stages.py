@@ -343,8 +343,9 @@ class ChunkCases:
         pairs = [name for name in pairs_of(mode for mode, _ in case.modes[0]) if partial(name) is not None]
         if pairs:
             key, whole = (*key, case.stages, chunks, case.schedule.name, *pairs), contents
-            which = numpy.flatnonzero(possible_contents(case, units, contents).any(axis=0)).tolist()
-            contents = self._contents.of(key, lambda: whole.with_parts(used, pairs, which))
+            contents = self._contents.of(
+                key, lambda: whole.with_parts(used, pairs, possible_contents(case, units, whole))
+            )
         groups = data_parallel_groups(self.instance, case, candidate)
         costs = self._costs.of((*key, groups, copies), lambda: self._priced(contents.parts, groups, copies))
         return ChunkCase(self.instance, case, units, contents, costs, self._moments_of(case))

@@ -15,7 +15,7 @@ import numpy
 from attrs import evolve, frozen
 
 from nest.instance import Candidate, Instance, partial
-from nest.solve.cpsat.cuts import Floats, Integers, Units
+from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units
 from nest.solve.cpsat.path_model import TooManyChoicesError
 from nest.solve.cpsat.stages import Parts
 
@@ -124,13 +124,13 @@ class Contents:
             units.layers, classes, totals, counts, parts, borders, more, extra, _between(totals), blocks, nothing, each
         )
 
-    def with_parts(self, candidate: Candidate, pairs: Sequence[str], which: Sequence[int]) -> Contents:
+    def with_parts(self, candidate: Candidate, pairs: Sequence[str], possible: Booleans) -> Contents:
         """Some of the contents, each with every number of blocks that are among the first of their chunk.
 
         Args:
             candidate: of all stages.
             pairs: of recompute modes, that of the first blocks and that of the others (`pair_of`).
-            which: of the contents.
+            possible: which of the contents each stage can have. Shape `(stages, contents)`.
 
         Raises:
             TooManyChoicesError: there are too many.
@@ -138,7 +138,7 @@ class Contents:
         example = [int((self.unit_class == each).argmax()) for each in range(len(self.totals))]
         own = [sum(unit == each for unit, _ in self.blocks.places) for each in example]
         most, found = max(own), []
-        for content in which:
+        for content in numpy.flatnonzero(possible.any(axis=0)).tolist():
             held = zip(self.counts[content].tolist(), own, strict=True)
             every = [combinations_with_replacement(range(count, -1, -1), blocks) for count, blocks in held]
             found += [(content, [(*row, *[0] * (most - len(row))) for row in rows]) for rows in product(*every)]

@@ -27,6 +27,7 @@ from nest.plan.layout import replica_size
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.cpsat import Price, chunk_models, graph_search, search, verify
 from nest.solve.effort import Deadline
+from nest.spec.constraints import parse
 from nest.tolerances import AGREEMENT
 from tests.seeds import blocks, seeds
 from tests.small_instances import chain
@@ -174,6 +175,8 @@ def every_plan(problem: Instance) -> Iterator[Solution]:
                 own = [tuple(run for run, home in zip(runs, homes, strict=True) if home == i) for i in range(stages)]
                 held = [tuple(sorted(layer for run in each for layer in run)) for each in own]
                 for taken in product(modes, repeat=stages):
+                    if space.constraints and len({name for name, _ in taken}) > 1:
+                        continue  # The only one is `uniform(recompute)`.
                     for places in combinations(range(slots), stages):
                         decided = tuple(
                             StageDecision(held[i], 0, *taken[i], places[i] * used.width, own[i] if chunks > 1 else ())
@@ -272,7 +275,8 @@ def with_parts(problem: Instance, random: numpy.random.Generator) -> Instance:
     units = tuple((layer,) for layer in range(int(random.integers(0, 2)), count - int(random.integers(0, 2))))
     counts = sorted({int(each) for each in random.integers(1, max(len(units), 2), 2)})
     parts = tuple(f"full:{count}:none" for count in counts if count < len(units))
-    return evolve(problem, space=evolve(problem.space, units=units, partial=parts))
+    alike = (parse("uniform(recompute)"),) if random.random() < 0.4 else ()
+    return evolve(problem, space=evolve(problem.space, units=units, partial=parts, constraints=alike))
 
 
 @pytest.mark.parametrize("seed", seeds(4, 60))

@@ -8,12 +8,17 @@ import numpy
 import pytest
 from attrs import evolve
 
+import nest
 from nest.instance import Candidate, Instance, LayerGraph, Partial, RecomputeMode
 from nest.solve.cpsat import search
 from nest.solve.dp import solve
+from tests.agreement.compare import plugins_of
+from tests.agreement.draws import draw
+from tests.agreement.networks import answers_of, draw_network
+from tests.agreement.random_parts import thriftier
 from tests.seeds import seeds
 from tests.small_instances import candidate, chain, cluster, instance
-from tests.solve.cpsat.test_verify import CLOSE, ask
+from tests.solve.cpsat.test_verify import CLOSE, ask, document
 from tests.solve.cpsat.without_bounds import leave_cases_to_models
 from tests.solve.every_plan import fastest
 from tests.solve.test_parts import tightened
@@ -137,3 +142,27 @@ def test_models_over_layers_agree(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     candidates = [without_ports(each) for each in found.candidates]
     problem = evolve(found, candidates=tuple(candidates), space=evolve(found.space, exposed=0.0, hiding=False))
     examine(problem)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("plain", 21), ("mixed", 2), ("sharded", 9), ("uneven", 12), ("chunked", 0), ("chunked", 11)]
+)
+def test_the_optimum_of_brute_force_is_proved(kind: str, seed: int) -> None:
+    asked = draw(seed, kind, parts=True)
+    assert asked.answer.plan is not None
+    assert any(not isinstance(stage["recompute"], str) for stage in asked.answer.plan["stages"])
+    plan = document(asked.problem, asked.answer.plan)
+    assert nest.verify(plan, **plugins_of(asked.problem)).status == "proved"
+
+
+@pytest.mark.parametrize("seed", seeds(2, 40))
+def test_on_a_network_brute_force_agrees(seed: int) -> None:
+    random, problem = Random(seed), draw_network(seed)
+    problem.setdefault("search", {}).update(recompute_layers=True)
+    for used in problem["profile"]["candidates"]:
+        kept = next(iter(used["recompute"].values()))
+        used["recompute"] = {"none": kept, "full": thriftier(random, used, kept)}
+    _, answer = answers_of(problem)
+    plan = nest.solve(problem, verify=True)
+    assert (plan.verification or {})["status"] == "proved"
+    assert plan.batch_time == (None if answer.batch_time is None else pytest.approx(answer.batch_time, rel=CLOSE))
