@@ -164,6 +164,7 @@ def every_plan(problem: Instance) -> Iterator[Solution]:
     layers = tuple((layer,) for layer in range(len(problem.graph.layers)))
     units = layers if chunks == 1 else space.blocks_and_ends or space.blocks
     modes = list(product(problem.recompute_names(0), space.zero))
+    alike = any(each.uniform == "recompute" for each in space.constraints)
     for replicas in range(1, problem.cluster.size // used.width + 1):
         micro_batches = problem.micro_batches(used, replicas)
         slots = replica_size(problem.cluster, used.width, replicas) // used.width
@@ -175,8 +176,8 @@ def every_plan(problem: Instance) -> Iterator[Solution]:
                 own = [tuple(run for run, home in zip(runs, homes, strict=True) if home == i) for i in range(stages)]
                 held = [tuple(sorted(layer for run in each for layer in run)) for each in own]
                 for taken in product(modes, repeat=stages):
-                    if space.constraints and len({name for name, _ in taken}) > 1:
-                        continue  # The only one is `uniform(recompute)`.
+                    if alike and len({name for name, _ in taken}) > 1:
+                        continue
                     for places in combinations(range(slots), stages):
                         decided = tuple(
                             StageDecision(held[i], 0, *taken[i], places[i] * used.width, own[i] if chunks > 1 else ())
