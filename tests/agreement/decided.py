@@ -29,6 +29,9 @@ ROUNDING = 1e-9
 """How much faster may be no more than another order of sums."""
 
 TARGETS = (None, NO_TARGET, "megatron", "torchtitan", "deepspeed")
+PARTS = (("full", "none"), ("full", "selective"), ("selective", "none"))
+"""What stages run their first blocks in, and the others."""
+
 USUAL = ("1f1b", "interleaved")
 """Schedules that are searched where neither a list nor a target says so."""
 
@@ -134,6 +137,9 @@ def random_decisions(random: Random, problem: dict[str, Any], limits: Limits) ->
     decided["micro_batch"] = random.choice(sizes)
     if limits.zero_degrees and random.random() < 0.5:
         decided["zero_degree"] = random.choice(problem["search"]["zero_degree"])
+    lighter = [rest for mode, rest in limits.partial_recompute or PARTS if mode == decided["recompute"]]
+    if lighter and (limits.partial_recompute or problem["search"]["target"] == NO_TARGET) and random.random() < 0.6:
+        decided |= {"recompute_layers": random.randint(1, model["layers"]), "recompute_rest": random.choice(lighter)}
     if "interleaved" in decided["schedule"] and stages > 1:
         decided["chunks"] = random.randint(2, max(2, (model["layers"] + 2) // stages))
     elif decided["schedule"] in ("1f1b", "gpipe") and 1 < stages < model["layers"] and random.random() < 0.3:

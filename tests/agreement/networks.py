@@ -19,6 +19,7 @@ from tests.agreement.random_networks import (
     random_chunked_problem,
     random_forwarding_problem,
     random_network_problem,
+    random_parts_problem,
     random_ported_problem,
     random_ruled_problem,
     random_sharded_problem,
@@ -40,8 +41,10 @@ KINDS = {
     "ruled": random_ruled_problem,
     "forwarding": random_forwarding_problem,
     "chunked": random_chunked_problem,
+    "parts": random_parts_problem,
 }
-"""Kinds of problems: one candidate for all stages, several, shard groups, all ports, rules, links all alike, chunks."""
+"""Kinds of problems: one candidate for all stages, several, shard groups, all ports, rules, links all alike, chunks,
+stages that recompute some layers."""
 
 
 def draw_network(seed: int, kind: str = "plain") -> dict:

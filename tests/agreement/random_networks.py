@@ -5,6 +5,7 @@ from random import Random
 from tests.agreement.candidates import Numbers, random_candidates, relate, repeat
 from tests.agreement.graphs import Graph, random_graph
 from tests.agreement.problems import CHUNKED_SCHEDULES, random_even_graph, send_more
+from tests.agreement.random_parts import thriftier
 from tests.agreement.random_topologies import random_forwarding, random_topology
 from tests.agreement.rules import random_constraints, random_fixed
 from tests.oracle.network_plans import Search
@@ -95,6 +96,21 @@ def random_problem_on(random: Random, topology: dict, *, mixed: bool = False, gr
         problem["search"]["mixed"] = True
     if random.random() < 0.4:
         tighten(random, problem)
+    return problem
+
+
+def random_parts_problem(random: Random) -> dict:
+    """The same in less memory than the best plan of whole stages needs, with stages that recompute some layers."""
+    problem = random_network_problem(random, mixed=random.random() < 0.2, most=6)
+    for candidate in problem["profile"]["candidates"]:
+        kept = candidate["recompute"].setdefault("none", next(iter(candidate["recompute"].values())))
+        candidate["recompute"]["full"] = thriftier(random, candidate, kept)
+    search = Search(problem)
+    plan = search.run().plan
+    if plan is not None:
+        need = max(stage["memory"] for stage in search.priced(plan)["stages"])
+        problem["cluster"]["memory"] = max(need, 0.01) * random.choice([0.7, 0.8, 0.9, 1.0])
+    problem["search"]["recompute_layers"] = True
     return problem
 
 

@@ -168,6 +168,8 @@ def _constrain(random: Random, problem: dict[str, Any]) -> str:
                     "schedule == 'interleaved'",
                     "uniform(recompute)",
                     "recompute != 'none'",
+                    f"recompute_layers <= {number}",
+                    f"recompute_layers != {number}",
                     'same_stage("embedding", "head")',
                     'same_stage("layers.0", "layers.1")',
                 ]
@@ -197,6 +199,7 @@ def _fix(random: Random, problem: dict[str, Any]) -> str | None:
             {"zero": random.choice(ZERO_STAGES)},
             {"zero": random.choice(ZERO_STAGES), "zero_degree": random.choice([1, 2, 4, "all"])},
             {"recompute": random.choice(["none", "selective", "full"])},
+            {"recompute": random.choice(["selective", "full"]), "recompute_layers": random.randint(1, layers)},
             {"rank_order": random.choice(RANK_ORDERS)},
             {"tp": random.choice([1, 2, 4, True, False])},
             {"sp": random.choice([True, False])},
@@ -243,7 +246,7 @@ def _shorten(random: Random, problem: dict[str, Any]) -> str | None:
         lists.append((training, "micro_batch", usual))
         lists.append((problem["strategies"], "tp", [1, 2, 4, 8, 16]))
         lists += [(problem["strategies"], name, [1]) for name in ("cp", "etp", "batch")]
-    flags = [(search, "mixed"), (training, "uneven_batch")]
+    flags = [(search, "mixed"), (training, "uneven_batch"), (search, "recompute_layers")]
     if random.random() < 0.2:
         section, name = random.choice(flags)
         section[name] = False

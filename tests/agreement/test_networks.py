@@ -54,6 +54,11 @@ def test_the_planner_agrees_with_the_brute_force_where_there_are_rules(seed):
     compared(seed, "ruled")
 
 
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_the_planner_agrees_with_the_brute_force_where_stages_recompute_some_layers(seed):
+    compared(seed, "parts")
+
+
 FAST, SLOW = 4 * 2.0**30, 2.0**29
 
 

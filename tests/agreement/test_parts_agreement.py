@@ -8,7 +8,7 @@ from tests.agreement.parts import KINDS, drawn, examine
 from tests.seeds import blocks
 
 PARTED = "answer: a plan with parts"
-FIRST = 6
+FIRST = 3
 """Problems of each kind in the default run, beside those that tell."""
 
 
