@@ -7,7 +7,6 @@ from attrs import evolve
 from nest.catalogue import unknown_name
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.formulate.target import beyond
 from nest.instance import Candidate, Partial, modes_of
 from nest.io.names import any_of
 from nest.spec import Problem, ProfileSpec, StageRecord
@@ -67,6 +66,8 @@ def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted:
     modes = None if limits.recompute is None else (*limits.recompute, *host)
     modes_allowed = tuple(name for name in names if (name in modes if modes is not None else name != OFFLOAD or host))
     if not modes_allowed:
+        from nest.formulate.target import beyond
+
         raise InputError(beyond(str(target), "recompute modes", modes or (), place, names))
     return modes_allowed
 

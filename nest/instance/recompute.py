@@ -1,15 +1,19 @@
 """Parts of stages that recompute: the first blocks in one mode, the others in a lighter one (PROBLEM.md section 3)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 from attrs import evolve
 
 from nest.instance.candidate import Array, RecomputeMode
-from nest.instance.instance import Instance, StageDecision
-from nest.instance.space import Space
+
+if TYPE_CHECKING:
+    from nest.instance.instance import Instance, StageDecision
+    from nest.instance.space import Space
 
 Units = Sequence[tuple[int, ...]]
 """Layers of each transformer block in pipeline order."""
