@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -164,9 +164,8 @@ class Instance:
 
     def recompute_names(self, candidate: int) -> tuple[str, ...]:
         """What stages of a candidate may name as their recompute mode: whole modes, then parts of stages."""
-        allowed, own = self.space.recompute, [mode.name for mode in self.candidates[candidate].recompute]
-        whole = (name for name in own if allowed is None or name in allowed)
-        return (*whole, *(name for name in self.space.partial if {*name.split(":")[::2]} <= {*own}))
+        own = tuple(mode.name for mode in self.candidates[candidate].recompute)
+        return _recompute_names(own, self.space.recompute, self.space.partial)
 
     @property
     def complete(self) -> bool:
@@ -312,3 +311,9 @@ class Result(Record):
     simpler: tuple[Solution, float] | None = None
     diagnosis: str | None = None
     statistics: dict[str, Any] = field(factory=dict)
+
+
+@lru_cache(maxsize=1 << 8)
+def _recompute_names(own: tuple[str, ...], allowed: tuple[str, ...] | None, parts: tuple[str, ...]) -> tuple[str, ...]:
+    whole = (name for name in own if allowed is None or name in allowed)
+    return (*whole, *(name for name in parts if {*name.split(":")[::2]} <= {*own}))

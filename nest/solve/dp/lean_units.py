@@ -28,6 +28,8 @@ class LeanUnits:
         more: bytes of each further one. Shape `(choices, runs)`.
         ends: the same three of the first unit of all and of the last. Shape `(3, choices, 2)`.
         peak: transient bytes, at least.
+        mixes: choices of which units are in one mode or another, each with two rows behind all choices: all units in
+            the lighter one, and in the other.
     """
 
     count: NDArray[numpy.int64]
@@ -36,12 +38,13 @@ class LeanUnits:
     more: Array
     ends: Array
     peak: float
+    mixes: tuple[tuple[int, int, int], ...] = ()
 
     @cached_property
     def needed(self) -> tuple[Hashable, ...]:
         """What `room` depends on, and whether that is enough."""
         arrays = (self.count, self.first, self.more, self.ends[1:])
-        return *(each.tobytes() for each in arrays), self.peak
+        return *(each.tobytes() for each in arrays), self.peak, self.mixes
 
     def room(self, held: Array, spread: Array, room: float, homes: tuple[int, int]) -> Array:
         """How many units there is memory for, by choice, run and stage; infinite where none takes memory.
@@ -60,10 +63,17 @@ class LeanUnits:
         left = room - self.peak - spread * self.more[:, -1, None, None]
         for home, first, more in zip(homes, self.ends[1].T, self.ends[2].T, strict=True):
             left[:, home] -= first[:, None] + (held[home] - 1) * more[:, None]
+        for mix, *both in self.mixes:
+            left[both] = left[mix]
         left = numpy.maximum(left, 0.0)[:, None]
         with numpy.errstate(divide="ignore", invalid="ignore"):
             # Where a chunk holds less than one micro-batch, its inputs and the ends may count below zero.
-            found: Array = numpy.where((needed > 0) & (held >= 1), left / needed, inf).min(axis=3)
+            every = numpy.where((needed > 0) & (held >= 1), left / needed, inf)
+        found: Array = every.min(axis=3)
+        for _, light, heavy in self.mixes:
+            # Two numbers bound a mix at one moment.
+            place = every[light].argmin(axis=2)[..., None]
+            found[heavy] = numpy.take_along_axis(every[heavy], place, axis=2)[..., 0]
         return found
 
     def hold(self, room: Array, time: Array, homes: NDArray[numpy.int64]) -> NDArray[numpy.bool_]:
@@ -80,9 +90,30 @@ class LeanUnits:
             left[plans, :, home] -= end
         with numpy.errstate(divide="ignore", invalid="ignore"):
             fast = numpy.where(seconds > 0, numpy.maximum(left, 0.0)[:, :, None] / seconds, inf)
-        each = numpy.floor(numpy.minimum(room, fast) * (1 + LIMIT_SLACK))
+        every = numpy.minimum(room, fast)
+        for mix, light, heavy in self.mixes:
+            own = self._mixed(room[:, light], room[:, heavy], light, heavy, left[:, mix, None])
+            every[:, mix] = numpy.fmin(every[:, mix], own)
+        choices = len(self.seconds) - 2 * len(self.mixes)
+        each = numpy.floor(every[:, :choices] * (1 + LIMIT_SLACK))
         held: NDArray[numpy.bool_] = (each.max(axis=1).sum(axis=2) >= self.count).all(axis=1)
         return held
+
+    def _mixed(self, roomy: Array, full: Array, light: int, heavy: int, time: Array) -> Array:
+        """How many units stages hold that have room for so many in either mode, and so much time; infinite: any number.
+
+        Each beyond those that there is room for in the lighter mode takes memory that others must spare. Shape
+        `(plans, runs, stages)`.
+        """
+        least, longer = self.seconds[light, :, None], (self.seconds[heavy] - self.seconds[light])[:, None]
+        with numpy.errstate(divide="ignore", invalid="ignore"):
+            spared = numpy.where(numpy.isinf(full), 1.0, full / (full - roomy))
+            found = (numpy.maximum(time, 0.0) + longer * spared * roomy) / (least + longer * spared)
+        bounded = (full > roomy) & (longer > 0)
+        if len(self.count) > 2:  # Of any units no two numbers belong together.
+            bounded[:, -1] = False
+        units: Array = numpy.where(bounded, found, inf)
+        return units
 
 
 @frozen(eq=False, repr=False)
@@ -148,31 +179,41 @@ class UnitRows:
     def lean(self, bounds: FirstBounds, configuration: Configuration) -> LeanUnits:
         """The lean units of a configuration, for each of its choices; `bounds` of the instance."""
         space, size = bounds.instance.space, len(self.count) + 1
-        choices = dict.fromkeys(
-            each._replace(recompute=bounding_mode(each.recompute)) for each in configuration.choices
+        choices = list(
+            dict.fromkeys(each._replace(recompute=bounding_mode(each.recompute)) for each in configuration.choices)
         )
         zeros = {each.zero for each in choices}
         state = {zero: configuration.state(self.groups, size, zero) for zero in zeros}
         often = {zero: _of_units(bounds.often(configuration, zero), self.places) * (1 - SUM_ERROR) for zero in zeros}
 
-        def seconds(choice: Choice) -> Array:
+        def seconds(choice: Choice, *, whole: bool) -> Array:
             """What hides under work shows at least a share, and what is longer than all work.
 
-            Of the two one is taken for all units: both add up over those of a stage.
+            Of the two one is taken for all units: both add up over those of a stage (`whole`).
             """
             work, sent = self.working[choice.recompute], often[choice.zero]
             shown_seconds = work + space.often_exposed * sent
-            return sent if space.hiding and sent.sum() > shown_seconds.sum() else shown_seconds
+            longer = whole and space.hiding and sent.sum() > shown_seconds.sum()
+            return sent if longer else shown_seconds
 
+        mixes, own = [], len(choices)
+        for index, each in enumerate(choices[:]):
+            if len(each.modes) > 1:
+                mixes.append((index, len(choices), len(choices) + 1))
+                choices += [each._replace(recompute=name) for name in each.modes[::-1]]
         figures = [
-            (seconds(each), state[each.zero] + self.first[each.recompute], self.more[each.recompute])
-            for each in choices
+            (
+                seconds(each, whole=place < own),
+                state[each.zero] + self.first[each.recompute],
+                self.more[each.recompute],
+            )
+            for place, each in enumerate(choices)
         ]
         every = numpy.array(figures).swapaxes(0, 1)
         between, ends = every[..., :-2], every[..., -2:]
         with_any = numpy.concatenate([between, between.min(axis=2, keepdims=True)], axis=2)
         peak = min(self.peak[name] for name in configuration.modes)
-        return LeanUnits(self.count, with_any[0], with_any[1], with_any[2], ends, peak)
+        return LeanUnits(self.count, with_any[0], with_any[1], with_any[2], ends, peak, tuple(mixes))
 
 
 def _of_units(rows: Array, places: tuple[list[int], list[int]]) -> Array:

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 
 from attrs import define, field
 
@@ -105,7 +106,12 @@ def _share(whole: int, among: int) -> Value:
 
 def stage_choices(instance: Instance, candidate: int) -> tuple[Choice, ...]:
     """What a stage may choose, preferred first: less recomputation, then a lower ZeRO stage."""
-    return tuple(Choice(name, zero) for name in instance.recompute_names(candidate) for zero in instance.space.zero)
+    return _every_choice(instance.recompute_names(candidate), instance.space.zero)
+
+
+@lru_cache(maxsize=1 << 8)
+def _every_choice(names: tuple[str, ...], zeros: tuple[int, ...]) -> tuple[Choice, ...]:
+    return tuple(Choice(name, zero) for name in names for zero in zeros)
 
 
 def uniform_sets(

@@ -1,0 +1,220 @@
+"""What stages of several chunks may choose and hold, and what that costs with each choice."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import accumulate, product
+from math import prod
+
+import numpy
+from attrs import define
+
+from nest.instance import Array, Partial, partial
+from nest.solve.dp.choices import Choice, ChoiceTable
+from nest.solve.dp.chunk_bounds import ChunkBounds
+from nest.solve.dp.chunk_memory import Share, chunks_of_stages
+from nest.solve.dp.chunk_parts import Kinds, Layout, ModePair, joined, layouts, mode_rows
+from nest.solve.dp.chunk_stages import Contents
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.downsets import membership
+from nest.solve.dp.stage_times import Unchosen, mode_arrays
+from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
+from nest.solve.dp.units import Pattern, Run, border_bytes, mask_of, star
+
+MOST_CONTENTS = 4_096
+"""Sets of units up to which what they cost is worked out for all numbers of stages at once."""
+
+REMEMBERED = 128
+"""Tables kept, and numbers of stages of configurations whose stages are kept."""
+
+
+@define(eq=False, repr=False)
+class ChunkTables(ChunkBounds):
+    """What plans of several chunks a stage are made of."""
+
+    @property
+    def _tables(self) -> OrderedDict[Hashable, tuple[Unchosen, ChoiceTable | None]]:
+        return self.once_in_room(self.shared, "tables", OrderedDict)
+
+    def choices(self, configuration: Configuration, count: int) -> tuple[Choice, ...]:
+        """What stages may choose, as `StageCosts` has it."""
+        whole, parts = self._choices(configuration, count, self.splits.of(configuration.schedule, count)[0].runs)
+        return (*whole, *(choice for _, _, some in parts for choice in some))
+
+    def _choices(
+        self, configuration: Configuration, count: int, runs: tuple[Run, ...]
+    ) -> tuple[tuple[Choice, ...], list[tuple[int, ModePair, list[Choice]]]]:
+        """Those of whole modes, and those of each pair of modes by ZeRO stage.
+
+        Of several that recompute all blocks of every chunk one is left; none where a whole mode does the same.
+        """
+        whole = tuple(choice for choice in configuration.choices if partial(choice.recompute) is None)
+        by_pair: dict[tuple[int, str, str], dict[int, Choice]] = {}
+        if len(whole) == len(configuration.choices):
+            return whole, []
+        patterns, used = self.splits.of(configuration.schedule, count), configuration.candidate
+        most, covered = max(map(self._longest, patterns)), dict[tuple[str, str], bool]()
+        for choice in configuration.choices:
+            if (part := partial(choice.recompute)) is not None:
+                some = by_pair.setdefault((choice.zero, part.mode, part.rest), {})
+                if (pair := (part.mode, part.rest)) not in covered:
+                    covered[pair] = self._covered(configuration, part)
+                if part.layers < most or not covered[pair]:
+                    some.setdefault(min(part.layers, most), choice)
+
+        def made(mode: str, rest: str, numbers: tuple[int, ...]) -> ModePair:
+            pair, all_done = (mode, rest), covered[mode, rest]
+            candidate, kinds = self.instance.candidates[used], self._kinds(runs)
+            return self.once_shared(
+                ("pair", used, runs, pair, numbers, all_done),
+                lambda: ModePair.of(candidate, pair, numbers, kinds, covered=all_done),
+            )
+
+        parts = [
+            (zero, made(mode, rest, tuple(some)), [*some.values()])
+            for (zero, mode, rest), some in by_pair.items()
+            if some
+        ]
+        return whole, parts
+
+    def _covered(self, configuration: Configuration, part: Partial) -> bool:
+        """Whether plans that recompute all blocks of every chunk are those of a whole mode as well."""
+        read = {
+            name for each in self.instance.space.constraints if each.expression is not None for name in each.names()
+        }
+        if not read.isdisjoint({"recompute", "recompute_layers"}):
+            return False
+        candidate = configuration.candidate
+        if part.mode not in self.instance.recompute_names(candidate):
+            return False
+        one, other = (self.instance.candidates[candidate].mode(name) for name in (part.mode, part.rest))
+        inside = {layer for unit in self.instance.space.units for layer in unit}
+        ends = [layer for layer in range(len(one.extra)) if layer not in inside]
+        levels = max((len(mode.busy) for mode in (one, other) if mode.busy is not None), default=0)
+        rows = [numpy.array([*mode_rows(mode, levels), mode.peak])[:, ends] for mode in (one, other)]
+        same = bool((rows[0] == rows[1]).all())
+        return not ends or (same and one.stash_inputs == other.stash_inputs)
+
+    def _kinds(self, runs: tuple[Run, ...]) -> Kinds:
+        return self.once_scheduled(("kinds", runs), lambda: Kinds.of(runs, self.instance.space.units))
+
+    def _longest(self, pattern: Pattern) -> int:
+        """The most blocks that any chunk of a pattern may hold."""
+
+        def made() -> int:
+            kinds = self._kinds(pattern.runs)
+            blocks = numpy.bincount(kinds.runs, weights=numpy.array(kinds.blocks) >= 0, minlength=len(pattern.runs))
+            return int((numpy.array(pattern.held)[:, :, 1] @ blocks).max())
+
+        return self.once_scheduled(("longest", pattern), made)
+
+    def _layouts(self, runs: tuple[Run, ...], share: Share, most: int) -> list[Layout]:
+        """How what falls to a stage may be laid into its chunks."""
+        return self.once_scheduled(("layouts", runs, share, most), lambda: layouts(share, self._kinds(runs), most))
+
+    def _heads(self, run: Run) -> tuple[int, ...]:
+        """The first none, one, two, ... units of a run as bitmasks."""
+        return self.once_scheduled(("heads", run), lambda: tuple(accumulate(map(mask_of, run.units), initial=0)))
+
+    def more(self, runs: tuple[Run, ...], candidate: int, name: str) -> tuple[tuple[float, ...], bool]:
+        """Bytes of each further micro-batch of a unit of each run, and whether the inputs of chunks are kept too."""
+        mode = self.instance.candidates[candidate].mode(name)
+        return self._of_units(runs, ("more", candidate, name), mode.more), mode.stash_inputs
+
+    def _seconds(self, runs: tuple[Run, ...], candidate: int) -> tuple[float, ...]:
+        """Seconds per micro-batch that a unit of each run computes."""
+        used = self.instance.candidates[candidate]
+        return self._of_units(runs, ("seconds", candidate), used.forward + used.backward)
+
+    def _of_units(self, runs: tuple[Run, ...], key: tuple[object, ...], row: Array) -> tuple[float, ...]:
+        """What one of the numbers of layers is for a unit of each run."""
+        return self.once_shared((*key, runs), lambda: tuple(float(row[list(run.units[0])].sum()) for run in runs))
+
+    def crossing(self, pattern: Pattern, candidate: int) -> tuple[float, ...]:
+        """Bytes that cross each border between two chunks."""
+        used = self.instance.candidates[candidate]
+
+        def same() -> bytes:
+            # Candidates that send as much share their answers, whatever they cost.
+            sizes = used.tensor_bytes.tobytes()
+            return self.once_scheduled(("sizes", sizes), lambda: sizes)
+
+        def made() -> tuple[float, ...]:
+            return tuple(border_bytes(self.instance, (used,), pattern.borders)[0].tolist())
+
+        return self.once_scheduled(("borders", pattern, self.once_shared(("sizes", candidate), same)), made)
+
+    def _contents(self, configuration: Configuration, count: int) -> Contents:
+        """What the stages of all patterns may hold."""
+        runs = self.splits.runs
+        if prod(len(run.units) + 1 for run in runs) <= MOST_CONTENTS and not self.instance.space.even:
+            heads = [self._heads(run) for run in runs]
+            return self.once_scheduled("contents", lambda: self._contents_of(map(sum, product(*heads))))
+        homes = self.splits.homes(configuration.schedule, count)
+        patterns = self.splits.of(configuration.schedule, count)
+        return self.once_scheduled(("contents", homes), lambda: self._contents_of(self._held_by(patterns, homes)))
+
+    def _contents_of(self, masks: Iterator[int]) -> Contents:
+        layers = len(self.instance.graph.layers)
+        distinct = list(dict.fromkeys(masks))
+        return Contents(
+            {mask: place for place, mask in enumerate(distinct)}, star(membership(distinct, layers), layers)
+        )
+
+    def _held_by(self, patterns: Sequence[Pattern], homes: tuple[int, ...]) -> Iterator[int]:
+        """What the stages of these patterns may hold, as bitmasks."""
+        for pattern in patterns:
+            heads = [self._heads(run) for run in pattern.runs]
+            for chunks in chunks_of_stages(homes):
+                held = Share.of(pattern, chunks)
+                fixed = [sum(row[run] for row in held.fixed) for run in range(len(heads))]
+                ranges = zip(heads, fixed, held.most(pattern.slack), strict=True)
+                yield from map(sum, product(*(head[own : own + most + 1] for head, own, most in ranges)))
+
+    def _stage_tables(
+        self, configuration: Configuration, contents: Contents, whole: tuple[Choice, ...]
+    ) -> tuple[Unchosen, ChoiceTable | None]:
+        """What the contents cost whatever stages choose, and with each choice of a whole mode."""
+        hides = self.instance.space.hides(configuration.schedule.name)
+        key = (
+            contents,
+            whole,
+            *configuration.members,
+            configuration.placed,
+            configuration.zero_degree,
+            configuration.copies,
+            configuration.micro_batches,
+            self.parted(configuration),
+            hides,
+        )
+        known = self._tables
+
+        def made() -> tuple[Unchosen, ChoiceTable | None]:
+            sums, parts = self._sums(configuration, contents)
+            stages, zeros = contents.sets.pairs.distinct, {choice.zero for choice in configuration.choices}
+            unchosen = Unchosen.of(self.instance, configuration, sums, stages, zeros, part_sums=parts)
+            tables = [unchosen.table(each.zero, mode_arrays(sums, stages, each.recompute)) for each in whole]
+            table = ChoiceTable.stacked(tables) if tables else None
+            if table is not None and len(whole) == len(configuration.choices):
+                table = joined([table], len(stages))
+            return unchosen, table
+
+        if key not in known:
+            known[key] = made()
+        known.move_to_end(key)
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
+        return known[key]
+
+    def _sums(self, configuration: Configuration, contents: Contents) -> tuple[CandidateSums, PartSums | None]:
+        candidate = self.instance.candidates[configuration.candidate]
+        shared = (contents, configuration.candidate)
+        # What is kept of inputs depends on the chunks that a stage has.
+        sums = self.once_shared(
+            ("sums", *shared),
+            lambda: candidate_sums(self.instance, candidate, contents.sets)._replace(
+                cut=numpy.zeros(contents.sets.count)
+            ),
+        )
+        if not self.parted(configuration):
+            return sums, None
+        return sums, self.once_shared(("parts", *shared), lambda: part_sums(candidate, contents.sets))
