@@ -11,7 +11,8 @@ from nest.instance import Instance, chunks_of
 from nest.solve.cpsat.chunk_model import ChunkModel
 from nest.solve.cpsat.chunk_stages import ChunkCases
 from nest.solve.cpsat.content_model import content_model
-from nest.solve.cpsat.path_model import MOST_CHOICES, TooManyChoicesError
+from nest.solve.cpsat.path_model import MOST_CHOICES
+from nest.solve.cpsat.placement import TooManyChoicesError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from nest.instance import Candidate, Instance, partial
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units
-from nest.solve.cpsat.path_model import TooManyChoicesError
+from nest.solve.cpsat.placement import TooManyChoicesError
 from nest.solve.cpsat.stages import Parts
 
 if TYPE_CHECKING:

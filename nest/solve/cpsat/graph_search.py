@@ -30,8 +30,8 @@ from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.least_costs import LeastCostsBook
 from nest.solve.cpsat.listed_model import ListedStages
 from nest.solve.cpsat.listing import Listing
-from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
-from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.path_model import PathModel
+from nest.solve.cpsat.placement import TooManyChoicesError, TooManyPlacesError
 from nest.solve.cpsat.pricing import exact_price, with_replay
 from nest.solve.cpsat.replay import Paths
 from nest.solve.cpsat.scaling import Limit, scale

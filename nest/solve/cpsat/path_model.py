@@ -17,7 +17,7 @@ from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS
 from nest.solve.cpsat.bounds import Choices, Relaxation
 from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.cuts import Integers
-from nest.solve.cpsat.placement import ListedPlacement, SlotPlacement, place
+from nest.solve.cpsat.placement import ListedPlacement, SlotPlacement, TooManyChoicesError, place
 from nest.solve.cpsat.pool_placement import PoolPlacement
 from nest.solve.cpsat.ports import StagePorts, together
 from nest.solve.cpsat.replay import Passes, Path, step_time
@@ -44,10 +44,6 @@ PARTS_OF_STAGES: dict[str, Callable[[StageCosts], Floats]] = {
     WEIGHT_GRADIENTS: lambda costs: costs.weight_gradients + costs.scattered - SUM_ERROR * costs.shared,
 }
 """Seconds of each part of a stage's passes. Shape `(modes, stages)`."""
-
-
-class TooManyChoicesError(Exception):
-    """A model would be too large to build."""
 
 
 class PathModel:

@@ -16,8 +16,8 @@ from nest.instance import Instance, NetworkModel, OnRings, Solution, chunks_of
 from nest.solve.cpsat.bounds import Relaxation, narrow
 from nest.solve.cpsat.chunk_models import ChunkModels
 from nest.solve.cpsat.every_placement import Found, best_of_all
-from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
-from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.path_model import PathModel
+from nest.solve.cpsat.placement import TooManyChoicesError, TooManyPlacesError
 from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls, own_seconds
 from nest.solve.cpsat.scaling import TERMS, Scale
 from nest.solve.cpsat.stage_book import StageBook

@@ -137,6 +137,10 @@ def point_to_point(cluster: Cluster, size: Any, level: int) -> Any:
     return numpy.where(numpy.asarray(size) > 0, link.latency + numpy.asarray(size) / link.bandwidth, 0.0)
 
 
+class TooManyChoicesError(Exception):
+    """A model would be too large to build."""
+
+
 class TooManyPlacesError(Exception):
     """Blocks of several widths have more places than are listed."""
 

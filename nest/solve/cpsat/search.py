@@ -24,10 +24,10 @@ from nest.solve.cpsat.cuts import list_cuts
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels
 from nest.solve.cpsat.open_cases import NEAR, Beside, OpenCases
-from nest.solve.cpsat.path_model import PathModel, TooManyChoicesError
+from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.path_models import PathModels
 from nest.solve.cpsat.placed_model import PlacedModel, PlacedModels
-from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.placement import TooManyChoicesError, TooManyPlacesError
 from nest.solve.cpsat.replay import Paths
 from nest.solve.cpsat.scaling import Limit, scale
 from nest.solve.cpsat.solver import Effort
