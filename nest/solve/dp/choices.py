@@ -378,11 +378,13 @@ def not_dominated(tables: Sequence[ChoiceTable]) -> list[int]:
     seen = len(tables[0].time) <= FIRST_LOOK and look.ports is None and look.parts is None
 
     def dominates(one: int, other: int) -> bool:
-        return bool(maybe[one, other]) and (seen or tables[one].dominates(tables[other]))
+        return seen or tables[one].dominates(tables[other])
 
-    rows_left: list[int] = []
+    left = numpy.zeros(len(tables), dtype=bool)
     for index, table in enumerate(tables):
-        if not any(dominates(other, index) for other in rows_left):
-            rows_left = [each for each in rows_left if not (dominates(index, each) and table.is_faster(tables[each]))]
-            rows_left.append(index)
+        if not any(dominates(other, index) for other in numpy.flatnonzero(left & maybe[:, index]).tolist()):
+            for other in numpy.flatnonzero(left & maybe[index]).tolist():
+                left[other] = not (dominates(index, other) and table.is_faster(tables[other]))
+            left[index] = True
+    rows_left: list[int] = numpy.flatnonzero(left).tolist()
     return rows_left
