@@ -3,13 +3,14 @@
 docs/explanation/planners/galvatron.md says what is kept of its authors' program (PKU-DAIR/Hetu-Galvatron).
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from itertools import pairwise, product
 
 from attrs import evolve
 
 from nest.hooks.planning import PlannerContext, Proposal, assessed
-from nest.instance import Instance, Solution
+from nest.instance import Candidate, Instance, Partial, Solution, StageDecision, partial, stage_mode
 from nest.planners.shapes import Choices, Units, even_cuts, modes, partition, permitted, requested_counts, units
 from nest.planners.tables import in_flight_from_end, plain_schedules, stage_table
 from nest.planners.views import Believed, first_that_fits, usable_devices, usual_order
@@ -80,10 +81,19 @@ def _sharded(instance: Instance, pieces: Units, index: int, stages: int, replica
     ]
     if not all(fitting):
         return None
+    alike = any(each.uniform == "recompute" for each in instance.space.constraints)
+    for keys, stage, run, place in zip(fitting, solution.stages, runs, range(stages), strict=True):
+        keys += _parts(instance, pieces, stage, run, replicas, held(stages - place), keys, alike)
+    if alike:
+        shared = set.intersection(*({name for name, _ in keys} for keys in fitting))
+        least = min(shared, key=lambda name: (_again(instance, candidate, name), name), default=None)
+        fitting = [[key for key in keys if key[0] == least] for keys in fitting]
+    if not all(fitting):
+        return None
     # Where every stage has the same choice in front there is nothing to compare: it costs least.
     plain = choices.recompute, choices.zero
     used = {plain} if all(plain in keys for keys in fitting) else {key for keys in fitting for key in keys}
-    costs = {key: _seconds(instance, solution, *key) for key in tables if key in used}
+    costs = {key: _seconds(instance, solution, *key) for key in sorted(used)}
     decided = [
         min((key for key in keys if key in costs), key=lambda key: (costs[key], key[1], key[0])) for keys in fitting
     ]
@@ -91,6 +101,42 @@ def _sharded(instance: Instance, pieces: Units, index: int, stages: int, replica
         evolve(stage, recompute=name, zero=zero) for stage, (name, zero) in zip(solution.stages, decided, strict=True)
     )
     return evolve(solution, stages=tuple(stages_decided))
+
+
+def _parts(
+    instance: Instance,
+    pieces: Units,
+    stage: StageDecision,
+    run: tuple[int, int],
+    replicas: int,
+    held: float,
+    fitting: Collection[tuple[str, int]],
+    alike: bool,
+) -> list[tuple[str, int]]:
+    """The fewest blocks of a stage whose recomputation makes it fit, where it must be some; where `alike` more, too."""
+    named = [part for name in instance.space.partial if (part := partial(name)) is not None]
+    inside, found = frozenset(stage.layers), []
+    most = sum(not inside.isdisjoint(unit) for unit in instance.space.units)
+    pairs = dict.fromkeys((each.mode, each.rest) for each in named)
+    for (mode, rest), zero in product(pairs, sorted({zero for _, zero in fitting})):
+        counts = [each.layers for each in named if (each.mode, each.rest) == (mode, rest) and each.layers < most]
+
+        def fits(count: int, mode: str = mode, rest: str = rest, zero: int = zero) -> bool:
+            decided = stage_mode(instance, evolve(stage, recompute=Partial(mode, count, rest).name))
+            candidate = instance.candidates[stage.candidate]
+            return bool(stage_table(instance, pieces, candidate, decided, zero, replicas).fits(held)[run])
+
+        if (mode, zero) in fitting and (alike or (rest, zero) not in fitting):
+            least = bisect_left(counts, True, key=fits)
+            found += [(Partial(mode, count, rest).name, zero) for count in counts[least : None if alike else least + 1]]
+    return found
+
+
+def _again(instance: Instance, candidate: Candidate, name: str) -> float:
+    """Seconds that all layers take again in a recompute mode, or so."""
+    part = partial(name) or Partial(name, 0, name)
+    first, rest = (float(candidate.mode(each).extra.sum()) for each in (part.mode, part.rest))
+    return rest + (first - rest) * part.layers / max(len(instance.space.units), 1)
 
 
 def _seconds(instance: Instance, solution: Solution, name: str, zero: int) -> float:

@@ -8,6 +8,7 @@ from tests.agreement.parts import KINDS, drawn, examine
 from tests.seeds import blocks
 
 PARTED = "answer: a plan with parts"
+LONG = {("chunked", 2), ("mixed", 1), ("pools", 2)}
 FIRST = 3
 """Problems of each kind in the default run, beside those that tell."""
 
@@ -21,7 +22,14 @@ def agree(seeds, kind: str | None = None) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in sorted(set(KINDS)) for seed in range(FIRST)])
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param(kind, seed, marks=pytest.mark.slow if (kind, seed) in LONG else ())
+        for kind in sorted(KINDS)
+        for seed in range(FIRST)
+    ],
+)
 def test_the_planner_agrees_with_the_oracle_where_stages_recompute_some_layers(kind, seed):
     agree([seed], kind)
 

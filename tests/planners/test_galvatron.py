@@ -1,6 +1,28 @@
 """Galvatron's objective: powers of two, even stages, sharding and recomputation stage by stage."""
 
+import pytest
+
+from tests.planners.galvatron_recurrence import best, random_chain
 from tests.planners.instances import LAYERS, candidate, planned, problem
+
+
+@pytest.mark.parametrize("seed", [0, 11, 12, 13, 18, 24])
+def test_stages_recompute_as_many_layers_as_the_authors_recurrence_says(seed):
+    written = random_chain(seed)
+    seconds, _ = best(written)
+    _, proposal, seen = planned("galvatron", written)
+    assert any(":" in stage.recompute for stage in proposal.solution.stages)
+    assert seen.admitted
+    assert seen.priced.batch_time <= seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [11, 12, 24])
+def test_stages_recompute_alike_where_they_must(seed):
+    written = {**random_chain(seed), "constraints": ["uniform(recompute)", "pp >= 2"]}
+    _, proposal, seen = planned("galvatron", written)
+    assert seen.admitted
+    assert len({stage.recompute for stage in proposal.solution.stages}) == 1
+    assert ":" in proposal.solution.stages[0].recompute
 
 
 def test_degrees_are_powers_of_two_and_use_every_device():
