@@ -38,12 +38,35 @@ def chains(draw: st.DrawFn) -> tuple[list[Layers], list[int], int, int]:
 def lean(mode: Layers) -> LeanMode:
     seconds, first, more, peak = (numpy.array(column, dtype=float) for column in zip(*mode, strict=True))
     sums = [numpy.concatenate([[0.0], numpy.cumsum(values)]) for values in (seconds, first, more)]
-    return LeanMode(*sums, peak)
+    return LeanMode(sums[0], sums[1], sums[2], peak)
 
 
 def holds(mode: Layers, flying: int, seconds: int, room: int) -> bool:
     memory = sum(first + (flying - 1) * more for _, first, more, _ in mode) + max(peak for *_, peak in mode)
     return sum(time for time, *_ in mode) <= seconds and memory <= room
+
+
+@given(chains())
+def test_no_cuts_do_with_fewer_stages_of_layers_in_either_mode(chain: tuple[list[Layers], list[int], int, int]) -> None:
+    """The first layers of each stage in one mode, the others in another."""
+    modes, in_flight, seconds, room = chain
+    light, heavy = modes[0], modes[-1]
+    layers, enough = len(light), inf
+    for count in range(1, min(layers, len(in_flight)) + 1):
+        for inner in combinations(range(1, layers), count - 1):
+            ends = [0, *inner, layers]
+            stages = [slice(ends[index], ends[index + 1]) for index in range(count)]
+            if all(
+                any(
+                    holds(light[stage][:first] + heavy[stage][first:], flying, seconds, room)
+                    for first in range(stage.stop - stage.start + 1)
+                )
+                for stage, flying in zip(stages, in_flight, strict=False)
+            ):
+                enough = min(enough, count)
+    least = numpy.minimum(numpy.array(light, dtype=float), numpy.array(heavy, dtype=float)).astype(object).tolist()
+    leanest = lean([(a, b, c, d) for a, b, c, d in least])
+    assert fewest_stages([leanest._replace(mixed=(lean(light), lean(heavy)))], in_flight, seconds, room) <= enough
 
 
 @given(chains())

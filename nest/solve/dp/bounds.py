@@ -11,7 +11,7 @@ import numpy
 from attrs import define, field
 
 from nest.instance import Array
-from nest.solve.dp.choices import UNKNOWN
+from nest.solve.dp.choices import UNKNOWN, Choice
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import Chain
 from nest.solve.dp.fastest import fastest, least_parts
@@ -214,12 +214,14 @@ class LeanMode(NamedTuple):
             that cannot run in this mode.
         more: bytes of each further one.
         peak: transient bytes of the layers between a downset and the next, shape `(downsets - 1,)`.
+        mixed: the whole modes of which each layer is in one; none: this is one.
     """
 
     seconds: Array
     first: Array
     more: Array
     peak: Array
+    mixed: tuple[LeanMode, ...] = ()
 
     def tells(self, in_flight: float, time_limit: float, room: float) -> bool:
         """Whether differences of the sums are as good as the limits ask for."""
@@ -241,10 +243,21 @@ class LeanMode(NamedTuple):
         if end <= start:
             return start
         further = in_flight - 1
-        held = self.first[start + 1 : end + 1] + further * self.more[start + 1 : end + 1]
-        needed = held + numpy.maximum.accumulate(self.peak[start:end])
-        before = self.first[start] + further * self.more[start]
-        return start + int(needed.searchsorted(before + room, side="right"))
+        held = self.first[start : end + 1] + further * self.more[start : end + 1]
+        needed = held[1:] + numpy.maximum.accumulate(self.peak[start:end])
+        end = start + int(needed.searchsorted(held[0] + room, side="right"))
+        return self._mixed_reach(start, end, further, time_limit, room) if self.mixed else end
+
+    def _mixed_reach(self, start: int, end: int, further: float, time_limit: float, room: float) -> int:
+        """The same at the price of memory, seconds per byte, at which both modes cost as much in all (Everett 1963)."""
+        (light, saved), (heavy, spared) = ((m.seconds, m.first + further * m.more) for m in self.mixed)
+        less = saved[-1] - spared[-1]
+        price = (heavy[-1] - light[-1]) / less if 0 < less <= saved[-1] <= MOST_LIMITS * room else 0.0
+        if not 0 < price < math.inf:
+            return end
+        rows = numpy.array([light + price * saved, heavy + price * spared])[:, start : end + 1]
+        spent, most = numpy.diff(rows).min(axis=0).cumsum(), (time_limit + price * room) * (1 + LIMIT_SLACK)
+        return start + int(spent.searchsorted(most, side="right"))
 
 
 def fewest_stages(modes: Sequence[LeanMode], in_flight: Sequence[float], time_limit: float, room: float) -> int:
@@ -296,16 +309,14 @@ class Packing:
         room: float,
     ) -> int:
         """`fewest_stages` of a configuration; computed once for those that differ in what does not matter to it."""
-        of = held_alike(configuration)
-        key = (*of, configuration.modes, in_flight, time_limit, room)
+        key = (*held_alike(configuration), configuration.modes, in_flight, time_limit, room)
         if key not in self._fewest:
             self._fewest[key] = fewest_stages(self.modes(sums, configuration), in_flight, time_limit, room)
         return self._fewest[key]
 
     def modes(self, sums: CandidateSums, configuration: Configuration) -> tuple[LeanMode, ...]:
         """The modes that a stage may choose."""
-        names = configuration.modes
-        of = held_alike(configuration)
+        names, of = configuration.modes, held_alike(configuration)
         if any((*of, name) not in self._modes for name in names):
             state = least_state(sums, configuration)
             self._modes |= {(*of, name): self._mode(sums, name, state) for name in names}
@@ -314,7 +325,8 @@ class Packing:
     def _mode(self, sums: CandidateSums, name: str, state: Array) -> LeanMode:
         mode = sums.modes[name]
         peak = numpy.maximum.reduceat(sums.candidate.mode(name).peak[self.chain.order], self.chain.starts)
-        return LeanMode(sums.compute.whole + mode.extra.whole, state + mode.first.whole, mode.more.whole, peak)
+        mixed = tuple(self._mode(sums, each, state) for each in Choice(name, 0).modes[::-1] if each != name)
+        return LeanMode(sums.compute.whole + mode.extra.whole, state + mode.first.whole, mode.more.whole, peak, mixed)
 
 
 def least_in_memory(bounds: FirstBounds, configuration: Configuration, room: float) -> Array:
