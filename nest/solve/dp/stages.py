@@ -304,7 +304,7 @@ def stage_tables(
 
     if instance.space.partial:
         choices = distinct_choices(sums.modes, choices, stages)
-    if instance.space.partial and not every_choice:
+    if instance.space.partial and not every_choice and most_in_flight < inf:
         whole = {each: table(each) for each in choices if partial(each.recompute) is None}
         roomy = {each: own for each, own in whole.items() if own.fits(most_in_flight, capacity).all()}
         choices = [each for each in choices if not _is_needless(sums.candidate, each, whole, roomy)]
