@@ -24,7 +24,7 @@ FALLS = {
     "order": "piper",
     "head": "galvatron",
     "recompute": "alpa",
-    "partial": "galvatron",
+    "partial": "piper",
     "skip": "piper",
     "network": "phaze",
     "branch": "nest-paper",
