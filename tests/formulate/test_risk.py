@@ -12,7 +12,7 @@ import nest
 from nest import api
 from nest.errors import InputError
 from nest.formulate.instance import build_instance
-from nest.formulate.risk import EVEN_ODDS, LIKELIER_WITHIN, RISK
+from nest.formulate.risk import EVEN_ODDS, LIKELIER, LIKELIER_WITHIN, RISK
 from nest.hooks.registry import registry
 from nest.io import structure
 from nest.plan.evaluate import PricedPlan, evaluate
@@ -78,7 +78,7 @@ def test_left_out_the_search_admits_what_is_at_least_80_percent_likely(more: flo
 
 
 @pytest.mark.parametrize("more", [1.001, 1.03, 1.16, 1.22])
-def test_where_nothing_is_that_likely_the_likeliest_near_the_optimum_of_even_odds_is_taken(more: float) -> None:
+def test_where_nothing_is_that_likely_a_likelier_plan_near_the_optimum_of_even_odds_is_taken(more: float) -> None:
     written = problem(least() * more)
     plan = nest.solve(written)
     priced = every(least() * more)
@@ -87,8 +87,10 @@ def test_where_nothing_is_that_likely_the_likeliest_near_the_optimum_of_even_odd
     near = [each for each in priced if each.batch_time <= optimum * (1 + LIKELIER_WITHIN)]
     likeliest = max(each.fit_probability for each in near)
     assert plan.lower_bound == pytest.approx(optimum, rel=1e-9)
-    assert plan.fit_probability == pytest.approx(likeliest, abs=2e-9)
-    assert plan.batch_time == min(each.batch_time for each in near if each.fit_probability >= likeliest - 1e-9)
+    assert likeliest - LIKELIER - 2e-9 <= plan.fit_probability <= likeliest + 2e-9
+    # Step time is given up for something only.
+    fastest = max(each.fit_probability for each in near if each.batch_time <= optimum * (1 + 1e-9))
+    assert plan.batch_time <= optimum * (1 + 1e-9) or plan.fit_probability >= fastest + LIKELIER - 2e-9
     assert plan.status == ("optimal" if plan.batch_time == pytest.approx(optimum, rel=1e-9) else "near-optimal")
     assert plan.fits
     report = nest.check(plan)
