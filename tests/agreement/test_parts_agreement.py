@@ -34,6 +34,11 @@ def test_the_planner_agrees_with_the_oracle_where_stages_recompute_some_layers(k
     agree([seed], kind)
 
 
+def test_a_number_that_no_chunk_exceeds_is_kept_where_no_whole_mode_stands_for_it():
+    """Six layers are fixed, and chunks hold two at most."""
+    agree([12560], "schedules")
+
+
 def test_the_same_seed_gives_the_same_draw():
     assert drawn(5) == drawn(5)
     assert drawn(5) != drawn(12)

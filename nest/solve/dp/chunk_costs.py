@@ -305,7 +305,9 @@ class ChunkCosts(ChunkTables):
         for pair, rows in every:
             first, (least, even, _) = prices.table.first[rows], beyond[pair]
             memory[rows] = first + least
-            memory[rows][pair.numbers > laid.most] = inf
+            whole = {each.zero for each in costs.choices if each.recompute == costs.choices[rows.start].modes[0]}
+            repeated = numpy.array([each.zero in whole for each in costs.choices[rows.start : rows.stop]])
+            memory[rows][(pair.numbers > laid.most) & repeated] = inf
             if len(held.moments) == 1:
                 continue
             open_ = numpy.isfinite(memory[rows])
