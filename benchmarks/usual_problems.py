@@ -18,7 +18,6 @@ from nest.formulate.risk import RISK, likely_enough
 from nest.formulate.target import WITHIN
 from nest.hooks.registry import registry
 from nest.plan.document import solution_of
-from nest.plan.evaluate import evaluate
 from nest.report.framework_words import layout_difference, layout_text, likelihood
 from nest.spec import PlanDocument
 from nest.units import format_bytes, format_seconds, percent, three_digits
@@ -165,7 +164,7 @@ def _in_order(plan: PlanDocument) -> dict[str, int]:
     problem = carried_problem(plan, known)
     instance = decided_instance(problem, plan, known)
     solution = solution_of(instance, plan)
-    each = Plan(instance, solution, evaluate(instance, solution))
+    each = Plan(instance, solution)
     return {entry.name: entry.amount(each) for entry in ORDER}
 
 
