@@ -163,6 +163,6 @@ def test_smaller_devices_divide_the_model_more() -> None:
 def test_data_parallelism_alone_recomputes() -> None:
     block = next(block for block in blocks(TEXT) if block.file == "sharded-only.yaml")
     plan = nest.solve(YAML(typ="safe").load("\n".join(block.lines)))
-    assert plan.status == "optimal"
+    assert plan.status == "near-optimal"
     assert recomputes(plan)
     assert [stage.zero for stage in plan.stages] == [3]
