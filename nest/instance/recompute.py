@@ -67,12 +67,12 @@ def recompute_words(name: str) -> str:
     """A recompute mode as people read it.
 
     >>> recompute_words("full:5:none"), recompute_words("full:5:selective"), recompute_words("full")
-    ('full (first 5)', 'full (first 5, then selective)', 'full')
+    ('full in first 5', 'full in first 5, then selective', 'full')
     """
     part = partial(name)
     if part is None:
         return name
-    return f"{part.mode} (first {part.layers}{'' if part.rest == 'none' else f', then {part.rest}'})"
+    return f"{part.mode} in first {part.layers}{'' if part.rest == 'none' else f', then {part.rest}'}"
 
 
 def recompute_values(space: Space, name: str) -> dict[str, str | int]:
