@@ -112,7 +112,6 @@ def made_text(asked: Asked, problems: Sequence[Path], print_it: bool) -> str | N
     Raises:
         InputError: there is neither, or both.
     """
-    from nest.cli.problem_text import problem_text
     from nest.io import placed, read_mapping
 
     if not problems and not asked.given:
@@ -121,6 +120,8 @@ def made_text(asked: Asked, problems: Sequence[Path], print_it: bool) -> str | N
             "solve --help`."
         )
     if not problems:
+        from nest.cli.problem_text import problem_text
+
         return problem_text(asked, Path("problem.yaml"), "solve")
     if print_it:
         raise InputError("--print-problem prints the problem that options make; a file has it already.")

@@ -12,14 +12,10 @@ from nest.deployment import Deployment, Limits, violations
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError, InputErrors
 from nest.exporters.limits import ULYSSES
-from nest.graph.repeat import copies_of
 from nest.hooks.architectures import architecture_of, cluster_spec, network_of
 from nest.hooks.pipelines import deployed
-from nest.hooks.placements import placement
-from nest.instance import Level
-from nest.instance.pairs import Pairs
+from nest.instance import Cluster, Level
 from nest.io import structure
-from nest.network import LinkGraph
 from nest.spec import PlanDocument, Problem
 
 
@@ -87,6 +83,8 @@ def named_layers(model: Any) -> tuple[str, ...]:
     while isinstance(model, Mapping):
         count = count or int(model.get("repeat") or 0)
         if {"operators", "layers"} <= model.keys():
+            from nest.graph.repeat import copies_of
+
             layers, blocks = tuple(model["layers"]), tuple(model.get("blocks", ()))
             if not count or not blocks:
                 return layers
@@ -160,6 +158,8 @@ def even_machines(plan: PlanDocument, framework: str) -> int:
     Raises:
         InputError: the ranks lie on them in another way, which `framework` does not start.
     """
+    from nest.hooks.placements import placement
+
     nodes = [each.node for each in placement(plan)]
     counts = Counter(nodes)
     together = all(nodes[index] == nodes[index - 1] for index in range(1, len(nodes)) if index % counts[nodes[0]])
@@ -179,11 +179,13 @@ def plan_levels(plan: PlanDocument) -> tuple[Level, ...]:
         InputError: nobody knows the cluster that the plan's problem names.
     """
     network = network_of(cluster_spec(plan))
-    if isinstance(network, (LinkGraph, Pairs)):
-        from nest.network import reduce
+    if isinstance(network, tuple):
+        return network_levels(network)
+    if isinstance(network, Cluster):
+        return network.levels
+    from nest.network import reduce
 
-        return reduce(network).best.levels
-    return network_levels(network) if isinstance(network, tuple) else network.levels
+    return reduce(network).best.levels
 
 
 def cluster_device(plan: PlanDocument) -> str:

@@ -360,7 +360,6 @@ def model_facts(
     is not all: in words (`what`), its `parameters`, and `of` how many. Without `flops` the model is read for them.
     """
     from nest.formulate.cluster import build_cluster
-    from nest.formulate.pools import build_pools
 
     if problem.model is None:
         return None
@@ -371,14 +370,12 @@ def model_facts(
         from nest.formulate.trainable import backward_share, trained_count
 
         passes = 1 + backward_share(graph)
-        trained = {
-            "what": str(training.trained),
-            "parameters": trained_count(graph),
-            "of": graph.parameter_count,
-        }
+        trained = {"what": str(training.trained), "parameters": trained_count(graph), "of": graph.parameter_count}
     if problem.cluster.pools is None:
         devices = {"": build_cluster(problem.cluster, known, None)[1]}
     else:
+        from nest.formulate.pools import build_pools
+
         pools, every = build_pools(problem.cluster)
         devices = dict(zip(pools.names, every, strict=True))
     peaks = {name: matrix_peak(device, training.precision) for name, device in devices.items() if device is not None}

@@ -1,17 +1,26 @@
 """What stages take and send at least: a recurrence without places, in which one choice decides both."""
 
 from functools import partial
-from math import inf
+from math import inf, log
 
 import numpy
 from attrs import define, field
 
 from nest.instance import Array
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.pareto import Floor
+from nest.solve.dp.plain import FEW_ALIKE, PlainSearch
 from nest.solve.dp.recurrence import least_sums, line, line_steps
 from nest.solve.dp.stages import StageTables
 from nest.solve.dp.surroundings import ALONE
 from nest.solve.search import Meter
-from nest.tolerances import SUM_ERROR
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+
+ALIKE = 1.15
+"""How many times as many stages are nearly as many: their gradient reductions weigh at most so much too little."""
+
+Joints = dict[tuple[int, int], tuple[float, tuple[float, ...]]]
+"""By configuration and about how many stages: for which limit joint bounds were made, and those of 1, 2, ... stages."""
 
 
 @define(eq=False, repr=False)
@@ -95,3 +104,60 @@ class JointSums:
 def _same(cost: Array, level_out: int, level_in: int) -> Array:
     """What stages cost whatever the levels."""
     return cost
+
+
+def least_beside(
+    search: PlainSearch,
+    configuration: Configuration,
+    stages: int,
+    limit: float,
+    floors: dict[int, Floor],
+    joints: Joints,
+) -> float:
+    """Seconds of a step beside its slowest stage that no plan takes less than which beats `limit`; 0 if unknown.
+
+    It is the joint bound of all numbers of stages that are nearly as many, in one pass. One made for a higher limit
+    holds as well, and is made again where it does not do.
+
+    Args:
+        search: of plans of one candidate.
+        configuration: what is decided.
+        stages: of the plans.
+        limit: seconds of a step.
+        floors: by number of stages, of those whose bounds are known.
+        joints: what was found before; it grows.
+    """
+    objectives = {
+        count: objective
+        for count, floor in floors.items()
+        if _about(count) == _about(stages) and (objective := search.objective(configuration, count)).of(floor) <= limit
+    }
+    if len(objectives) < FEW_ALIKE:
+        return 0.0
+    own, flying = search.objective(configuration, stages), search.in_flight(configuration, max(objectives))
+    if any(search.in_flight(configuration, count) != flying[:count] for count in objectives):
+        return 0.0
+    key = configuration.order, _about(stages)
+    made_for, found = joints.get(key, (inf, ()))
+    known = len(found) >= stages
+    if known and (own.slowest * floors[stages].largest_time + found[stages - 1] >= limit or made_for <= limit):
+        return found[stages - 1]
+    rests = {count: each.total * floors[count].total_time for count, each in objectives.items()}
+    time_limit = max(
+        each.time_limit(limit, rests[count] + floors[count].largest_sync) for count, each in objectives.items()
+    )
+    sync_limit = limit * (1 + LIMIT_SLACK) - min(
+        each.slowest * floors[count].largest_time + rests[count] for count, each in objectives.items()
+    )
+    tables, relaxed = search.tables(configuration, time_limit), search.boundaries(configuration).relaxed
+    if not tables.in_line:
+        return 0.0
+    total = min(each.total for each in objectives.values())
+    every = JointSums(tables, relaxed, flying, total, search.meter).least_of_fewer(time_limit, sync_limit)
+    joints[key] = limit, tuple(every)
+    return every[stages - 1]
+
+
+def _about(stages: int) -> int:
+    """A number that is equal where numbers of stages are nearly equal."""
+    return int(log(stages, ALIKE))

@@ -22,12 +22,12 @@ from nest.instance import (
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration, Slots, slots
-from nest.solve.dp.downsets import Downsets, classified_pairs, even_pairs
-from nest.solve.dp.pairs import Pairs
+from nest.solve.dp.downsets import Downsets
+from nest.solve.dp.pairs import Pairs, classified_pairs, even_pairs
 from nest.solve.dp.pareto import Floor, Objective
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.search import Best, Bounded, Incumbent, Meter, PlanKind, Price, TieBreak
-from nest.tolerances import LIMIT_SLACK, SUM_ERROR
+from nest.tolerances import LIMIT_SLACK
 
 T = TypeVar("T")
 
@@ -389,18 +389,7 @@ class CutSearch(InstanceSearch):
 
     def floor(self, configuration: Configuration, stages: int, terms: Sequence[float]) -> Floor:
         """The bounds of the three terms from those of `nest.solve.dp.bounds.partition_bounds`."""
-        weights = self.apart(configuration, stages)
-        if weights is None or inf in terms:
-            return Floor(terms[0], terms[1], terms[-1])
-        slowest, forward, inputs, gradients, rest, sync = terms
-        # With `Bw` below 0 the sum is that of `Bf f + (Bb + Bw) b - Bw (b - w)`: no weight is negative.
-        less = min(weights.weight_gradients, 0.0)
-        total = weights.forward * forward + (weights.input_gradients + less) * inputs
-        total += (weights.weight_gradients - less) * gradients - less * rest
-        # Messages are among the passes that wait for them, and may weigh less than these.
-        pairs = (weights.arriving, weights.forward), (weights.returning, weights.input_gradients)
-        share = min((message / passes for message, passes in pairs if passes > 0), default=1.0)
-        return Floor(slowest, total * min(share, 1.0) * (1 - SUM_ERROR), sync)
+        return Floor.of(terms, self.apart(configuration, stages))
 
     def pairs(self, configuration: Configuration) -> Pairs:
         """The stages of its plans."""

@@ -1,18 +1,33 @@
-"""Pairs of nested downsets: every stage there can be, in rows of one larger downset each."""
+"""Pairs of nested downsets: every stage there can be, in rows of one larger downset each.
 
+And in equivalence classes of those that cost the same wherever in the model they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array
+from nest.instance import Array, Candidate, Instance
+
+if TYPE_CHECKING:
+    from nest.solve.dp.downsets import Downsets
 
 T = TypeVar("T", bound=numpy.generic)
 
 SPARSEST = 4
 """Cells of a band for each pair at most."""
+
+MOST_ORDERED = 2**24
+"""Layers of all stages together up to which the order of their layers is compared."""
+
+LARGEST_CODE = 2**62
+"""Codes of stages are 64-bit numbers; a model with so many classes of layers that they overflow is taken as it is."""
 
 
 def distinct(numbers: NDArray[T]) -> NDArray[T]:
@@ -59,7 +74,7 @@ class Pairs(Stages):
     representatives: Stages | None = None
 
     @classmethod
-    def of(cls, count: int, larger: NDArray[numpy.int32], smaller: NDArray[numpy.int32]) -> "Pairs":
+    def of(cls, count: int, larger: NDArray[numpy.int32], smaller: NDArray[numpy.int32]) -> Pairs:
         """The pairs in the order given, in which `larger` must ascend, each in a class of its own."""
         starts = numpy.flatnonzero(numpy.diff(larger, prepend=-1))
         return cls(larger, smaller, count, larger[starts].astype(numpy.int64), starts)
@@ -69,7 +84,7 @@ class Pairs(Stages):
         """One stage of each class."""
         return self if self.representatives is None else self.representatives
 
-    def classified(self, codes: NDArray[numpy.int64]) -> "Pairs":
+    def classified(self, codes: NDArray[numpy.int64]) -> Pairs:
         """The same, pairs of equal `codes` (0 or more, one per pair) in one class; unchanged where that saves little.
 
         Classes are in the order of their codes, and each is represented by its first pair.
@@ -90,7 +105,7 @@ class Pairs(Stages):
         """Where the values of one pair lie among those given per class."""
         return pair if self.classes is None else int(self.classes[pair])
 
-    def only(self, mask: NDArray[numpy.bool_]) -> "Pairs":
+    def only(self, mask: NDArray[numpy.bool_]) -> Pairs:
         """The pairs for which `mask` is true; all classes stay."""
         if mask.all():
             return self
@@ -99,7 +114,12 @@ class Pairs(Stages):
             return pairs
         return evolve(pairs, classes=self.classes[mask], representatives=self.representatives)
 
-    def only_classes(self, mask: NDArray[numpy.bool_]) -> "Pairs":
+    def of_few(self, stages: int) -> Pairs:
+        """Those of plans of one stage, or of two at most."""
+        first, last = self.larger == self.count - 1, self.smaller == 0
+        return self.only(first & last if stages == 1 else first | last)
+
+    def only_classes(self, mask: NDArray[numpy.bool_]) -> Pairs:
         """The pairs of the classes for which `mask` is true; the other classes go, and those left close up."""
         if self.classes is None or self.representatives is None:
             return self.only(mask)
@@ -111,7 +131,7 @@ class Pairs(Stages):
         return evolve(pairs, classes=place[pairs.classes], representatives=left)
 
     @cached_property
-    def band(self) -> "Band | None":
+    def band(self) -> Band | None:
         """The pairs by how far apart their downsets are; None where most places would hold none."""
         if not len(self) or (self.larger <= self.smaller).any():
             return None
@@ -129,7 +149,7 @@ class Pairs(Stages):
             least[self.heads] = numpy.minimum.reduceat(values, self.starts)
         return least
 
-    def rows(self, first: int, last: int) -> "Rows":
+    def rows(self, first: int, last: int) -> Rows:
         """The pairs whose larger downset lies from `first` to `last`."""
         begin, end = (int(i) for i in numpy.searchsorted(self.heads, (first, last + 1)))
         if begin >= end:
@@ -223,3 +243,96 @@ class Rows:
         """Lower `least`, one number per downset, to the least of `values` (one per pair) in each row."""
         if len(self.starts):
             least[self.heads] = numpy.minimum(least[self.heads], numpy.minimum.reduceat(values, self.starts))
+
+
+def even_pairs(pairs: Pairs, blocks: Sequence[Sequence[int]], downsets: Downsets, stages: int) -> Pairs:
+    """Of the stages, those of the one plan whose `stages` stages hold as many of the blocks each."""
+    behind = downsets.members[:, [block[0] for block in blocks]].sum(axis=1)
+    size, smaller = len(blocks) // stages, behind[pairs.smaller]
+    return pairs.only((behind[pairs.larger] - smaller == size) & (smaller % size == 0))
+
+
+def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
+    """Every stage, with those that cost the same in all candidates in one class.
+
+    Layers are in one class when no candidate differs between them. Two stages cost the same when they hold as many
+    layers of each class and the tensors that enter them are alike; that of a thousand equal blocks leaves one stage per
+    number of blocks where there were half a million.
+    """
+    classes = layer_classes(instance)
+    if max(classes, default=0) * 2 >= len(classes):
+        return downsets.pairs
+    entering = _entering(instance, downsets)
+    if instance.space.partial:
+        return _in_order(instance, downsets, classes, entering)
+    # A number in mixed radix: what enters, then how many layers of each class a downset holds. As no count overflows
+    # its digit, the difference of two numbers is that of a stage, equal where all its counts are.
+    codes, scale = numpy.zeros(downsets.count, dtype=numpy.int64), max(entering) + 1
+    for each in range(max(classes) + 1):
+        layers = [layer for layer, one in enumerate(classes) if one == each]
+        codes += scale * downsets.members[:, layers].sum(axis=1)
+        scale *= len(layers) + 1
+        if scale > LARGEST_CODE:
+            return downsets.pairs
+    pairs = downsets.pairs
+    return pairs.classified(codes[pairs.larger] - codes[pairs.smaller] + numpy.array(entering)[pairs.larger])
+
+
+def _in_order(instance: Instance, downsets: Downsets, classes: Sequence[int], entering: Sequence[int]) -> Pairs:
+    """As `classified_pairs`, where stages that differ in the order of their layers, or blocks, are told apart."""
+    pairs, units = downsets.pairs, instance.space.units
+    if len(pairs) * len(classes) > MOST_ORDERED:
+        return pairs
+    unit_of = numpy.full(len(classes), -1)
+    for number, unit in enumerate(units):
+        unit_of[list(unit)] = number
+    order = list(instance.graph.topological_order())
+    held = (downsets.members[pairs.larger] & ~downsets.members[pairs.smaller])[:, order]
+    kinds, numbers = numpy.array(classes)[order], unit_of[order]
+    codes = []
+    for mask, larger in zip(held, pairs.larger.tolist(), strict=True):
+        own = numbers[mask]
+        first = own[own >= 0].min(initial=len(units))
+        codes.append((kinds[mask].tobytes(), numpy.maximum(own - first, -1).tobytes(), entering[larger]))
+    return pairs.classified(numpy.array(_numbered(codes), dtype=numpy.int64))
+
+
+def layer_classes(instance: Instance) -> list[int]:
+    """A number for each layer, from 0 in order of first appearance, equal where no candidate differs between them."""
+    first = numpy.zeros(len(instance.graph.layers), dtype=numpy.int64)
+    for candidate in instance.candidates:
+        figures = _layer_costs(candidate)
+        # Most candidates tell no layers apart that one before them did not.
+        if (figures != figures[:, first]).any():
+            known: dict[Hashable, int] = {}
+            keys = zip(first.tolist(), map(bytes, numpy.ascontiguousarray(figures.T)), strict=True)
+            first = numpy.array([known.setdefault(key, layer) for layer, key in enumerate(keys)])
+    return _numbered(first.tolist())
+
+
+def _layer_costs(candidate: Candidate) -> Array:
+    """All that a candidate says of layers, shape `(figures, layers)`."""
+    rows: list[Array] = [candidate.forward, candidate.backward]
+    rows += [] if candidate.weight_gradients is None else [candidate.weight_gradients]
+    for mode in candidate.recompute:
+        rows += [mode.extra, mode.first, mode.more, mode.peak]
+    for busy in (candidate.busy, *(mode.busy for mode in candidate.recompute)):
+        rows += [] if busy is None else list(busy)
+    for group in candidate.state:
+        rows += [group.weights, group.gradients, group.optimizer, group.update]
+        rows += [] if group.pieces is None else [group.pieces]
+    return numpy.array(rows)
+
+
+def _entering(instance: Instance, downsets: Downsets) -> list[int]:
+    """A number for each downset, equal where as many tensors of each class enter it."""
+    sent = {each.tensor_bytes.tobytes(): each.tensor_bytes.tolist() for each in instance.candidates}
+    classes = _numbered(list(zip(*sent.values(), strict=True)))
+    of_class = numpy.equal.outer(classes, numpy.arange(max(classes, default=-1) + 1)).astype(numpy.float64)
+    return _numbered([row.tobytes() for row in downsets.crossing(instance.graph.tensors) @ of_class])
+
+
+def _numbered(values: Sequence[Hashable]) -> list[int]:
+    """Numbers from 0 in order of first appearance, equal where values are."""
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(value, len(known)) for value in values]

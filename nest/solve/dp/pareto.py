@@ -8,14 +8,15 @@ the best is taken first, solved, and cut; boxes that cannot beat the incumbent a
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from attrs import define, field, frozen
 
+from nest.instance import Weights
 from nest.records import Record
-from nest.tolerances import LIMIT_SLACK, TIE
+from nest.tolerances import LIMIT_SLACK, SUM_ERROR, TIE
 
 WORTH_ANOTHER = 0.7
 """What is left of a box's range of times, at most, for its joint bound to be asked for once more."""
@@ -76,6 +77,21 @@ class Floor(NamedTuple):
     largest_time: float
     total_time: float
     largest_sync: float
+
+    @classmethod
+    def of(cls, terms: Sequence[float], weights: Weights | None) -> "Floor":
+        """From those of the parts of times, where the `weights` are not None."""
+        if weights is None or math.inf in terms:
+            return cls(terms[0], terms[1], terms[-1])
+        slowest, forward, inputs, gradients, rest, sync = terms
+        # With `Bw` below 0 the sum is that of `Bf f + (Bb + Bw) b - Bw (b - w)`: no weight is negative.
+        less = min(weights.weight_gradients, 0.0)
+        total = weights.forward * forward + (weights.input_gradients + less) * inputs
+        total += (weights.weight_gradients - less) * gradients - less * rest
+        # Messages are among the passes that wait for them, and may weigh less than these.
+        pairs = (weights.arriving, weights.forward), (weights.returning, weights.input_gradients)
+        share = min((message / passes for message, passes in pairs if passes > 0), default=1.0)
+        return cls(slowest, total * min(share, 1.0) * (1 - SUM_ERROR), sync)
 
 
 class Objective(NamedTuple):

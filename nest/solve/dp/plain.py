@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from math import inf, log
+from math import inf
 
 import numpy
 from attrs import define, evolve, field
@@ -30,9 +30,6 @@ ABOVE_THE_MEAN = (1.25, 2.0, 4.0, 8.0)
 
 FEW_ALIKE = 3
 """Numbers of stages of one configuration from which on their joint bound is asked for at once."""
-
-ALIKE = 1.15
-"""How many times as many stages are nearly as many: their gradient reductions weigh at most so much too little."""
 
 Solved = tuple[str, tuple[float, tuple[Decided, ...]] | None]
 """What decided a number of stages, with the step time and the stages of its best plan if it beats a limit."""
@@ -232,46 +229,14 @@ class PlainSearch(CutSearch, PlanSearch):
         return "recurrence", best
 
     def _least_beside(self, configuration: Configuration, stages: int, limit: float) -> float:
-        """Seconds of a step beside its slowest stage that no plan takes less than which beats `limit`; 0 if unknown.
-
-        It is the joint bound of all numbers of stages that are nearly as many, in one pass. One made for a higher limit
-        holds as well, and is made again where it does not do.
-        """
-        floors = {
-            count: floor
-            for count, floor in self._floored.get(configuration.order, {}).items()
-            if count in configuration.stage_counts
-            and _about(count) == _about(stages)
-            and self.objective(configuration, count).of(floor) <= limit
-        }
+        """Seconds of a step beside its slowest stage that no plan takes less than which beats `limit`; 0 if unknown."""
+        every = self._floored.get(configuration.order, {})
+        floors = {count: floor for count, floor in every.items() if count in configuration.stage_counts}
         if len(floors) < FEW_ALIKE or self.parted(configuration):
             return 0.0
-        own, most = self.objective(configuration, stages), max(floors)
-        flying = self.in_flight(configuration, most)
-        if any(self.in_flight(configuration, count) != flying[:count] for count in floors):
-            return 0.0
-        key = configuration.order, _about(stages)
-        made_for, found = self._joints.get(key, (inf, ()))
-        known = len(found) >= stages
-        if known and (own.slowest * floors[stages].largest_time + found[stages - 1] >= limit or made_for <= limit):
-            return found[stages - 1]
-        objectives = {count: self.objective(configuration, count) for count in floors}
-        rests = {count: each.total * floors[count].total_time for count, each in objectives.items()}
-        time_limit = max(
-            each.time_limit(limit, rests[count] + floors[count].largest_sync) for count, each in objectives.items()
-        )
-        sync_limit = limit * (1 + LIMIT_SLACK) - min(
-            each.slowest * floors[count].largest_time + rests[count] for count, each in objectives.items()
-        )
-        tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
-        if not tables.in_line:
-            return 0.0
-        from nest.solve.dp.line import JointSums
+        from nest.solve.dp.line import least_beside
 
-        total = min(each.total for each in objectives.values())
-        every = JointSums(tables, relaxed, flying, total, self.meter).least_of_fewer(time_limit, sync_limit)
-        self._joints[key] = limit, tuple(every)
-        return every[stages - 1]
+        return least_beside(self, configuration, stages, limit, floors, self._joints)
 
     def _joint(
         self, configuration: Configuration, stages: int, tables: StageTables, objective: Objective
@@ -371,7 +336,7 @@ class PlainSearch(CutSearch, PlanSearch):
             pairs = self._near(configuration, pairs, time_limit, room)
         else:
             whole = pairs
-            pairs = self.once_shared(("pairs", "few", most_stages), lambda: _of_few(whole, most_stages))
+            pairs = self.once_shared(("pairs", "few", most_stages), lambda: whole.of_few(most_stages))
         if time_limit == numpy.inf:
             return pairs
         seconds = compute.over(pairs.distinct)
@@ -413,7 +378,6 @@ class PlainSearch(CutSearch, PlanSearch):
         They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
         """
         time_limit = self._time_limit(configuration, counts, limit)
-        decided = self._priced(configuration)
 
         def bounds(in_flight: tuple[float, ...]) -> Array:
             tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed
@@ -421,7 +385,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
         def shared(in_flight: tuple[float, ...]) -> Array:
             """Those of all schedules that hold as many micro-batches in flight."""
-            key = ("bounds", *decided, in_flight, time_limit)
+            key = ("bounds", *self._priced(configuration), in_flight, time_limit)
             return self.once(key, lambda: bounds(in_flight))
 
         every = self.for_counts(configuration, counts, shared)
@@ -434,14 +398,3 @@ class PlainSearch(CutSearch, PlanSearch):
         boundary, steps = self.boundaries(configuration).relaxed[None, :], numpy.zeros(stages - 1, dtype=numpy.int64)
         weights = self.apart(configuration, stages)
         return Recurrence(tables, flying, boundary, steps, (UNKNOWN,), self.meter, weights)
-
-
-def _about(stages: int) -> int:
-    """A number that is equal where numbers of stages are nearly equal."""
-    return int(log(stages, ALIKE))
-
-
-def _of_few(pairs: Pairs, stages: int) -> Pairs:
-    """Those of plans of one stage, or of two at most."""
-    first, last = pairs.larger == pairs.count - 1, pairs.smaller == 0
-    return pairs.only(first & last if stages == 1 else first | last)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from nest.instance import Array, Candidate, Instance, partial
 from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
 from nest.solve.dp.pairs import Pairs, Rows, distinct
-from nest.solve.dp.parts import distinct_choices
 from nest.solve.dp.stage_times import ModeArrays, Unchosen, mode_arrays
 from nest.solve.dp.sums import CandidateSums, PartSums
 from nest.tolerances import LIMIT_SLACK, SEARCHED_MEMORY_SLACK
@@ -303,6 +302,8 @@ def stage_tables(
         return unchosen.table(choice.zero, made[choice.recompute])
 
     if instance.space.partial:
+        from nest.solve.dp.parts import distinct_choices
+
         choices = distinct_choices(sums.modes, choices, stages)
     if instance.space.partial and not every_choice and most_in_flight < inf:
         whole = {each: table(each) for each in choices if partial(each.recompute) is None}

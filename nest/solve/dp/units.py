@@ -14,9 +14,9 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, Schedule, admits, chunks_of, route
-from nest.solve.dp.downsets import Downsets, layer_classes, membership
+from nest.solve.dp.downsets import Downsets, membership
 from nest.solve.dp.fillings import Bounds, bounds
-from nest.solve.dp.pairs import Pairs
+from nest.solve.dp.pairs import Pairs, layer_classes
 from nest.solve.dp.sums import cuts
 
 MOST_PATTERNS = 1_000
