@@ -14,7 +14,6 @@ from attrs import asdict, evolve
 from nest.catalogue import Link, known_cluster, links, network_levels, profiles, published_devices
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
-from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import context_length, load_model, model_facts
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.stack import device_of
@@ -243,15 +242,15 @@ def uneven_sequence(problem: Problem, registry: Registry) -> Iterator[str]:
 
 def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set[int]]:
     """The degrees of each strategy with samples of so many tokens."""
+    from nest.formulate.layer_classes import layer_classes
+
     training = evolve(problem.training, sequence_length=length)
     assert problem.model is not None
     graph = layer_classes(load_model(problem.model, training, registry)).graph
     context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
-    degrees: dict[str, set[int]] = {}
-    for block in sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]).every():
-        for name, degree in block.degrees:
-            degrees.setdefault(name, set()).add(degree)
-    return degrees
+    blocks = sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]).every()
+    every = [each for block in blocks for each in block.degrees]
+    return {name: {degree for other, degree in every if other == name} for name, _ in every}
 
 
 def operator_kinds(problem: Problem, known: Registry) -> Iterator[str]:
