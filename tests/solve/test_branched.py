@@ -91,6 +91,13 @@ def test_random_problems_have_the_optimum_of_the_dynamic_program(
     agrees(instance, found(instance, path, monkeypatch), proved=path != "no lists")
 
 
+@pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])
+@pytest.mark.parametrize("seed", seeds(1, 60))
+def test_stages_that_recompute_their_first_layers_have_it_too(seed: int, kind: str) -> None:
+    instance = instance_of(draw(seed, kind, parts=True).problem)
+    agrees(instance, branched(instance, Deadline()), proved=True)
+
+
 def towers(count: int, length: int, seed: int = 0, *, devices: int = 6, traffic: float = 0.1) -> Instance:
     """Parallel chains between a source and a sink, with random costs, in a pipeline over as many devices."""
     draw = Random(seed)

@@ -121,7 +121,7 @@ class ChunkCosts(ChunkTables):
             unchosen,
             table,
             tuple((zero, pair) for zero, pair, _ in parts),
-            lambda share, most: self._layouts(runs, share, most),
+            self._layouts(runs),
             self.objective(configuration, count),
             weights,
             self.slots(configuration).levels,

@@ -1,7 +1,7 @@
 """What stages of several chunks may choose and hold, and what that costs with each choice."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import accumulate, product
 from math import prod
 
@@ -16,6 +16,7 @@ from nest.solve.dp.chunk_parts import Kinds, Layout, ModePair, joined, layouts, 
 from nest.solve.dp.chunk_stages import Contents
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import membership
+from nest.solve.dp.nodes import once
 from nest.solve.dp.stage_times import Unchosen, mode_arrays
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.dp.units import Pattern, Run, border_bytes, mask_of, star
@@ -107,9 +108,15 @@ class ChunkTables(ChunkBounds):
 
         return self.once_scheduled(("longest", pattern), made)
 
-    def _layouts(self, runs: tuple[Run, ...], share: Share, most: int) -> list[Layout]:
-        """How what falls to a stage may be laid into its chunks."""
-        return self.once_scheduled(("layouts", runs, share, most), lambda: layouts(share, self._kinds(runs), most))
+    def _layouts(self, runs: tuple[Run, ...]) -> Callable[[Share, int], list[Layout]]:
+        """How what falls to a stage may be laid into its chunks; it is kept by the search, and so does not hold it."""
+        scheduled, units = self.scheduled, self.instance.space.units
+
+        def laid(share: Share, most: int) -> list[Layout]:
+            kinds = once(scheduled, ("kinds", runs), lambda: Kinds.of(runs, units))
+            return once(scheduled, ("layouts", runs, share, most), lambda: layouts(share, kinds, most))
+
+        return laid
 
     def _heads(self, run: Run) -> tuple[int, ...]:
         """The first none, one, two, ... units of a run as bitmasks."""

@@ -18,6 +18,7 @@ from nest.plan.evaluate import evaluate
 from nest.plan.legality import permission_violations, structure_violations
 from nest.solve.cpsat import Price, Verification, bounds, search, verify
 from nest.spec import Problem
+from tests.agreement.random_parts import recompute_parts
 from tests.agreement.random_pools import random_plan, random_pool_problem
 from tests.oracle.pools import price, solve, violations
 from tests.pooled_problems import candidate, solution_of, two_pools
@@ -58,10 +59,12 @@ def slower_plan(random: Random, problem: dict[str, Any], best: float) -> float |
     return None
 
 
-def examine(seed: int) -> None:
+def examine(seed: int, *, parts: bool = False) -> None:
     """What brute force finds is proved, as is that there is nothing; what is slower is refuted, by the best."""
     random = Random(seed)
     problem = random_pool_problem(random)
+    if parts:
+        recompute_parts(random, problem)
     instance, best = instance_of(problem), solve(problem).batch_time
     answer = ask(instance, best)
     assert answer.status == "proved", seed
@@ -79,6 +82,12 @@ def examine(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(6, 100))
 def test_it_agrees_with_brute_force(seed: int) -> None:
     examine(seed)
+
+
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_it_agrees_where_stages_recompute_their_first_layers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FEW_CASES", 0)
+    examine(seed, parts=True)
 
 
 @pytest.mark.parametrize("seed", seeds(6, 60))
