@@ -132,6 +132,10 @@ class Node(Protocol):
     def leaf(self) -> bool:
         """Whether it is solved next; else it is branched first."""
 
+    @property
+    def quickly(self) -> bool:
+        """Whether some plan of it is found quickly: of all leaves, and of nodes that are nearly leaves."""
+
     def only(self, kind: PlanKind) -> bool:
         """Whether all its plans are of that kind."""
 
@@ -142,7 +146,7 @@ class Node(Protocol):
         """Smaller nodes with better bounds that may beat `limit`; counts in `pruned` why others cannot."""
 
     def quick(self) -> Incumbent | None:
-        """Of a leaf, some plan, found quickly."""
+        """Some plan, where one is found `quickly`."""
 
     def solve(self, limit: float, pruned: Counter[str]) -> Incumbent | None:
         """Of a leaf, the plan of least closed form when that beats `limit`; counts in `pruned` what decided it."""
@@ -304,7 +308,7 @@ class BestFirst:
         heapq.heappop(self._queue)
         self._push(Bounded(max(bound, part.bound), part.tie_break, part.node) for part in parts)
         leaves = [
-            each for each in parts if each.node.leaf and (self.excluded is None or not each.node.only(self.excluded))
+            each for each in parts if each.node.quickly and (self.excluded is None or not each.node.only(self.excluded))
         ]
         promising = heapq.nsmallest(PROMISING, leaves, key=lambda each: each.bound)
         if promising and promising[0].bound < self._least_tried:

@@ -20,6 +20,7 @@ class One:
 
     combinations = 1
     leaf = True
+    quickly = True
 
     def only(self, kind: PlanKind) -> bool:
         return False

@@ -150,6 +150,11 @@ class Choice(NamedTuple):
         return (self.recompute,) if part is None else (part.mode, part.rest)
 
 
+def whole_modes(choices: Sequence[Choice]) -> tuple[str, ...]:
+    """The whole modes that layers may be in with some choices."""
+    return tuple(dict.fromkeys(name for choice in choices for name in choice.modes))
+
+
 class Parts(NamedTuple):
     """The seconds per micro-batch of one choice, without boundaries, by what a schedule weighs apart.
 

@@ -92,6 +92,7 @@ class Configuration(Record):
         zero_degree: ranks over which ZeRO shards at most; None: all.
         tally: what the stages of a mixed plan must add up to.
         bound: seconds that none of them beats; None: not known yet.
+        place: position among those of one order that share no choice.
     """
 
     order: int
@@ -105,6 +106,7 @@ class Configuration(Record):
     zero_degree: int | None = None
     tally: Tally = Tally()
     bound: float | None = field(default=None, eq=False)
+    place: int = 0
 
     @property
     def candidate(self) -> int:

@@ -64,6 +64,10 @@ class _Node:
     def leaf(self) -> bool:
         return self.floor is not None and not self.relaxed
 
+    @property
+    def quickly(self) -> bool:
+        return self.floor is not None
+
     def only(self, kind: PlanKind) -> bool:
         candidates, replicas = tuple(index for index, _ in self.configuration.members), self.configuration.replicas
         # Mixed plans may use some of their candidates only, so none is known to be of a kind.
@@ -156,7 +160,8 @@ class InstanceSearch:
             configuration.zero_degree,
         )
         used = sum(self.instance.candidates[stage.candidate].width for stage in decided)
-        return Incumbent(value, (configuration.replicas * used, len(decided), configuration.order), solution)
+        tie_break = (configuration.replicas * used, len(decided), configuration.order, configuration.place)
+        return Incumbent(value, tie_break, solution)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept for good."""
@@ -358,7 +363,7 @@ class PlanSearch(InstanceSearch, ABC):
         alone = candidates[members[0][0]].width
         narrowest = alone if len(members) == 1 else min(candidates[index].width for index, _ in members)
         least = configuration.tally.least(narrowest * counts[0])
-        tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order)
+        tie_break: TieBreak = (configuration.replicas * least, counts[0], configuration.order, configuration.place)
         return Bounded(bound, tie_break, _Node(self, configuration, counts, floor, rough, relaxed))
 
 

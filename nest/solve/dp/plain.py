@@ -7,7 +7,7 @@ from math import inf
 import numpy
 from attrs import define, evolve, field
 
-from nest.instance import Array
+from nest.instance import Array, partial
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
@@ -89,17 +89,19 @@ class PlainSearch(CutSearch, PlanSearch):
             return []
         nodes, time_limit = [], self._time_limit(configuration, (stages,), limit)
         every = self.tables(evolve(configuration, stage_counts=(stages,)), time_limit)
-        for choices in by_count(configuration.choices):
-            part = evolve(configuration, members=((configuration.candidate, choices),), stage_counts=(stages,))
+        # Of equals the lighter one comes first.
+        for place, choices in enumerate(by_count(configuration.choices)):
+            members = ((configuration.candidate, choices),)
+            part = evolve(configuration, members=members, stage_counts=(stages,), place=place)
             chosen = every.choosing(choices)
             if chosen is not None:
                 self._keep_tables(part, time_limit, chosen)
             elif len(choices) == 1:
                 continue  # With another number no stage is worse off.
-            (own,) = self._floors(part, (stages,), limit)
-            bound = max(best[0] * (1 - SUM_ERROR), self.objective(part, stages).of(own))
+            (least,) = self._floors(part, (stages,), limit)
+            bound = max(best[0] * (1 - SUM_ERROR), self.objective(part, stages).of(least))
             if bound <= limit:
-                nodes.append(self.bounded(bound, part, (stages,), own))
+                nodes.append(self.bounded(bound, part, (stages,), least))
         if not nodes:
             pruned["memory of a stage, or a stage too slow"] += 1
         return nodes
@@ -179,6 +181,8 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def quick(self, configuration: Configuration, stages: int, floor: Floor) -> Incumbent | None:
         """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
+        if self._relaxes(configuration):
+            return self._quick_of_whole_stages(configuration, stages)
         time_limit = floor.largest_time * (1 + LIMIT_SLACK)
         tables = self.tables(configuration, time_limit)
         relaxed = self._relaxed(configuration, stages, tables)
@@ -188,6 +192,17 @@ class PlainSearch(CutSearch, PlanSearch):
         placed = relaxed.placed_side_by_side(partition, self.boundaries(configuration))
         value = self.objective(configuration, stages).of(placed)
         return self.incumbent(configuration, value, self.decided(configuration, placed, tables))
+
+    def _quick_of_whole_stages(self, configuration: Configuration, stages: int) -> Incumbent | None:
+        """As `quick`, of the lightest mode for all layers that stages have memory for."""
+        for choices in by_count(configuration.choices):
+            if partial(choices[0].recompute) is None:
+                whole = evolve(configuration, members=((configuration.candidate, choices),), stage_counts=(stages,))
+                (floor,) = self._floors(whole, (stages,), inf)
+                found = self.quick(whole, stages, floor) if numpy.isfinite(floor.largest_time) else None
+                if found is not None:
+                    return found
+        return None
 
     def solve(
         self, configuration: Configuration, stages: int, floor: Floor, limit: float, pruned: Counter[str]

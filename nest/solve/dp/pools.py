@@ -55,6 +55,11 @@ class PoolNode:
         """Whether it is solved next."""
         return self.floor is not None
 
+    @property
+    def quickly(self) -> bool:
+        """Whether some plan of it is found quickly."""
+        return self.leaf
+
     def only(self, kind: PlanKind) -> bool:
         """Whether all its plans are of that kind."""
         candidates = tuple(sorted(index for index, _ in self.configuration.members))
@@ -345,7 +350,7 @@ class PoolSearch(PoolTables):
             layers = self.downsets.between(stage.larger, stage.smaller)
             decided.append((layers, used.candidate, used.tables.choices[stage.choice], stage.slot * used.width, ()))
         plan = self.incumbent(configuration, value, decided)
-        devices, stages, order = plan.tie_break
+        devices, stages, order, _ = plan.tie_break
         return plan._replace(tie_break=(devices, stages, len(members), order, *split))
 
     def excess(self, configuration: Configuration) -> dict[Counts, float]:

@@ -119,21 +119,25 @@ def uniform_sets(
 ) -> list[Members]:
     """What stages may draw from: one set, or one per value of what must be `uniform`; empty ones left out.
 
-    Where stages recompute their first blocks, a set may hold all numbers of blocks, in place of one each (`by_count`).
+    Where stages may recompute their first blocks, a set may hold all numbers of blocks, none and all of them included,
+    in place of one each (`by_count`).
     """
+    parts = {} if by_count else {each.recompute: partial(each.recompute) for some in choices.values() for each in some}
+    joined = {name for part in parts.values() if part is not None for name in (part.mode, part.rest)}
 
     def value(choice: Choice, name: str) -> object:
-        part = partial(choice.recompute) if name == "recompute" and not by_count else None
-        return getattr(choice, name) if part is None else part._replace(layers=0)
+        if name == "recompute" and (choice.recompute in joined or parts.get(choice.recompute) is not None):
+            return None
+        return getattr(choice, name)
 
     sets = [{index: choices_left for index, choices_left in choices.items() if choices_left}]
     for name in uniform:
-        parts = []
+        found = []
         for each in sets:
             for wanted in dict.fromkeys(value(choice, name) for some in each.values() for choice in some):
                 part = {i: tuple(c for c in some if value(c, name) == wanted) for i, some in each.items()}
-                parts.append({index: some for index, some in part.items() if some})
-        sets = parts
+                found.append({index: some for index, some in part.items() if some})
+        sets = found
     return [tuple(sorted(each.items())) for each in sets if each]
 
 

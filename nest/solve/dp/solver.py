@@ -5,6 +5,7 @@ from functools import partial
 from math import inf
 
 import numpy
+from attrs import evolve
 
 from nest.instance import Array, Instance, Result, Solution
 from nest.solve.dp.attempt import Attempt
@@ -98,13 +99,12 @@ def solve(
     first = None if known is None else Incumbent(known[1], FIRST if preferred else LAST, known[0])
     listed, others = tuple(map(PlanSignature.of, besides)), dict[PlanKind, Incumbent]()
     cache = cache or SearchCache()
-    tables = cache.of(instance)
-    shared = (instance, deadline, progress, listed, tables, placed)
     if first is None and len(instance.candidates) >= SCOUTED:
-        few = scouts(instance)
+        few, whole = scouts(instance), without_parts(instance)
         among = (few,) if runner_up else (least_first(work(instance), BEGUN_WITH), few)
-        met = _scouted(*shared, among)
+        met = _scouted(whole, deadline, progress, listed, cache.of(whole), placed, among)
         first, others = (met[0], {each.kind: each for each in met[1:]}) if met else (None, {})
+    shared = (instance, deadline, progress, listed, cache.of(instance), placed)
     result = _answered(*shared, first, others, runner_up=runner_up, diagnosed=diagnosed)
 
     given = preferred and known is not None and known[0] == result.solution
@@ -112,6 +112,12 @@ def solve(
         tied = partial(solve, time_limit=deadline, preferred=False, runner_up=False, cache=cache, ties=False)
         result = with_least_memory(instance, result, lambda emptier, best: tied(emptier, known=best))
     return result
+
+
+def without_parts(instance: Instance) -> Instance:
+    """The instance whose stages recompute all their blocks or none, where they may: good plans are found sooner."""
+    space = instance.space
+    return evolve(instance, space=evolve(space, partial=())) if space.partial and space.recompute != () else instance
 
 
 def _answered(
@@ -225,7 +231,7 @@ def first_plan(instance: Instance, deadline: Deadline) -> tuple[Solution, float]
     Raises:
         InputError: a constraint cannot be computed.
     """
-    among = (least_first(work(instance), BEGUN_WITH), None)
+    among, instance = (least_first(work(instance), BEGUN_WITH), None), without_parts(instance)
     try:
         met = _scouted(instance, deadline, None, (), SharedTables(instance), None, among)
     except TooManyCuts:
