@@ -43,7 +43,7 @@ from nest.solve.search import (
     Searcher,
     price_of,
 )
-from nest.tolerances import TIE
+from nest.tolerances import LIMIT_SLACK, TIE
 
 if TYPE_CHECKING:
     from nest.solve.dp.chunks import ChunkSearch
@@ -217,7 +217,7 @@ class Attempt:
             return None
         search = self._plain(self.instance, lattice(members[[0, -1]]))
         ranges = []
-        for index, (shortest, longest) in search.stage_ranges(known.value * (1 + TIE)).items():
+        for index, (shortest, longest) in _stage_ranges(search, known.value * (1 + TIE)).items():
             candidate = self.instance.candidates[index]
             parts = [part[0] for _, part in grid_parts((candidate.forward + candidate.backward)[None])]
             ranges.append(StageRange(numpy.sum([members @ part for part in parts], axis=0), shortest, longest))
@@ -379,3 +379,19 @@ class Attempt:
             "states": self.meter.states,
             **self.tables.splits.statistics,
         }
+
+
+def _stage_ranges(search: PlainSearch, limit: float) -> dict[int, tuple[float, float]]:
+    """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
+    ranges: dict[int, tuple[float, float]] = {}
+    for configuration in search.configurations:
+        bounds = search.early_bounds(configuration)
+        counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
+        if counts:
+            total = search.first_bounds.whole(configuration.candidate)[1]
+            longest = min(search.longest(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
+            # With all others as long as they may be, this much is left to one.
+            least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
+            before = ranges.get(configuration.candidate, (numpy.inf, 0.0))
+            ranges[configuration.candidate] = min(before[0], least), max(before[1], longest)
+    return ranges

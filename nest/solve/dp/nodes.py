@@ -11,20 +11,17 @@ from attrs import define, field, frozen
 from nest.instance import (
     Array,
     Instance,
-    Schedule,
     Solution,
     StageDecision,
     Weights,
     chunks_of,
-    fullest_moments,
-    in_flight,
 )
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration, Slots, slots
 from nest.solve.dp.downsets import Downsets
 from nest.solve.dp.pairs import Pairs, classified_pairs, even_pairs
-from nest.solve.dp.pareto import Floor, Objective
+from nest.solve.dp.pareto import Floor, Objective, in_flight_from_last
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.search import Best, Bounded, Incumbent, Meter, PlanKind, Price, TieBreak
 from nest.tolerances import LIMIT_SLACK
@@ -98,15 +95,6 @@ class _Node:
     def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
         assert self.floor is not None
         return self.search.by_price(self.configuration, self.counts[0], self.floor, known, limit, price)
-
-
-def in_flight_from_last(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
-    """`in_flight` of each stage's `fullest_moments`, counted from the last. Shape `(stages,)`."""
-    behind = range(stages, 0, -1)
-    every: list[Any] = [schedule.in_flight(stage, stages, micro_batches) for stage in behind]
-    if all(type(held) is int for held in every):
-        return tuple(map(float, every))
-    return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)
 
 
 def once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:

@@ -10,11 +10,11 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attrs import define, field, frozen
 
-from nest.instance import Weights
+from nest.instance import Schedule, Weights, fullest_moments, in_flight
 from nest.records import Record
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR, TIE
 
@@ -328,3 +328,12 @@ class _Boxes:
 def _below(value: float) -> float:
     """What is less by more than rounding."""
     return min(value * (1 - TIE), math.nextafter(value, -math.inf))
+
+
+def in_flight_from_last(schedule: Schedule, stages: int, micro_batches: int) -> tuple[float, ...]:
+    """`in_flight` of each stage's `fullest_moments`, counted from the last. Shape `(stages,)`."""
+    behind = range(stages, 0, -1)
+    every: list[Any] = [schedule.in_flight(stage, stages, micro_batches) for stage in behind]
+    if all(type(held) is int for held in every):
+        return tuple(map(float, every))
+    return tuple(in_flight(fullest_moments(schedule, stage, stages, micro_batches)) for stage in behind)

@@ -87,15 +87,15 @@ class PlainSearch(CutSearch, PlanSearch):
         if best is None:
             pruned[decided_by] += 1
             return []
-        nodes, time_limit = [], self._time_limit(configuration, (stages,), limit)
+        nodes, time_limit = [], self.longest(configuration, (stages,), limit)
         every = self.tables(evolve(configuration, stage_counts=(stages,)), time_limit)
         # Of equals the lighter one comes first.
         for place, choices in enumerate(by_count(configuration.choices)):
             members = ((configuration.candidate, choices),)
             part = evolve(configuration, members=members, stage_counts=(stages,), place=place)
-            chosen = every.choosing(choices)
-            if chosen is not None:
-                self._keep_tables(part, time_limit, chosen)
+            if (chosen := every.choosing(choices)) is not None:
+                tables = chosen.within(time_limit)
+                self._tables.keep(self._priced(part), time_limit, tables, tables.bytes)
             elif len(choices) == 1:
                 continue  # With another number no stage is worse off.
             (least,) = self._floors(part, (stages,), limit)
@@ -132,22 +132,7 @@ class PlainSearch(CutSearch, PlanSearch):
         # No less than `early_bounds`, whose seconds beside compute are no more.
         return self.first_bounds.of_configuration(configuration, more)
 
-    def stage_ranges(self, limit: float) -> dict[int, tuple[float, float]]:
-        """For each candidate that may beat `limit`, the least and most seconds one of its stages may compute."""
-        ranges: dict[int, tuple[float, float]] = {}
-        for configuration in self.configurations:
-            bounds = self.early_bounds(configuration)
-            counts = [c for c, bound in zip(configuration.stage_counts, bounds, strict=True) if bound <= limit]
-            if counts:
-                total = self.first_bounds.whole(configuration.candidate)[1]
-                longest = min(self._time_limit(configuration, tuple(counts), limit), total * (1 + LIMIT_SLACK))
-                # With all others as long as they may be, this much is left to one.
-                least = (total - (counts[-1] - 1) * longest) * (1 - LIMIT_SLACK)
-                before = ranges.get(configuration.candidate, (numpy.inf, 0.0))
-                ranges[configuration.candidate] = min(before[0], least), max(before[1], longest)
-        return ranges
-
-    def _time_limit(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
+    def longest(self, configuration: Configuration, counts: tuple[int, ...], limit: float) -> float:
         """Most seconds per micro-batch of a stage of a plan with one of `counts` stages that beats `limit`."""
         return max(
             self.objective(configuration, count).time_limit(limit, self.least_rest(configuration, count))
@@ -161,7 +146,7 @@ class PlainSearch(CutSearch, PlanSearch):
             return counts
         packing = self.once_shared("packing", lambda: Packing(chain))
         sums = self.sums(configuration.candidate)
-        time_limit = self._time_limit(configuration, counts, limit)
+        time_limit = self.longest(configuration, counts, limit)
         fewest = self.for_counts(
             configuration, counts, lambda flying: packing.fewest(sums, configuration, flying, time_limit, self.room)
         )
@@ -288,11 +273,6 @@ class PlainSearch(CutSearch, PlanSearch):
         tables, only = self._tables.of(self._priced(configuration), time_limit, made)
         return tables if only else tables.within(time_limit)
 
-    def _keep_tables(self, configuration: Configuration, time_limit: float, whole: StageTables) -> None:
-        """Take tables of at least the stages of at most `time_limit` seconds, made already, as those asked for."""
-        tables = whole.within(time_limit)
-        self._tables.of(self._priced(configuration), time_limit, lambda: (tables, tables.bytes))
-
     def _priced(self, configuration: Configuration) -> tuple[Hashable, ...]:
         """What decides the tables of stages, beside the time they may take."""
         decided = *configuration.members[0], configuration.placed, configuration.zero_degree
@@ -392,7 +372,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
         They hold for the plans that take at most `limit` seconds: stages too slow for that are left out.
         """
-        time_limit = self._time_limit(configuration, counts, limit)
+        time_limit = self.longest(configuration, counts, limit)
 
         def bounds(in_flight: tuple[float, ...]) -> Array:
             tables, relaxed = self.tables(configuration, time_limit), self.boundaries(configuration).relaxed

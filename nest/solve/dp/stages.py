@@ -253,15 +253,18 @@ class RecentTables(Generic[T]):
 
         `make` makes those, and says how many bytes they take.
         """
-        limit, tables, size = self._known.pop(key, (-inf, None, 0))
+        limit, tables, size = self._known.get(key, (-inf, None, 0))
         if tables is None or limit < time_limit:
-            self._bytes -= size
             limit, (tables, size) = time_limit, make()
-            self._bytes += size
-        self._known[key] = limit, tables, size
+        self.keep(key, limit, tables, size)
+        return tables, limit == time_limit
+
+    def keep(self, key: Hashable, time_limit: float, tables: T, size: int) -> None:
+        """Note tables of `size` bytes, with at least the stages of at most `time_limit` seconds."""
+        self._bytes += size - self._known.pop(key, (0.0, None, 0))[2]
+        self._known[key] = time_limit, tables, size
         while self._bytes > MOST_BYTES and len(self._known) > 1:
             self._bytes -= self._known.popitem(last=False)[1][2]
-        return tables, limit == time_limit
 
 
 def stage_tables(

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from nest.instance import Instance, Result, Solution, StageDecision, chunks_of, copies_of, stage_mode
 from nest.solve.dp.downsets import lattice
-from nest.solve.dp.nodes import in_flight_from_last
+from nest.solve.dp.pareto import in_flight_from_last
 from nest.solve.dp.sums import cuts
 from nest.solve.dp.zero import sharded
 from nest.tolerances import AGREEMENT
