@@ -32,7 +32,7 @@ a search takes by itself."""
 LIKELIER_WITHIN = 0.1
 """Share of the step time that is given up for a likelier plan, where none is as likely to fit as `RISK` asks for."""
 
-LIKELIER = 0.05
+LIKELIER = 0.1
 """By how much a plan must be likelier to fit to be taken at all: estimates of memory tell no more apart. Else a stage
 recomputes block after block for nothing: 6.9 % of a step for 0.2 points (2026-11-29)."""
 
