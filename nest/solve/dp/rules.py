@@ -134,9 +134,11 @@ def uniform_sets(
     for name in uniform:
         found = []
         for each in sets:
-            for wanted in dict.fromkeys(value(choice, name) for some in each.values() for choice in some):
-                part = {i: tuple(c for c in some if value(c, name) == wanted) for i, some in each.items()}
-                found.append({index: some for index, some in part.items() if some})
+            alike: dict[object, dict[int, list[Choice]]] = defaultdict(lambda: defaultdict(list))
+            for index, some in each.items():
+                for choice in some:
+                    alike[value(choice, name)][index].append(choice)
+            found += [{index: tuple(some) for index, some in part.items()} for part in alike.values()]
         sets = found
     return [tuple(sorted(each.items())) for each in sets if each]
 
