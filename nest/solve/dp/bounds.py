@@ -251,7 +251,7 @@ class LeanMode(NamedTuple):
     def _mixed_reach(self, start: int, end: int, further: float, time_limit: float, room: float) -> int:
         """The same at the price of memory, seconds per byte, at which both modes cost as much in all (Everett 1963)."""
         (light, saved), (heavy, spared) = ((m.seconds, m.first + further * m.more) for m in self.mixed)
-        less = saved[-1] - spared[-1]
+        less = saved[-1] - spared[-1] if saved[-1] < math.inf else 0.0
         price = (heavy[-1] - light[-1]) / less if 0 < less <= saved[-1] <= MOST_LIMITS * room else 0.0
         if not 0 < price < math.inf:
             return end
