@@ -73,9 +73,13 @@ def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted:
 
 
 def recomputes_parts(problem: Problem) -> bool:
-    """Whether stages may recompute some of their blocks (`search.recompute_layers`)."""
+    """Whether stages may recompute some of their blocks (`search.recompute_layers`).
+
+    On several pools only where that is asked for: Llama 3 70B on 64 H100 and 128 A100 takes 54 s of CPU with it, 8 s
+    without, and gets the same plan (2026-11-29).
+    """
     stated = problem.search.recompute_layers
-    return problem.model is not None if stated is None else stated
+    return problem.model is not None and problem.cluster.pools is None if stated is None else stated
 
 
 def partial_modes(

@@ -4,7 +4,12 @@ import pytest
 
 import nest
 from nest.errors import InputError
+from nest.formulate.modes import recomputes_parts
+from nest.io import structure
+from nest.spec import Problem
 from tests.oracle.test_parts import chain
+
+POOLS = ["h100-sxm", "a100-sxm-80g"]
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,19 @@ def test_a_plan_beside_the_first_says_what_it_recomputes():
     told = [tuple(each.get(f"recompute{end}") for end in ("", "_layers", "_rest")) for each in stages]
     assert told == [("full", 1, "none"), ("none", None, None)]
     assert nest.check(plan).ok
+
+
+@pytest.mark.parametrize(("stated", "searched"), [(None, False), (False, False), (True, True)])
+def test_parts_are_searched_on_several_pools_only_where_asked_for(stated, searched):
+    pools = [{"name": name, "device": name, "levels": [{"fanout": 8, "link": "nvlink4"}]} for name in POOLS]
+    problem = structure(
+        {
+            "nest": 1,
+            "model": "llama-3-8b",
+            "training": {"global_batch": 16},
+            "cluster": {"pools": pools, "between": [{"pools": POOLS, "bandwidth": 1e10, "latency": 1e-5}]},
+            "search": {} if stated is None else {"recompute_layers": stated},
+        },
+        Problem,
+    )
+    assert recomputes_parts(problem) is searched

@@ -169,6 +169,7 @@ class _CachedConstraint:
         self.text = constraint.text
         self._constraint = constraint
         self._names = tuple(sorted(constraint.names()))
+        self.shared = tuple(name for name in self._names if name not in CHOSEN_NAMES)
         self._known: dict[tuple[Value, ...], bool] = {}
 
     def holds(self, values: Mapping[str, Value], added: Mapping[str, Value] | None = None) -> bool:
@@ -326,6 +327,7 @@ class MixedRules:
         self.counted_by_stage = [_CachedConstraint(each) for each in counted if not each.names() <= SHARED_NAMES]
         self.uniform = [each.uniform for each in instance.space.constraints if each.uniform is not None]
         self.devices_matter = any("devices" in each.names() for each in expressions)
+        self._left: dict[tuple[object, ...], tuple[Choice, ...]] = {}
         self.choices = {index: stage_choices(instance, index) for index in range(len(instance.candidates))}
 
     def allowed(
@@ -387,8 +389,11 @@ class MixedRules:
         self, constraints: list[_CachedConstraint], values: dict[str, Value], choices: tuple[Choice, ...]
     ) -> tuple[Choice, ...]:
         for constraint in constraints:
-            choices_left = tuple(choice for choice in choices if constraint.holds(values, _chosen(self.space, choice)))
-            if choices and not choices_left:
+            key = (constraint.text, tuple([values[name] for name in constraint.shared]), choices)
+            if key not in self._left:
+                held = (choice for choice in choices if constraint.holds(values, _chosen(self.space, choice)))
+                self._left[key] = tuple(held)
+            if choices and not self._left[key]:
                 self.exclusions.constraints[constraint.text] += 1
-            choices = choices_left
+            choices = self._left[key]
         return choices
