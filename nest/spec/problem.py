@@ -183,7 +183,7 @@ class Search(Record):
         rank_order: rank orders (PROBLEM.md section 3).
         zero: ZeRO stages.
         recompute: names of recompute modes; None: all a candidate has.
-        recompute_layers: whether stages may recompute their first blocks alone; None: with a model on one pool.
+        recompute_layers: whether stages may recompute their first blocks alone; None: with a model, not a profile.
         mixed: let stages of one plan use different candidates.
         granularity: where stages may be cut: between any two layers (`layer`), nowhere inside a branched region
             (`block`), or between operators (`operator`).

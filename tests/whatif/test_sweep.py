@@ -223,9 +223,10 @@ def test_plans_that_are_simpler_or_likelier_than_the_fastest_hold(tmp_path: Path
     study = written(tmp_path, points=[{BATCH: 4, "search.within": 1}, {MEMORY: "930 MB"}])
     nest.sweep(study, output=tmp_path / "rows.jsonl", jobs=1)
     for values, row in zip(read_points(study).values, rows_of(tmp_path / "rows.jsonl"), strict=True):
-        assert row["status"] == "near-optimal"
-        assert row["plan"]["fastest"] == nest.solve(problem_at(PROBLEM, values)).to_dict()["fastest"]
+        alone = nest.solve(problem_at(PROBLEM, values)).to_dict()
+        assert (row["status"], row["plan"].get("fastest")) == (alone["status"], alone.get("fastest"))
         assert nest.check(row["plan"]).ok
+    assert rows_of(tmp_path / "rows.jsonl")[0]["status"] == "near-optimal"
 
 
 def test_memory_in_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
