@@ -119,7 +119,7 @@ class Groups:
 
     @classmethod
     def of(cls, folder: Path | None, quick: bool, only: Collection[str] | None = None) -> "Groups":
-        """Those of `only` (None: all), those of the artifact where its folder is given."""
+        """Cells of the groups in `only` (None: all), with the artifact's where its folder is given."""
         wanted = GROUPS if only is None else only
         found = (make(quick) if name in wanted else () for name, make in GROUPS.items() if make is not None)
         given = () if folder is None or ARTIFACT not in wanted else (artifact(folder), artifact(folder, REPAIRED))

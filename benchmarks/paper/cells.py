@@ -42,7 +42,7 @@ BOUND, RUN = "nest", "1f1b"
 """Schedules: the paper's bound, and one that frameworks run."""
 
 LINK = {"bandwidth": 45e9, "latency": 5e-7}
-"""Of two neighbours: 50 GB/s a direction, of which 45 are reached (Jouppi et al., arXiv 2304.01433; `nest topology
+"""Links of neighbours: 50 GB/s a direction, of which 45 are reached (Jouppi et al., arXiv 2304.01433; `nest topology
 profiles`, ici-v4)."""
 
 NETWORKS: dict[str, Problem] = {
@@ -60,7 +60,7 @@ LONG = {"llama-3.1-8b": (32_768, 131_072)}
 """Tokens per sample of models whose sequences are worth splitting."""
 
 ADDED = {"cp": (1, 2, 4, 8), "ulysses": (1, 2, 4, 8)}
-"""Strategies that share a sequence, and their degrees: nest's own, and that of the plug-in nest-ulysses."""
+"""Strategies that share a sequence, with their degrees: nest's own, and the plug-in nest-ulysses."""
 
 TARGETS = {TPU: "none", GPU: "megatron"}
 """Frameworks that models of today are planned for: the one that most train with on GPUs; of TPUs none is asked for."""

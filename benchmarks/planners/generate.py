@@ -24,7 +24,7 @@ def proven(problem: dict[str, Any]) -> float | None:
 
 
 def files(optima: Mapping[str, float | None]) -> dict[str, str]:
-    """What each file holds, by its path below `problems`.
+    """Contents of each file, by its path below `problems`.
 
     Args:
         optima: proven step times of the drawn problems, seconds, by name.

@@ -31,7 +31,7 @@ class FailedError(Exception):
 
 @frozen
 class Row:
-    """What one planner comes to on one problem.
+    """Result of one planner on one problem.
 
     Attributes:
         planner: its name.

@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,6 +105,36 @@ def kept(folder: Path | None, examined, seed: int, count: int) -> Tally:
     tally = examined(seed, count)
     path.write_text(json.dumps(vars(tally), indent=1) + "\n")
     return tally
+
+
+Examine = Callable[[int, str | None], tuple[Counter[str], list[str]]]
+"""What the problem of a seed, of a kind, counts under, and the disagreements on it."""
+
+
+def compare_kinds(description: str, kinds: Sequence[str], examine: Examine) -> int:
+    """The command line of a script that examines problems of kinds in turn; returns its exit code."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--count", type=int, default=3000, help="problems to compare")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
+    parser.add_argument("--kind", choices=kinds, help="problems of this kind alone")
+    arguments = parser.parse_args()
+    start, counts = perf_counter(), Counter()
+    with counts_of_no_order():
+        for seed in range(arguments.seed, arguments.seed + arguments.count):
+            more, wrong = examine(seed, arguments.kind)
+            counts += more
+            print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
+    return summed_up(counts, arguments.seed, start)
+
+
+def agree(examine: Examine, seeds: Iterable[int], kind: str | None = None) -> Counter[str]:
+    """What problems count under, on none of which there may be a disagreement."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        counts, wrong = examine(seed, kind)
+        assert not wrong, wrong[0]
+        seen += counts
+    return seen
 
 
 def summed_up(counts: Counter[str], seed: int, start: float) -> int:

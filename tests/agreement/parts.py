@@ -3,16 +3,13 @@
 `python -m tests.agreement.parts --seed S --count N [--kind KIND]`
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from time import perf_counter
 
 from tests.agreement.compare import as_json, complaint, disagreements, planner, plugins_of, solved
-from tests.agreement.drawn_schedules import counts_of_no_order
 from tests.agreement.draws import APART, Draw, draw, hangs_on_rounding
-from tests.agreement.fuzz import summed_up
+from tests.agreement.fuzz import compare_kinds
 from tests.oracle.makespan import replayed
 from tests.oracle.schedules import pipeline_of
 
@@ -81,20 +78,5 @@ def marks(asked: Draw) -> Iterator[str]:
         yield "answer: a plan of several stages with parts"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=3000, help="problems to compare")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
-    parser.add_argument("--kind", choices=sorted(set(KINDS)), help="problems of this kind alone")
-    arguments = parser.parse_args()
-    start, counts = perf_counter(), Counter()
-    with counts_of_no_order():
-        for seed in range(arguments.seed, arguments.seed + arguments.count):
-            more, wrong = examine(seed, arguments.kind)
-            counts += more
-            print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
-    return summed_up(counts, arguments.seed, start)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compare_kinds(__doc__.splitlines()[0], KINDS, examine))

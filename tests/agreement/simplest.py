@@ -3,19 +3,16 @@
 `python -m tests.agreement.simplest --seed S --count N [--kind KIND]`
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from time import perf_counter
 
 from tests.agreement.compare import as_json, complaint, left_open, planner, plugins_of, solved
-from tests.agreement.drawn_schedules import counts_of_no_order
 from tests.agreement.draws import ROUNDING, SHARES, Draw, answer_of, draw
-from tests.agreement.fuzz import proved, summed_up
+from tests.agreement.fuzz import compare_kinds, proved
 from tests.oracle import pools
 from tests.oracle import price as alone
 from tests.oracle.check import check_document, plan_of, same
@@ -229,20 +226,5 @@ def examine(seed: int, kind: str | None = None) -> tuple[Counter[str], list[str]
     return counts, wrong
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=3000, help="problems to compare")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first; the others follow it")
-    parser.add_argument("--kind", choices=KINDS, help="problems of this kind alone")
-    arguments = parser.parse_args()
-    start, counts = perf_counter(), Counter()
-    with counts_of_no_order():
-        for seed in range(arguments.seed, arguments.seed + arguments.count):
-            more, wrong = examine(seed, arguments.kind)
-            counts += more
-            print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
-    return summed_up(counts, arguments.seed, start)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compare_kinds(__doc__.splitlines()[0], KINDS, examine))

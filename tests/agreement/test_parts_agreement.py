@@ -1,9 +1,8 @@
 """The planner against the oracle on random problems in which stages may recompute some of their layers."""
 
-from collections import Counter
-
 import pytest
 
+from tests.agreement.fuzz import agree
 from tests.agreement.parts import KINDS, drawn, examine
 from tests.seeds import blocks
 
@@ -11,15 +10,6 @@ PARTED = "answer: a plan with parts"
 LONG = {("chunked", 2), ("mixed", 1), ("pools", 2)}
 FIRST = 3
 """Problems of each kind in the default run, beside those that tell."""
-
-
-def agree(seeds, kind: str | None = None) -> Counter[str]:
-    seen: Counter[str] = Counter()
-    for seed in seeds:
-        counts, wrong = examine(seed, kind)
-        assert not wrong, wrong[0]
-        seen += counts
-    return seen
 
 
 @pytest.mark.parametrize(
@@ -31,12 +21,12 @@ def agree(seeds, kind: str | None = None) -> Counter[str]:
     ],
 )
 def test_the_planner_agrees_with_the_oracle_where_stages_recompute_some_layers(kind, seed):
-    agree([seed], kind)
+    agree(examine, [seed], kind)
 
 
 def test_a_number_that_no_chunk_exceeds_is_kept_where_no_whole_mode_stands_for_it():
     """Six layers are fixed, and chunks hold two at most."""
-    agree([12560], "schedules")
+    agree(examine, [12560], "schedules")
 
 
 def test_the_same_seed_gives_the_same_draw():
@@ -47,5 +37,5 @@ def test_the_same_seed_gives_the_same_draw():
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks(100, 3100))
 def test_the_planner_agrees_with_the_oracle_on_many_problems_with_parts(block):
-    seen = agree(block)
+    seen = agree(examine, block)
     assert seen[PARTED] > seen["all"] / 10

@@ -1,10 +1,9 @@
 """The planner's first plan against the oracle's simplest plan on random problems."""
 
-from collections import Counter
-
 import pytest
 
 from tests.agreement import simplest
+from tests.agreement.fuzz import agree
 from tests.agreement.simplest import KINDS, Case, case, disagreements, examine
 from tests.oracle.document import document_of
 from tests.seeds import blocks
@@ -25,15 +24,6 @@ TELLING = {
 """Further ones, in which the simplest plan is another than the fastest."""
 DECISIONS = ("candidate", "data_parallel", "rank_order", "schedule", "chunks", "zero_degree", "stages")
 SIMPLER = ("answer: a slower plan, which is simpler", "answer: a simpler plan, as fast")
-
-
-def agree(seeds, kind: str | None = None) -> Counter[str]:
-    seen: Counter[str] = Counter()
-    for seed in seeds:
-        counts, wrong = examine(seed, kind)
-        assert not wrong, wrong[0]
-        seen += counts
-    return seen
 
 
 SLOWER = 17
@@ -113,17 +103,17 @@ def test_a_plan_that_is_told_to_be_simpler_but_is_not_is_told(monkeypatch):
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in KINDS for seed in range(FIRST)])
 def test_the_first_plan_is_the_simplest_within_a_share(kind, seed):
-    agree([seed], kind)
+    agree(examine, [seed], kind)
 
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in TELLING.items() for seed in seeds])
 def test_the_first_plan_is_a_simpler_one_than_the_fastest(kind, seed):
-    seen = agree([seed], kind)
+    seen = agree(examine, [seed], kind)
     assert any(seen[name] for name in SIMPLER)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks(1000, 4000))
 def test_the_first_plan_of_many_problems_is_the_simplest_within_a_share(block):
-    seen = agree(block)
+    seen = agree(examine, block)
     assert seen[SIMPLER[0]] > 1

@@ -7,7 +7,7 @@ import numpy
 from attrs import evolve, fields, frozen
 from numpy.typing import NDArray
 
-from nest.instance import Array, Candidate, Weights, partial
+from nest.instance import Array, Candidate, Weights, modes_of
 
 UNKNOWN = -1
 """Stands for the level of a boundary that may be any: it is on no port, and the figures are lower bounds."""
@@ -146,8 +146,7 @@ class Choice(NamedTuple):
     @property
     def modes(self) -> tuple[str, ...]:
         """The whole modes that its layers may be in."""
-        part = partial(self.recompute)
-        return (self.recompute,) if part is None else (part.mode, part.rest)
+        return modes_of(self.recompute)
 
 
 def whole_modes(choices: Sequence[Choice]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Downsets of the layer graph: the sets of layers that can be the tail of a pipeline (PROBLEM.md section 3)."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy
 from attrs import field, frozen
@@ -52,6 +52,7 @@ class Downsets:
         pairs: every stage there can be.
         empty_stages: stages that may hold no layer.
         chain: the downsets as a chain; None where they branch.
+        splits: what tells the first blocks of stages from the others (`nest.solve.dp.parts`), by the blocks.
     """
 
     members: NDArray[numpy.bool_]
@@ -59,6 +60,7 @@ class Downsets:
     empty_stages: int = 0
     chain: Chain | None = field(init=False, repr=False)
     _crossing: list[Array] = field(init=False, repr=False, factory=list)
+    splits: dict[Hashable, Any] = field(init=False, repr=False, factory=dict)
 
     @chain.default
     def _chain(self) -> Chain | None:

@@ -278,14 +278,20 @@ def classified_pairs(instance: Instance, downsets: Downsets) -> Pairs:
     return pairs.classified(codes[pairs.larger] - codes[pairs.smaller] + numpy.array(entering)[pairs.larger])
 
 
+def units_of_layers(instance: Instance) -> NDArray[numpy.int64]:
+    """The block of each layer (`Space.units`), by number; -1 where it is in none. Shape `(layers,)`."""
+    unit_of = numpy.full(len(instance.graph.layers), -1)
+    for number, unit in enumerate(instance.space.units):
+        unit_of[list(unit)] = number
+    return unit_of
+
+
 def _in_order(instance: Instance, downsets: Downsets, classes: Sequence[int], entering: Sequence[int]) -> Pairs:
     """As `classified_pairs`, where stages that differ in the order of their layers, or blocks, are told apart."""
     pairs, units = downsets.pairs, instance.space.units
     if len(pairs) * len(classes) > MOST_ORDERED:
         return pairs
-    unit_of = numpy.full(len(classes), -1)
-    for number, unit in enumerate(units):
-        unit_of[list(unit)] = number
+    unit_of = units_of_layers(instance)
     order = list(instance.graph.topological_order())
     held = (downsets.members[pairs.larger] & ~downsets.members[pairs.smaller])[:, order]
     kinds, numbers = numpy.array(classes)[order], unit_of[order]

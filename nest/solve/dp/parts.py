@@ -6,7 +6,7 @@ are looked at.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy
 from attrs import define, field, frozen
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nest.instance import Array, Candidate, Instance, RecomputeMode, partial
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.downsets import Downsets
-from nest.solve.dp.pairs import Pairs, Stages
+from nest.solve.dp.pairs import Pairs, Stages, units_of_layers
 from nest.solve.dp.sums import AlongRuns, ByValue, ModeSums, OverStages, Sums, grid_parts, largest, sums_of
 
 Mask = NDArray[numpy.bool_]
@@ -29,11 +29,12 @@ def with_parts(instance: Instance, candidate: Candidate, whole: dict[str, ModeSu
 def split_of(instance: Instance, downsets: Downsets) -> "Split":
     """What tells the first blocks of stages from the others."""
     units = instance.space.units
-    unit_of = numpy.full(len(instance.graph.layers), -1)
-    for number, unit in enumerate(units):
-        unit_of[list(unit)] = number
-    along = _along_chain(downsets, unit_of)
-    return BranchSplit(unit_of, downsets, len(units)) if along is None else along
+    if units not in downsets.splits:
+        unit_of = units_of_layers(instance)
+        along = _along_chain(downsets, unit_of)
+        downsets.splits[units] = BranchSplit(unit_of, downsets.members, len(units)) if along is None else along
+    split: Split = downsets.splits[units]
+    return split
 
 
 @define(eq=False, repr=False)
@@ -201,12 +202,12 @@ class BranchSplit(Split):
 
     Attributes:
         unit_of: the block of each layer; -1 where it is in none. Shape `(layers,)`.
-        downsets: between which stages are.
+        members: the layers of each downset. Shape `(downsets, layers)`.
         units: how many blocks there are.
     """
 
     unit_of: NDArray[numpy.int64]
-    downsets: Downsets
+    members: Mask
     units: int
 
     @property
@@ -221,7 +222,7 @@ class BranchSplit(Split):
 
     def masks(self, stages: Stages, count: int) -> tuple[Mask, Mask]:
         """Which layers are in the first blocks of each stage, and which others it has. Shape `(stages, layers)`."""
-        held = self.downsets.members[stages.larger] & ~self.downsets.members[stages.smaller]
+        held = self.members[stages.larger] & ~self.members[stages.smaller]
         touched = numpy.zeros((len(stages), self.units + 1), dtype=bool)
         for layer, unit in enumerate(self.unit_of.tolist()):
             touched[:, unit] |= held[:, layer]
@@ -231,11 +232,11 @@ class BranchSplit(Split):
 
     def sums(self, first: Sequence[Array], rest: Sequence[Array]) -> list[SplitSums]:
         """As `Split.sums`."""
-        return [_BranchSums(self, *each) for each in zip(first, rest, strict=True)]
+        return [_BranchSums(self, *each, _exact, numpy.add) for each in zip(first, rest, strict=True)]
 
     def largest(self, first: Array, rest: Array) -> SplitSums:
         """As `Split.largest`."""
-        return _BranchLargest(self, first, rest)
+        return _BranchSums(self, first, rest, _largest, numpy.maximum)
 
 
 @frozen(eq=False, repr=False)
@@ -243,21 +244,18 @@ class _BranchSums(SplitSums):
     split: BranchSplit
     first: Array
     rest: Array
+    of_layers: Callable[[Mask, Array], Array]
+    joined: numpy.ufunc
 
     def over(self, stages: Stages, count: int) -> Array:
-        return sum(map(_exact, self.split.masks(stages, count), (self.first, self.rest)), numpy.zeros(len(stages)))
+        total: Array = self.joined(*map(self.of_layers, self.split.masks(stages, count), (self.first, self.rest)))
+        return total
 
 
-@frozen(eq=False, repr=False)
-class _BranchLargest(SplitSums):
-    split: BranchSplit
-    first: Array
-    rest: Array
-
-    def over(self, stages: Stages, count: int) -> Array:
-        first, rest = self.split.masks(stages, count)
-        found: Array = (numpy.where(first, self.first, 0.0) + numpy.where(rest, self.rest, 0.0)).max(axis=1)
-        return found
+def _largest(mask: Mask, row: Array) -> Array:
+    """The largest of `row` over the layers of `mask`, 0 where there are none."""
+    largest_of: Array = numpy.where(mask, row, 0.0).max(axis=1)
+    return largest_of
 
 
 def _exact(mask: Mask, row: Array) -> Array:

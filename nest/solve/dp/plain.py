@@ -322,7 +322,9 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def _most_in_flight(self, configuration: Configuration) -> float:
         """Micro-batches of a stage in flight at most, whatever the number of stages."""
-        return max(max(self.in_flight(configuration, count)) for count in configuration.stage_counts)
+        counts = configuration.stage_counts
+        key = ("most in flight", *configuration.scheduled, counts)
+        return self.once_scheduled(key, lambda: max(max(self.in_flight(configuration, count)) for count in counts))
 
     def _useful_pairs(self, configuration: Configuration, compute: Sums, time_limit: float, room: float) -> Pairs:
         """Those that compute for `time_limit` seconds at most, and leave the other stages no more than that each."""

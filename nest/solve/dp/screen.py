@@ -235,6 +235,7 @@ class Screen:
     one_chunk: bool = False
     slow: int = 0
     large: int = 0
+    _known: dict[tuple[Choice, ...], list[tuple[Choice, ...]]] = field(factory=dict, init=False)
 
     def fast(self, every: Sequence[Replicas]) -> Iterator[Screened]:
         """The options that compute leaves, whatever else is decided, in parts.
@@ -329,7 +330,10 @@ class Screen:
 
     def _sets(self, choices: tuple[Choice, ...]) -> list[tuple[Choice, ...]]:
         """The choices of a stage, parted by what all stages must choose alike."""
-        return [members[0][1] for members in uniform_sets({0: choices}, self.uniform, by_count=False)]
+        if choices not in self._known:
+            every = uniform_sets({0: choices}, self.uniform, by_count=False)
+            self._known[choices] = [members[0][1] for members in every]
+        return self._known[choices]
 
     def _holding(
         self, every: Sequence[Configuration], screened: Screened, sets: Sequence[tuple[Choice, ...]]
