@@ -10,11 +10,17 @@ from pathlib import Path
 import networkx
 import pytest
 
+from tests import statements
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 LONGEST_MODULE = 400
 LONGEST_CHAIN = 20
 MOST_LOADED = {"llama-3-70b-on-128-h100": 208, "measured-layers": 150}
 """Files of nest that `nest solve` of an example loads at most: with a model, exporters are asked for `runs_on`."""
+MOST_STATEMENTS = 25_232
+"""Of the engine: `python -m tests.statements` counts them. Commit 28417941 had 22,237. Lower it with each removal."""
+LONGEST_FUNCTION = 105
+"""Lines of the engine's longest function; 104 at commit 28417941."""
 LONGEST_OF_VERBS = {"nest/api.py": 825}  # Every verb once, with its docstring.
 
 
@@ -56,6 +62,21 @@ def test_modules_stay_small() -> None:
         > LONGEST_OF_VERBS.get(path.relative_to(REPOSITORY).as_posix(), LONGEST_MODULE)
     }
     assert not long
+
+
+def test_the_engine_does_not_grow() -> None:
+    packages, longest = statements.engine()
+    assert sum(packages.values()) <= MOST_STATEMENTS, packages
+    assert longest[0] <= LONGEST_FUNCTION, longest
+
+
+def test_statements_are_counted_apart_from_docstrings() -> None:
+    tree = ast.parse(
+        '"""A module."""\nLIMIT = 1\n"""Most."""\n\n\ndef nested():\n    """Two\n    lines."""\n'
+        "    if LIMIT:\n        def inner(): return 2\n    return 'text'\n\n\nclass Empty:\n    pass\n"
+    )
+    assert statements.count(tree) == 8
+    assert statements.longest(tree, "a.py") == (4, "a.py:6 nested")
 
 
 def test_chains_of_imports_stay_short() -> None:
