@@ -1,6 +1,8 @@
 """The house rules: import law, types, lint, sizes, and what a bare `nest --help` loads."""
 
 import ast
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ from pathlib import Path
 import networkx
 import pytest
 
+from nest.io import read_mapping
 from tests import statements
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -21,6 +24,10 @@ MOST_STATEMENTS = 25_232
 """Of the engine: `python -m tests.statements` counts them. Commit 28417941 had 22,237. Lower it with each removal."""
 LONGEST_FUNCTION = 105
 """Lines of the engine's longest function; 104 at commit 28417941."""
+EXAMPLE = REPOSITORY / "examples/llama-3-70b-on-128-h100"
+MOST_STOPS = {"stops": 141, "modules": 36, "returns": 105}
+"""Functions that a problem is handed to between the command line and the answer, their modules, and stops in modules
+where it was before (`tests.problem_stops`)."""
 LONGEST_OF_VERBS = {"nest/api.py": 825}  # Every verb once, with its docstring.
 
 
@@ -110,6 +117,33 @@ def test_a_solve_loads_what_it_uses(example: str, most: int) -> None:
         "assert not absent, absent\n"
     )
     _passes(sys.executable, "-c", script)
+
+
+def _few_stops(problem: Path) -> None:
+    command, off = (sys.executable, "-m", "tests.problem_stops", str(problem)), {**os.environ, "NEST_CACHE": "off"}
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, env=off)
+    stops: dict[str, list[str]] = json.loads(done.stdout)
+    count = sum(map(len, stops.values()))
+    made = {"stops": count, "modules": len(stops), "returns": count - len(stops)}
+    assert all(made[name] <= most for name, most in MOST_STOPS.items()), (made, done.stdout)
+
+
+def test_a_problem_stops_at_few_functions(tmp_path: Path) -> None:
+    """Of the README's example with one way to split it, which stops where the whole example does."""
+    written = dict(read_mapping(EXAMPLE / "problem.yaml").mapping)
+    written["training"] = {**written["training"], "global_batch": 16, "micro_batch": [1]}
+    written |= {
+        "constraints": ["pp == 4"],
+        "model": str(EXAMPLE / written["model"]),
+        "strategies": {"tp": [4], "cp": [2]},
+    }
+    (tmp_path / "problem.json").write_text(json.dumps(written))
+    _few_stops(tmp_path / "problem.json")
+
+
+@pytest.mark.slow
+def test_the_example_stops_at_few_functions() -> None:
+    _few_stops(EXAMPLE / "problem.yaml")
 
 
 def test_nothing_is_looked_through_for_garbage_at_the_end() -> None:
