@@ -1,12 +1,12 @@
 """The makespan of a plan: its passes in the order of its schedule (PROBLEM.md section 4, "Price and replay")."""
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from nest.instance import Pass, Schedule
 from nest.instance.schedule import FORWARD, PASSES, WEIGHT_GRADIENTS, Places, places_of
+from nest.reuse import Bounded
 
 MOST_REMEMBERED = 2**21
 """Passes of all programs that are kept, of some 12 bytes each."""
@@ -102,19 +102,14 @@ def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Seq
     return max(end - (begin if staggered else 0.0) for begin, end in zip(begun, clocks, strict=True))
 
 
-_programs: OrderedDict[tuple[int, int, int], tuple[Schedule, Program]] = OrderedDict()
+_programs = Bounded[Program](MOST_REMEMBERED, lambda program: len(program.needs))
 
 
 def _program(schedule: Schedule, stages: int, micro_batches: int) -> Program:
     """The program of a schedule, kept while others leave it room."""
-    key = (id(schedule), stages, micro_batches)
-    if key not in _programs:
-        # With the schedule, so that no other one gets its number.
-        _programs[key] = schedule, _compiled(schedule, stages, micro_batches)
-        while len(_programs) > 1 and sum(len(each.needs) for _, each in _programs.values()) > MOST_REMEMBERED:
-            _programs.popitem(last=False)
-    _programs.move_to_end(key)
-    return _programs[key][1]
+    program = _programs.of((schedule, stages, micro_batches), lambda: _compiled(schedule, stages, micro_batches))
+    _programs.make_room()
+    return program
 
 
 def _compiled(schedule: Schedule, stages: int, micro_batches: int) -> Program:

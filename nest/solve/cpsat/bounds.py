@@ -17,10 +17,11 @@ import numpy
 from attrs import define, evolve, field, frozen
 
 from nest.instance import Instance, admits, copies_of
+from nest.reuse import Bounded
 from nest.solve.cpsat.cases import Case, Mode, seen_by, teams
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
 from nest.solve.cpsat.first_blocks import rivals
-from nest.solve.cpsat.kept import Kept
+from nest.solve.cpsat.kept import kept
 from nest.solve.cpsat.links import Links, links_of
 from nest.solve.cpsat.paths import Paths, kept_only, least
 from nest.solve.cpsat.placement import slots
@@ -42,20 +43,20 @@ class Relaxation:
     instance: Instance
     cuts: Cuts
     book: StageBook
-    _fastest: Kept[tuple[Floats, Floats, Floats]] = field(factory=Kept)
+    _fastest: Bounded[tuple[Floats, Floats, Floats]] = field(factory=kept)
     _cheapest: dict[object, Floats] = field(factory=dict)
     _links: dict[object, Links] = field(factory=dict)
     _terms: dict[object, list[list[float]]] = field(factory=dict)
     _flying: dict[object, float] = field(factory=dict)
 
-    def trim(self) -> None:
+    def make_room(self) -> None:
         """Between two cases: let go of what there is no room for."""
-        self._fastest.trim()
-        self.book.trim()
+        self._fastest.make_room()
+        self.book.make_room()
 
     def of(self, case: Case, target: float) -> float:
         """Seconds no plan of the case is below, as far as that matters for `target`; infinite where nothing fits."""
-        self.trim()
+        self.make_room()
         if self.instance.pools is not None and (bound := self._of_any_stages(case)) > target:
             return bound
         stages = [self._stages(case, case.in_flight(stage)) for stage in range(1, case.stages + 1)]
@@ -268,7 +269,7 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
     A choice goes when it does not fit, when another of the same layers is at least as fast in both respects, or when
     the fastest stages around it, whatever their places, still make the plan too slow.
     """
-    relaxation.trim()
+    relaxation.make_room()
     choices = [_fitting(relaxation, case, index, overfull) for index in range(case.stages)]
     fewest, bound, paths = sum(map(len, choices)) + 1, 0.0, relaxation.paths(case)
     while sum(map(len, choices)) < fewest:

@@ -29,10 +29,18 @@ class Message:
 
 def together(around: Sequence[Sequence[Message]]) -> list[list[Message]]:
     """Messages over boundaries of which the same decides, as those of one."""
-    found: dict[tuple[tuple[int, int], ...], list[Message]] = {}
+    found: list[list[Message]] = []
     for possible in around:
-        key = tuple((each.level, id(each.holds)) for each in possible)
-        known = found.get(key, [Message(each.level, 0.0, each.holds) for each in possible])
-        both = zip(known, possible, strict=True)
-        found[key] = [Message(one.level, one.seconds + two.seconds, one.holds) for one, two in both]
-    return list(found.values())
+        known = next((each for each in found if _alike(each, possible)), None)
+        if known is None:
+            found.append(list(possible))
+        else:
+            both = zip(known, possible, strict=True)
+            known[:] = [Message(one.level, one.seconds + two.seconds, one.holds) for one, two in both]
+    return found
+
+
+def _alike(one: Sequence[Message], other: Sequence[Message]) -> bool:
+    return [each.level for each in one] == [each.level for each in other] and all(
+        here.holds is there.holds for here, there in zip(one, other, strict=True)
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy
-from attrs import define, field
+from attrs import define
 
 from nest.instance import partial
+from nest.reuse import remembered
 from nest.solve.cpsat.layer_choices import FirstLayers
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.placement import Term
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class ChunkParts:
     """Which blocks are among the first of their chunk, as many as a stage recomputes of each.
 
@@ -34,21 +35,17 @@ class ChunkParts:
     numbers: ChunkCase
     chunks: Sequence[Sequence[int]]
     behind: Sequence[Sequence[Term]]
-    _counts: dict[int, IntVar] = field(factory=dict)
-    _inside: dict[int, dict[tuple[int, int], IntVar]] = field(factory=dict)
 
+    @remembered
     def count(self, stage: int) -> IntVar:
         """How many blocks of each of its chunks a stage recomputes, where it recomputes parts."""
-        if stage not in self._counts:
-            self._counts[stage] = self.model.new_int_var(1, len(self.numbers.instance.space.units), "first blocks")
-        return self._counts[stage]
+        return self.model.new_int_var(1, len(self.numbers.instance.space.units), "first blocks")
 
+    @remembered
     def inside(self, chunk: int) -> dict[tuple[int, int], IntVar]:
         """By unit and place in it, whether a block is among the first that a chunk holds."""
-        if chunk not in self._inside:
-            counts = {count for row in self.numbers.rows for count in self.numbers.counts(row)}
-            self._inside[chunk] = self._of_any(chunk) if len(counts) > 1 else self._of_so_many(chunk, min(counts))
-        return self._inside[chunk]
+        counts = {count for row in self.numbers.rows for count in self.numbers.counts(row)}
+        return self._of_any(chunk) if len(counts) > 1 else self._of_so_many(chunk, min(counts))
 
     def _of_any(self, chunk: int) -> dict[tuple[int, int], IntVar]:
         """The same where stages may recompute different numbers of them."""

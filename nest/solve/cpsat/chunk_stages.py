@@ -15,13 +15,14 @@ from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments, partial, route
 from nest.instance.schedule import Moment
+from nest.reuse import Bounded
 from nest.solve.cpsat.bounds import least_times, levels, time_limit, value
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.content_paths import ContentPaths, backward, forward
 from nest.solve.cpsat.contents import Contents, UnitBlocks, few_classes, unit_classes
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, Units, chunk_units
 from nest.solve.cpsat.first_blocks import pair_of, pairs_of
-from nest.solve.cpsat.kept import Kept
+from nest.solve.cpsat.kept import kept
 from nest.solve.cpsat.placement import point_to_point
 from nest.solve.cpsat.stages import DataParallelGroup, Parts, StageCosts, data_parallel_groups, priced, sharding
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
@@ -311,8 +312,8 @@ class ChunkCases:
     instance: Instance
     _units: dict[int, Units | None] = field(factory=dict)
     _classes: dict[object, tuple[UnitBlocks, Integers]] = field(factory=dict)
-    _contents: Kept[Contents] = field(factory=Kept)
-    _costs: Kept[StageCosts] = field(factory=Kept)
+    _contents: Bounded[Contents] = field(factory=kept)
+    _costs: Bounded[StageCosts] = field(factory=kept)
     _moments: dict[object, tuple[tuple[Moment, ...], ...]] = field(factory=dict)
 
     def of(self, case: Case) -> ChunkCase:
@@ -321,8 +322,8 @@ class ChunkCases:
         Raises:
             TooManyChoicesError: its stages can hold too many sets of units.
         """
-        for kept in (self._contents, self._costs):
-            kept.trim()
+        self._contents.make_room()
+        self._costs.make_room()
         (candidate,), chunks = case.candidates, chunks_of(case.schedule)
         parts = case.stages * chunks
         if parts not in self._units:

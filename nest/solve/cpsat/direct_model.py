@@ -6,9 +6,9 @@ in docs/explanation/problem.md).
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
+from nest.reuse import remembered
 from nest.solve.cpsat.layer_model import LayerModel
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class DirectModel(LayerModel):
             self.model.add(spent >= total).only_enforce_if(this)
         return spent
 
-    @cache  # noqa: B019 - a model lives as long as its case is asked
+    @remembered
     def _read(self, stage: int) -> list[IntVar]:
         """Which tensors a stage reads that a stage in front makes."""
         terms = []
@@ -70,7 +70,7 @@ class DirectModel(LayerModel):
             terms.append(reads)
         return terms
 
-    @cache  # noqa: B019
+    @remembered
     def _sent(self, stage: int) -> list[IntVar]:
         """Which tensors a stage makes that a stage behind reads."""
         terms, after = [], self.behind[stage + 1]
@@ -108,7 +108,7 @@ class DirectModel(LayerModel):
             terms.append(goes)
         return terms
 
-    @cache  # noqa: B019
+    @remembered
     def _read_behind(self, tensor: int, boundary: int) -> Term:
         """Whether any reader of a tensor lies behind a boundary."""
         row, (_, consumers) = self.behind[boundary], self._instance.graph.tensors[tensor]
@@ -118,7 +118,7 @@ class DirectModel(LayerModel):
         self.model.add_max_equality(some, [row[consumer] for consumer in consumers])
         return some
 
-    @cache  # noqa: B019
+    @remembered
     def _apart(self, one: int, other: int) -> Literals:
         """By level, whether two stages are that far apart: as the outermost boundary between them."""
         if other == one + 1:

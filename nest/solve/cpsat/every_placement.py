@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Instance, NetworkModel, Solution, StageDecision
+from nest.reuse import remembered
 from nest.solve.cpsat.bounds import Choices, Relaxation
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Floats, Integers
@@ -108,7 +109,7 @@ def _ordered(used: tuple[int, ...], replicas: int, seats: int) -> Iterator[tuple
                 yield first + others
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class _Trial:
     """One case with all its placements; seconds are of shape `(placements,)`."""
 
@@ -116,11 +117,6 @@ class _Trial:
     case: Case
     choices: Sequence[Choices]
     placements: Integers
-    _alone: dict[tuple[int, int], tuple[Floats, Floats]] = field(factory=dict)
-    _sent: dict[tuple[int, int], tuple[Floats, Floats]] = field(factory=dict)
-    _own: dict[int, tuple[Floats, Floats]] = field(factory=dict)
-    _calls: dict[int, list[Call]] = field(factory=dict)
-    _sets: dict[tuple[int, Seats], tuple[list[tuple[int, ...]], Integers]] = field(factory=dict)
     _known: dict[tuple[str, tuple[int, ...], float], Floats] = field(factory=dict)
     _crossed: list[NDArray[numpy.uint8]] = field(init=False)
 
@@ -196,40 +192,36 @@ class _Trial:
     def _cut(self, boundary: int, choice: int) -> int:
         return int(self.relaxation.cuts.last[self.choices[boundary].stage[choice]])
 
+    @remembered
     def _messages(self, boundary: int, cut: int) -> tuple[Floats, Floats]:
         """Seconds of the slowest activations, and of the slowest gradients, over a boundary."""
-        if (boundary, cut) not in self._sent:
-            size = float(self.relaxation.book.costs(self.case, self.case.candidates[0]).bytes[cut])
-            here, there = self.placements[:, :, boundary], self.placements[:, :, boundary + 1]
-            latency, bandwidth = self._network.latency, self._network.bandwidth
-            ways = [latency[pair] + size / bandwidth[pair] for pair in ((here, there), (there, here))]
-            arriving, returning = (each.max(axis=(1, 2)) if size else numpy.zeros(len(here)) for each in ways)
-            self._sent[boundary, cut] = arriving, returning
-        return self._sent[boundary, cut]
+        size = float(self.relaxation.book.costs(self.case, self.case.candidates[0]).bytes[cut])
+        here, there = self.placements[:, :, boundary], self.placements[:, :, boundary + 1]
+        latency, bandwidth = self._network.latency, self._network.bandwidth
+        ways = [latency[pair] + size / bandwidth[pair] for pair in ((here, there), (there, here))]
+        arriving, returning = (each.max(axis=(1, 2)) if size else numpy.zeros(len(here)) for each in ways)
+        return arriving, returning
 
+    @remembered
     def _stage(self, index: int, choice: int) -> tuple[Floats, Floats]:
         """Seconds per micro-batch without messages, and per batch, of a stage with one of its choices."""
-        if (index, choice) not in self._alone:
-            work, update = (float(each[choice]) for each in self._own_of(index))
-            raw, shown = numpy.zeros((2, 2, len(self.placements)))
-            for call in self._calls_of(index):
-                seconds = self._seconds(call, index, choice)
-                raw[int(call.often)] += seconds * call.waited[choice]
-                shown[int(call.often)] += seconds * call.waited[choice] * call.exposed
-            if self._instance.space.hiding:
-                shown = numpy.maximum(shown, raw - work)
-            self._alone[index, choice] = work + shown[1], update + shown[0]
-        return self._alone[index, choice]
+        work, update = (float(each[choice]) for each in self._own_of(index))
+        raw, shown = numpy.zeros((2, 2, len(self.placements)))
+        for call in self._calls_of(index):
+            seconds = self._seconds(call, index, choice)
+            raw[int(call.often)] += seconds * call.waited[choice]
+            shown[int(call.often)] += seconds * call.waited[choice] * call.exposed
+        if self._instance.space.hiding:
+            shown = numpy.maximum(shown, raw - work)
+        return work + shown[1], update + shown[0]
 
+    @remembered
     def _own_of(self, index: int) -> tuple[Floats, Floats]:
-        if index not in self._own:
-            self._own[index] = own_seconds(self._instance, self.case, self.relaxation.book, self.choices[index])
-        return self._own[index]
+        return own_seconds(self._instance, self.case, self.relaxation.book, self.choices[index])
 
+    @remembered
     def _calls_of(self, index: int) -> list[Call]:
-        if index not in self._calls:
-            self._calls[index] = list(calls(self._instance, self.case, self.relaxation.book, self.choices[index]))
-        return self._calls[index]
+        return list(calls(self._instance, self.case, self.relaxation.book, self.choices[index]))
 
     def _seconds(self, call: Call, index: int, choice: int) -> Floats:
         """Seconds of all runs of a call by one choice of a stage, on the slowest of its groups of devices."""
@@ -241,13 +233,12 @@ class _Trial:
         times: Floats = slowest * call.times[choice]
         return times
 
+    @remembered
     def _lying(self, index: int, seats: Seats) -> tuple[list[tuple[int, ...]], Integers]:
         """The sets of devices that ranks of a stage lie on, each once, and for each placement which one."""
-        if (index, seats) not in self._sets:
-            places = numpy.stack([self.placements[:, replica, index, rank] for replica, rank in seats], axis=1)
-            every, which = numpy.unique(numpy.sort(places, axis=1), axis=0, return_inverse=True)
-            self._sets[index, seats] = [tuple(each) for each in every.tolist()], which.reshape(-1)
-        return self._sets[index, seats]
+        places = numpy.stack([self.placements[:, replica, index, rank] for replica, rank in seats], axis=1)
+        every, which = numpy.unique(numpy.sort(places, axis=1), axis=0, return_inverse=True)
+        return [tuple(each) for each in every.tolist()], which.reshape(-1)
 
     def _prices(self, call: Call, devices: tuple[int, ...], size: float) -> Floats:
         """Seconds of a call of so many bytes on each of the rings over some devices."""

@@ -12,9 +12,10 @@ from functools import cache
 from itertools import combinations, product
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from nest.instance import Instance, admits, chunks_of
+from nest.reuse import remembered
 from nest.solve.cpsat.cuts import Booleans, Floats, Integers, chunk_units
 from nest.solve.cpsat.scaling import least_compute_weight
 
@@ -72,7 +73,7 @@ class Family:
         return Family(self.candidates, self.widest, self.rows.only(rows))
 
 
-@define
+@define(slots=False)
 class Families:
     """Every setting of an instance.
 
@@ -83,7 +84,6 @@ class Families:
 
     instance: Instance
     most_stages: int
-    _rows: dict[tuple[int, bool], Rows] = field(factory=dict)
 
     def __iter__(self) -> Iterator[Family]:
         return map(self.of, self.together())
@@ -115,13 +115,9 @@ class Families:
         fitting = (rows.replicas <= most) & (rows.stages >= fewest) & (rows.stages <= room)
         return Family(candidates, widest, rows.only(fitting))
 
+    @remembered
     def _of_samples(self, samples: int, *, chunked: bool) -> Rows:
         """The settings of candidates of so many samples, as far as they do not depend on widths."""
-        if (samples, chunked) not in self._rows:
-            self._rows[samples, chunked] = self._listed(samples, chunked=chunked)
-        return self._rows[samples, chunked]
-
-    def _listed(self, samples: int, *, chunked: bool) -> Rows:
         instance, space = self.instance, self.instance.space
         own = [index for index, each in enumerate(instance.candidates) if each.samples == samples]
         example = instance.candidates[own[0]]

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy
-from attrs import define, field, has
+from attrs import has
 
-Value = TypeVar("Value")
+from nest.reuse import Bounded
 
 MOST_KEPT = 48_000_000
 """Bytes of arrays that are kept of each kind from one case to the next: a proof then needs some hundreds of MB, however
 many cases there are."""
 
 
-@define(eq=False)
-class Kept(Generic[Value]):
-    """Values by key, the oldest first."""
-
-    _values: dict[Hashable, Value] = field(factory=dict, init=False)
-    _bytes: dict[Hashable, int] = field(factory=dict, init=False)
-
-    def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key, made where it is not there."""
-        if key not in self._values:
-            self._values[key] = value = make()
-            self._bytes[key] = _bytes_of(value)
-        return self._values[key]
-
-    def trim(self) -> None:
-        """Let the oldest go until the others take `MOST_KEPT` bytes at most; between two cases, as one may need all."""
-        total = sum(self._bytes.values())
-        while total > MOST_KEPT:
-            oldest = next(iter(self._values))
-            del self._values[oldest]
-            total -= self._bytes.pop(oldest)
+def kept() -> Bounded[Any]:
+    """Values of which `MOST_KEPT` bytes stay between two cases; one case may need more."""
+    return Bounded(MOST_KEPT, _bytes_of)
 
 
 def _bytes_of(value: Any) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from nest.instance import Candidate, Instance, RecomputeMode, Solution, StageDecision, copies_of
+from nest.reuse import remembered
 from nest.solve.cpsat.cases import Case, has_ports
 from nest.solve.cpsat.cuts import Floats
 from nest.solve.cpsat.layer_choices import Choice
@@ -76,7 +77,7 @@ class LayerModel(LayerStages):
         state = self._candidate(choice).state
         yield from zip(map(rows_of_state, state), self._groups_of(choice.candidate), strict=True)
 
-    @cache  # noqa: B019 - a model lives as long as its case is asked
+    @remembered
     def _groups_of(self, candidate: int) -> tuple[DataParallelGroup, ...]:
         return data_parallel_groups(self._instance, self._case, candidate)
 
@@ -233,7 +234,7 @@ class LayerModel(LayerStages):
                 per_batch = per_batch + gather(once, ticks=scale.sync_ticks)
         return per_micro_batch, per_batch
 
-    @cache  # noqa: B019 - a model lives as long as its case is asked
+    @remembered
     def _collective(
         self,
         share: float,
@@ -270,7 +271,7 @@ class LayerModel(LayerStages):
             spent = spent + max(prices[step] - max(prices[:step]), 0) * reached
         return spent
 
-    @cache  # noqa: B019 - a model lives as long as its case is asked
+    @remembered
     def _any(self, stage: int, layers: tuple[int, ...]) -> Term:
         """At least 1 where a stage runs any of these layers."""
         if len(layers) == self._count:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nest.instance import Candidate, Instance, RecomputeMode
+from nest.reuse import remembered
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import even_stages, inseparable_layers
 from nest.solve.cpsat.layer_choices import Choice, FirstLayers
@@ -79,7 +80,7 @@ class LayerStages:
         """Whether a stage runs a layer."""
         return self.behind[stage][layer] - self.behind[stage + 1][layer]
 
-    @cache  # noqa: B019 - a model lives as long as its case is asked
+    @remembered
     def _first(self, stage: int) -> FirstLayers:
         units = self._instance.space.units
         count = self.model.new_int_var(1, len(units), "first blocks")

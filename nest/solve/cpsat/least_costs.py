@@ -9,9 +9,10 @@ from __future__ import annotations
 from math import inf
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from nest.instance import Candidate, Instance, copies_of
+from nest.reuse import remembered
 from nest.solve.cpsat.cases import Case, Mode
 from nest.solve.cpsat.cuts import Floats
 from nest.solve.cpsat.first_blocks import pair_of
@@ -89,18 +90,16 @@ class LeastCosts:
         return self.update / case.stages
 
 
-@define
+@define(slots=False)
 class LeastCostsBook:
     """Least costs by case."""
 
     instance: Instance
-    _known: dict[Case, LeastCosts] = field(factory=dict)
 
+    @remembered
     def of(self, case: Case) -> LeastCosts:
         """The least costs of a case."""
-        if case not in self._known:
-            self._known[case] = _least_costs(self.instance, case)
-        return self._known[case]
+        return _least_costs(self.instance, case)
 
 
 def _least_costs(instance: Instance, case: Case) -> LeastCosts:

@@ -7,9 +7,10 @@ from math import inf
 from typing import Any
 
 import numpy
-from attrs import define, field
+from attrs import define
 
 from nest.instance import Instance, Solution, StageDecision
+from nest.reuse import remembered
 from nest.solve.cpsat.bounds import Choices, Relaxation, least_times, time_limit, value
 from nest.solve.cpsat.cases import Case, LimitOf, replica_devices
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
@@ -29,7 +30,7 @@ Overfull = tuple[int, int, tuple[str, int], int]
 """What exact pricing found too large: index of the stage, candidate, mode, index in `Cuts`."""
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class ListedStages:
     """The stages between listed cuts, those of each number of a stage apart.
 
@@ -44,7 +45,6 @@ class ListedStages:
     case: Case
     cuts: Cuts
     relaxation: Relaxation
-    _cheapest: dict[int, Floats] = field(init=False, factory=dict)
 
     @classmethod
     def of(cls, instance: Instance, case: Case, cuts: Cuts) -> ListedStages:
@@ -183,17 +183,16 @@ class ListedStages:
             time[own], added[own] = least_times(self.case, costs, (choices.mode[own], stage), *around)
         return time, added
 
+    @remembered
     def _transfers(self, candidate: int) -> Floats:
         """Seconds to bring what crosses each cut over the cheapest level that its boundary can have."""
-        if candidate not in self._cheapest:
-            crossing = self.relaxation.book.costs(self.case, candidate).bytes
-            cheapest = numpy.zeros(self.cuts.count)
-            for boundary, levels in enumerate(boundary_levels(self.instance, self.case)):
-                here = self._boundary_of == boundary
-                every = [point_to_point(self.instance.cluster, crossing[here], level) for level in levels]
-                cheapest[here] = numpy.minimum.reduce(every) if every else 0.0
-            self._cheapest[candidate] = cheapest
-        return self._cheapest[candidate]
+        crossing = self.relaxation.book.costs(self.case, candidate).bytes
+        cheapest = numpy.zeros(self.cuts.count)
+        for boundary, levels in enumerate(boundary_levels(self.instance, self.case)):
+            here = self._boundary_of == boundary
+            every = [point_to_point(self.instance.cluster, crossing[here], level) for level in levels]
+            cheapest[here] = numpy.minimum.reduce(every) if every else 0.0
+        return cheapest
 
     @property
     def _boundary_of(self) -> Integers:

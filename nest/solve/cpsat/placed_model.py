@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field
 
 from nest.instance import Instance, NetworkModel, OnRings, Solution, chunks_of
+from nest.reuse import remembered
 from nest.solve.cpsat.bounds import Relaxation, narrow
 from nest.solve.cpsat.chunk_models import ChunkModels
 from nest.solve.cpsat.every_placement import Found, best_of_all
@@ -36,7 +37,7 @@ MOST_CELLS = 600
 """Devices times ranks of all blocks, up to which every rank of a block gets a variable for each device."""
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class PlacedModels:
     """Models of cases on a network.
 
@@ -49,7 +50,6 @@ class PlacedModels:
     cuts: Cuts | None
     _relaxation: Relaxation | None = field(init=False)
     _chunked: ChunkModels = field(init=False)
-    _others: dict[tuple[int, tuple[float, float] | None], tuple[Instance, StageBook]] = field(factory=dict)
     _tiers: tuple[Tier, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -114,17 +114,14 @@ class PlacedModels:
             return TierModel(self._relaxation, case, narrowed.choices, limit, self._tiers, self._book_of)
         return PlacedModel(self._relaxation, case, narrowed.choices, limit)
 
+    @remembered
     def _book_of(self, instance: Instance, ring: tuple[float, float] | None) -> StageBook:
         """The costs of the stages of an instance, with gradients reduced on a ring of some latency and bandwidth."""
-        key = (id(instance), ring)
-        if key not in self._others:
-            assert self.cuts is not None
-            assert instance.network is not None
-            there = instance
-            if ring is not None:
-                there = evolve(instance, collectives=OnRings(instance.network.collectives, lambda _: (ring,)))
-            self._others[key] = instance, StageBook(there, self.cuts)
-        return self._others[key][1]
+        assert self.cuts is not None
+        assert instance.network is not None
+        if ring is not None:
+            instance = evolve(instance, collectives=OnRings(instance.network.collectives, lambda _: (ring,)))
+        return StageBook(instance, self.cuts)
 
 
 class PlacedModel(PathModel):

@@ -7,9 +7,10 @@ from math import comb
 from typing import TYPE_CHECKING
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from nest.instance import Instance, Level, ParameterGroup, PlacedNetwork
+from nest.reuse import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,7 +134,7 @@ def ring_seconds(network: PlacedNetwork, kind: str, devices: Sequence[int], size
     return numpy.array([network.collectives.time(kind, size, (members,), level, members) for level in levels])
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class ReductionModel:
     """The collectives over the replicas of one stage, in a CP-SAT model.
 
@@ -150,7 +151,6 @@ class ReductionModel:
     cells: Sequence[Sequence[Sequence[IntVar]]]
     taken: Sequence[IntVar]
     scale: Scale
-    _sets: dict[Seats, dict[tuple[int, ...], IntVar]] = field(factory=dict)
 
     def add(self, call: Call, share: float, longest: int) -> Term:
         """The ticks that a share of a call takes, of stage time or of time once per batch.
@@ -179,19 +179,18 @@ class ReductionModel:
             self.model.add(taken >= load).only_enforce_if(used)
         return taken
 
+    @remembered
     def _lying(self, seats: Seats) -> dict[tuple[int, ...], IntVar]:
         """For each set of devices whether these seats lie there."""
-        if seats not in self._sets:
-            devices = range(self.instance.cluster.size)
-            if comb(len(devices), len(seats)) > MOST_SETS:
-                raise TooManySetsError
-            chosen = {each: self.model.new_bool_var("") for each in combinations(devices, len(seats))}
-            self.model.add_exactly_one(chosen.values())
-            for device in devices:
-                on = sum(self.cells[replica][rank][device] for replica, rank in seats)
-                self.model.add(sum(literal for each, literal in chosen.items() if device in each) == on)
-            self._sets[seats] = chosen
-        return self._sets[seats]
+        devices = range(self.instance.cluster.size)
+        if comb(len(devices), len(seats)) > MOST_SETS:
+            raise TooManySetsError
+        chosen = {each: self.model.new_bool_var("") for each in combinations(devices, len(seats))}
+        self.model.add_exactly_one(chosen.values())
+        for device in devices:
+            on = sum(self.cells[replica][rank][device] for replica, rank in seats)
+            self.model.add(sum(literal for each, literal in chosen.items() if device in each) == on)
+        return chosen
 
     def _figures(self, devices: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
         assert self.instance.network is not None

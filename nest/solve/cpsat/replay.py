@@ -127,15 +127,17 @@ def step_time(
         model.add(batch == closed_form)
         return batch
     model.add(batch >= closed_form)
-    known: dict[int, IntVar] = {}
+    known: list[tuple[Term, IntVar]] = []
     for path in paths:
         total: Term = 0
         for n, term in passes.least(path):
-            if id(term) not in known:
+            ticks = next((variable for same, variable in known if same is term), None)
+            if ticks is None:
                 # A variable of its own, so that no count multiplies the coefficients of a time.
-                known[id(term)] = model.new_int_var(0, largest_slowest(scale, most), "")
-                model.add(known[id(term)] == term)
-            total = total + n * scale.parts * known[id(term)]
+                ticks = model.new_int_var(0, largest_slowest(scale, most), "")
+                model.add(ticks == term)
+                known.append((term, ticks))
+            total = total + n * scale.parts * ticks
         model.add(batch >= total + scale.sync * sync)
     return batch
 

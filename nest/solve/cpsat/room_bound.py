@@ -15,6 +15,7 @@ import numpy
 from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments
+from nest.reuse import remembered
 from nest.solve.cpsat.cases import Case, Mode, teams
 from nest.solve.cpsat.cuts import Floats, Integers
 from nest.solve.cpsat.first_blocks import pair_of
@@ -39,7 +40,7 @@ class _Least:
     room: Floats
 
 
-@define
+@define(slots=False)
 class RoomBound:
     """Whether the stages of a case have room for all layers.
 
@@ -48,7 +49,6 @@ class RoomBound:
     """
 
     instance: Instance
-    _alike: dict[tuple[int, ...], Integers] = field(factory=dict)
     _least: dict[object, _Least] = field(factory=dict)
     _flying: dict[object, Floats] = field(factory=dict)
 
@@ -65,17 +65,16 @@ class RoomBound:
             together += float(numpy.sort(own)[::-1][:stages].sum())
         return min(float(numpy.maximum.reduce(rooms).sum()), together) < count
 
+    @remembered
     def _layers(self, candidates: tuple[int, ...]) -> Integers:
         """Of the layers that are alike in all these candidates, those that compute most together."""
-        if candidates not in self._alike:
-            used = [self.instance.candidates[each] for each in candidates]
-            classes: dict[bytes, list[int]] = {}
-            every = numpy.concatenate([_rows(each) for each in used])
-            for layer in range(every.shape[1]):
-                classes.setdefault(every[:, layer].tobytes(), []).append(layer)
-            work = used[0].forward + used[0].backward
-            self._alike[candidates] = numpy.array(max(classes.values(), key=lambda each: len(each) * work[each[0]]))
-        return self._alike[candidates]
+        used = [self.instance.candidates[each] for each in candidates]
+        classes: dict[bytes, list[int]] = {}
+        every = numpy.concatenate([_rows(each) for each in used])
+        for layer in range(every.shape[1]):
+            classes.setdefault(every[:, layer].tobytes(), []).append(layer)
+        work = used[0].forward + used[0].backward
+        return numpy.array(max(classes.values(), key=lambda each: len(each) * work[each[0]]))
 
     def _in_flight(self, case: Case) -> Floats:
         """Micro-batches that each chunk of a stage holds at one moment, at least 1; NaN: never do all.

@@ -9,10 +9,11 @@ from functools import cached_property
 from attrs import define, field
 
 from nest.instance import Instance, copies_of, partial
+from nest.reuse import Bounded
 from nest.solve.cpsat.cases import Case, Mode, seen_by
 from nest.solve.cpsat.cuts import Cuts
 from nest.solve.cpsat.first_blocks import FirstBlocks, fewest, pair_of, pairs_of
-from nest.solve.cpsat.kept import Kept
+from nest.solve.cpsat.kept import kept
 from nest.solve.cpsat.stages import (
     DataParallelGroup,
     Parts,
@@ -31,16 +32,16 @@ class StageBook:
 
     instance: Instance
     cuts: Cuts
-    _parts: Kept[Parts] = field(factory=Kept)
+    _parts: Bounded[Parts] = field(factory=kept)
     _groups: dict[tuple[int, int, str, int, int | None], tuple[DataParallelGroup, ...]] = field(factory=dict)
-    _sharded: Kept[dict[int, Sharded]] = field(factory=Kept)
-    _costs: Kept[StageCosts] = field(factory=Kept)
+    _sharded: Bounded[dict[int, Sharded]] = field(factory=kept)
+    _costs: Bounded[StageCosts] = field(factory=kept)
 
-    def trim(self) -> None:
+    def make_room(self) -> None:
         """Between two cases: let go of what there is no room for."""
-        self._parts.trim()
-        self._sharded.trim()
-        self._costs.trim()
+        self._parts.make_room()
+        self._sharded.make_room()
+        self._costs.make_room()
 
     def costs(self, case: Case, candidate: int) -> StageCosts:
         """The costs of stages that use `candidate` in `case`."""

@@ -7,14 +7,14 @@ import pytest
 
 import nest
 from nest.solve.cpsat import kept, search
-from nest.solve.cpsat.kept import Kept
+from nest.solve.cpsat.kept import kept as kept_values
 from tests.agreement.problems import random_problem
 
 
-def test_the_oldest_go_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_used_longest_ago_goes_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MOST_KEPT", 200)
     made: list[int] = []
-    values: Kept[tuple[numpy.ndarray, ...]] = Kept()
+    values = kept_values()
 
     def value(number: int) -> tuple[numpy.ndarray, ...]:
         def make() -> tuple[numpy.ndarray, ...]:
@@ -25,12 +25,12 @@ def test_the_oldest_go_when_there_is_no_room(monkeypatch: pytest.MonkeyPatch) ->
 
     for number in (1, 2, 0, 1):
         value(number)
-    # 88, 96 and 80 bytes: nothing goes before it is trimmed, and then the first.
+    # 88, 96 and 80 bytes: nothing goes before room is made, and then what was used longest ago.
     assert made == [1, 2, 0]
-    values.trim()
-    for number in (2, 0, 1):
+    values.make_room()
+    for number in (1, 0, 2):
         value(number)
-    assert made == [1, 2, 0, 1]
+    assert made == [1, 2, 0, 2]
 
 
 @pytest.mark.parametrize("kind", ["plain", "mixed", "chunked"])

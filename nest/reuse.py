@@ -1,0 +1,62 @@
+"""How nest remembers what it computed: with the object that computed it, for as long as that is there.
+
+What has no arguments is a `functools.cached_property`, and what takes too much memory is `Bounded`. A module remembers
+what depends on its arguments alone in a bounded `functools.lru_cache`. What outlives a question is with the registry.
+Nothing is keyed by `id`, and only answers are kept on disk (`nest.whatif.answer_cache`).
+"""
+
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+Owner = TypeVar("Owner")
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
+
+_MISSING: Any = object()
+
+
+def remembered(
+    method: Callable[Concatenate[Owner, Arguments], Value],
+) -> Callable[Concatenate[Owner, Arguments], Value]:
+    """A method whose object keeps each result by the arguments. Its class has a `__dict__` (`define(slots=False)`)."""
+    name = f"{method.__qualname__} of"
+
+    @wraps(method)
+    def known(self: Any, /, *arguments: Any, **named: Any) -> Any:
+        results = self.__dict__.get(name)
+        if results is None:
+            results = self.__dict__[name] = {}
+        key = (arguments, *sorted(named.items())) if named else arguments
+        found = results.get(key, _MISSING)
+        if found is _MISSING:
+            found = results[key] = method(self, *arguments, **named)
+        return found
+
+    return known
+
+
+class Bounded(Generic[Value]):
+    """Values by key, those used longest ago first."""
+
+    def __init__(self, most: float, size: Callable[[Value], float]) -> None:
+        """Where room is made, values of at most this size together are left, but always the latest."""
+        self._most, self._size, self._total = most, size, 0.0
+        self._values: dict[Hashable, tuple[Value, float]] = {}
+
+    def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made where it is not there."""
+        found = self._values.pop(key, None)
+        if found is None:
+            value = make()
+            found = value, self._size(value)
+            self._total += found[1]
+        self._values[key] = found
+        return found[0]
+
+    def make_room(self) -> None:
+        """Let those used longest ago go."""
+        for key in list(self._values)[:-1] if self._total > self._most else ():
+            self._total -= self._values.pop(key)[1]
+            if self._total <= self._most:
+                break
