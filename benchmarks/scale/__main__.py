@@ -1,4 +1,7 @@
-"""The command: `python -m benchmarks.scale DATA [--only NAME...] [--against COMMIT] [--output FOLDER] [--list]`."""
+"""The command: `python -m benchmarks.scale DATA [--only NAME...] [--against COMMIT] [--output FOLDER] [--list]`.
+
+`--only accelerators` measures what each accelerator gains instead, `--accelerators NAME...` some of them.
+"""
 
 import argparse
 import sys
@@ -7,9 +10,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.scale.accelerators import ACCELERATORS
 from benchmarks.scale.beside import all_timed
 from benchmarks.scale.command import YARDSTICK, Command, Timing
 from benchmarks.scale.commands import commands
+from benchmarks.scale.gains import all_gains, complaints, gains_page, rows
 from benchmarks.scale.growth import grown
 from benchmarks.scale.machine import facts
 from benchmarks.scale.measure import Measure, Series
@@ -27,6 +32,9 @@ from benchmarks.scale.report import (
 )
 from benchmarks.scale.suite import suite
 
+GAINS = "accelerators"
+"""The name of what is measured for `--only` alone: it takes hours."""
+
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line, parsed."""
@@ -40,6 +48,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--against", metavar="COMMIT", help="time commands alone, by turns here and in this commit")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write scale.md, scale.json and plots here")
     parser.add_argument("--list", action="store_true", help="list the measures and measure nothing")
+    parser.add_argument("--accelerators", nargs="+", default=["*"], metavar="NAME", help="those that are switched off")
+    parser.add_argument("--rows", nargs="+", default=["*"], metavar="NAME", help="what they are switched off on")
     parser.add_argument("--repeat", type=positive, default=3, metavar="N", help="times each is measured (3)")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds a process may take (120)")
     return parser.parse_args(given)
@@ -71,9 +81,35 @@ def measured(measures: Sequence[Measure | Series], times: int, timeout: float) -
     return outcomes
 
 
+def gained(options: argparse.Namespace) -> int:
+    """Measure what accelerators gain; 1 when one changes an answer or gains too little on all rows, 2 without any."""
+    names = [name for name in ACCELERATORS if wanted(name, options.accelerators)]
+    asked = [row for row in rows(options.data) if wanted(row.name, options.rows)]
+    if not names or not asked:
+        print("there is no such accelerator or row; --list shows them", file=sys.stderr)
+        return 2
+    if options.list:
+        for row in asked:
+            print(f"{row.name:26}{row.what}")
+        for name in names:
+            print(f"{name:26}{ACCELERATORS[name].what}")
+        return 0
+    machine = facts()
+    with TemporaryDirectory() as folder:
+        gains = all_gains(asked, names, Path(folder), options.timeout, lambda told: print(told, flush=True))
+    page = gains_page(machine, gains, [row.name for row in asked])
+    print(page)
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "accelerators.md").write_text(page, encoding="utf-8")
+    return 1 if complaints(gains) else 0
+
+
 def main() -> int:
     """Run the command; 1 when a measure fails, 2 when there is none of the wanted names."""
     options = arguments()
+    if options.only == [GAINS]:
+        return gained(options)
     measures, skipped = suite(options.data)
     for told in skipped:
         print(told, file=sys.stderr)

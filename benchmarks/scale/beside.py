@@ -72,14 +72,14 @@ class Place:
         if self._kept.exists():
             rmtree(self._kept)
             copytree(self.folder / "first", self._kept)
-        self.runs.append(self._run(self.command.asked, self.command.without))
+        self.runs.append(self._run(self.command.asked))
         return _wrong(self.runs[-1], self.command.wanted)
 
     @property
     def _kept(self) -> Path:
         return self.folder / "kept"
 
-    def _run(self, arguments: Sequence[str], without: str = "") -> Run:
+    def _run(self, arguments: Sequence[str]) -> Run:
         files = {
             name: str(each if isinstance(each, Path) else self.folder / f"{name}.json")
             for name, each in self.command.problems.items()
@@ -88,9 +88,8 @@ class Place:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Modules lie compiled, as where nest is installed.
         if self.command.keeps:
             environment["NEST_CACHE"] = str(self._kept)
-        module = ["benchmarks.scale.switched_off", without] if without else ["nest"]
         told = [each.format(folder=self.folder, **files) for each in arguments]
-        return run(["-m", *module, *told], self.timeout, self.tree, environment)
+        return run(["-m", "nest", *told], self.timeout, self.tree, environment)
 
 
 def _wrong(one: Run, wanted: str) -> str:
@@ -123,7 +122,7 @@ def timed(
     """
     here = Place(REPOSITORY, folder / f"{command.name}-here", command, timeout)
     there, yardstick = None, here
-    if other is not None and not command.without:
+    if other is not None:
         there = Place(other, folder / f"{command.name}-there", command, timeout)
     wrong = here.start()
     if there is not None and there.start():

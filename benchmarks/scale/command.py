@@ -28,7 +28,6 @@ class Command:
         cpu: seconds of all processors together that it may take, scaled; None: no limit.
         memory: largest resident set that a process of it may have, bytes; None: no limit.
         wanted: what stands in what it prints.
-        without: what of nest is switched off (`benchmarks.scale.switched_off`); empty: nothing.
     """
 
     name: str
@@ -40,7 +39,6 @@ class Command:
     cpu: float | None = field(default=None, kw_only=True)
     memory: float | None = field(default=None, kw_only=True)
     wanted: str = field(default="", kw_only=True)
-    without: str = field(default="", kw_only=True)
 
     @property
     def limit(self) -> str:

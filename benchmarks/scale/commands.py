@@ -32,7 +32,7 @@ OPTIMAL, PROVED = '"status": "optimal"', '"status": "proved"'
 
 def commands(data: Path) -> list[Command]:
     """All of them; those whose data is not under `data` are left out."""
-    return [*_questions(), *_planning(data), *_proofs(), *_switched_off()]
+    return [*_questions(), *_planning(data), *_proofs()]
 
 
 def _questions() -> list[Command]:
@@ -97,17 +97,3 @@ def _proofs() -> list[Command]:
         Command(f"proof-{name}", what, PROVE, {"problem": made}, cpu=cpu, memory=memory, wanted=PROVED)
         for name, what, made, cpu, memory in asked
     ]
-
-
-def _switched_off() -> list[Command]:
-    """The same without one of the things that make it fast: what each gains."""
-    alone = ("--jobs", "1")
-    proofs = {"rows": "bounds of rows of settings", "room": "bounds from room", "contents": "the small model"}
-    found = [
-        Command(
-            f"without-{name}", f"README's proof without {what}", (*PROVE, *alone), {"problem": README}, without=name
-        )
-        for name, what in proofs.items()
-    ]
-    first = "DeepSeek-V3 on 2,048 H100, every candidate priced"
-    return [*found, Command("without-first-plan", first, SOLVE, {"problem": DEEPSEEK}, without="first-plan")]

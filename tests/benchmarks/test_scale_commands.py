@@ -1,6 +1,5 @@
 """Commands that the scale benchmark times, in this tree and in another commit."""
 
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from benchmarks.scale.commands import README, commands, smaller
 from benchmarks.scale.problems import heterogeneous
 from benchmarks.scale.processes import REPOSITORY
 from benchmarks.scale.report import COMMAND_HEADINGS, closing, command_cells, markdown
-from benchmarks.scale.switched_off import SAYS_NOTHING
 from nest.io import read_mapping
 
 
@@ -44,14 +42,6 @@ def test_the_changed_example_differs_in_one_number() -> None:
     assert original["cluster"]["memory"] == "80 GB"
     assert changed == {**original, "model": changed["model"], "cluster": {**original["cluster"], "memory": "72 GB"}}
     assert Path(changed["model"]).exists()
-
-
-def test_what_is_switched_off_is_where_it_is_looked_for() -> None:
-    for place, attribute, _ in SAYS_NOTHING.values():
-        module, _, owner = place.partition(":")
-        held = import_module(module)
-        assert callable(getattr(getattr(held, owner) if owner else held, attribute))
-    assert {each.without for each in commands(REPOSITORY)} == {"", *SAYS_NOTHING}
 
 
 def tree(folder: Path, text: str) -> Path:
@@ -157,13 +147,10 @@ def test_a_command_is_timed_here_and_in_a_commit() -> None:
     told: list[Timing] = []
     small = {"problem": lambda: heterogeneous(3, (4, 2), 8)}
     solve = Command(YARDSTICK, "three layers", ("solve", "{problem}", "--json"), small, wanted='"status": "optimal"')
-    proof = ("solve", "{problem}", "--verify", "--json")
-    without = Command("without", "its proof without room", proof, small, wanted='"status": "proved"', without="room")
-    assert all_timed([solve, without], 1, 600, "HEAD", told.append) == told
-    assert [each.wrong for each in told] == ["", ""]
+    assert all_timed([solve], 1, 600, "HEAD", told.append) == told
+    assert told[0].wrong == ""
     assert told[0].there is not None
     assert told[0].there.cpu * told[0].factor == pytest.approx(2.0)
-    assert told[1].there is None
 
 
 def test_a_commit_that_is_none_is_told() -> None:
