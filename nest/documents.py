@@ -46,7 +46,8 @@ def plan_summary(
     formulation: Formulation | None,
 ) -> dict[str, Any]:
     """The `summary` of a plan; without `formulation`, collectives and the whole training are left out."""
-    known_facts = model_facts(problem, known, None if formulation is None else formulation.flops)
+    flops = None if formulation is None else formulation.flops
+    known_facts = model_facts(problem.model, problem.training, problem.cluster, known, flops)
     facts = ModelFacts(*known_facts) if known_facts is not None else None
     names = [level.name for level in instance.cluster.levels]
     levels = {"levels": names} if instance.pools is None else {}
@@ -58,9 +59,9 @@ def plan_summary(
         from nest.formulate.cost_breakdown import collectives_inside
 
         inside = collectives_inside(formulation, solution, priced)
-    cost = cost_of_a_step(problem, instance, solution, priced, summary)
+    cost = cost_of_a_step(problem.training, problem.cluster, instance, solution, priced, summary)
     summary |= {} if cost is None else {"cost": cost}
-    whole = whole_training(problem, priced, summary)
+    whole = whole_training(problem.training, problem.cluster, priced, summary)
     further = {"collectives": inside, "coverage": _coverage(formulation, solution), "training": whole}
     return {**summary, **{name: each for name, each in further.items() if each is not None}}
 

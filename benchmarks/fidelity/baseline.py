@@ -27,7 +27,8 @@ device, in the same precision, or of the generation."""
 def ideal_seconds(run: MeasuredRun) -> float:
     """Seconds of the model FLOP of a batch on all devices of the plan at their matrix peak."""
     problem, breakdown = run.run.problem, run.breakdown
-    facts = model_facts(breakdown.problem, registry())
+    priced = breakdown.problem
+    facts = model_facts(priced.model, priced.training, priced.cluster, registry())
     assert facts is not None
     _, flops, peaks, _ = facts
     widths = sum(stage.width for stage in evaluate(breakdown.instance, breakdown.solution).stages)

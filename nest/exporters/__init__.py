@@ -55,7 +55,9 @@ class Framework(Tool):
     def limits(self, problem: Problem) -> Limits:
         """What it can run of a problem."""
         module, _, name = self.limited_by.partition(".")
-        limits: Limits = getattr(import_module(f"nest.exporters.limits.{module}"), name)(problem)
+        from nest.exporters.limits import Asked
+
+        limits: Limits = getattr(import_module(f"nest.exporters.limits.{module}"), name)(Asked.of(problem))
         return limits
 
 

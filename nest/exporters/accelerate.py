@@ -14,7 +14,7 @@ from attrs import evolve
 from nest.deployment import Deployment, LaunchOptions, Reading
 from nest.exporters.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
 from nest.exporters.keys import Keys, launched, opened, said
-from nest.exporters.limits import sharded
+from nest.exporters.limits import Asked, sharded
 from nest.io import yaml_text
 from nest.spec import PlanDocument, Problem
 
@@ -32,7 +32,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Accelerate cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, sharded.accelerate(problem), "Accelerate")
+    shape = checked(plan, sharded.accelerate(Asked.of(problem)), "Accelerate")
     return {YAML_FILE: yaml_text(_configuration(plan, shape, problem)), PYTHON_FILE: _python(plan, shape)}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from nest.deployment import Deployment, LaunchOptions, Reading
 from nest.exporters.common import check_trained, checked, data_ranks, problem_of, samples
 from nest.exporters.keys import Keys, launched, opened, said
-from nest.exporters.limits import ULYSSES, gradient_format, sharded
+from nest.exporters.limits import ULYSSES, Asked, gradient_format, sharded
 from nest.hooks.architectures import architecture
 from nest.spec import PlanDocument, Problem
 
@@ -38,7 +38,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: DeepSpeed cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, sharded.deepspeed(problem), "DeepSpeed")
+    shape = checked(plan, sharded.deepspeed(Asked.of(problem)), "DeepSpeed")
     family = getattr(architecture(plan), "family", "").replace("-", "_")
     files = {JSON_FILE: json.dumps(_configuration(shape, problem, family), indent=2) + "\n"}
     if check := check_trained(plan):

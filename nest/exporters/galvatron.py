@@ -12,7 +12,7 @@ from typing import Any
 
 from nest.deployment import Deployment
 from nest.exporters.common import checked, problem_of
-from nest.exporters.limits import ULYSSES, gradient_format, meshes
+from nest.exporters.limits import ULYSSES, Asked, gradient_format, meshes
 from nest.spec import PlanDocument, Problem
 
 JSON_FILE = "galvatron_config.json"
@@ -33,7 +33,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Galvatron cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, meshes.galvatron(problem), "Galvatron")
+    shape = checked(plan, meshes.galvatron(Asked.of(problem)), "Galvatron")
     strategy = json.dumps(_strategy(shape), indent=4) + "\n"
     return {JSON_FILE: strategy, SCRIPT_FILE: _script(shape, problem)}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from nest.deployment import Deployment
 from nest.exporters.common import checked, data_ranks, even_machines, problem_of, samples
-from nest.exporters.limits import gradient_format, sharded
+from nest.exporters.limits import Asked, gradient_format, sharded
 from nest.spec import PlanDocument, Problem
 
 PYTHON_FILE = "lightning_plan.py"
@@ -23,7 +23,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Lightning cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, sharded.lightning(problem), "Lightning")
+    shape = checked(plan, sharded.lightning(Asked.of(problem)), "Lightning")
     return {PYTHON_FILE: _module(shape, problem, even_machines(plan, "Lightning"))}
 
 

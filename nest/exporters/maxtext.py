@@ -13,7 +13,7 @@ from nest.deployment import Deployment
 from nest.errors import InputError
 from nest.exporters.common import checked, problem_of, shard_ranks
 from nest.exporters.limits import (
-    fanouts,
+    Asked,
     meshes,
     mixture,
 )
@@ -43,7 +43,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: MaxText cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, meshes.maxtext(problem), "MaxText")
+    shape = checked(plan, meshes.maxtext(Asked.of(problem)), "MaxText")
     axes = _axes(shape)
     slices = _sliced(plan, shape, axes)
     settings = _settings(shape, problem) | _mesh(axes, slices) | _model(architecture(plan))
@@ -72,7 +72,7 @@ def _sliced(plan: PlanDocument, shape: Deployment, axes: Mapping[str, int]) -> d
     Raises:
         InputError: no axis ends where a slice does.
     """
-    slice_size = next(iter(fanouts(problem_of(plan))), int(plan.summary["devices"]))
+    slice_size = next(iter(Asked.of(problem_of(plan)).fanouts), int(plan.summary["devices"]))
     replicas = ["fsdp", "data"]
     outer = ["pipeline", *replicas] if shape.rank_order == "pp-inner" else [*replicas, "pipeline"]
     inside, room = dict.fromkeys(AXES, 1), slice_size

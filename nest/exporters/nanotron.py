@@ -14,7 +14,7 @@ from nest.errors import InputError
 from nest.exporters.common import checked, problem_of, samples
 from nest.exporters.configurations import configuration
 from nest.exporters.keys import Keys, launched, said
-from nest.exporters.limits import meshes
+from nest.exporters.limits import Asked, meshes
 from nest.exporters.limits.meshes import built_like_llama, split
 from nest.hooks.architectures import architecture
 from nest.io import read_mapping_text, yaml_text
@@ -37,7 +37,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: nanotron cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, meshes.nanotron(problem), "nanotron")
+    shape = checked(plan, meshes.nanotron(Asked.of(problem)), "nanotron")
     notes = "# torchrun ... run_train.py --config-file nanotron.yaml\n# Data, tokenizer and learning rate are yours.\n"
     model = {**_widths(architecture(plan)), **_positions(plan, shape)}
     return {YAML_FILE: notes + yaml_text(_configuration(shape, problem, model))}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from nest.deployment import Deployment
 from nest.deployment.pytorch_schedules import CLASSES
 from nest.exporters.common import checked, problem_of, samples, shard_ranks
-from nest.exporters.limits import gradient_format, sharded
+from nest.exporters.limits import Asked, gradient_format, sharded
 from nest.exporters.pipeline_actions import SCHEDULE_FILE
 from nest.spec import PlanDocument, Training
 
@@ -24,7 +24,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: PyTorch cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, sharded.pytorch(problem), "PyTorch", by_module=True)
+    shape = checked(plan, sharded.pytorch(Asked.of(problem)), "PyTorch", by_module=True)
     return {PYTHON_FILE: _module(shape, problem.training)}
 
 

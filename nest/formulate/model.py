@@ -17,7 +17,7 @@ from nest.hooks.registry import Registry
 from nest.io import read, read_mapping, structure, there_is
 from nest.io.names import near, plain
 from nest.io.source import SUFFIXES
-from nest.spec import DeviceSpec, Problem, Training, TransformerSpec
+from nest.spec import ClusterSpec, DeviceSpec, Training, TransformerSpec
 
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
 """Where configurations say how many tokens a sample may have."""
@@ -103,8 +103,8 @@ def resolve_model(source: str | Model, base: Path | None) -> Model:
     return structure(source, DescribedModel).transformer if _describes(source) else _with_graph(source, base)
 
 
-def with_sequence_length(problem: Problem, registry: Registry) -> Problem:
-    """`problem` with the tokens of its samples, where its model says them and the problem does not.
+def with_sequence_length(training: Training, model: Model | str | None, registry: Registry) -> Training:
+    """`training` with the tokens of its samples, where its model says them and the problem does not.
 
     Samples without tokens, as images, leave `training.sequence_length` at None.
 
@@ -112,19 +112,18 @@ def with_sequence_length(problem: Problem, registry: Registry) -> Problem:
         InputError: the model is for any length, and the problem says none; or it says how many tokens the training has,
             and samples have none.
     """
-    training, model = problem.training, problem.model
     if model is None or isinstance(model, str) or training.sequence_length is not None:
-        return problem
+        return training
     if not any(importer.accepts(model) for importer in registry.model_importers().values()):
-        return problem  # `load_model` says why.
+        return training  # `load_model` says why.
     length = own_sequence_length(model, registry)
     if length is None:
         raise InputError("training.sequence_length is missing; a model needs it.")
     if length:
-        return evolve(problem, training=evolve(training, sequence_length=length))
+        return evolve(training, sequence_length=length)
     if training.tokens is not None:
         raise InputError("training.tokens says nothing of a model whose samples have no tokens; leave it out.")
-    return problem
+    return training
 
 
 def own_sequence_length(model: Model, registry: Registry) -> int | None:
@@ -350,7 +349,7 @@ def _runs(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> list[dict[str
 
 
 def model_facts(
-    problem: Problem, known: Registry, flops: float | None = None
+    model: Model | str | None, training: Training, cluster: ClusterSpec, known: Registry, flops: float | None = None
 ) -> tuple[int | None, float, dict[str, float], dict[str, Any] | None] | None:
     """Tokens per sample, model FLOP per sample, matrix peaks of devices (FLOP/s), what is trained; None for a profile.
 
@@ -361,22 +360,22 @@ def model_facts(
     """
     from nest.formulate.cluster import build_cluster
 
-    if problem.model is None:
+    if model is None:
         return None
-    training, passes, trained = problem.training, 3.0, None
+    passes, trained = 3.0, None
     if flops is None or training.trained is not None:
-        flops = (graph := load_model(problem.model, training, known)).model_flops
+        flops = (graph := load_model(model, training, known)).model_flops
     if training.trained is not None:
         from nest.formulate.trainable import backward_share, trained_count
 
         passes = 1 + backward_share(graph)
         trained = {"what": str(training.trained), "parameters": trained_count(graph), "of": graph.parameter_count}
-    if problem.cluster.pools is None:
-        devices = {"": build_cluster(problem.cluster, known, None)[1]}
+    if cluster.pools is None:
+        devices = {"": build_cluster(cluster, known, None)[1]}
     else:
         from nest.formulate.pools import build_pools
 
-        pools, every = build_pools(problem.cluster)
+        pools, every = build_pools(cluster)
         devices = dict(zip(pools.names, every, strict=True))
     peaks = {name: matrix_peak(device, training.precision) for name, device in devices.items() if device is not None}
     if len(peaks) < len(devices):

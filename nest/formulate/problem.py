@@ -125,7 +125,8 @@ def self_contained(problem: Problem, base: Path | None, known: Registry | None =
     """
     known = known or registry()
     if problem.model is not None:
-        problem = with_sequence_length(evolve(problem, model=resolve_model(problem.model, base)), known)
+        problem = evolve(problem, model=resolve_model(problem.model, base))
+        problem = evolve(problem, training=with_sequence_length(problem.training, problem.model, known))
     if isinstance(problem.profile, str):
         problem = evolve(problem, profile=read((base or Path()) / problem.profile, ProfileSpec))
     cluster = problem.cluster

@@ -1,11 +1,11 @@
 """Slips that cost a factor: figures that can be but are hardly meant, told beside the answer.
 
-A check looks at a complete problem, or at its plan, and yields sentences: place, figure, what it is compared with, what
-may be meant. How far is too far: `nest.tolerances`. `CHECKS` and `CHECKS_OF_PLANS` list them.
+A check looks at a section of a complete problem, or at its plan, and yields sentences: place, figure, what it is
+compared with, what may be meant. How far is too far: `nest.tolerances`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from math import gcd, log, prod
 
@@ -14,7 +14,7 @@ from attrs import asdict, evolve
 from nest.catalogue import Link, known_cluster, links, network_levels, profiles, published_devices
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
-from nest.formulate.model import context_length, load_model, model_facts
+from nest.formulate.model import Model, context_length, load_model, model_facts
 from nest.formulate.shard import micro_batches, sharded_graphs
 from nest.formulate.stack import device_of
 from nest.formulate.target import target_limits, within
@@ -22,7 +22,7 @@ from nest.graph import KINDS
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
 from nest.io.names import any_of
-from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PlanDocument, Problem
+from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PlanDocument, Problem, Training
 from nest.tolerances import (
     ALIKE,
     BEYOND_CONTEXT,
@@ -53,13 +53,29 @@ def slips(problem: Problem, known: Registry) -> Iterator[str]:
         problem: within its target, with what its files say in place.
         known: registered importers and strategies.
     """
-    return chain.from_iterable(check(problem, known) for check in CHECKS)
+    model, training, cluster = problem.model, problem.training, problem.cluster
+    if model is None:
+        return chain(bandwidths(cluster), latencies(cluster, ()), memories(cluster))
+    return chain(
+        bandwidths(cluster),
+        latencies(cluster, USUAL_LINKS),
+        level_order(cluster),
+        memories(cluster),
+        device_figures(cluster.device),
+        sequence_length(training.sequence_length, model),
+        operator_kinds(model, training, device_of(cluster), known),
+        short_training(training),
+        least_step(model, training, cluster, known),
+    )
 
 
 def slips_of_plan(plan: PlanDocument, problem: Problem) -> Iterator[str]:
     """What the plan of a problem shows of it, a sentence each; nothing where there is none."""
     if plan.batch_time is not None:
-        yield from chain.from_iterable(check(plan, problem) for check in CHECKS_OF_PLANS)
+        if problem.model is not None:
+            yield from long_step(plan, plan.batch_time, problem.training)
+        yield from long_training(plan, problem.training)
+        yield from odd_batch(plan, problem)
 
 
 def _compared(figure: str, ratio: float, reference: str, meanings: Mapping[str, float], otherwise: str) -> str:
@@ -85,8 +101,7 @@ def _machine(cluster: ClusterSpec) -> int:
     return cluster.devices_per_host or (cluster.levels[0].fanout if cluster.levels else 1)
 
 
-def _links(problem: Problem) -> Iterator[Place]:
-    cluster = problem.cluster
+def _links(cluster: ClusterSpec) -> Iterator[Place]:
     if cluster.assumed is not None:
         return  # An importer read it, from a file that means what it says.
     for place, each in _members(cluster):
@@ -110,9 +125,9 @@ def _nominal(link: str | None, level: int, device: DeviceSpec | None) -> Link | 
     return max((each for each in fitting if each.bandwidth), key=lambda each: each.bandwidth or 0.0, default=None)
 
 
-def bandwidths(problem: Problem, _: Registry) -> Iterator[str]:
+def bandwidths(cluster: ClusterSpec) -> Iterator[str]:
     """Bandwidths far from those of the links named: bits for bytes, a machine's for a device's, both directions."""
-    for place, written, level, machine, device in _links(problem):
+    for place, written, level, machine, device in _links(cluster):
         kind = _nominal(written.link, level, device)
         if kind is None or kind.bandwidth is None or written.bandwidth is None:
             continue
@@ -135,10 +150,10 @@ USUAL_LINKS = ("nvlink", "infiniband")
 """Links whose latency that of a level without one is compared with: inside a machine, and between machines."""
 
 
-def latencies(problem: Problem, _: Registry) -> Iterator[str]:
+def latencies(cluster: ClusterSpec, usual_links: Sequence[str]) -> Iterator[str]:
     """Latencies far from the links': milliseconds or nanoseconds in place of microseconds."""
-    for place, written, level, *_others in _links(problem):
-        name = written.link or (USUAL_LINKS[min(level, 1)] if level >= 0 and problem.model is not None else "")
+    for place, written, level, *_others in _links(cluster):
+        name = written.link or (usual_links[min(level, 1)] if level >= 0 and usual_links else "")
         if name not in links() or not written.latency:
             continue
         value, usual = written.latency, links()[name].latency
@@ -151,10 +166,10 @@ def latencies(problem: Problem, _: Registry) -> Iterator[str]:
         yield _compared(figure, value / usual, f"the {format_seconds(usual)} of {name}", meanings, "")
 
 
-def level_order(problem: Problem, _: Registry) -> Iterator[str]:
+def level_order(cluster: ClusterSpec) -> Iterator[str]:
     """A level faster than the one inside it, as where the order was mistaken."""
     try:
-        levels = () if problem.model is None else network_levels(problem.cluster.levels or ())
+        levels = network_levels(cluster.levels or ())
     except InputError:  # Names nobody knows are told with all others.
         return
     for inner, outer in pairwise(levels):
@@ -166,9 +181,9 @@ def level_order(problem: Problem, _: Registry) -> Iterator[str]:
             return
 
 
-def memories(problem: Problem, _: Registry) -> Iterator[str]:
+def memories(cluster: ClusterSpec) -> Iterator[str]:
     """A device's memory far from its own: that of a machine, or another unit."""
-    for place, each in _members(problem.cluster):
+    for place, each in _members(cluster):
         device, value = device_of(each), each.memory
         if device is None or value is None or MEMORY_SHARE <= value / device.memory <= MORE_MEMORY:
             continue
@@ -183,10 +198,9 @@ def memories(problem: Problem, _: Registry) -> Iterator[str]:
         yield _compared(figure, value / device.memory, own, meanings, "give the memory of one device.")
 
 
-def device_figures(problem: Problem, _: Registry) -> Iterator[str]:
+def device_figures(device: DeviceSpec | str | None) -> Iterator[str]:
     """Figures of a device written in place that no device of the catalogue comes near: another unit."""
-    device = problem.cluster.device
-    if problem.model is None or not isinstance(device, DeviceSpec):
+    if not isinstance(device, DeviceSpec):
         return
     every = [_figures(each) for each in published_devices().values()]
     for key, (value, unit) in _figures(device).items():
@@ -208,10 +222,9 @@ def _figures(device: DeviceSpec) -> dict[str, tuple[float, str]]:
     return {key: (value, unit) for key, (value, unit) in figures.items() if value}
 
 
-def sequence_length(problem: Problem, known: Registry) -> Iterator[str]:
+def sequence_length(length: int | None, model: Model | str) -> Iterator[str]:
     """Samples far longer than the model's context, as where the tokens of a batch are given."""
-    length = problem.training.sequence_length
-    context = None if isinstance(problem.model, str | None) else context_length(problem.model)
+    context = None if isinstance(model, str) else context_length(model)
     if length is not None and context is not None and length > BEYOND_CONTEXT * context:
         yield (
             f"training.sequence_length: {length:,} tokens are {length / context:.3g} times the model's context of "
@@ -253,15 +266,14 @@ def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set
     return {name: {degree for other, degree in every if other == name} for name, _ in every}
 
 
-def operator_kinds(problem: Problem, known: Registry) -> Iterator[str]:
+def operator_kinds(model: Model | str, training: Training, device: DeviceSpec | None, known: Registry) -> Iterator[str]:
     """Kinds of operators of a graph that nobody knows: no share of the device's peak is known of them."""
-    if not isinstance(problem.model, dict) or "model_type" in problem.model:
+    if not isinstance(model, dict) or "model_type" in model:
         return
     try:
-        operators = load_model(problem.model, problem.training, known).operators
+        operators = load_model(model, training, known).operators
     except InputError:  # Told when the problem is formulated.
         return
-    device = device_of(problem.cluster)
     listed_kinds = {*KINDS, *(key.split(".")[0] for key in (device.efficiency if device is not None else ()))}
     strange: dict[str, list[str]] = {}
     for operator in operators:
@@ -279,10 +291,9 @@ def operator_kinds(problem: Problem, known: Registry) -> Iterator[str]:
         )
 
 
-def short_training(problem: Problem, _: Registry) -> Iterator[str]:
+def short_training(training: Training) -> Iterator[str]:
     """Tokens of a whole training that are fewer than those of a step: billions or trillions were left out."""
-    training = problem.training
-    if training.tokens is None or training.sequence_length is None or problem.model is None:
+    if training.tokens is None or training.sequence_length is None:
         return
     step = training.global_batch * training.sequence_length
     if training.tokens < step:
@@ -295,19 +306,19 @@ def short_training(problem: Problem, _: Registry) -> Iterator[str]:
 _STEP = "training.global_batch: a step of {:,} samples takes"
 
 
-def least_step(problem: Problem, known: Registry) -> Iterator[str]:
+def least_step(model: Model | str, training: Training, cluster: ClusterSpec, known: Registry) -> Iterator[str]:
     """A batch as large as a sample is long whose FLOP alone take hours at the devices' peak: it is given in tokens.
 
     It is told before the search, which takes long with so many micro-batches.
     """
-    batch, length = problem.training.global_batch, problem.training.sequence_length
-    if problem.model is None or length is None or not batch >= length > 1:
+    batch, length = training.global_batch, training.sequence_length
+    if length is None or not batch >= length > 1:
         return
     try:
-        facts = model_facts(problem, known)
+        facts = model_facts(model, training, cluster, known)
     except InputError:  # Told when the problem is formulated.
         return
-    named = [(each, known_cluster(each.name)) for _, each in _members(problem.cluster)]
+    named = [(each, known_cluster(each.name)) for _, each in _members(cluster)]
     levels = [each.levels or (() if entry is None else entry.levels) for each, entry in named]
     if facts is None or not all(levels):
         return
@@ -321,26 +332,26 @@ def _tokens_meant(batch: int, length: int) -> str:
     return f"if {batch:,} are tokens, write {max(round(batch / length), 1):,}."
 
 
-def long_step(plan: PlanDocument, problem: Problem) -> Iterator[str]:
+def long_step(plan: PlanDocument, seconds: float, training: Training) -> Iterator[str]:
     """A step of hours, as where a batch is given in tokens."""
-    batch, length = problem.training.global_batch, problem.training.sequence_length
-    if problem.model is None or plan.batch_time is None or plan.batch_time <= LONGEST_STEP:
+    batch, length = training.global_batch, training.sequence_length
+    if seconds <= LONGEST_STEP:
         return
     meant = "check the batch and the number of devices."
     if length is not None and batch >= length > 1:
-        if plan.batch_time * plan.summary.get("model_flops_utilisation", 0.0) > LONGEST_STEP:
+        if seconds * plan.summary.get("model_flops_utilisation", 0.0) > LONGEST_STEP:
             return  # `least_step` told it.
         meant = _tokens_meant(batch, length)
-    yield f"{_STEP.format(batch)} {format_seconds(plan.batch_time)}; {meant}"
+    yield f"{_STEP.format(batch)} {format_seconds(seconds)}; {meant}"
 
 
-def long_training(plan: PlanDocument, problem: Problem) -> Iterator[str]:
+def long_training(plan: PlanDocument, training: Training) -> Iterator[str]:
     """A training of years."""
     time = plan.summary.get("training", {}).get("time", 0.0)
     if time > LONGEST_TRAINING:
         years = time / (365.25 * 24 * 3600)
         yield (
-            f"training.tokens: {problem.training.tokens:.3g} tokens take {years:,.3g} years; check them and the number "
+            f"training.tokens: {training.tokens:.3g} tokens take {years:,.3g} years; check them and the number "
             "of devices."
         )
 
@@ -380,20 +391,3 @@ def odd_batch(plan: PlanDocument, problem: Problem) -> Iterator[str]:
 def _even(batch: int, unit: int) -> str:
     """The multiples of `unit` around `batch`."""
     return any_of(f"{count * unit:,}" for count in (batch // unit, batch // unit + 1) if count)
-
-
-CHECKS: tuple[Callable[[Problem, Registry], Iterator[str]], ...] = (
-    bandwidths,
-    latencies,
-    level_order,
-    memories,
-    device_figures,
-    sequence_length,
-    operator_kinds,
-    short_training,
-    least_step,
-)
-"""What problems are looked at for."""
-
-CHECKS_OF_PLANS: tuple[Callable[[PlanDocument, Problem], Iterator[str]], ...] = (long_step, long_training, odd_batch)
-"""What plans are looked at for."""

@@ -9,7 +9,7 @@ from nest.instance import Instance, Pool, Solution, copies_of
 from nest.plan.document import time_range
 from nest.plan.evaluate import PricedPlan, PricedStage
 from nest.plan.layout import schedule_of
-from nest.spec import ClusterSpec, PlanDocument, Problem, StageRecord
+from nest.spec import ClusterSpec, PlanDocument, StageRecord, Training
 from nest.units import format_seconds, listed
 
 SHARE_NAMES = {
@@ -186,9 +186,8 @@ def figures(instance: Instance, solution: Solution, priced: PricedPlan, facts: M
     return summary
 
 
-def training_steps(problem: Problem) -> int | None:
+def training_steps(training: Training) -> int | None:
     """Steps of the whole training; None: the problem says nothing of tokens, or of how long samples are."""
-    training = problem.training
     if training.tokens is None or training.sequence_length is None:
         return None
     return ceil(training.tokens / (training.global_batch * training.sequence_length))
@@ -228,11 +227,14 @@ def level_name(summary: Mapping[str, Any], pool: str | None, level: int) -> str:
     return OTHER_POOL if level == len(names or ()) and pool is not None else str((names or ())[level])
 
 
-def whole_training(problem: Problem, priced: PricedPlan, summary: Mapping[str, Any]) -> dict[str, Any] | None:
+def whole_training(
+    training: Training, cluster: ClusterSpec, priced: PricedPlan, summary: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """The `summary.training` of a plan, all steps alike; None: the problem does not say how many tokens there are.
 
     Args:
-        problem: self-contained.
+        training: how the model is trained.
+        cluster: as written.
         priced: the plan.
         summary: has the devices that it uses, which alone are paid for, and what a step costs.
 
@@ -240,7 +242,7 @@ def whole_training(problem: Problem, priced: PricedPlan, summary: Mapping[str, A
         `tokens`, `steps`, `time` (seconds), `device_hours` and, with `cluster.price` or that of each pool used,
         `cost`; `low` and `high` of time and cost as of the step time's range, where it has one.
     """
-    tokens, steps = problem.training.tokens, training_steps(problem)
+    tokens, steps = training.tokens, training_steps(training)
     if tokens is None or steps is None:
         return None
     span = time_range(priced.batch_time, priced.time_error)
@@ -249,7 +251,7 @@ def whole_training(problem: Problem, priced: PricedPlan, summary: Mapping[str, A
     )
     whole: dict[str, Any] = {"tokens": tokens, "steps": steps, **{key: steps * each for key, each in times.items()}}
     whole["device_hours"] = whole["time"] * summary["devices_used"] / SECONDS_AN_HOUR
-    if (price := price_of_an_hour(problem.cluster, summary)) is not None:
+    if (price := price_of_an_hour(cluster, summary)) is not None:
         egress = steps * summary.get("cost", {}).get("egress", 0.0)
         for key in times:
             name = "cost" if key == "time" else f"cost_{key}"
@@ -281,7 +283,12 @@ def price_of_an_hour(cluster: ClusterSpec, summary: Mapping[str, Any]) -> float 
 
 
 def cost_of_a_step(
-    problem: Problem, instance: Instance, solution: Solution, priced: PricedPlan, summary: Mapping[str, Any]
+    training: Training,
+    cluster: ClusterSpec,
+    instance: Instance,
+    solution: Solution,
+    priced: PricedPlan,
+    summary: Mapping[str, Any],
 ) -> dict[str, float] | None:
     """The `summary.cost` of a plan; None: nobody says what its devices cost.
 
@@ -289,15 +296,15 @@ def cost_of_a_step(
         `step`: currency for an optimizer step; `egress`: what of that is paid for bytes that leave their pool, where
         something is; `token`: currency for a token, where the problem says how many there are.
     """
-    hour = price_of_an_hour(problem.cluster, summary)
+    hour = price_of_an_hour(cluster, summary)
     if hour is None:
         return None
     cost = {"step": hour * priced.batch_time / SECONDS_AN_HOUR}
-    if any(each.egress is not None for each in problem.cluster.between or ()):
-        cost["egress"] = egress_of_a_step(problem.cluster, instance, solution, priced.micro_batches)
+    if any(each.egress is not None for each in cluster.between or ()):
+        cost["egress"] = egress_of_a_step(cluster, instance, solution, priced.micro_batches)
         cost["step"] += cost["egress"]
-    if problem.training.sequence_length is not None:
-        cost["token"] = cost["step"] / (problem.training.global_batch * problem.training.sequence_length)
+    if training.sequence_length is not None:
+        cost["token"] = cost["step"] / (training.global_batch * training.sequence_length)
     return cost
 
 

@@ -114,7 +114,7 @@ class NodeSearch:
     @property
     def steps(self) -> int:
         """Of the whole training."""
-        steps = training_steps(self.problem)
+        steps = training_steps(self.problem.training)
         assert steps is not None
         return steps
 

@@ -168,7 +168,7 @@ def complete_front(plan: PlanDocument, solver: Solver, *, memory_step: float = 0
 
 def _cost_of_a_second(problem: Problem) -> float | None:
     """What the whole training costs for each second of a step and device; None: the problem does not say."""
-    steps, price = training_steps(problem), problem.cluster.price
+    steps, price = training_steps(problem.training), problem.cluster.price
     return None if steps is None or price is None else steps * price / SECONDS_AN_HOUR
 
 

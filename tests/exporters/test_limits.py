@@ -8,7 +8,7 @@ import pytest
 from nest.catalogue import library_models
 from nest.errors import InputError
 from nest.exporters import accelerate, lightning, maxtext, nanotron
-from nest.exporters.limits.megatron import transformer_of
+from nest.exporters.limits import Asked
 from nest.exporters.megatron import bridge, training_flags
 from nest.exporters.megatron.model_flags import detail_flags, model_flags
 from nest.exporters.megatron.relatives import nemo, swift, verl
@@ -92,7 +92,7 @@ def refused(name: str, asked: Problem) -> bool:
 
 def unsaid(dialect: Dialect, asked: Problem, builds: bool) -> bool:
     """Whether the framework's table lacks what Megatron-LM is told by flags."""
-    model, training = transformer_of(asked), asked.training
+    model, training = Asked.of(asked).transformer, asked.training
     flags = {**training_flags.precision_flags(training), **training_flags.optimizer_flags(training)}
     if builds:
         flags |= {**model_flags(model, training.sequence_length or 1), **detail_flags(asked.model, model)}

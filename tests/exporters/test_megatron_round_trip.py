@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import nest
-from nest.exporters.limits.megatron import feed_forwards, transformer_of
+from nest.exporters.limits import Asked
+from nest.exporters.limits.megatron import feed_forwards
 from nest.exporters.megatron.flags import export
 from nest.exporters.megatron.parallel_flags import PIPELINE_INNER_ORDER, order_of
 from nest.exporters.megatron.reading.read import read_megatron
@@ -36,7 +37,7 @@ def back(plan: PlanDocument, text: str, name: str, folder: Path) -> PlanDocument
     assert [note for note in found.notes if "all devices of the cluster are taken" not in note] == []
     shape = deployed(plan)
     decisions: dict[str, Any] = {"dp": shape.data_parallel}
-    if order_of(shape, transformer_of(structure(plan.problem, Problem))) != PIPELINE_INNER_ORDER:
+    if order_of(shape, Asked.of(structure(plan.problem, Problem)).transformer) != PIPELINE_INNER_ORDER:
         decisions["rank_order"] = shape.rank_order  # Which flags leave to the files that place ranks.
     return nest.evaluate(found.problem, fix=decisions)
 
@@ -123,7 +124,7 @@ def test_plans_of_every_kind_come_back(kind: str, tmp_path: Path) -> None:
 
 
 def test_some_models_drawn_have_experts() -> None:
-    shapes = [feed_forwards(transformer_of(structure(PROBLEMS[kind], Problem))) for kind in PROBLEMS]
+    shapes = [feed_forwards(Asked.of(structure(PROBLEMS[kind], Problem)).transformer) for kind in PROBLEMS]
     assert any(sparse for _, sparse in shapes)
     assert any(not sparse for _, sparse in shapes)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 import nest
 from nest.deployment import LaunchOptions
 from nest.errors import InputError
+from nest.exporters.limits import Asked
 from nest.exporters.limits.meshes import nanotron
 from nest.exporters.nanotron import YAML_FILE, export, read
 from nest.formulate.from_flags import start
@@ -213,7 +214,7 @@ def test_what_nanotron_cannot_run_is_refused(fixed: dict[str, Any], model: Any, 
 
 def test_measured_layers_have_no_model_to_write() -> None:
     with pytest.raises(InputError, match="built like Llama"):
-        nanotron(nest.io.structure({**plan({"dp": 16}).problem, "model": {"graph": "g.json"}}, Problem))
+        nanotron(Asked.of(nest.io.structure({**plan({"dp": 16}).problem, "model": {"graph": "g.json"}}, Problem)))
 
 
 def test_plans_for_nanotron_have_its_cut() -> None:

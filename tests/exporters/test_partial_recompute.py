@@ -13,7 +13,7 @@ from nest.errors import InputError
 from nest.exporters import Framework, nest_exporters
 from nest.exporters.common import problem_of
 from nest.exporters.galvatron import JSON_FILE
-from nest.exporters.limits import meshes
+from nest.exporters.limits import Asked, meshes
 from nest.exporters.torchtitan.reading import read as read_torchtitan
 from nest.formulate.from_flags import start
 from nest.formulate.problem import whole_problem
@@ -114,7 +114,7 @@ def test_the_other_blocks_keep_what_the_framework_keeps() -> None:
 
 def test_limits_count_blocks() -> None:
     part = pair("galvatron")[1]
-    limits = meshes.galvatron(problem_of(part))
+    limits = meshes.galvatron(Asked.of(problem_of(part)))
     for rule, kept in (
         ("recompute_layers == 3", True),
         ("recompute_layers < 3", False),

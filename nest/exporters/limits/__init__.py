@@ -6,16 +6,18 @@ that they refuse, and constraints that several have.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
+from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from nest.deployment.deployment import BLOCK, ENDS
 from nest.errors import InputError
 from nest.hooks.architectures import architecture_of, network_of
 from nest.instance import Cluster
-from nest.spec import Architecture, Problem, ProfileSpec, Training
-from nest.spec.architecture import GroupedQueryAttention, LatentAttention, MixtureOfExperts
+from nest.spec import Architecture, ClusterSpec, Problem, ProfileSpec, Training
+from nest.spec.architecture import GroupedQueryAttention, LatentAttention, MixtureOfExperts, TransformerSpec
 from nest.spec.problem import ALL_RANKS
 
 ULYSSES = "ulysses"
@@ -23,22 +25,95 @@ ULYSSES = "ulysses"
 `use_sp`: the name of the strategy that a plug-in brings."""
 
 
-def refuse_layers(problem: Problem, framework: str) -> None:
+@frozen(eq=False, repr=False, slots=False)
+class Asked:
+    """What a framework is asked to run, as far as its limits depend on it.
+
+    Attributes:
+        training: how the model is trained.
+        written: the model as the problem describes it; None: it has measured layers.
+        cluster: the machines.
+        layers: names of measured layers.
+        by_operator: whether operators are planned one by one.
+        zero_degrees: the ranks over which ZeRO may shard at most, as `search` and `fixed` write them.
+        stages: how many stages are fixed.
+    """
+
+    training: Training
+    written: str | TransformerSpec | dict[str, Any] | None
+    cluster: ClusterSpec
+    layers: tuple[str, ...]
+    by_operator: bool
+    zero_degrees: frozenset[Any]
+    stages: object
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Asked":
+        """What `problem` asks for."""
+        return cls(
+            problem.training,
+            problem.model,
+            problem.cluster,
+            problem.profile.layers if isinstance(problem.profile, ProfileSpec) else (),
+            problem.search.granularity == "operator",
+            frozenset({*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}),
+            problem.decided.get("pp", 1),
+        )
+
+    @cached_property
+    def model(self) -> Architecture | None:
+        """The transformer; None: there are measured layers, or an operator graph."""
+        return architecture_of(self.written)
+
+    @property
+    def transformer(self) -> Architecture:
+        """The transformer, which Megatron-LM needs.
+
+        Raises:
+            InputError: it is something else.
+        """
+        if self.model is None:
+            raise InputError(
+                "Megatron-LM builds transformers from their widths, and this problem has measured layers or an "
+                "operator graph; give a `model` that says what it is made of."
+            )
+        return self.model
+
+    @cached_property
+    def fanouts(self) -> tuple[int, ...]:
+        """Children of a group of each level of the cluster, innermost first; of a network by links, none."""
+        try:
+            network = network_of(self.cluster)
+        except InputError:  # A problem that is not formulated yet says by what it is wrong when it is.
+            return ()
+        if not isinstance(network, (Cluster, tuple)):
+            return ()
+        return tuple(level.fanout for level in (network if isinstance(network, tuple) else network.levels))
+
+    @property
+    def devices_per_machine(self) -> int | None:
+        """Devices of a machine of the cluster; None: it has no levels."""
+        sizes, hosts = self.fanouts, self.cluster.hosts
+        if not sizes:
+            return None
+        return self.cluster.devices_per_host or (prod(sizes) // len(hosts) if hosts else sizes[0])
+
+
+def refuse_layers(asked: Asked, framework: str) -> None:
     """Refuse layers that are no transformer blocks, as far as a problem tells.
 
     Raises:
         InputError: layers are measured ones of other names, operators are planned one by one, or layers predict
             further tokens.
     """
-    model = model_of(problem)
+    model = asked.model
     if model is not None and model.predicting:
         raise InputError(
             f"the model has layers that predict further tokens (mtp_layers), which the exporter for {framework} does "
             "not write; leave them out, or export for megatron."
         )
-    measured = problem.profile.layers if isinstance(problem.profile, ProfileSpec) else ()
-    strange = next((name for name in measured if name not in ENDS and not BLOCK.fullmatch(name)), None)
-    if strange is not None or problem.search.granularity == "operator":
+    strange = next((name for name in asked.layers if name not in ENDS and not BLOCK.fullmatch(name)), None)
+    if strange is not None or asked.by_operator:
         what = "operators, one by one" if strange is None else f"layers such as {strange!r}"
         raise InputError(
             f"the problem asks to place {what}, but {framework} places whole transformer blocks (layers.0, layers.1, "
@@ -92,35 +167,34 @@ def gradient_format(training: Training) -> str:
     return training.gradients or ("fp16" if training.precision == "fp16" else "fp32")
 
 
-def shard_groups(problem: Problem, framework: str) -> dict[str, str]:
+def shard_groups(asked: Asked, framework: str) -> dict[str, str]:
     """Constraints of frameworks that shard over the innermost data-parallel ranks and all of context parallelism.
 
     Nothing where the problem leaves ZeRO all ranks. To constraints these are `dp * batch`, which another degree that is
     named may be, too: then that counts.
     """
-    degrees = {*problem.search.zero_degree, problem.decided.get("zero_degree", ALL_RANKS)}
-    if degrees == {ALL_RANKS}:
+    if asked.zero_degrees == {ALL_RANKS}:
         return {}
-    numbers = sorted(each for each in degrees if isinstance(each, int))
+    numbers = sorted(each for each in asked.zero_degrees if isinstance(each, int))
     every = f"zero_degree == dp * batch and (cp == 1 or dp * batch not in {numbers})"
     groups = {
         f"zero == 0 or ({every}) or (zero_degree % cp == 0 and dp * batch * cp % zero_degree == 0)": (
             f"{framework} shards over whole groups of context parallelism, and over as many of them everywhere"
         )
     }
-    if mixture(model_of(problem)) is not None:
+    if mixture(asked.model) is not None:
         groups[f"zero == 0 or ep * etp == 1 or ({every})"] = (
             f"{framework} shards experts over what ranks it has left of all, not over as many as all else"
         )
     return groups
 
 
-def whole_batches(problem: Problem, framework: str) -> dict[str, str]:
+def whole_batches(asked: Asked, framework: str) -> dict[str, str]:
     """Constraint of frameworks whose every rank runs whole micro-batches; nothing where all batches come out even."""
-    if not problem.training.uneven_batch:
+    if not asked.training.uneven_batch:
         return {}
     return {
-        f"dp * micro_batch * micro_batches == {problem.training.global_batch}": (
+        f"dp * micro_batch * micro_batches == {asked.training.global_batch}": (
             f"{framework} takes whole micro-batches only, as many on every data-parallel rank"
         )
     }
@@ -160,33 +234,9 @@ def mixture(architecture: Architecture | None) -> MixtureOfExperts | None:
     return next((block for block in blocks if isinstance(block, MixtureOfExperts)), None)
 
 
-def model_of(problem: Problem) -> Architecture | None:
-    """The transformer that a problem describes; None: it has measured layers or an operator graph."""
-    return architecture_of(problem.model)
-
-
-def fanouts(problem: Problem) -> tuple[int, ...]:
-    """Children of a group of each level of the problem's cluster, innermost first; of a network by links, none."""
-    try:
-        network = network_of(problem.cluster)
-    except InputError:  # A problem that is not formulated yet says by what it is wrong when it is.
-        return ()
-    if not isinstance(network, (Cluster, tuple)):
-        return ()
-    return tuple(level.fanout for level in (network if isinstance(network, tuple) else network.levels))
-
-
-def devices_per_machine(problem: Problem) -> int | None:
-    """Devices of a machine of the problem's cluster; None: it has no levels."""
-    sizes, cluster = fanouts(problem), problem.cluster
-    if not sizes:
-        return None
-    return cluster.devices_per_host or (prod(sizes) // len(cluster.hosts) if cluster.hosts else sizes[0])
-
-
-def even_launch(problem: Problem, framework: str) -> dict[str, str]:
+def even_launch(asked: Asked, framework: str) -> dict[str, str]:
     """Where plans may lie, such that the launcher, which knows numbers of machines and processes, starts them there."""
-    devices, each = prod(fanouts(problem)), devices_per_machine(problem)
+    devices, each = prod(asked.fanouts), asked.devices_per_machine
     if each is None:
         return {}
     return {

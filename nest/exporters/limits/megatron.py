@@ -14,21 +14,21 @@ from attrs import evolve
 
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.exporters.limits import gradient_format, model_of, whole_batches
-from nest.spec import Architecture, Problem, Training
+from nest.exporters.limits import Asked, gradient_format, whole_batches
+from nest.spec import Architecture, Training
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention, MixtureOfExperts
 
 OPTIMIZERS = ("adam", "adamw", "adam-bf16", "adam-8bit", "sgd", "sgd-momentum")
 """By the catalogue's names."""
 
 
-def megatron(problem: Problem, *, recipe: bool = False) -> Limits:
+def megatron(asked: Asked, *, recipe: bool = False) -> Limits:
     """What Megatron-LM can run of `problem`; with a `recipe` that builds the model, also what only such build.
 
     Raises:
         InputError: the model or the training is beyond it.
     """
-    model, training = transformer_of(problem), problem.training
+    model, training = asked.transformer, asked.training
     unwritten = () if recipe else flag_obstacles(model)
     length = training.sequence_length or 1
     for obstacle in (*unwritten, *model_obstacles(model, length), *training_obstacles(training)):
@@ -49,28 +49,13 @@ def megatron(problem: Problem, *, recipe: bool = False) -> Limits:
             "uniform(recompute)": "Megatron-LM has one recompute policy for all stages",
             "uniform(zero)": "Megatron-LM shards the optimizer of all stages alike",
             "zero < 2 or pp == 1": "ZeRO 2 and 3 are its FSDP, which it neither documents nor tests with pipelines",
-            **whole_batches(problem, "Megatron-LM"),
+            **whole_batches(asked, "Megatron-LM"),
             **_head_constraints(model),
             **_predicting_constraints(model),
             **_training_constraints(training, model),
             **(_expert_constraints(training) if experts else {}),
         },
     )
-
-
-def transformer_of(problem: Problem) -> Architecture:
-    """The model, which must be a transformer.
-
-    Raises:
-        InputError: it is something else.
-    """
-    model = model_of(problem)
-    if model is None:
-        raise InputError(
-            "Megatron-LM builds transformers from their widths, and this problem has measured layers or an operator "
-            "graph; give a `model` that says what it is made of."
-        )
-    return model
 
 
 def _has_modules(training: Training) -> bool:

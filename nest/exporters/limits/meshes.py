@@ -9,17 +9,16 @@ from nest.deployment import Limits
 from nest.errors import InputError
 from nest.exporters.limits import (
     ULYSSES,
-    fanouts,
+    Asked,
     gradient_format,
     like_llama,
     mixture,
-    model_of,
     refuse_layers,
     refuse_training,
     shard_groups,
     whole_batches,
 )
-from nest.spec import Architecture, Problem
+from nest.spec import Architecture
 from nest.spec.architecture import FeedForward, GroupedQueryAttention, LatentAttention
 
 MAXTEXT = {
@@ -45,24 +44,24 @@ MAXTEXT_EXPERTS = {
 }
 
 
-def maxtext(problem: Problem) -> Limits:
+def maxtext(asked: Asked) -> Limits:
     """What MaxText can run.
 
     Raises:
         InputError: it does not place such layers, or this exporter does not write that precision.
     """
-    refuse_layers(problem, "maxtext")
+    refuse_layers(asked, "maxtext")
     refuse_training(
-        problem.training,
+        asked.training,
         "maxtext",
         "MaxText",
         precisions=("bf16", "fp32"),
         gradients=("fp32", "bf16", "fp16"),
         optimizers=("adam", "adamw", "sgd"),
     )
-    constraints = MAXTEXT | shard_groups(problem, "MaxText") | whole_batches(problem, "MaxText")
-    constraints |= _slices(problem)
-    if mixture(model_of(problem)) is not None:
+    constraints = MAXTEXT | shard_groups(asked, "MaxText") | whole_batches(asked, "MaxText")
+    constraints |= _slices(asked)
+    if mixture(asked.model) is not None:
         constraints |= MAXTEXT_EXPERTS
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp"),
@@ -76,13 +75,13 @@ def maxtext(problem: Problem) -> Limits:
     )
 
 
-def _slices(problem: Problem) -> dict[str, str]:
+def _slices(asked: Asked) -> dict[str, str]:
     """That every mesh axis lies within slices or over whole ones, the innermost axis first.
 
     With a pipeline MaxText puts axis `stage` outside of `data` and `fsdp` (configs/types.py, `mesh_axes`), within
     slices and between them, so stages lie inside of replicas only where a slice is a replica.
     """
-    sizes = fanouts(problem)
+    sizes = asked.fanouts
     order = "rank_order == 'dp-inner' or pp == 1 or replicas == 1"
     if not sizes:
         return {order: STAGES_OUTSIDE}
@@ -123,25 +122,25 @@ GALVATRON = {
 }
 
 
-def galvatron(problem: Problem) -> Limits:
+def galvatron(asked: Asked) -> Limits:
     """What Galvatron can run.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
     """
-    refuse_layers(problem, "galvatron")
+    refuse_layers(asked, "galvatron")
     refuse_training(
-        problem.training,
+        asked.training,
         "galvatron",
         "Galvatron",
         precisions=("bf16", "fp16", "fp32"),
-        gradients=("fp32", problem.training.precision),
+        gradients=("fp32", asked.training.precision),
         optimizers=("adam", "adamw"),
     )
-    constraints = GALVATRON | whole_batches(problem, "Galvatron")
-    if problem.training.key_exchange != "ring":
+    constraints = GALVATRON | whole_batches(asked, "Galvatron")
+    if asked.training.key_exchange != "ring":
         constraints["cp == 1"] = "Galvatron's context parallelism passes keys and values on in a ring"
-    if mixture(model_of(problem)) is not None:
+    if mixture(asked.model) is not None:
         constraints[f"ep * etp == 1 or {ULYSSES} == 1"] = (
             "nest lays expert ranks over those of Ulysses, Galvatron beside"
         )
@@ -161,31 +160,31 @@ NANOTRON = {
 }
 
 
-def nanotron(problem: Problem) -> Limits:
+def nanotron(asked: Asked) -> Limits:
     """What nanotron can run.
 
     Raises:
         InputError: the model is not built like Llama, or it does not train in that precision.
     """
-    refuse_layers(problem, "nanotron")
+    refuse_layers(asked, "nanotron")
     refuse_training(
-        problem.training,
+        asked.training,
         "nanotron",
         "nanotron",
         precisions=("bf16", "fp16", "fp32"),
         gradients=("fp32", "bf16", "fp16"),
         optimizers=("adam", "adamw", "sgd"),
     )
-    if gradient_format(problem.training) != "fp32":  # src/nanotron/helpers.py, `init_optimizer_and_grad_accumulator`.
+    if gradient_format(asked.training) != "fp32":  # src/nanotron/helpers.py, `init_optimizer_and_grad_accumulator`.
         raise InputError(
             "nanotron keeps single-precision weights only beside gradients that it adds up in single precision; set "
             "training.gradients: fp32."
         )
-    model = built_like_llama(model_of(problem))
-    constraints = NANOTRON | whole_batches(problem, "nanotron")
-    if problem.training.overlap.tensor:
+    model = built_like_llama(asked.model)
+    constraints = NANOTRON | whole_batches(asked, "nanotron")
+    if asked.training.overlap.tensor:
         constraints["tp == 1 or sp > 1"] = "nanotron overlaps tensor parallelism with reduce-scatter only"
-    constraints |= _cut(problem, model)
+    constraints |= _cut(asked, model)
     return Limits(
         strategies=("tp", "sp", "batch"),
         schedules=("1f1b", "gpipe"),
@@ -212,9 +211,9 @@ def built_like_llama(model: Architecture | None) -> Architecture:
     return model
 
 
-def _cut(problem: Problem, model: Architecture) -> dict[str, str]:
+def _cut(asked: Asked, model: Architecture) -> dict[str, str]:
     """The cut that nanotron makes by itself into as many stages as the problem fixes; into several others, none."""
-    fixed, layers = problem.decided.get("pp", 1), len(model.blocks)
+    fixed, layers = asked.stages, len(model.blocks)
     pp = fixed if isinstance(fixed, int) and 1 <= fixed <= layers else 1
     stages = split(pp, layers, model.hidden, model.blocks[0].feed_forward.width, model.vocab)
     if pp == 1 or not all(stages):

@@ -9,15 +9,14 @@ from attrs import evolve
 
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.exporters.limits import devices_per_machine, even_launch
+from nest.exporters.limits import Asked, even_launch
 from nest.exporters.limits.megatron import (
     biased_sigmoid_router,
     eight_bit_weights,
     feed_forwards,
     megatron,
-    transformer_of,
 )
-from nest.spec import Lora, Problem, Training
+from nest.spec import Lora, Training
 from nest.spec.architecture import LatentAttention
 from nest.spec.training import ALL_LINEAR
 
@@ -46,7 +45,7 @@ FUSED = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Targets that are one module of Megatron Core: it runs the adapters of all or of none."""
 
 
-def bridge(problem: Problem) -> Limits:
+def bridge(asked: Asked) -> Limits:
     """What Megatron-Bridge can run of `problem`: what Megatron-LM can, and gpt-oss, which its recipes build.
 
     Recipes: src/megatron/bridge/models/gpt_oss/gpt_oss_bridge.py of the version that megatron/bridge.py names.
@@ -54,54 +53,54 @@ def bridge(problem: Problem) -> Limits:
     Raises:
         InputError: the model or the training is beyond it.
     """
-    _refuse("Megatron-Bridge", (*_wide_gradients(problem.training), *_adapter_obstacles(problem)))
-    return evolve(megatron(problem, recipe=True), trainable=True)
+    _refuse("Megatron-Bridge", (*_wide_gradients(asked.training), *_adapter_obstacles(asked)))
+    return evolve(megatron(asked, recipe=True), trainable=True)
 
 
-def nemo(problem: Problem) -> Limits:
+def nemo(asked: Asked) -> Limits:
     """What NeMo can run of `problem`: what Megatron-LM can, with its distributed optimizer and even stages.
 
     Raises:
         InputError: the model or the training is beyond it.
     """
-    inner = megatron(problem)
-    _refuse("NeMo", _nemo_obstacles(problem))
-    constraints = {**inner.constraints, **_in_device_order("NeMo", problem), **even_launch(problem, "NeMo")}
-    blocks = len(transformer_of(problem).blocks)
+    inner = megatron(asked)
+    _refuse("NeMo", _nemo_obstacles(asked))
+    constraints = {**inner.constraints, **_in_device_order("NeMo", asked), **even_launch(asked, "NeMo")}
+    blocks = len(asked.transformer.blocks)
     constraints[f"chunks == 1 or {blocks} % (pp * chunks) == 0"] = (
         "NeMo divides the transformer blocks evenly among chunks, without counting embedding and head"
     )
     return evolve(inner, constraints=constraints, zero=(0, 1), zero_degrees=False, even_stages=True)
 
 
-def verl(problem: Problem) -> Limits:
+def verl(asked: Asked) -> Limits:
     """What verl's actor can run of `problem`: what Megatron-LM can, with its distributed optimizer.
 
     Raises:
         InputError: the model or the training is beyond it.
     """
-    inner, overlap = megatron(problem), problem.training.overlap
-    _refuse("verl", _verl_obstacles(problem.training))
+    inner, overlap = megatron(asked), asked.training.overlap
+    _refuse("verl", _verl_obstacles(asked.training))
     more = _in_order("verl")
     if overlap.tensor:
         more["tp == 1"] = "verl does not set up what overlaps tensor parallelism; say overlap.tensor: false"
     if overlap.experts:
         more["ep == 1"] = "verl does not set up what overlaps the exchange of experts; say overlap.experts: false"
-    constraints = {**inner.constraints, **more, **even_launch(problem, "verl")}
+    constraints = {**inner.constraints, **more, **even_launch(asked, "verl")}
     return evolve(inner, constraints=constraints, zero=(0, 1), zero_degrees=False)
 
 
-def swift(problem: Problem) -> Limits:
+def swift(asked: Asked) -> Limits:
     """What Megatron-SWIFT can run of `problem`: what Megatron-LM can, without what its arguments do not say.
 
     Raises:
         InputError: the model or the training is beyond it.
     """
-    inner, more = megatron(problem), _in_order("Megatron-SWIFT")
-    _refuse("Megatron-SWIFT", _swift_obstacles(problem.training))
-    if problem.training.overlap.experts:
+    inner, more = megatron(asked), _in_order("Megatron-SWIFT")
+    _refuse("Megatron-SWIFT", _swift_obstacles(asked.training))
+    if asked.training.overlap.experts:
         more["ep == 1"] = "Megatron-SWIFT has no argument that overlaps the exchange of experts (overlap.experts)"
-    constraints = {**inner.constraints, **more, **even_launch(problem, "Megatron-SWIFT")}
+    constraints = {**inner.constraints, **more, **even_launch(asked, "Megatron-SWIFT")}
     return evolve(inner, constraints=constraints, zero_degrees=False)
 
 
@@ -111,8 +110,8 @@ def _refuse(name: str, obstacles: Iterable[str]) -> None:
         raise InputError(f"{name} cannot train this, because {obstacle}.")
 
 
-def _adapter_obstacles(problem: Problem) -> Iterator[str]:
-    trained, model = problem.training.trained, transformer_of(problem)
+def _adapter_obstacles(asked: Asked) -> Iterator[str]:
+    trained, model = asked.training.trained, asked.transformer
     if trained is None:
         return
     if trained.lora is None or trained.layers:
@@ -137,8 +136,8 @@ def targets_of(lora: Lora) -> set[str]:
     return {*MODULES} if ALL_LINEAR in lora.targets else {*lora.targets}
 
 
-def _nemo_obstacles(problem: Problem) -> Iterator[str]:
-    training, model = problem.training, transformer_of(problem)
+def _nemo_obstacles(asked: Asked) -> Iterator[str]:
+    training, model = asked.training, asked.transformer
     if training.precision in ("fp8", "mxfp8", "nvfp4"):
         yield f"{SILENT} products in 8 or 4 bits (training.precision)"
     if "optimizer" in training.offload:
@@ -150,7 +149,7 @@ def _nemo_obstacles(problem: Problem) -> Iterator[str]:
         yield f"{SILENT} latent attention"
     if model.predicting:
         yield f"{SILENT} layers that predict further tokens (mtp_layers)"
-    if biased_sigmoid_router(problem.model):
+    if biased_sigmoid_router(asked.written):
         yield f"{SILENT} the bias by which its router chooses experts"
     if any(mixture.groups > 1 for mixture in feed_forwards(model)[1]):
         yield f"{SILENT} the groups in which its router chooses experts"
@@ -196,7 +195,7 @@ def _in_order(name: str) -> dict[str, str]:
     }
 
 
-def _in_device_order(name: str, problem: Problem) -> dict[str, str]:
+def _in_device_order(name: str, asked: Asked) -> dict[str, str]:
     """The constraint of frameworks that count ranks either way, and start them machine by machine.
 
     With the pipeline inside data parallelism ranks lie in the order of devices where `order_of` says so. Else machines
@@ -205,9 +204,9 @@ def _in_device_order(name: str, problem: Problem) -> dict[str, str]:
     Raises:
         InputError: nothing is known of the model.
     """
-    sparse = bool(feed_forwards(transformer_of(problem))[1])
+    sparse = bool(feed_forwards(asked.transformer)[1])
     alike = "ep * etp == tp * cp" if sparse else "cp == 1"
-    each = devices_per_machine(problem)
+    each = asked.devices_per_machine
     whole = "" if each is None else f" or devices <= {each} or width % {each} == 0"
     return {
         f"rank_order == 'dp-inner' or pp == 1 or replicas == 1{whole} or (width == tp * cp and {alike})": (

@@ -9,16 +9,15 @@ from nest.deployment import Limits
 from nest.deployment.pytorch_schedules import RUNS
 from nest.exporters.limits import (
     ULYSSES,
+    Asked,
     even_launch,
     gradient_format,
     mixture,
-    model_of,
     refuse_layers,
     refuse_training,
     shard_groups,
     whole_batches,
 )
-from nest.spec import Problem
 from nest.spec.architecture import GroupedQueryAttention
 
 # torch/distributed/pipelining (2.13): stage.py, `backward_maybe_with_nosync`, reduces gradients once, at the end;
@@ -37,14 +36,14 @@ PYTORCH = {
 }
 
 
-def pytorch(problem: Problem) -> Limits:
+def pytorch(asked: Asked) -> Limits:
     """What PyTorch's own FSDP and pipelines can run.
 
     Raises:
         InputError: they do not place such layers.
     """
-    refuse_layers(problem, "pytorch")
-    constraints = PYTORCH | shard_groups(problem, "FSDP") | whole_batches(problem, "PyTorch")
+    refuse_layers(asked, "pytorch")
+    constraints = PYTORCH | shard_groups(asked, "FSDP") | whole_batches(asked, "PyTorch")
     return Limits(
         strategies=("tp", "sp", "cp", "ep", "etp", "batch"),
         schedules=RUNS,
@@ -81,24 +80,24 @@ TORCHTITAN_EXPERTS = {
 }
 
 
-def torchtitan(problem: Problem) -> Limits:
+def torchtitan(asked: Asked) -> Limits:
     """What one of the versions can run.
 
     Raises:
         InputError: torchtitan does not train in that precision, or with that optimizer.
     """
-    refuse_layers(problem, "torchtitan")
+    refuse_layers(asked, "torchtitan")
     refuse_training(
-        problem.training,
+        asked.training,
         "torchtitan",
         "torchtitan",
         precisions=("bf16", "fp32"),
         gradients=("fp32",),
         optimizers=("adam", "adamw"),
     )
-    architecture = model_of(problem)
+    architecture = asked.model
     constraints = dict(TORCHTITAN)
-    length = problem.training.sequence_length
+    length = asked.training.sequence_length
     if length is not None:
         constraints[f"{length} % tp == 0"] = "torchtitan divides the sequence by the tensor-parallel degree"
         constraints[f"cp == 1 or {length} % (2 * tp * cp) == 0"] = (
@@ -108,7 +107,7 @@ def torchtitan(problem: Problem) -> Limits:
         attention = architecture.blocks[0].attention
         if isinstance(attention, GroupedQueryAttention):
             constraints[f"{attention.kv_heads} % tp == 0"] = "torchtitan gives every tensor-parallel rank its own heads"
-    constraints |= shard_groups(problem, "torchtitan") | whole_batches(problem, "torchtitan")
+    constraints |= shard_groups(asked, "torchtitan") | whole_batches(asked, "torchtitan")
     if mixture(architecture) is not None:
         from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family
 
@@ -145,20 +144,20 @@ ACCELERATE = {
 }
 
 
-def accelerate(problem: Problem) -> Limits:
+def accelerate(asked: Asked) -> Limits:
     """What Accelerate can run.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
     """
-    refuse_layers(problem, "accelerate")
-    gradients = (problem.training.precision,)
+    refuse_layers(asked, "accelerate")
+    gradients = (asked.training.precision,)
     refuse_training(
-        problem.training, "accelerate", "Accelerate", precisions=("bf16", "fp16", "fp32"), gradients=gradients
+        asked.training, "accelerate", "Accelerate", precisions=("bf16", "fp16", "fp32"), gradients=gradients
     )
-    constraints = ACCELERATE | shard_groups(problem, "Accelerate") | whole_batches(problem, "Accelerate")
-    constraints |= even_launch(problem, "Accelerate")
-    if mixture(model_of(problem)) is not None:
+    constraints = ACCELERATE | shard_groups(asked, "Accelerate") | whole_batches(asked, "Accelerate")
+    constraints |= even_launch(asked, "Accelerate")
+    if mixture(asked.model) is not None:
         constraints["etp == tp"] = "Transformers splits experts over the tensor-parallel ranks, as all else"
     return Limits(
         strategies=("tp", "cp", "etp", "batch"),
@@ -169,34 +168,34 @@ def accelerate(problem: Problem) -> Limits:
     )
 
 
-def transformers(problem: Problem) -> Limits:
+def transformers(asked: Asked) -> Limits:
     """What Hugging Face's Trainer can run with Accelerate.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
     """
-    base = accelerate(problem)
-    _refuse(problem, "Hugging Face's Trainer", "transformers")
+    base = accelerate(asked)
+    _refuse(asked, "Hugging Face's Trainer", "transformers")
     return base
 
 
-def axolotl(problem: Problem) -> Limits:
+def axolotl(asked: Asked) -> Limits:
     """What Axolotl can run with FSDP2.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
     """
-    base = accelerate(problem)
-    _refuse(problem, "Axolotl", "axolotl")
+    base = accelerate(asked)
+    _refuse(asked, "Axolotl", "axolotl")
     constraints = {
         **base.constraints,
         "zero > 0 and dp * batch * cp > 1": "Axolotl keeps weights in 16 bits alone, unless FSDP shards them",
     }
-    if problem.training.key_exchange == "all_gather":
+    if asked.training.key_exchange == "all_gather":
         constraints["cp == 1 or micro_batch == 1"] = "Axolotl gathers keys and values of packed samples, one at a time"
-    if problem.training.stores_scores:
+    if asked.training.stores_scores:
         constraints["cp == 1"] = "Axolotl's context parallelism needs flash attention"
-    return evolve(base, trainable=_adapted(problem), constraints=constraints)
+    return evolve(base, trainable=_adapted(asked), constraints=constraints)
 
 
 LIGHTNING = {
@@ -208,22 +207,22 @@ LIGHTNING = {
 }
 
 
-def lightning(problem: Problem) -> Limits:
+def lightning(asked: Asked) -> Limits:
     """What Lightning's `ModelParallelStrategy` can run.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
     """
-    refuse_layers(problem, "lightning")
+    refuse_layers(asked, "lightning")
     refuse_training(
-        problem.training,
+        asked.training,
         "lightning",
         "Lightning",
         precisions=("bf16", "fp16", "fp32"),
         gradients=("fp32", "bf16", "fp16"),
     )
-    constraints = LIGHTNING | whole_batches(problem, "Lightning") | even_launch(problem, "Lightning")
-    if mixture(model_of(problem)) is not None:
+    constraints = LIGHTNING | whole_batches(asked, "Lightning") | even_launch(asked, "Lightning")
+    if mixture(asked.model) is not None:
         constraints["etp == tp"] = "Lightning's mesh has one dimension for tensor parallelism, that of all else"
     return Limits(
         strategies=("tp", "sp", "etp", "batch"),
@@ -252,31 +251,31 @@ DEEPSPEED_EXPERTS = {
 }
 
 
-def deepspeed(problem: Problem) -> Limits:
+def deepspeed(asked: Asked) -> Limits:
     """What DeepSpeed can run.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
     """
-    refuse_layers(problem, "deepspeed")
+    refuse_layers(asked, "deepspeed")
     refuse_training(
-        problem.training,
+        asked.training,
         "deepspeed",
         "deepspeed",
         precisions=("bf16", "fp16", "fp32"),
         gradients=("fp32", "bf16", "fp16"),
     )
-    constraints = DEEPSPEED | whole_batches(problem, "DeepSpeed")
-    if (wide := gradient_format(problem.training)) != problem.training.precision:
+    constraints = DEEPSPEED | whole_batches(asked, "DeepSpeed")
+    if (wide := gradient_format(asked.training)) != asked.training.precision:
         # runtime/engine.py, `_do_optimizer_sanity_check`.
-        reason = f"DeepSpeed adds up gradients of {problem.training.precision} in {wide} from ZeRO 1 on"
+        reason = f"DeepSpeed adds up gradients of {asked.training.precision} in {wide} from ZeRO 1 on"
         constraints |= dict.fromkeys(("zero >= 1 or dp * batch == 1", f"zero >= 1 or {ULYSSES} == 1"), reason)
-    if mixture(model_of(problem)) is not None:
+    if mixture(asked.model) is not None:
         constraints |= DEEPSPEED_EXPERTS
-    if problem.training.trained is not None:
+    if asked.training.trained is not None:
         # runtime/pipe/engine.py, `_exec_recv_activations`.
         constraints["pp == 1"] = "DeepSpeed's pipeline finds gradients of all that passes between stages, frozen or not"
-    if "optimizer" in problem.training.offload:
+    if "optimizer" in asked.training.offload:
         constraints["zero >= 1"] = "DeepSpeed keeps the optimizer's state in the host's memory from ZeRO 1 on"
     return Limits(
         strategies=("tp", "ep", "etp", "batch", ULYSSES),
@@ -287,29 +286,29 @@ def deepspeed(problem: Problem) -> Limits:
     )
 
 
-def llama_factory(problem: Problem) -> Limits:
+def llama_factory(asked: Asked) -> Limits:
     """What LLaMA-Factory can run with DeepSpeed.
 
     Raises:
         InputError: it does not place such layers, or does not train in that precision.
     """
-    base = deepspeed(problem)
-    _refuse(problem, "LLaMA-Factory", "llama-factory")
+    base = deepspeed(asked)
+    _refuse(asked, "LLaMA-Factory", "llama-factory")
     constraints = {rule: reason for rule, reason in base.constraints.items() if ULYSSES not in rule}
     constraints["pp == 1"] = "LLaMA-Factory has no pipeline parallelism beside DeepSpeed"
-    constraints |= even_launch(problem, "LLaMA-Factory")
-    return evolve(base, strategies=("batch",), trainable=_adapted(problem), constraints=constraints)
+    constraints |= even_launch(asked, "LLaMA-Factory")
+    return evolve(base, strategies=("batch",), trainable=_adapted(asked), constraints=constraints)
 
 
-def _adapted(problem: Problem) -> bool:
+def _adapted(asked: Asked) -> bool:
     """Whether what is trained are adapters alone, which files of LLaMA-Factory and Axolotl say."""
-    trained = problem.training.trained
+    trained = asked.training.trained
     return trained is not None and trained.lora is not None and not trained.layers
 
 
-def _refuse(problem: Problem, framework: str, exporter: str) -> None:
+def _refuse(asked: Asked, framework: str, exporter: str) -> None:
     refuse_training(
-        problem.training,
+        asked.training,
         exporter,
         framework,
         precisions=("bf16", "fp16", "fp32"),

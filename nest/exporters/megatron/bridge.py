@@ -13,8 +13,8 @@ from typing import Any
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Reading
-from nest.exporters.limits import relatives
-from nest.exporters.limits.megatron import EIGHT_BITS, eight_bit_weights, transformer_of
+from nest.exporters.limits import Asked, relatives
+from nest.exporters.limits.megatron import EIGHT_BITS, eight_bit_weights
 from nest.exporters.limits.relatives import FUSED_MODULES, MODULES, targets_of
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.parallel_flags import FSDP_GRADIENTS
@@ -249,7 +249,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.exporters.common import problem_of
 
     problem = problem_of(plan)
-    sections = DIALECT.written(plan, relatives.bridge(problem))
+    sections = DIALECT.written(plan, relatives.bridge(Asked.of(problem)))
     sections["mixed_precision"] = _precision(problem.training)
     sections["comm_overlap"] = {"_target_": OVERLAP, **sections["comm_overlap"]}
     sections["peft"] = _adapters(problem.training)
@@ -293,7 +293,7 @@ def _text(sections: Mapping[str, Any], plan: PlanDocument) -> str:
     from nest.exporters.megatron.parallel_flags import environment
     from nest.hooks.pipelines import deployed
 
-    shape, model = deployed(plan), transformer_of(problem_of(plan))
+    shape, model = deployed(plan), Asked.of(problem_of(plan)).transformer
     exported, unset = environment(shape)
     lines = [
         "# Written by nest for Megatron-Bridge; an overlay for a recipe, which brings the model.",

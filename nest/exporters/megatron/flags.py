@@ -13,7 +13,8 @@ from attrs import evolve
 from nest.deployment import Deployment, Limits, deployment, rank_table, violations
 from nest.errors import InputError, InputErrors
 from nest.exporters.common import domain_of, problem_of, samples
-from nest.exporters.limits.megatron import megatron, transformer_of
+from nest.exporters.limits import Asked
+from nest.exporters.limits.megatron import megatron
 from nest.exporters.megatron.model_flags import detail_flags, left_out, model_flags
 from nest.exporters.megatron.notation import Flags, shell_file, yaml_file
 from nest.exporters.megatron.parallel_flags import (
@@ -42,7 +43,7 @@ def rank_order(plan: PlanDocument) -> tuple[str, ...]:
     Raises:
         InputError: nothing is known of the model.
     """
-    return order_of(deployment(plan), transformer_of(problem_of(plan)))
+    return order_of(deployment(plan), Asked.of(problem_of(plan)).transformer)
 
 
 def export(plan: PlanDocument) -> Mapping[str, str]:
@@ -52,7 +53,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Megatron-LM cannot run the plan; the text has the reasons.
     """
     groups = flag_groups(plan)
-    shape, model = deployed(plan), transformer_of(problem_of(plan))
+    shape, model = deployed(plan), Asked.of(problem_of(plan)).transformer
     comments = _comments(plan, shape, model)
     exported, unset = environment(shape)
     return {
@@ -71,10 +72,10 @@ def flag_groups(plan: PlanDocument, limits: Limits | None = None) -> Mapping[str
     """
     problem = problem_of(plan)
     shape = deployed(plan)
-    beyond = violations(plan, limits or megatron(problem), "Megatron-LM")
+    beyond = violations(plan, limits or megatron(Asked.of(problem)), "Megatron-LM")
     if beyond:
         raise InputErrors(f"{reason}." for reason in beyond)
-    model, training = transformer_of(problem), problem.training
+    model, training = Asked.of(problem).transformer, problem.training
     if limits is None:
         training = evolve(training, loss="unfused")  # Its `validate_args` refuses Transformer Engine's.
     return {

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from nest.deployment import Deployment
 from nest.errors import InputError
 from nest.exporters.common import checked, problem_of
-from nest.exporters.limits import sharded
+from nest.exporters.limits import Asked, sharded
 from nest.exporters.torchtitan.models import NEW, OLD, QWEN, family, registration, unknown_llama
 from nest.hooks.architectures import architecture
 from nest.spec import Architecture, PlanDocument
@@ -26,12 +26,12 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     """
     from nest.exporters.torchtitan.files import IMPORTED, parallelism, python_text, toml_file
 
-    problem = problem_of(plan)
-    shape = checked(plan, sharded.torchtitan(problem), NAME)
+    asked = Asked.of(problem_of(plan))
+    shape = checked(plan, sharded.torchtitan(asked), NAME)
     model = architecture(plan)
     beyond = {OLD: list(beyond_old(shape, model)), NEW: list(beyond_new(shape))}
     sharded_by = parallelism(shape, head="output")["data_parallel_shard_degree"] * shape.cp
-    if problem.training.precision != "fp32" and sharded_by == 1 < shape.tp * shape.stages:
+    if asked.training.precision != "fp32" and sharded_by == 1 < shape.tp * shape.stages:
         # torchtitan/distributed/utils.py of 0.2.2, `maybe_enable_amp`.
         beyond[OLD].append("it trains in single precision where TP or PP splits the model and FSDP shards nothing")
     if all(beyond.values()):
@@ -39,11 +39,11 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
         raise InputError(f"no version of torchtitan can run this plan: {obstacles}.")
     files: dict[str, str] = {}
     if not beyond[OLD]:
-        files[TOML_FILE] = toml_file(shape, problem, model, beyond[NEW])
+        files[TOML_FILE] = toml_file(shape, asked, model, beyond[NEW])
         if model is not None and unknown_llama(model):
-            files[f"{IMPORTED}.py"] = registration(model, problem.model)
+            files[f"{IMPORTED}.py"] = registration(model, asked.written)
     if not beyond[NEW]:
-        files[PYTHON_FILE] = python_text(shape, problem, model, beyond[OLD])
+        files[PYTHON_FILE] = python_text(shape, asked, model, beyond[OLD])
     return files
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from nest.deployment import Deployment
 from nest.deployment.pytorch_schedules import CLASSES
 from nest.exporters.common import samples, shard_ranks
+from nest.exporters.limits import Asked
 from nest.exporters.pipeline_actions import SCHEDULE_FILE
 from nest.exporters.torchtitan.models import (
     NEW,
@@ -20,7 +21,7 @@ from nest.exporters.torchtitan.models import (
     unsaid,
 )
 from nest.io import toml_text
-from nest.spec import Architecture, Problem
+from nest.spec import Architecture
 
 FROM_FILE = "PipelineScheduleMulti"
 """`pipeline_parallel_schedule` where the schedule comes from a file (`pipeline_parallel_schedule_csv`)."""
@@ -68,26 +69,26 @@ ROTATE = {"all_gather": "allgather", "ring": "alltoall"}
 """`context_parallel_rotate_method` by `training.context_exchange` (torchtitan/config/job_config.py of 0.2.2)."""
 
 
-def toml_file(shape: Deployment, problem: Problem, model: Architecture | None, not_new: Sequence[str]) -> str:
+def toml_file(shape: Deployment, asked: Asked, model: Architecture | None, not_new: Sequence[str]) -> str:
     """The text of the file; `not_new` says why the newer version cannot run the plan."""
     tables: dict[str, Mapping[str, Any]] = {
         "job": {"description": "written by nest export"},
         "model": _model(model),
-        "training": _training(shape, problem),
+        "training": _training(shape, asked),
         "parallelism": parallelism(shape, head="output"),
         "activation_checkpoint": {"mode": shape.recompute[0]},
-        "optimizer": {"name": "AdamW" if problem.training.optimizer == "adamw" else "Adam"},
+        "optimizer": {"name": "AdamW" if asked.training.optimizer == "adamw" else "Adam"},
     }
     rest = dict(tables["parallelism"])
     rest["expert_tensor_parallel_degree"] = shape.etp
     if shape.cp > 1:
-        rest["context_parallel_rotate_method"] = ROTATE[problem.training.key_exchange]
+        rest["context_parallel_rotate_method"] = ROTATE[asked.training.key_exchange]
     if from_file(shape):
         rest["pipeline_parallel_schedule_csv"] = SCHEDULE_FILE
     tables["parallelism"] = rest
     if unknown_llama(model):
         tables["experimental"] = {"custom_import": IMPORTED}
-    return "".join(f"# {line}\n" for line in _comments(model, problem, not_new)) + "\n" + toml_text(tables)
+    return "".join(f"# {line}\n" for line in _comments(model, asked, not_new)) + "\n" + toml_text(tables)
 
 
 def _model(model: Architecture | None) -> dict[str, str]:
@@ -97,16 +98,16 @@ def _model(model: Architecture | None) -> dict[str, str]:
     return {"name": family(model) or UNKNOWN, "flavor": UNKNOWN}
 
 
-def _training(shape: Deployment, problem: Problem) -> dict[str, Any]:
+def _training(shape: Deployment, asked: Asked) -> dict[str, Any]:
     """Weights and optimizer in single precision, products in the plan's (torchtitan/config/job_config.py)."""
     section: dict[str, Any] = {"local_batch_size": local_batch(shape), "global_batch_size": shape.global_batch}
     if shape.sequence_length is not None:
         section["seq_len"] = shape.sequence_length
-    products = "bfloat16" if problem.training.precision == "bf16" else "float32"
+    products = "bfloat16" if asked.training.precision == "bf16" else "float32"
     return {**section, "dtype": "float32", "mixed_precision_param": products, "mixed_precision_reduce": "float32"}
 
 
-def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[str]) -> list[str]:
+def _comments(model: Architecture | None, asked: Asked, not_new: Sequence[str]) -> list[str]:
     lines = [f"torchtitan {OLD}: torchrun ... -m torchtitan.train --job.config_file torchtitan.toml"]
     if flavor(model, OLD) is None:
         if unknown_llama(model):
@@ -116,15 +117,15 @@ def _comments(model: Architecture | None, problem: Problem, not_new: Sequence[st
                 f"torchtitan has no {family(model) or 'model'} of these widths: register a flavor {UNKNOWN!r}."
             )
         lines.append(f"Widths: {stated_widths(model)}.")
-    elif other := unlike_flavor(model, problem.model):
+    elif other := unlike_flavor(model, asked.written):
         lines.append(other)
-    if further := unsaid(model, problem.model):
+    if further := unsaid(model, asked.written):
         lines.append(further)
     lines += [f"torchtitan {NEW} cannot run this plan: {reason}." for reason in not_new]
     return lines
 
 
-def python_text(shape: Deployment, problem: Problem, model: Architecture | None, not_old: Sequence[str]) -> str:
+def python_text(shape: Deployment, asked: Asked, model: Architecture | None, not_old: Sequence[str]) -> str:
     """The text of the module; `not_old` says why the older version cannot run the plan."""
     known = flavor(model, NEW)
     imports = [
@@ -136,14 +137,14 @@ def python_text(shape: Deployment, problem: Problem, model: Architecture | None,
     ]
     head = [f'"""torchtitan {NEW}: torchrun ... -m torchtitan.train --module torchtitan_plan --config plan"""']
     notes = [f"# torchtitan {OLD} cannot run this plan: {reason}." for reason in not_old]
-    if shape.cp > 1 and problem.training.key_exchange == "ring":
+    if shape.cp > 1 and asked.training.key_exchange == "ring":
         notes.append(f"# The plan reckons with a ring of keys and values; torchtitan {NEW} gathers all of them.")
-    if known is not None and (other := unlike_flavor(model, problem.model)):
+    if known is not None and (other := unlike_flavor(model, asked.written)):
         notes.append(f"# {other}")
-    if further := unsaid(model, problem.model):
+    if further := unsaid(model, asked.written):
         notes.append(f"# {further}")
     parts = [*head, "", *imports, "", *([*notes, ""] if notes else []), *_plan(known, model), "", ""]
-    return "\n".join([*parts, *_apply(shape, problem)]) + "\n"
+    return "\n".join([*parts, *_apply(shape, asked)]) + "\n"
 
 
 def _recipe_imports(known: Flavor | None) -> list[str]:
@@ -169,9 +170,9 @@ def _plan(known: Flavor | None, model: Architecture | None) -> list[str]:
     return [*lines, "    return apply(config)"]
 
 
-def _apply(shape: Deployment, problem: Problem) -> list[str]:
+def _apply(shape: Deployment, asked: Asked) -> list[str]:
     """What every run of the plan has, whatever the model."""
-    products = "bfloat16" if problem.training.precision == "bf16" else "float32"
+    products = "bfloat16" if asked.training.precision == "bf16" else "float32"
     lines = [
         "def apply(config: Trainer.Config) -> Trainer.Config:",
         '    """`config` with the decisions of the plan."""',

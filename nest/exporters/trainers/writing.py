@@ -10,7 +10,7 @@ from typing import Any
 from nest.deployment import Deployment
 from nest.exporters import accelerate, deepspeed
 from nest.exporters.common import check_trained, checked, even_machines, problem_of, samples, shard_ranks
-from nest.exporters.limits import sharded
+from nest.exporters.limits import Asked, sharded
 from nest.exporters.trainers.names import (
     AXOLOTL,
     LLAMA_FACTORY,
@@ -33,7 +33,7 @@ def export_llama_factory(plan: PlanDocument) -> Mapping[str, str]:
         InputError: LLaMA-Factory cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, sharded.llama_factory(problem), "LLaMA-Factory")
+    shape = checked(plan, sharded.llama_factory(Asked.of(problem)), "LLaMA-Factory")
     configuration = json.loads(deepspeed.export(plan)[deepspeed.JSON_FILE])
     configuration.pop("activation_checkpointing", None)  # LLaMA-Factory checkpoints by itself.
     configuration |= dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", STEPS), "auto")
@@ -61,7 +61,7 @@ def export_axolotl(plan: PlanDocument) -> Mapping[str, str]:
         InputError: Axolotl cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, sharded.axolotl(problem), "Axolotl")
+    shape = checked(plan, sharded.axolotl(Asked.of(problem)), "Axolotl")
     within = shard_ranks(shape, "Axolotl")
     gathers = shape.cp > 1 and problem.training.key_exchange == "all_gather"
     settings = {
@@ -96,7 +96,7 @@ def export_transformers(plan: PlanDocument) -> Mapping[str, str]:
         InputError: the Trainer cannot run the plan, and why.
     """
     problem = problem_of(plan)
-    shape = checked(plan, sharded.transformers(problem), "Hugging Face's Trainer")
+    shape = checked(plan, sharded.transformers(Asked.of(problem)), "Hugging Face's Trainer")
     is_sharded = shape.zero[0] > 0 and shape.data_parallel * shape.cp > 1
     said = _settings(TRANSFORMERS, plan, shape, problem)
     for key in (TRANSFORMERS.model, TRANSFORMERS.lengths[0], TRANSFORMERS.attention):  # The script's.

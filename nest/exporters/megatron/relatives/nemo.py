@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
-from nest.exporters.limits import relatives
+from nest.exporters.limits import Asked, relatives
 from nest.exporters.megatron.notation import OLD_STACK, Flags
 from nest.exporters.megatron.relatives.core import COSTS, DEGREES, EXPERTS, FREE, WIDTHS, under
 from nest.exporters.megatron.relatives.dialect import Dialect, Row, machines
@@ -240,7 +240,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.hooks.pipelines import deployed
     from nest.io import yaml_text
 
-    sections = DIALECT.written(plan, relatives.nemo(problem_of(plan)))
+    sections = DIALECT.written(plan, relatives.nemo(Asked.of(problem_of(plan))))
     shape, nodes = deployed(plan), even_machines(plan, "NeMo")
     sections["trainer"] = {"num_nodes": nodes, "devices": shape.world_size // nodes, **sections["trainer"]}
     model: dict[str, Any] = {"mcore_gpt": True, "transformer_engine": True, "megatron_amp_O2": True}

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from nest.deployment import LaunchOptions, Reading
 from nest.errors import InputError
-from nest.exporters.limits import relatives
+from nest.exporters.limits import Asked, relatives
 from nest.exporters.limits.relatives import FUSED_MODULES
 from nest.exporters.megatron.notation import COSTLY, Flags
 from nest.exporters.megatron.parallel_flags import FSDP_GRADIENTS
@@ -243,7 +243,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.hooks.pipelines import deployed
     from nest.io import yaml_text
 
-    arguments = DIALECT.written(plan, relatives.swift(problem_of(plan)))
+    arguments = DIALECT.written(plan, relatives.swift(Asked.of(problem_of(plan))))
     shape, nodes = deployed(plan), even_machines(plan, "Megatron-SWIFT")
     exported, unset = environment(shape)
     variables = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from nest.deployment import LaunchOptions, Reading
-from nest.exporters.limits import relatives
+from nest.exporters.limits import Asked, relatives
 from nest.exporters.limits.relatives import FUSED_MODULES
 from nest.exporters.megatron.notation import Flags
 from nest.exporters.megatron.relatives.core import (
@@ -332,7 +332,7 @@ def export(plan: PlanDocument) -> Mapping[str, str]:
     from nest.io import yaml_text
 
     problem = problem_of(plan)
-    sections = DIALECT.written(plan, relatives.verl(problem))
+    sections = DIALECT.written(plan, relatives.verl(Asked.of(problem)))
     shape, nodes = deployed(plan), even_machines(plan, "verl")
     actor = sections["actor_rollout_ref"]["actor"]
     sections["actor_rollout_ref"]["rollout"] = {"n": 1}
