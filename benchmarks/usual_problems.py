@@ -14,8 +14,7 @@ from nest import api
 from nest.first_plan import ORDER, Plan
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.problem import carried_problem
-from nest.formulate.risk import RISK, likely_enough
-from nest.formulate.target import WITHIN
+from nest.formulate.risk import RISK, WITHIN, likely_enough
 from nest.hooks.registry import registry
 from nest.plan.document import solution_of
 from nest.report.framework_words import layout_difference, layout_text, likelihood

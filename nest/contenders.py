@@ -78,7 +78,7 @@ def _searched(
     """As `searched`, at the risk of the problem, with all candidates for steps longer by the share `reach`."""
     from nest.formulate.instance import formulate
     from nest.formulate.problem import kept_model
-    from nest.formulate.target import simpler_within
+    from nest.formulate.risk import simpler_within
     from nest.solve.solver import solve
 
     told: dict[str, Any] = {"progress": progress, "deadline": deadline}

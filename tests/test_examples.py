@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import nest
+from nest.formulate.risk import simpler_within
 from nest.formulate.slips import slips_of_plan
-from nest.formulate.target import simpler_within
 from nest.io import read_mapping, structure
 from nest.report.plan_summary import memory_capacity
 from nest.spec import PlanDocument, Problem

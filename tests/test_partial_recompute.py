@@ -14,7 +14,7 @@ from nest.first_plan import ORDER, Plan
 from nest.formulate.decisions import decisions
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.instance import build_instance
-from nest.hooks.calls import InvalidResult
+from nest.hooks.kinds import InvalidResult
 from nest.hooks.planning import Proposal
 from nest.hooks.registry import registry
 from nest.hooks.results import sound_proposal

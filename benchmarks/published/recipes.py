@@ -16,8 +16,8 @@ import nest
 from benchmarks.published.measure import decisions
 from benchmarks.scale.machine import facts
 from nest.errors import InputError
-from nest.formulate.risk import RISK
-from nest.formulate.target import WITHIN, reasons
+from nest.formulate.risk import RISK, WITHIN
+from nest.formulate.target import reasons
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
 

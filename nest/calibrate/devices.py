@@ -61,6 +61,31 @@ Predict = Callable[[Mapping[str, DeviceSpec]], Array]
 """Predicted seconds of every measurement, on devices by name."""
 
 
+@frozen(eq=False)
+class Calibrated:
+    """One generation, calibrated. Arrays of shape `(measurements,)`.
+
+    Attributes:
+        calibration: what was found.
+        devices: those measured, by their published figures.
+        groups: of each measurement, for tables.
+        families: of each.
+        measured: seconds.
+        before: seconds predicted with what the fit begins at: the catalogue's calibration, or none.
+        after: with the calibration.
+        validated: with a calibration to the other families.
+    """
+
+    calibration: Calibration
+    devices: tuple[DeviceSpec, ...]
+    groups: tuple[str, ...]
+    families: tuple[str, ...]
+    measured: Array
+    before: Array
+    after: Array
+    validated: Array
+
+
 @frozen
 class Unknown:
     """One number to find, a key of `efficiency`, a coefficient, or `sustained.DEVICE`, and what is expected of it."""

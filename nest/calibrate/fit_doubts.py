@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import isclose
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy
 from attrs import frozen
 
-from nest.calibrate.devices import Evidence, untold
+from nest.calibrate.devices import Calibrated, Evidence, untold
 from nest.calibrate.lines import Doubt
 from nest.units import listed
-
-if TYPE_CHECKING:
-    from nest.calibrate.generations import Calibrated
 
 AT_BOUND = 1e-3
 """How near to a bound a coefficient of three digits stands at it, relatively."""

@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from nest.calibrate.devices import (
     NOISE,
     WIDE,
+    Calibrated,
     Evidence,
     calibration,
     cross_validated,
@@ -53,31 +54,6 @@ CATALOGUE, PUBLISHED = "catalogue", "published"
 
 FOLDS = 8
 """Parts that families are divided into for cross-validation."""
-
-
-@frozen(eq=False)
-class Calibrated:
-    """One generation, calibrated. Arrays of shape `(measurements,)`.
-
-    Attributes:
-        calibration: what was found.
-        devices: those measured, by their published figures.
-        groups: of each measurement, for tables.
-        families: of each.
-        measured: seconds.
-        before: seconds predicted with what the fit begins at: the catalogue's calibration, or none.
-        after: with the calibration.
-        validated: with a calibration to the other families.
-    """
-
-    calibration: Calibration
-    devices: tuple[DeviceSpec, ...]
-    groups: tuple[str, ...]
-    families: tuple[str, ...]
-    measured: Array
-    before: Array
-    after: Array
-    validated: Array
 
 
 @frozen

@@ -106,8 +106,8 @@ def option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def made_text(asked: Asked, problems: Sequence[Path], print_it: bool) -> str | None:
-    """The text of the problem that the options of `nest solve` make; None: `problems` are given in its place.
+def check_asked(asked: Asked, problems: Sequence[Path], print_it: bool) -> None:
+    """Refuse options of `nest solve` that make a problem beside the files of others, or neither.
 
     Raises:
         InputError: there is neither, or both.
@@ -119,13 +119,9 @@ def made_text(asked: Asked, problems: Sequence[Path], print_it: bool) -> str | N
             f"nest solve needs a problem: its file, `nest solve problem.yaml`, or options, `{EXAMPLE}`; see `nest "
             "solve --help`."
         )
-    if not problems:
-        from nest.cli.problem_text import problem_text
-
-        return problem_text(asked, Path("problem.yaml"), "solve")
-    if print_it:
+    if problems and print_it:
         raise InputError("--print-problem prints the problem that options make; a file has it already.")
-    if asked.given:
+    if problems and asked.given:
         name, place = option(asked.given[0]), PLACES[asked.given[0]]
         section, _, key = place.rpartition(".")
         written: Any = read_mapping(problems[0]).mapping
@@ -134,4 +130,3 @@ def made_text(asked: Asked, problems: Sequence[Path], print_it: bool) -> str | N
         here = f" is {displayed(said)} here;" if isinstance(said, (str, int)) else ":"
         told = f"{place}{here} {name} goes with no file. Change the file, or leave {name} out."
         raise placed(problems[0], InputError(told))
-    return None

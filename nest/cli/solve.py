@@ -19,7 +19,7 @@ from nest.cli.asked import (
     SEQUENCE,
     Asked,
     ProblemCommand,
-    made_text,
+    check_asked,
 )
 from nest.cli.options import STRICT_PLUGINS, TOKENS, changes_of, complete_targets
 from nest.cli.options import time_limit as time_limit_option
@@ -118,7 +118,12 @@ def solve(
 
     deadline = Deadline.of(time_limit)  # What is imported next takes part of the time.
     asked = Asked(model, cluster, nodes, gpus_per_node, device, network, batch, sequence, tokens, target)
-    text = made_text(asked, problems or (), print_problem)
+    check_asked(asked, problems or (), print_problem)
+    text = None
+    if not problems:
+        from nest.cli.problem_text import problem_text
+
+        text = problem_text(asked, Path("problem.yaml"), "solve")
     if text is not None and print_problem:
         if output is not None:
             raise InputError("--print-problem writes no file; `nest init` with the same options does.")

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import evolve
 
 from nest.first_plan.order import ORDER, SHAPE, STRUCTURE, Entry, Plan
-from nest.formulate.target import WITHIN
+from nest.formulate.risk import WITHIN
 from nest.instance import Instance, Result, Solution
 from nest.plan.evaluate import evaluate
 from nest.plan.layout import chunk_layers

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from attrs import asdict, evolve
 
-from nest.catalogue import device, estimate_error, link, named_cluster, network_levels, time_spread
+from nest.catalogue import device, estimate_error, link, named_cluster, network_levels, time_spread, two_vendors
 from nest.errors import InputError
 from nest.hooks.registry import Registry
-from nest.instance import Cluster, EstimateError, Level
+from nest.instance import Cluster, EstimateError, Level, Link, Pool, Pools
 from nest.io import is_file_name, read, there_is
 from nest.spec import (
+    BetweenSpec,
     ClusterCalibration,
     ClusterSpec,
     DeviceSpec,
@@ -65,10 +66,8 @@ def any_cluster(spec: ClusterSpec, registry: Registry) -> None:
     """Refuse a cluster that cannot be used, of one kind of device or of several."""
     if spec.pools is None:
         build_cluster(spec, registry)
-        return
-    from nest.formulate.pools import build_pools
-
-    build_pools(spec)
+    else:
+        build_pools(spec)
 
 
 def by_levels(spec: ClusterSpec) -> bool:
@@ -101,6 +100,41 @@ def _first(written: float | None, own: float | None) -> Bytes | None:
 def build_pool(spec: PoolSpec, place: str) -> tuple[Cluster, DeviceSpec | None]:
     """One pool of a cluster in numbers and its device; errors name `place`."""
     return _assembled(spec.cluster, network_levels(spec.levels, f"{place}.levels"), None, place)
+
+
+def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
+    """The pools in numbers, and the device of each; None where it names none.
+
+    Raises:
+        InputError: a pool or a link cannot be used; the text names its place.
+    """
+    assert spec.pools is not None
+    built = [build_pool(each, f"cluster.pools[{index}]") for index, each in enumerate(spec.pools)]
+    members = tuple(Pool(each.name, cluster) for each, (cluster, _) in zip(spec.pools, built, strict=True))
+    names = [each.name for each in members]
+    devices = tuple(device for _, device in built)
+    links = tuple(
+        (names.index(each.pools[0]), names.index(each.pools[1]), _link(each, f"cluster.between[{index}]"))
+        for index, each in enumerate(spec.between or ())
+    )
+    for one, two, _ in links:
+        if two_vendors(devices[one], devices[two]):
+            raise InputError(
+                f"cluster.between: pools {names[one]!r} and {names[two]!r} have devices of two vendors, which share no "
+                "process group (NCCL, RCCL). Leave their link out: each pool is then planned alone."
+            )
+    return Pools(members, links), devices
+
+
+def _link(spec: BetweenSpec, place: str) -> Link:
+    """What joins two pools: as of a level that names the same link."""
+    if spec.bandwidth is None and spec.link is None:
+        raise InputError(f"{place}.bandwidth is missing; give it in bytes per second (`bandwidth: 12.5 GB/s`).")
+    try:
+        (level,) = network_levels((LevelSpec(1, spec.bandwidth, spec.latency, link=spec.link),), place)
+    except InputError as error:
+        raise InputError(str(error).replace(f"{place}[0]", place)) from None
+    return Link(level.bandwidth, level.latency)
 
 
 def _assembled(

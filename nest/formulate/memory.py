@@ -2,20 +2,18 @@
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from nest.formulate.operator_costs import Direction, PricedLayer, PricedOperator, Timing, shares
+from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import Host, SavedTensors, external_inputs, recompute_modes, tensor_bytes
+from nest.formulate.shard import capacity_flags
 from nest.graph import Block, Operator
-from nest.instance import Array, Cluster, Overheads, RecomputeMode
+from nest.instance import Array, Overheads, RecomputeMode
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
-
-if TYPE_CHECKING:
-    from nest.formulate.pricing import Pricing
 
 IN_PLACE = "all_reduce"
 """The kind of call that leaves its result where its operand was."""
@@ -114,7 +112,7 @@ class ExtraMemory:
     data: frozenset[str] = frozenset()
 
 
-def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing") -> ExtraMemory:
+def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: Pricing) -> ExtraMemory:
     """What the layers of `block`, one of each class, need besides.
 
     PROBLEM.md section 4 knows no bytes that depend on the number of stages or of replicas. So where the cluster has
@@ -123,7 +121,7 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing"
     searched and one that is given. What a stage with ZeRO 3 gathers is told apart. What the training says of overheads
     stands in place of the device's.
     """
-    several, many = room(block, pricing.cluster)
+    several, many = capacity_flags(block, pricing.cluster)
     said = {key: getattr(pricing.training, key) for key in ("context", "communicator", "fragmentation")}
     overheads = evolve(
         pricing.device.memory_overheads, **{key: value for key, value in said.items() if value is not None}
@@ -141,12 +139,6 @@ def extra_memory(block: Block, layers: Sequence[PricedLayer], pricing: "Pricing"
     framework = overheads.context + groups * overheads.communicator
     data = external_inputs([row.operator for layer in layers for row in layer.rows])
     return ExtraMemory(overheads.fragmentation, framework, buffers, gathered, data)
-
-
-def room(block: Block, cluster: Cluster) -> tuple[bool, bool]:
-    """Whether a cluster has room for several of a block, and for stages and replicas of it: fewer than four are one."""
-    blocks = cluster.size // block.width
-    return blocks > 1, blocks >= 4
 
 
 def _axes(block: Block) -> set[str]:
@@ -200,7 +192,7 @@ def modes(
     layers: Sequence[PricedLayer],
     repeated: Sequence[bool],
     index: NDArray[numpy.int_],
-    pricing: "Pricing",
+    pricing: Pricing,
     by_operator: bool,
     extra: ExtraMemory,
 ) -> tuple[RecomputeMode, ...]:
@@ -298,7 +290,7 @@ class _Held:
 
 
 def _layer_costs(
-    layer: PricedLayer, repeated: bool, pricing: "Pricing", data: frozenset[str], entering: float
+    layer: PricedLayer, repeated: bool, pricing: Pricing, data: frozenset[str], entering: float
 ) -> LayerCosts:
     """For each mode what the parts of a layer, perhaps a `repeated` transformer block, take and save.
 

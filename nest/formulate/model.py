@@ -358,7 +358,7 @@ def model_facts(
     The backward pass counts twice the forward, and less where parameters are frozen. What is trained is told where that
     is not all: in words (`what`), its `parameters`, and `of` how many. Without `flops` the model is read for them.
     """
-    from nest.formulate.cluster import build_cluster
+    from nest.formulate.cluster import build_cluster, build_pools
 
     if model is None:
         return None
@@ -373,8 +373,6 @@ def model_facts(
     if cluster.pools is None:
         devices = {"": build_cluster(cluster, known, None)[1]}
     else:
-        from nest.formulate.pools import build_pools
-
         pools, every = build_pools(cluster)
         devices = dict(zip(pools.names, every, strict=True))
     peaks = {name: matrix_peak(device, training.precision) for name, device in devices.items() if device is not None}

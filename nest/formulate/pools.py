@@ -7,54 +7,18 @@ from typing import Any
 
 from attrs import evolve
 
-from nest.catalogue import network_levels, two_vendors
 from nest.deployment import Limits
 from nest.errors import InputError
-from nest.formulate.cluster import as_measured, build_pool, described
+from nest.formulate.cluster import as_measured, build_pools, described
 from nest.formulate.risk import with_memory_risk
 from nest.formulate.stack import data_parallel_exposure
 from nest.hooks.protocols import Exporter
 from nest.hooks.registry import Registry
-from nest.instance import Link, Pool, Pools, chunks_of, copies_of
+from nest.instance import Pool, Pools, chunks_of, copies_of
 from nest.instance.schedule import ChunkedSchedule, Schedule
 from nest.io import is_file_name
-from nest.spec import BetweenSpec, ClusterSpec, DeviceSpec, LevelSpec, PlanDocument, PoolSpec, Problem
+from nest.spec import DeviceSpec, PlanDocument, PoolSpec, Problem
 from nest.units import listed
-
-
-def build_pools(spec: ClusterSpec) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
-    """The pools in numbers, and the device of each; None where it names none.
-
-    Raises:
-        InputError: a pool or a link cannot be used; the text names its place.
-    """
-    assert spec.pools is not None
-    built = [build_pool(each, f"cluster.pools[{index}]") for index, each in enumerate(spec.pools)]
-    members = tuple(Pool(each.name, cluster) for each, (cluster, _) in zip(spec.pools, built, strict=True))
-    names = [each.name for each in members]
-    devices = tuple(device for _, device in built)
-    links = tuple(
-        (names.index(each.pools[0]), names.index(each.pools[1]), _link(each, f"cluster.between[{index}]"))
-        for index, each in enumerate(spec.between or ())
-    )
-    for one, two, _ in links:
-        if two_vendors(devices[one], devices[two]):
-            raise InputError(
-                f"cluster.between: pools {names[one]!r} and {names[two]!r} have devices of two vendors, which share no "
-                "process group (NCCL, RCCL). Leave their link out: each pool is then planned alone."
-            )
-    return Pools(members, links), devices
-
-
-def _link(spec: BetweenSpec, place: str) -> Link:
-    """What joins two pools: as of a level that names the same link."""
-    if spec.bandwidth is None and spec.link is None:
-        raise InputError(f"{place}.bandwidth is missing; give it in bytes per second (`bandwidth: 12.5 GB/s`).")
-    try:
-        (level,) = network_levels((LevelSpec(1, spec.bandwidth, spec.latency, link=spec.link),), place)
-    except InputError as error:
-        raise InputError(str(error).replace(f"{place}[0]", place)) from None
-    return Link(level.bandwidth, level.latency)
 
 
 def pools_in_place(pools: tuple[PoolSpec, ...], base: Path | None) -> tuple[PoolSpec, ...]:

@@ -2,22 +2,23 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 from attrs import asdict, define, evolve, field, fields, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
-from nest.formulate.memory import ExtraMemory, room
 from nest.formulate.operator_costs import Calls, PricedLayer, PricedOperator, Shape, Timing, engine_of
 from nest.formulate.recompute import Host, host, narrow_format, tensor_bytes, with_narrow_copies
-from nest.formulate.shard import Made
+from nest.formulate.shard import Made, capacity_flags
 from nest.graph import Block, Collective, Communication, Operator
 from nest.hooks.protocols import CostModel, LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel
 from nest.spec import DeviceSpec, Training
 from nest.spec.device import MATRIX
+
+Extra = TypeVar("Extra")
 
 NOTHING = OperatorCost(0.0, 0.0)
 """What a communication operator computes."""
@@ -75,7 +76,7 @@ class Pricing:
         factory=dict, init=False, repr=False, eq=False
     )
     _layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
-    _extra: dict[int, tuple[Block, ExtraMemory]] = field(factory=dict, init=False, repr=False, eq=False)
+    _extra: dict[int, tuple[Block, Any]] = field(factory=dict, init=False, repr=False, eq=False)
     _elsewhere: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
     # Whether calls that no operator hides take and expose there what they do here.
     _same_calls: bool = field(default=False, init=False, repr=False, eq=False)
@@ -101,7 +102,7 @@ class Pricing:
             other.__dict__["_same_calls"] = device.calibration == self.device.calibration
         if device.memory_overheads == self.device.memory_overheads:
             for key, known in self._extra.items():
-                if room(known[0], cluster) == room(known[0], self.cluster):
+                if capacity_flags(known[0], cluster) == capacity_flags(known[0], self.cluster):
                     other._extra[key] = known
         if device != self.device:
             # Copies in a narrow format are kept where the device computes in it.
@@ -141,16 +142,17 @@ class Pricing:
             before: prices on a network of as many levels.
             changed: `first_changed` of that.
         """
-        if room(block, self.cluster) != room(block, before.cluster):
+        if capacity_flags(block, self.cluster) != capacity_flags(block, before.cluster):
             return False
         shapes = [(self.shapes(axis, block), before.shapes(axis, block)) for axis in block.called]
         return all(now == then and all(max(shape[changed:], default=1) == 1 for shape in now) for now, then in shapes)
 
-    def once(self, block: Block, make: Callable[[], ExtraMemory]) -> ExtraMemory:
+    def once(self, block: Block, make: Callable[[], Extra]) -> Extra:
         """What a block needs besides, whatever the network is."""
         if id(block) not in self._extra:
             self._extra[id(block)] = block, make()
-        return self._extra[id(block)][1]
+        extra: Extra = self._extra[id(block)][1]
+        return extra
 
     def cost(self, operator: Operator) -> OperatorCost:
         """What the operator computes costs; the same object is priced once, as strategies leave most as they are."""

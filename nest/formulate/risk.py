@@ -12,7 +12,6 @@ from attrs import evolve
 
 from nest.errors import NoPlanYet
 from nest.formulate.formulation import Formulation
-from nest.formulate.target import simpler_within
 from nest.instance import Cluster, Instance, Result
 from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
@@ -28,6 +27,9 @@ time for it, less than predictions can tell apart (docs/explanation/cost-model.m
 EVEN_ODDS = 0.5
 """The share at which a plan is as likely to fit as not: what a verdict on one plan goes by, and the largest share that
 a search takes by itself."""
+
+WITHIN = 0.01
+"""Share of the least step time up to which a simpler plan is the first one (FORMATS.md, `search.within`)."""
 
 LIKELIER_WITHIN = 0.1
 """Share of the step time that is given up for a likelier plan, where none is as likely to fit as `RISK` asks for."""
@@ -50,6 +52,13 @@ def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
     if risk is None or cluster.error is None:
         return cluster.with_margin(problem.training.memory_margin or 0.0)
     return _at(cluster, risk)
+
+
+def simpler_within(problem: Problem) -> float:
+    """Share of the least step time by which a simpler plan may be slower and still be the first one."""
+    if problem.search.within is not None:
+        return problem.search.within
+    return 0.0 if problem.model is None else WITHIN
 
 
 def accepted_risk(problem: Problem) -> float | None:

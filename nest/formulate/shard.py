@@ -11,6 +11,7 @@ from nest.errors import InputError
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import Strategy, StrategyContext
 from nest.hooks.registry import Registry
+from nest.instance import Cluster
 from nest.spec import Problem, ProfileSpec
 
 FORESEEN = ("tp", "sp", "cp", "ep")
@@ -178,6 +179,12 @@ class Family:
     def admitted(self) -> bool:
         """Whether the cluster admits its block."""
         return self._sharding.context.cluster.admits(self.block.width)
+
+
+def capacity_flags(block: Block, cluster: Cluster) -> tuple[bool, bool]:
+    """Whether a cluster has room for several of a block, and for stages and replicas of it: fewer than four are one."""
+    blocks = cluster.size // block.width
+    return blocks > 1, blocks >= 4
 
 
 def group_changed(strategy: Strategy) -> str:

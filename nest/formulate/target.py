@@ -110,16 +110,6 @@ INTERLEAVED = "interleaved"
 """The schedule that is searched beside the usual `1f1b` where no target limits them: most frameworks that have
 pipelines run it, and recipes of NVIDIA for more than one stage mostly do (Megatron-Bridge)."""
 
-WITHIN = 0.01
-"""Share of the least step time up to which a simpler plan is the first one (FORMATS.md, `search.within`)."""
-
-
-def simpler_within(problem: Problem) -> float:
-    """Share of the least step time by which a simpler plan may be slower and still be the first one."""
-    if problem.search.within is not None:
-        return problem.search.within
-    return 0.0 if problem.model is None else WITHIN
-
 
 def runs_on(plan: PlanDocument, registry: Registry) -> tuple[str, ...]:
     """The exporters that write their files of a feasible plan, by name."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from attrs import NOTHING
 
 from nest.errors import InputError
-from nest.hooks.kinds import KINDS, OPTIONAL, called_with
+from nest.hooks.kinds import KINDS, OPTIONAL, InvalidResult, called_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,10 +46,6 @@ LONGEST = 1e6
 Answer = TypeVar("Answer")
 
 _here = local()
-
-
-class InvalidResult(ValueError):  # noqa: N818 - says what a value is
-    """What a plug-in returned cannot be used; the text says why, without naming the plug-in."""
 
 
 class CallError(Exception):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy
 
 from nest.graph import COLLECTIVES, Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
-from nest.hooks.calls import InvalidResult
+from nest.hooks.kinds import InvalidResult
 from nest.instance.cluster import Cluster, Level
 from nest.instance.pairs import Pairs
 from nest.network.graph import LinkGraph

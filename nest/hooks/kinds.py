@@ -10,6 +10,10 @@ from attrs import field, frozen
 from nest.records import Record
 
 
+class InvalidResult(ValueError):  # noqa: N818 - says what a value is
+    """What a plug-in returned cannot be used; the text says why, without naming the plug-in."""
+
+
 @frozen(eq=False, repr=False)
 class Kind(Record):
     """A kind of object that a plug-in can bring.

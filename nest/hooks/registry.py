@@ -9,8 +9,8 @@ from threading import RLock, local
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nest.errors import InputError, InternalError
-from nest.hooks.calls import SECONDS, CallError, Guarded, InvalidResult, PluginError
-from nest.hooks.kinds import KINDS, name_of, refusal, reserved_names
+from nest.hooks.calls import SECONDS, CallError, Guarded, PluginError
+from nest.hooks.kinds import KINDS, InvalidResult, name_of, refusal, reserved_names
 from nest.hooks.loader import (
     DISABLED,
     DISTRIBUTION,

@@ -13,9 +13,8 @@ import numpy
 from nest.deployment import MEGATRON_ORDER, Limits, Reading
 from nest.graph import Block
 from nest.hooks import protocols
-from nest.hooks.calls import InvalidResult
 from nest.hooks.graph_results import instance_of, one_line, sound_block, sound_graph, sound_network
-from nest.hooks.kinds import KINDS
+from nest.hooks.kinds import KINDS, InvalidResult
 from nest.hooks.planning import Proposal
 from nest.hooks.protocols import MeasuredOperator, OperatorCost
 from nest.instance import Array, Instance, Level, Solution, StageDecision, modes_of

@@ -5,13 +5,14 @@ from nest.instance.cluster import Cluster, CollectiveLine, EstimateError, Exposu
 from nest.instance.instance import (
     Instance,
     LayerGraph,
+    PlacedNetwork,
     Placement,
     Result,
     SearchProgress,
     Solution,
     StageDecision,
 )
-from nest.instance.network import CollectiveModel, NetworkModel, OnRings, PlacedNetwork, Ring, port_seconds
+from nest.instance.network import CollectiveModel, NetworkModel, OnRings, Ring, port_seconds
 from nest.instance.recompute import (
     Partial,
     modes_of,

@@ -4,19 +4,16 @@ import heapq
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from attrs import asdict, evolve, field, frozen
 
 from nest.errors import InputError
 from nest.instance.candidate import Candidate
-from nest.instance.cluster import Cluster, Pools
-from nest.instance.network import CollectiveModel
+from nest.instance.cluster import Cluster, Level, Pools
+from nest.instance.network import CollectiveModel, NetworkModel
 from nest.instance.space import Space
 from nest.records import Record
-
-if TYPE_CHECKING:
-    from nest.instance.network import PlacedNetwork
 
 
 @frozen(eq=False, repr=False, slots=False)
@@ -89,6 +86,26 @@ class LayerGraph(Record):
 
 
 @frozen(eq=False, repr=False)
+class PlacedNetwork:
+    """A network with what plans placed on it are priced with.
+
+    Attributes:
+        model: paths, rings and links.
+        factors: for each candidate, what its width is a product of: sizes of the sets of ranks that its collectives run
+            over, innermost first; empty where layers were measured whole.
+        repriced: a candidate, by index, with collectives inside the block on such levels, one for each of its factors.
+        collectives: the model that prices a collective on one ring.
+        price: seconds per step of a placed plan of an instance, and which stages need more memory than there is.
+    """
+
+    model: NetworkModel
+    factors: tuple[tuple[int, ...], ...]
+    repriced: Callable[[int, tuple[Level, ...]], Candidate]
+    collectives: CollectiveModel
+    price: "Callable[[Instance, Solution], tuple[float, tuple[bool, ...]]]"
+
+
+@frozen(eq=False, repr=False)
 class Instance:
     """One optimisation problem in numbers.
 
@@ -116,7 +133,7 @@ class Instance:
     space: Space
     collectives: CollectiveModel
     complete_to: float = inf
-    network: "PlacedNetwork | None" = None
+    network: PlacedNetwork | None = None
     pools: Pools | None = None
     makespan: "Callable[[Instance, Solution], float] | None" = None
     _views: "dict[str, Instance]" = field(factory=dict, init=False, repr=False)

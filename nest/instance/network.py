@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy
 from attrs import frozen
 from numpy.typing import NDArray
 
-from nest.instance.candidate import Array, Candidate
+from nest.instance.candidate import Array
 from nest.instance.cluster import Level
 from nest.records import Record
-
-if TYPE_CHECKING:
-    from nest.instance.instance import Instance, Solution
 
 
 @runtime_checkable
@@ -190,23 +187,3 @@ class OnRings(Record):
 
     def _levels(self, count: int) -> tuple[Level, ...]:
         return tuple(Level("ring", count, bandwidth, latency) for latency, bandwidth in self.rings(count))
-
-
-@frozen(eq=False, repr=False)
-class PlacedNetwork:
-    """A network with what plans placed on it are priced with.
-
-    Attributes:
-        model: paths, rings and links.
-        factors: for each candidate, what its width is a product of: sizes of the sets of ranks that its collectives run
-            over, innermost first; empty where layers were measured whole.
-        repriced: a candidate, by index, with collectives inside the block on such levels, one for each of its factors.
-        collectives: the model that prices a collective on one ring.
-        price: seconds per step of a placed plan of an instance, and which stages need more memory than there is.
-    """
-
-    model: NetworkModel
-    factors: tuple[tuple[int, ...], ...]
-    repriced: Callable[[int, tuple[Level, ...]], Candidate]
-    collectives: CollectiveModel
-    price: "Callable[[Instance, Solution], tuple[float, tuple[bool, ...]]]"

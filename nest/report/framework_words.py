@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from nest.deployment.deployment import BLOCK, unpooled_name
 from nest.deployment.pytorch_schedules import CLASSES
-from nest.formulate.risk import LIKELIER_WITHIN, took_even_odds
-from nest.formulate.target import WITHIN
+from nest.formulate.risk import LIKELIER_WITHIN, WITHIN, took_even_odds
 from nest.instance import partial, recompute_words
 from nest.report.decisions import in_usual_order
 from nest.spec import Decisions, OtherPlan, PlanDocument

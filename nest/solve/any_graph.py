@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from attrs import evolve
@@ -35,6 +35,7 @@ def branched(
 
 def sent_directly(
     instance: Instance,
+    solve_relayed: Callable[..., Result],
     deadline: Deadline,
     progress: Progress | None,
     *,
@@ -44,14 +45,13 @@ def sent_directly(
     """The answer where tensors go straight to their readers, beginning at the best plan that relays them.
 
     A stage then receives no more, so that where plans that relay them fit, they still do; how long they take is said
-    anew. `besides` are left out of the plans that relay.
+    anew. `besides` are left out of the plans that relay, which `solve_relayed` finds.
     """
     from nest.solve.cpsat.graph_search import price
     from nest.solve.cpsat.graph_search import solve as search
-    from nest.solve.solver import solve_on_levels
 
     relayed = evolve(instance, space=evolve(instance.space, direct=False))
-    first = solve_on_levels(relayed, deadline, progress, besides=besides, runner_up=False)
+    first = solve_relayed(relayed, deadline, progress, besides=besides, runner_up=False)
     plans = [] if first.solution is None else [(first.solution, price(instance, first.solution))]
     plans += [] if known is None else [known]
     best = min(plans, key=lambda each: each[1], default=None)

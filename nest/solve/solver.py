@@ -43,7 +43,7 @@ def solve(
     if instance.network is not None:
         from nest.solve.placement.search import solve as solve_on_network
 
-        return solve_on_network(instance, time_limit, progress, known=known, besides=besides)
+        return solve_on_network(instance, solve_on_levels, time_limit, progress, known=known, besides=besides)
     return solve_on_levels(instance, time_limit, progress, known=known, besides=besides, **options)
 
 
@@ -73,7 +73,7 @@ def solve_on_levels(
     if instance.space.direct:
         from nest.solve.any_graph import sent_directly
 
-        return sent_directly(instance, deadline, progress, known=known, besides=besides)
+        return sent_directly(instance, solve_on_levels, deadline, progress, known=known, besides=besides)
     try:
         return dp.solve(
             instance,

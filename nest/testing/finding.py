@@ -12,7 +12,8 @@ from typing import Any
 
 from attrs import frozen
 
-from nest.hooks.calls import InvalidResult, message
+from nest.hooks.calls import message
+from nest.hooks.kinds import InvalidResult
 from nest.hooks.process_state import process_state_restored
 from nest.hooks.unchanged import Kept
 

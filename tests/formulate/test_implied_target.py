@@ -11,8 +11,8 @@ import nest
 from nest import api
 from nest.deployment.pytorch_schedules import RUNS
 from nest.formulate.problem import whole_problem
-from nest.formulate.risk import RISK
-from nest.formulate.target import WITHIN, Target, reasons, with_target
+from nest.formulate.risk import RISK, WITHIN
+from nest.formulate.target import Target, reasons, with_target
 from nest.hooks import hook
 from nest.hooks.registry import Registry, registry
 from nest.io import structure

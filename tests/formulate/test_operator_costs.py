@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import nest
 from nest.formulate.operator_costs import Calls, Direction, PricedLayer, PricedOperator, Timing
 from nest.graph import Collective, Communication, Operator, Parameter, Routing, Tensor
-from nest.hooks.calls import InvalidResult
+from nest.hooks.kinds import InvalidResult
 from nest.hooks.protocols import OperatorCost
 from nest.hooks.registry import registry
 from nest.hooks.results import operator_cost

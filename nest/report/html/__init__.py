@@ -5,8 +5,7 @@ Nothing is searched here: `nest.html_page` asks what further searches answer, an
 
 from collections.abc import Sequence
 
-from nest.formulate.cluster import build_cluster
-from nest.formulate.pools import build_pools
+from nest.formulate.cluster import build_cluster, build_pools
 from nest.hooks.registry import Registry
 from nest.instance import Cluster, Instance
 from nest.report.html.cluster import cluster_figure, pool_figures

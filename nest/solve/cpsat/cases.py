@@ -24,12 +24,17 @@ from nest.instance import (
     recompute_values,
 )
 from nest.solve.cpsat.families import Families, Family, rooms
-from nest.solve.cpsat.replay import Path
 from nest.solve.cpsat.scaling import Limit, least_weight
 from nest.spec.constraints import Constraint, Value
 
 Mode = tuple[str, int]
 """A recompute mode by name, and a ZeRO stage."""
+
+Step = tuple[str, int]
+"""A part of a pass, or the message that it waits for (`arriving`, `returning`), and the chunk in the pipeline."""
+
+Path = tuple[tuple[Step, int], ...]
+"""How often a path through the passes of a batch runs each step."""
 
 
 @frozen(eq=False)

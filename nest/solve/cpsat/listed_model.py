@@ -12,12 +12,11 @@ from attrs import define
 from nest.instance import Instance, Solution, StageDecision
 from nest.reuse import remembered
 from nest.solve.cpsat.bounds import Choices, Relaxation, least_times, time_limit, value
-from nest.solve.cpsat.cases import Case, LimitOf, replica_devices
+from nest.solve.cpsat.cases import Case, LimitOf, Path, replica_devices
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers
 from nest.solve.cpsat.first_blocks import rivals
 from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.placement import boundary_levels, point_to_point
-from nest.solve.cpsat.replay import Path
 from nest.solve.cpsat.scaling import TERMS
 from nest.solve.cpsat.stage_book import StageBook
 from nest.solve.cpsat.stages import StageCosts

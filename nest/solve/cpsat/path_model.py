@@ -15,12 +15,12 @@ from attrs import evolve
 from nest.instance import Instance, Solution, StageDecision, route
 from nest.instance.schedule import FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS
 from nest.solve.cpsat.bounds import Choices, Relaxation
-from nest.solve.cpsat.cases import Case, has_ports
+from nest.solve.cpsat.cases import Case, Path, has_ports
 from nest.solve.cpsat.cuts import Integers
 from nest.solve.cpsat.placement import ListedPlacement, SlotPlacement, TooManyChoicesError, place
 from nest.solve.cpsat.pool_placement import PoolPlacement
 from nest.solve.cpsat.ports import StagePorts, together
-from nest.solve.cpsat.replay import Passes, Path, step_time
+from nest.solve.cpsat.replay import Passes, step_time
 from nest.solve.cpsat.scaling import Limit, Scale, largest_slowest
 from nest.tolerances import SUM_ERROR
 

@@ -22,18 +22,12 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
     from nest.instance import Schedule
-    from nest.solve.cpsat.cases import Case
+    from nest.solve.cpsat.cases import Case, Path, Step
     from nest.solve.cpsat.placement import Term
     from nest.solve.cpsat.scaling import Scale
 
 PARTS = {FORWARD: (FORWARD,), BACKWARD: (INPUT_GRADIENTS, WEIGHT_GRADIENTS)}
 """What passes are made of, but those that are a part themselves."""
-
-Step = tuple[str, int]
-"""A part of a pass, or the message that it waits for (`arriving`, `returning`), and the chunk in the pipeline."""
-
-Path = tuple[tuple[Step, int], ...]
-"""How often a path runs each step."""
 
 KINDS = (FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS)
 MESSAGES = {FORWARD: "arriving", INPUT_GRADIENTS: "returning"}

@@ -6,7 +6,7 @@ that takes on the network is what counts. Where bound and best plan do not meet,
 better plan, partition and placement together; where it finds none, that is the proof.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ would make plans depend on the machine."""
 
 def solve(
     instance: Instance,
+    solve_branched: Callable[..., Result],
     time_limit: float | Deadline | None = None,
     progress: Progress | None = None,
     *,
@@ -37,6 +38,8 @@ def solve(
     besides: Sequence[Solution] = (),
 ) -> Result:
     """The plan of least step time on the network, proved where bounds meet or CP-SAT can; arguments as of `dp.solve`.
+
+    `solve_branched` solves on levels where the graph has too many cuts for that.
 
     Raises:
         InputError: a constraint cannot be computed.
@@ -53,7 +56,7 @@ def solve(
     try:
         result = solve_on_levels(instance, deadline, progress, **options)
     except TooManyCuts:
-        return _branched(instance, arranger, deadline, progress, besides)
+        return _branched(instance, solve_branched, arranger, deadline, progress, besides)
     result = evolve(result, runner_up=None)  # Those met on the way were hardly placed.
     if result.status != "feasible" or besides or deadline.passed or not instance.complete:
         return result
@@ -69,16 +72,15 @@ def solve(
 
 def _branched(
     instance: Instance,
+    solve_branched: Callable[..., Result],
     arranger: Arranger,
     deadline: Deadline,
     progress: Progress | None,
     besides: Sequence[Solution],
 ) -> Result:
     """Of a graph with too many cuts to list: the best plan on the optimistic level, placed, with its bound there."""
-    from nest.solve.solver import solve_on_levels
-
     relaxed = evolve(instance, network=None)
-    result = solve_on_levels(relaxed, deadline, progress, besides=besides, runner_up=False)
+    result = solve_branched(relaxed, deadline, progress, besides=besides, runner_up=False)
     if result.solution is None:
         return result
     solution, seconds = arranger.place(result.solution)

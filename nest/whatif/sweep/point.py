@@ -17,8 +17,8 @@ from nest.errors import InputError, InternalError, NoPlanYet
 from nest.formulate.instance import formulate
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import naming, refuse_contradictions, whole_problem
-from nest.formulate.risk import Answer, leaves_risk_open, searched_at_risk
-from nest.formulate.target import simpler_within, with_target
+from nest.formulate.risk import Answer, leaves_risk_open, searched_at_risk, simpler_within
+from nest.formulate.target import with_target
 from nest.hooks.loader import named_plugins
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
