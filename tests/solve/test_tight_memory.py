@@ -2,18 +2,24 @@
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from math import inf, nextafter
 from typing import Any
 
 import pytest
 from attrs import evolve
 
-from nest.instance import Instance, Solution
+from nest.instance import Cluster, Instance, Solution
 from nest.plan.evaluate import evaluate
-from nest.solve.cpsat import Price, verify
+from nest.solve.cpsat import Price, graph_search, verify
 from nest.solve.dp import solve
+from nest.solve.dp.ties import fullest as fullest_stage
+from nest.solve.effort import Deadline
+from nest.solve.solver import solve as solve_any
 from nest.tolerances import CONTENDING_MEMORY_SLACK, MEMORY_SLACK, SEARCHED_MEMORY_SLACK
 from tests.small_instances import candidate, cluster, instance
+from tests.solve.alike_layers import ALIKE, of_alike_layers
+from tests.solve.cpsat.without_bounds import leave_cases_to_models
 
 LAYERS = 6
 SEEDS = (11, 22, 30)
@@ -46,7 +52,16 @@ def fullest(space: str, seed: int) -> tuple[float, float]:
 
 
 def with_memory(problem: Instance, memory: float) -> Instance:
-    return evolve(problem, cluster=evolve(problem.cluster, memory=memory, device_memory=memory))
+    """The problem whose devices have so many bytes, those of all pools."""
+    pools = problem.pools
+    if pools is not None:
+        members = (evolve(each, cluster=_with_memory(each.cluster, memory)) for each in pools.members)
+        pools = evolve(pools, members=tuple(members))
+    return evolve(problem, cluster=_with_memory(problem.cluster, memory), pools=pools)
+
+
+def _with_memory(machines: Cluster, memory: float) -> Cluster:
+    return evolve(machines, memory=memory, device_memory=memory)
 
 
 def around(value: float, steps: int = 3) -> Iterator[float]:
@@ -98,3 +113,51 @@ def test_what_is_overfull_is_not_found(space: str) -> None:
     memory, best = fullest(space, 2)
     found = solve(with_memory(roomy(space, 2), memory / (1 + 2 * MEMORY_SLACK)), runner_up=False)
     assert found.batch_time is None or found.batch_time > best * (1 + 1e-9)
+
+
+def filled(problem: Instance) -> Instance:
+    """The problem whose devices have just what the fullest stage of its best plan needs, and that reserve."""
+    best = solve_any(problem, runner_up=False).solution
+    assert best is not None
+    return with_memory(problem, max(stage.memory for stage in evaluate(problem, best).stages))
+
+
+@pytest.mark.parametrize("zero", [0, 2, 3])
+@pytest.mark.parametrize(
+    ("space", "micro_batches"), [each for each in product(ALIKE, (1, 3, 6)) if each != ("several chunks", 1)]
+)
+def test_what_fills_all_devices_is_found_and_proved(
+    space: str, zero: int, micro_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No screen, bound or model asks for more memory than plans do, where hardly anything is left."""
+    roomy = of_alike_layers(space, zero, micro_batches)
+    problem = filled(roomy)
+    best = solve_any(roomy, runner_up=False).batch_time
+    assert best is not None
+    assert solve_any(problem, runner_up=False).batch_time == pytest.approx(best, rel=1e-9)
+
+    def pricing(solution: Solution) -> Price:
+        priced = evaluate(problem, solution)
+        return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
+
+    assert verify(problem, None, pricing).status == "refuted"
+    assert verify(with_memory(roomy, problem.cluster.memory * 0.98), None, pricing).status == "proved"
+    if space not in {"pools", "several chunks"}:
+        found = graph_search.solve(problem, None, Deadline(None))
+        assert found.batch_time == pytest.approx(best, rel=2e-6)
+    leave_cases_to_models(monkeypatch)
+    assert verify(problem, None, pricing).status == "refuted"
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("micro_batches", [1, 6])
+def test_stages_need_what_the_problem_says(zero: int, micro_batches: int) -> None:
+    """State, one micro-batch of each layer, further ones, and with ZeRO 3 what is gathered (PROBLEM.md section 4)."""
+    problem = of_alike_layers("one candidate", zero, micro_batches)
+    best = solve(problem, runner_up=False).solution
+    assert best is not None
+    state = sum(size / (2 if zero >= least else 1) for size, least in ((3, 3), (5, 2), (7, 1)))
+    further = min(micro_batches, 3) - 1
+    needed = 2 * (state + 11 + further * 2) + (0.5 if zero == 3 else 0.0) + problem.cluster.reserve
+    assert max(stage.memory for stage in evaluate(problem, best).stages) == pytest.approx(needed)
+    assert fullest_stage(problem, best) == pytest.approx(needed)

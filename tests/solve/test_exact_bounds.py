@@ -1,0 +1,145 @@
+"""Lower bounds on layers that are alike, which stages share evenly: there they are the step time, and nothing more."""
+
+from itertools import product
+from math import ceil, inf
+
+import pytest
+from attrs import evolve
+
+from nest.instance import Instance
+from nest.plan.evaluate import evaluate
+from nest.solve.cpsat.cases import Case, cases
+from nest.solve.cpsat.compute_bound import ComputeBound
+from nest.solve.cpsat.cuts import list_cuts
+from nest.solve.cpsat.least_costs import LeastCostsBook
+from nest.solve.cpsat.path_models import PathModels
+from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.bounds import fewest_in_total, least_in_memory
+from nest.solve.dp.chunks import ChunkSearch
+from nest.solve.dp.compute_bounds import ComputeBounds
+from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.downsets import lattice, membership
+from nest.solve.dp.floors import floors
+from nest.solve.dp.listing import configurations
+from nest.solve.dp.plain import PlainSearch
+from nest.solve.dp.units import Splits
+from nest.solve.solver import solve
+from tests.solve.alike_layers import LAYERS, of_alike_layers
+
+DOWNSETS = lattice(membership([(1 << LAYERS) - (1 << place) for place in range(LAYERS, -1, -1)], LAYERS))
+SETTINGS = list(product((0, 1, 2, 3), (1, 3, 6), (1, 2)))
+"""ZeRO stages, micro-batches and replicas."""
+
+
+def seconds(problem: Instance) -> float:
+    """The step time of the best plan."""
+    best = solve(problem, runner_up=False).solution
+    assert best is not None
+    return evaluate(problem, best).batch_time
+
+
+def the_configuration(problem: Instance) -> Configuration:
+    """The one of three stages."""
+    (found,) = configurations(problem, LAYERS, Splits(problem).counts)[0]
+    assert found.stage_counts == (3,)
+    return found
+
+
+def the_case(problem: Instance) -> Case:
+    (found,) = cases(problem, LAYERS)
+    return found
+
+
+@pytest.mark.parametrize(("zero", "micro_batches", "replicas"), SETTINGS)
+def test_bounds_ahead_of_stages_are_what_stages_take(zero: int, micro_batches: int, replicas: int) -> None:
+    problem = of_alike_layers("one candidate", zero, micro_batches, replicas)
+    exactly, configuration = pytest.approx(seconds(problem), rel=1e-6), the_configuration(problem)
+    bounds, weights = FirstBounds(problem), problem.space.weights(configuration.schedule, micro_batches, 3)
+    assert bounds.of_configuration(configuration) == exactly
+    slowest = weights.slowest * bounds.slowest(configuration, 3)
+    assert bounds.rest(configuration, weights, 3) + slowest == exactly
+    search = PlainSearch(problem, [configuration], DOWNSETS)
+    assert search.closer_bounds(configuration) == exactly
+
+
+@pytest.mark.parametrize(("zero", "micro_batches", "replicas"), SETTINGS)
+def test_bounds_of_the_proof_are_what_stages_take(zero: int, micro_batches: int, replicas: int) -> None:
+    problem = of_alike_layers("one candidate", zero, micro_batches, replicas)
+    step, case = seconds(problem), the_case(problem)
+    cuts, costs = list_cuts(problem, 600), LeastCostsBook(problem).of(case)
+    assert cuts is not None
+    assert PathModels(problem, cuts).bound(case, step * 1.5) == pytest.approx(step, rel=1e-6)
+    assert costs.step_time(case, costs.total) <= step
+    assert ComputeBound(problem).of(case) <= step * (1 + 1e-9)
+    # Optimizer steps, and what limits make of a plan as fast as this one.
+    alone = evolve(problem, space=evolve(problem.space, exposed=0.0, exposed_often=0.0))
+    step = seconds(alone)
+    case = the_case(alone)
+    assert costs.step_time(case, costs.total) == pytest.approx(step, rel=1e-6)
+    if micro_batches > 1:
+        assert costs.slowest_limit(case, step, costs.total) == pytest.approx(costs.total / 3, rel=1e-6)
+    assert costs.total_limit(case, step, costs.total) == pytest.approx(costs.total, rel=1e-6)
+
+
+@pytest.mark.parametrize(("micro_batches", "replicas"), list(product((1, 3, 6), (1, 2))))
+def test_bounds_of_compute_are_all_there_is_where_nothing_else_takes_time(micro_batches: int, replicas: int) -> None:
+    problem = of_alike_layers("one candidate", 0, micro_batches, replicas)
+    (used,) = problem.candidates
+    state = tuple(evolve(each, update=0 * each.update) for each in used.state)
+    space = evolve(problem.space, exposed=0.0)
+    problem = evolve(problem, candidates=(evolve(used, state=state),), space=space)
+    exactly, configuration = pytest.approx(seconds(problem), rel=1e-9), the_configuration(problem)
+    assert ComputeBounds(problem).of(0, configuration.schedule, micro_batches, (3,)) == exactly
+    assert ComputeBound(problem).of(the_case(problem)) == exactly
+    free = evolve(problem, space=evolve(space, constraints=()))
+    batch, floor, least = micro_batches * replicas, floors(free)[1], inf
+    for devices in range(1, problem.cluster.size + 1):
+        for stages in (each for each in range(1, LAYERS + 1) if devices % each == 0):
+            # Each micro-batch takes 3 s a layer; a batch that does not divide is in no plan.
+            if (batch * stages) % devices == 0 and problem.cluster.size // (devices // stages) >= stages:
+                slowest, of_replica = 3.0 * ceil(LAYERS / stages), batch * stages // devices
+                least = min(least, (of_replica - 1) * slowest + 3.0 * LAYERS)
+        assert floor.at(devices) == pytest.approx(least, rel=1e-9)
+
+
+@pytest.mark.parametrize(("zero", "replicas"), list(product((0, 1, 2, 3), (1, 2))))
+def test_bounds_of_chunks_are_what_they_take(zero: int, replicas: int) -> None:
+    """Six layers on three stages make two chunks of one layer for each stage."""
+    problem = of_alike_layers("several chunks", zero, 6, replicas)
+    step, configuration = seconds(problem), the_configuration(problem)
+    search = ChunkSearch(problem, [configuration], Splits(problem))
+    before = search.before_patterns(configuration, 3)
+    assert before.bound == pytest.approx(step, rel=1e-6)
+    assert search.closer_bounds(configuration) == pytest.approx(step, rel=1e-6)
+    assert search.holds_units(configuration, 3, step * (1 + 1e-9), before)
+    assert not search.holds_units(configuration, 3, step * 0.98, before)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_as_many_stages_are_needed_as_memory_asks_for(zero: int) -> None:
+    """With one micro-batch in flight; less what ZeRO 3 gathers, which is no layer's."""
+    problem = of_alike_layers("one candidate", zero, 1)
+    best = solve(problem, runner_up=False).solution
+    assert best is not None
+    stage = evaluate(problem, best).stages[0]
+    held = stage.state + stage.activations
+    configuration = the_configuration(problem)
+    search = PlainSearch(problem, [configuration], DOWNSETS)
+    sums = search.sums(0)
+    for room, stages in ((held, 3), (held * 0.999, 4), (held * 3, 1), (held * 2.999, 2), (held / 2, 6)):
+        assert fewest_in_total(sums, configuration, room) == stages
+
+
+def test_seconds_in_memory_are_those_of_the_layers_that_must_shard() -> None:
+    """Of six layers on three stages, each with room for one as a whole and one that is sharded three ways."""
+    of_zeros = {zero: of_alike_layers("one candidate", zero, 1) for zero in (0, 3)}
+    held, sent = {}, {}
+    for zero, problem in of_zeros.items():
+        best = solve(problem, runner_up=False).solution
+        assert best is not None
+        stage = evaluate(problem, best).stages[0]
+        held[zero], sent[zero] = (stage.state + stage.activations) / 2, stage.sharding / 2
+    both = evolve(of_zeros[0], space=evolve(of_zeros[0].space, zero=(0, 3)))
+    room = held[0] + held[3]
+    found = least_in_memory(FirstBounds(both), the_configuration(both), room)
+    assert found == pytest.approx(3 * sent[3], rel=1e-6)
