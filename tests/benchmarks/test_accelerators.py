@@ -20,7 +20,6 @@ from nest.solve.solver import solve
 from nest.spec import Problem
 from tests.agreement.problems import random_problem
 
-
 KINDS = ("plain", "mixed", "chunked")
 """Kinds of random problems."""
 

@@ -22,6 +22,7 @@ from nest.solve.dp.downsets import lattice, membership
 from nest.solve.dp.floors import floors
 from nest.solve.dp.listing import configurations
 from nest.solve.dp.plain import PlainSearch
+from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 from nest.solve.solver import solve
 from tests.solve.alike_layers import LAYERS, of_alike_layers
@@ -113,6 +114,23 @@ def test_bounds_of_chunks_are_what_they_take(zero: int, replicas: int) -> None:
     assert search.closer_bounds(configuration) == pytest.approx(step, rel=1e-6)
     assert search.holds_units(configuration, 3, step * (1 + 1e-9), before)
     assert not search.holds_units(configuration, 3, step * 0.98, before)
+
+
+@pytest.mark.parametrize(("zero", "micro_batches"), list(product((0, 1, 2, 3), (1, 6))))
+def test_the_screen_leaves_what_fills_all_devices(zero: int, micro_batches: int) -> None:
+    """And not what lacks a fiftieth, but of micro-batches in flight beyond the first, which it does not know."""
+    for space in ("one candidate", "several chunks"):
+        problem = of_alike_layers(space, zero, micro_batches)
+        best = solve(problem, runner_up=False).solution
+        if best is None:
+            continue
+        fullest = max(evaluate(problem, best).stages, key=lambda each: each.memory)
+        single = fullest.state + sum(problem.candidates[0].mode("none").first) / 3 + problem.cluster.reserve
+        for memory, found in ((fullest.memory, 1), (single, 1), (single * 0.98, 0)):
+            tight = evolve(problem, cluster=evolve(problem.cluster, memory=memory))
+            tables = ScreenTables(tight, FirstBounds(tight))
+            left = configurations(tight, LAYERS, Splits(tight).counts, tables=tables)[0]
+            assert len(left) == found
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
