@@ -13,7 +13,7 @@ from nest.formulate.formulation import FirstPlan, Formulation, kept_together
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.price import candidate
-from nest.formulate.pricing import Pricing, priced_layers
+from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import chosen, micro_batches, sharded_graphs
 from nest.graph import Block, OperatorGraph
@@ -92,12 +92,13 @@ def from_model(
     context = StrategyContext(cluster, training)
     sharded = sharded_graphs(layers.graph, problem, registry, context, samples, waiting.check, pricing.made)
 
-    known: dict[int, tuple[Block, Candidate]] = {}  # Those of the blocks that a wider formulation has in common.
+    known: dict[str, Candidate] = {}  # Those of the blocks that a wider formulation has in common.
 
     def price(block: Block) -> Candidate:
-        if id(block) not in known:
-            known[id(block)] = block, candidate(_name(block, pool), block, layers, pricing, pool=pool)
-        return known[id(block)][1]
+        name = _name(block, pool)
+        if name not in known:
+            known[name] = candidate(name, block, layers, pricing, pool=pool)
+        return known[name]
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
     together = kept_together(problem, graph)
@@ -147,7 +148,6 @@ def repriced(
     among: Collection[str] | None = None,
     other_blocks: bool = False,
     few: Formulation | None = None,
-    alone: bool = False,
 ) -> Formulation:
     """A model that is priced on another network of as many levels, or another device: its graphs stay as they are.
 
@@ -163,7 +163,6 @@ def repriced(
         among: names of the candidates that are priced; None: all are.
         other_blocks: whether micro-batches, strategies or decisions may differ: blocks in common stay as they are.
         few: what some candidates cost there; None: nobody knows.
-        alone: whether no other network or device need be asked about next.
 
     Raises:
         InputError: no combination of strategies is left, or none of `among` is there.
@@ -173,42 +172,32 @@ def repriced(
     assert before is not None
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
-    if before.copied and not alone:
-        # Every other network and device begins with these layers.
-        for block, its in zip(known.sharded, known.candidates, strict=True):
-            if among is None or its.name in among:
-                priced_layers(block, layers, before)
-    pricing = before.on(cluster, device, copied=before.copied and alone)
+    pricing = before.on(cluster, device)
     same_device, same_network = device == before.device, cluster == before.cluster
     changed = pricing.first_changed(before)
-    every = dict(zip(map(id, known.sharded), known.candidates, strict=True))
-    there = {} if few is None else dict(zip(map(id, few.sharded), few.candidates, strict=True))
+    # Strategies made each block once (`Pricing.made`), so that its name tells it.
+    every = {each.name: each for each in known.candidates}
+    there = {} if few is None else {each.name: each for each in few.candidates}
     blocks, pool = known.sharded, known.candidates[0].pool
-
-    def name(block: Block) -> str:
-        its = every.get(id(block))
-        return _name(block, pool) if its is None else its.name
-
     lacking = known.complete_to < inf and (among is None or not {each.name for each in known.candidates} >= {*among})
     if other_blocks or lacking or cluster.capacities != before.cluster.capacities:
         context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
-        for each in blocks:  # What was read from a file has no others.
-            pricing.made.setdefault((each.micro_batch, each.degrees), each)
         made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check, pricing.made)
         blocks = made.every()
     if among is not None:
-        blocks = tuple(each for each in blocks if name(each) in among)
+        blocks = tuple(each for each in blocks if _name(each, pool) in among)
         if not blocks:
             raise InputError("the problem does not offer these candidates.")
 
     def price(block: Block) -> Candidate:
-        if id(block) in there:
-            return there[id(block)]
-        its = every.get(id(block))
+        name = _name(block, pool)
+        if name in there:
+            return there[name]
+        its = every.get(name)
         if its is not None and same_device and pricing.knows(block, before, changed):
             return its
         same = {"same_device": same_device, "same_network": same_network}
-        return candidate(name(block), block, layers, pricing, its, **same, pool=pool)
+        return candidate(name, block, layers, pricing, its, **same, pool=pool)
 
     priced = _priced(blocks, price, progress, deadline)
     return evolve(

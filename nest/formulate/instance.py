@@ -168,7 +168,7 @@ def formulate(
 
             def again(known: Formulation, other_blocks: bool, few: Formulation | None) -> Formulation:
                 place = (registry, cluster, device, progress, due, among)
-                return repriced(known, problem, *place, other_blocks, few, alone=priced is None)
+                return repriced(known, problem, *place, other_blocks, few)
 
             key = pricing_key(problem, registry, cluster, device, collectives)
             if priced is None:

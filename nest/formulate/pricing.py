@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy
-from attrs import asdict, define, evolve, field, fields, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from nest.catalogue import Optimizer, Precision, scale_up_levels
 from nest.formulate.layer_classes import LayerClasses
@@ -32,12 +32,10 @@ class _KnownLayer:
     """A layer that is priced.
 
     Attributes:
-        operators: of it, which are told by their identity.
         layer: the priced layer.
         reach: the outermost level that its collectives cross; -1: none.
     """
 
-    operators: tuple[Operator, ...]
     layer: PricedLayer
     reach: int
 
@@ -57,7 +55,6 @@ class Pricing:
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
         made: of the layers' graph, blocks as strategies left them.
-        copied: whether it was read from a file, or begun with what was: it then knows not all layers of its blocks.
     """
 
     cluster: Cluster
@@ -70,29 +67,19 @@ class Pricing:
     layer_times: LayerTimes
     host: Host | None = None
     made: Made = field(factory=dict, init=False, repr=False, eq=False)
-    copied: bool = field(default=False, init=False, repr=False, eq=False)
-    compute_costs: dict[int, tuple[Operator, OperatorCost]] = field(factory=dict, init=False, repr=False, eq=False)
+    compute_costs: dict[Operator, OperatorCost] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, int], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
     )
     _layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
-    _extra: dict[int, tuple[Block, Any]] = field(factory=dict, init=False, repr=False, eq=False)
+    _extra: dict[Hashable, tuple[Block, Any]] = field(factory=dict, init=False, repr=False, eq=False)
     _elsewhere: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
     # Whether calls that no operator hides take and expose there what they do here.
     _same_calls: bool = field(default=False, init=False, repr=False, eq=False)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has nothing priced: what is priced is told by identity, which copies of operators do not share."""
-        state = {"copied": True, "_shapes": self._shapes}
-        return Pricing, tuple(getattr(self, each.name) for each in fields(Pricing) if each.init), state
-
-    def on(self, cluster: Cluster, device: DeviceSpec, *, copied: bool = False) -> "Pricing":
-        """The same on another network of as many levels or another device; what is alike is not priced again.
-
-        `copied` is that of the other.
-        """
+    def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
+        """The same on another network of as many levels or another device; what is alike is not priced again."""
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
-        other.__dict__["copied"] = copied
         other.made.update(self.made)
         widths = {width for _, width in self._shapes}
         alike = {width for width in widths if cluster.parts(width) == self.cluster.parts(width)}
@@ -149,18 +136,19 @@ class Pricing:
 
     def once(self, block: Block, make: Callable[[], Extra]) -> Extra:
         """What a block needs besides, whatever the network is."""
-        if id(block) not in self._extra:
-            self._extra[id(block)] = block, make()
-        extra: Extra = self._extra[id(block)][1]
+        key = block.micro_batch, block.degrees
+        if key not in self._extra:
+            self._extra[key] = block, make()
+        extra: Extra = self._extra[key][1]
         return extra
 
     def cost(self, operator: Operator) -> OperatorCost:
-        """What the operator computes costs; the same object is priced once, as strategies leave most as they are."""
+        """What the operator computes costs, priced once: strategies leave most as they are."""
         if operator.collective is not None:
             return NOTHING
-        if id(operator) not in self.compute_costs:
-            self.compute_costs[id(operator)] = operator, self.costs.price(operator, self.device, self.training)
-        return self.compute_costs[id(operator)][1]
+        if operator not in self.compute_costs:
+            self.compute_costs[operator] = self.costs.price(operator, self.device, self.training)
+        return self.compute_costs[operator]
 
     def shapes(self, axis: str, block: Block) -> tuple[tuple[int, ...], ...]:
         """The shapes of the groups of ranks along `axis`, each once; those of one block, as blocks are aligned."""
@@ -229,17 +217,14 @@ class Pricing:
     ) -> PricedLayer:
         """`_priced_layer`, once for the same operators whose collectives have ranks that lie alike."""
         axes = dict.fromkeys(call.axis for operator in operators for call in operator.calls)
-        key = (
-            *(id(operator) for operator in operators),
-            *((block.lie(axis)[1], self.shapes(axis, block)) for axis in axes),
-        )
+        key = operators, *((block.lie(axis)[1], self.shapes(axis, block)) for axis in axes)
         if key not in self._layers:
             known = self._elsewhere.get(key)
             if known is None:
                 every = [shape for axis in axes for shape in self.shapes(axis, block)]
                 reach = max((index for shape in every for index, some in enumerate(shape) if some > 1), default=-1)
                 layer = _priced_layer(originals, operators, repeated, block, self, fine)
-                self._layers[key] = _KnownLayer(operators, layer, reach)
+                self._layers[key] = _KnownLayer(layer, reach)
             else:
                 rows = _priced(operators, block, self, [row.kept for row in known.layer.rows], known.layer.rows)
                 self._layers[key] = evolve(known, layer=known.layer.elsewhere(rows))

@@ -200,7 +200,7 @@ class Collective(Record):
         return Collective(shares(self.forward), shares(self.backward), *rest)
 
 
-@frozen(repr=False)
+@frozen(cache_hash=True, repr=False)
 class Operator(Record):
     """One operator of a layer, as one rank of a block runs it for one micro-batch.
 
