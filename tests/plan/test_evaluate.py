@@ -196,3 +196,25 @@ def test_stages_with_different_samples_have_no_price() -> None:
     one, four = problem.candidates
     with pytest.raises(ValueError, match="different sizes"):
         evaluate(evolve(problem, candidates=(one, evolve(four, samples=2))), decided("dp-inner"))
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("hides", [(), ("1f1b",)])
+def test_activations_arrive_for_forward_passes_and_gradients_for_backward_ones(
+    direct: bool, hides: tuple[str, ...]
+) -> None:
+    """Of four stages of one layer each, over boundaries of 0.02 + n/10 seconds or less."""
+    problem = by_hand()
+    problem = evolve(problem, space=evolve(problem.space, direct=direct, hidden_messages=hides))
+    rows = zip(range(4), (0, 1, 2, 3), strict=True)
+    stages = tuple(StageDecision((layer,), 0, "none", 0, offset) for layer, offset in rows)
+    # Levels 0, 1 and 0: 0.01 + 5/100, 0.02 + 6/10, 0.01 + 7/100.
+    over = [0.0, 0.06, 0.62, 0.08, 0.0]
+    priced = evaluate(problem, Solution(1, "pp-inner", "1f1b", stages))
+    for index, stage in enumerate(priced.stages):
+        (found,), arriving, returning = stage.passes, over[index], over[index + 1]
+        beside, forward = (1.0 if hides else 0.0), float(index + 1)
+        assert (stage.arriving, stage.returning) == pytest.approx((arriving, returning))
+        assert (found.arriving, found.returning) == pytest.approx((beside * arriving, beside * returning))
+        assert found.forward == pytest.approx(forward + (1 - beside) * arriving)
+        assert found.backward == pytest.approx(2 * forward + (1 - beside) * returning)

@@ -19,14 +19,17 @@ ALIKE: dict[str, dict[str, Any]] = {
 }
 
 
-def of_alike_layers(space: str, zero: int, micro_batches: int, replicas: int = 2) -> Instance:
+def of_alike_layers(
+    space: str, zero: int, micro_batches: int, replicas: int = 2, recompute: tuple[str, ...] = ("none",)
+) -> Instance:
     """Six layers that are alike for three stages: no peaks, messages or latencies."""
     one, ones = candidate(LAYERS), numpy.ones(LAYERS)
     group = evolve(one.state[0], weights=3 * ones, gradients=5 * ones, optimizer=7 * ones, update=0.1 * ones)
-    mode = RecomputeMode("none", 0 * ones, 11 * ones, 2 * ones, 0 * ones)
-    every = {"state": (group,), "recompute": (mode,), "forward": ones, "backward": 2 * ones, "gathered": 0.5}
+    none = RecomputeMode("none", 0 * ones, 11 * ones, 2 * ones, 0 * ones)
+    full = RecomputeMode("full", ones, 6 * ones, ones, 0 * ones)
+    every = {"state": (group,), "recompute": (none, full), "forward": ones, "backward": 2 * ones, "gathered": 0.5}
     one = evolve(one, **every, tensor_bytes=numpy.zeros(LAYERS - 1))
-    settings = {"zero": (zero,), "rank_orders": ("pp-inner",), "recompute": ("none",), **ALIKE[space]}
+    settings = {"zero": (zero,), "rank_orders": ("pp-inner",), "recompute": recompute, **ALIKE[space]}
     settings["global_batch"] = replicas * micro_batches
     settings["constraints"] = (f"dp == {replicas}", "pp == 3")
     levels = tuple(Level(each, fanout, 10.0, 0.0) for each, fanout in (("inner", 3), ("outer", replicas)))

@@ -161,3 +161,34 @@ def test_seconds_in_memory_are_those_of_the_layers_that_must_shard() -> None:
     room = held[0] + held[3]
     found = least_in_memory(FirstBounds(both), the_configuration(both), room)
     assert found == pytest.approx(3 * sent[3], rel=1e-6)
+
+
+def test_seconds_in_memory_are_those_of_the_layers_that_must_recompute() -> None:
+    """Each is 1 s longer for 5 bytes less: of six layers as many as memory lacks fivefold."""
+    problem = of_alike_layers("one candidate", 0, 1, recompute=("none", "full"))
+    bounds, configuration = FirstBounds(problem), the_configuration(problem)
+    held = 3 + 5 + 7 + 11
+    for lacking in range(7):
+        room = (LAYERS * held - 5.0 * lacking) / 3
+        assert least_in_memory(bounds, configuration, room) == pytest.approx(lacking, rel=1e-6)
+
+
+def test_the_proof_has_rooms_for_what_fills_all_devices() -> None:
+    for zero, micro_batches in product((0, 1, 2), (1, 3, 6)):
+        problem = of_alike_layers("one candidate", zero, micro_batches)
+        best = solve(problem, runner_up=False).solution
+        assert best is not None
+        memory = max(stage.memory for stage in evaluate(problem, best).stages)
+        tight = evolve(problem, cluster=evolve(problem.cluster, memory=memory))
+        costs = LeastCostsBook(tight).of(the_case(tight))
+        assert costs.rooms.min() == pytest.approx(2 * costs.held[0], rel=1e-6)
+        assert costs.rooms.min() >= 2 * costs.held[0] * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_bounds_know_that_nothing_is_recomputed_that_need_not_be(zero: int) -> None:
+    problem = of_alike_layers("one candidate", zero, 6, recompute=("none", "full"))
+    exactly, configuration = pytest.approx(seconds(problem), rel=1e-6), the_configuration(problem)
+    assert FirstBounds(problem).of_configuration(configuration) == exactly
+    search = PlainSearch(problem, [configuration], DOWNSETS)
+    assert search.closer_bounds(configuration) == exactly

@@ -13,7 +13,11 @@ from nest.instance import Cluster, Instance, Solution
 from nest.plan.evaluate import evaluate
 from nest.solve.cpsat import Price, graph_search, verify
 from nest.solve.dp import solve
+from nest.solve.dp.beside_compute import FirstBounds
+from nest.solve.dp.listing import configurations
+from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.ties import fullest as fullest_stage
+from nest.solve.dp.units import Splits
 from nest.solve.effort import Deadline
 from nest.solve.solver import solve as solve_any
 from nest.tolerances import CONTENDING_MEMORY_SLACK, MEMORY_SLACK, SEARCHED_MEMORY_SLACK
@@ -161,3 +165,26 @@ def test_stages_need_what_the_problem_says(zero: int, micro_batches: int) -> Non
     needed = 2 * (state + 11 + further * 2) + (0.5 if zero == 3 else 0.0) + problem.cluster.reserve
     assert max(stage.memory for stage in evaluate(problem, best).stages) == pytest.approx(needed)
     assert fullest_stage(problem, best) == pytest.approx(needed)
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+@pytest.mark.parametrize("space", ALIKE)
+def test_of_all_choices_those_are_found_that_alone_fit(space: str, zero: int) -> None:
+    """In just the memory for stages that all recompute, with the ZeRO stage that shards most."""
+    # With one micro-batch all stages hold as much.
+    roomy = of_alike_layers(space, zero, 3 if space == "several chunks" else 1, recompute=("full",))
+    problem = filled(roomy)
+    problem = evolve(problem, space=evolve(problem.space, zero=tuple(range(zero + 1)), recompute=("none", "full")))
+    best = solve_any(roomy, runner_up=False).batch_time
+    assert solve_any(problem, runner_up=False).batch_time == pytest.approx(best, rel=1e-9)
+    if space not in {"pools", "mixed"}:
+        tables = ScreenTables(problem, FirstBounds(problem))
+        counts = Splits(problem).counts
+        assert configurations(problem, LAYERS, counts, limit=best * (1 + 1e-9), tables=tables)[0]
+
+    def pricing(solution: Solution) -> Price:
+        priced = evaluate(problem, solution)
+        return Price(priced.batch_time, priced.exceeding(CONTENDING_MEMORY_SLACK))
+
+    assert verify(problem, None, pricing).status == "refuted"
+    assert verify(problem, best, pricing).status == "proved"
