@@ -11,7 +11,7 @@ from nest.plan.evaluate import evaluate
 from nest.solve.cpsat.cases import Case, cases
 from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.cuts import list_cuts
-from nest.solve.cpsat.least_costs import LeastCostsBook
+from nest.solve.cpsat.least_costs import LeastCostCache
 from nest.solve.cpsat.path_models import PathModels
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.bounds import fewest_in_total, least_in_memory
@@ -67,7 +67,7 @@ def test_bounds_ahead_of_stages_are_what_stages_take(zero: int, micro_batches: i
 def test_bounds_of_the_proof_are_what_stages_take(zero: int, micro_batches: int, replicas: int) -> None:
     problem = of_alike_layers("one candidate", zero, micro_batches, replicas)
     step, case = seconds(problem), the_case(problem)
-    cuts, costs = list_cuts(problem, 600), LeastCostsBook(problem).of(case)
+    cuts, costs = list_cuts(problem, 600), LeastCostCache(problem).of(case)
     assert cuts is not None
     assert PathModels(problem, cuts).bound(case, step * 1.5) == pytest.approx(step, rel=1e-6)
     assert costs.step_time(case, costs.total) <= step
@@ -180,7 +180,7 @@ def test_the_proof_has_rooms_for_what_fills_all_devices() -> None:
         assert best is not None
         memory = max(stage.memory for stage in evaluate(problem, best).stages)
         tight = evolve(problem, cluster=evolve(problem.cluster, memory=memory))
-        costs = LeastCostsBook(tight).of(the_case(tight))
+        costs = LeastCostCache(tight).of(the_case(tight))
         assert costs.rooms.min() == pytest.approx(2 * costs.held[0], rel=1e-6)
         assert costs.rooms.min() >= 2 * costs.held[0] * (1 - 1e-9)
 

@@ -25,7 +25,7 @@ from nest.solve.cpsat.kept import kept
 from nest.solve.cpsat.links import Links, links_of
 from nest.solve.cpsat.paths import Paths, kept_only, least
 from nest.solve.cpsat.placement import slots
-from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stage_cost_cache import StageCostCache
 from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -42,7 +42,7 @@ class Relaxation:
 
     instance: Instance
     cuts: Cuts
-    book: StageBook
+    book: StageCostCache
     _fastest: Bounded[tuple[Floats, Floats, Floats]] = field(factory=kept)
     _cheapest: dict[object, Floats] = field(factory=dict)
     _links: dict[object, Links] = field(factory=dict)
@@ -251,7 +251,7 @@ class Choices:
 
 
 @frozen(eq=False)
-class Narrowed:
+class ReducedCase:
     """A case with the choices that are left.
 
     Attributes:
@@ -263,7 +263,7 @@ class Narrowed:
     bound: float
 
 
-def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull = ()) -> Narrowed | None:
+def reduce(relaxation: Relaxation, case: Case, target: float, overfull: Overfull = ()) -> ReducedCase | None:
     """The choices of plans below `target`; None where there are none.
 
     A choice goes when it does not fit, when another of the same layers is at least as fast in both respects, or when
@@ -295,7 +295,7 @@ def narrow(relaxation: Relaxation, case: Case, target: float, overfull: Overfull
             batch = case.weights.slowest * numpy.maximum(slowest, time) + numpy.maximum(sync, each.sync)
             batch += numpy.where(reached, through, 0.0)
             choices[index] = each.only(reached & (time <= limit) & (batch * (1 - SUM_ERROR) <= target))
-    return Narrowed(tuple(choices), bound)
+    return ReducedCase(tuple(choices), bound)
 
 
 def _of_teams(relaxation: Relaxation, case: Case, choices: Choices) -> list[Booleans]:

@@ -27,7 +27,7 @@ from nest.solve.cpsat.cases import Case, OpenCase, cases, has_ports, parts_alike
 from nest.solve.cpsat.compute_bound import ComputeBound
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.layer_models import LayerModels
-from nest.solve.cpsat.least_costs import LeastCostsBook
+from nest.solve.cpsat.least_costs import LeastCostCache
 from nest.solve.cpsat.listed_model import ListedStages
 from nest.solve.cpsat.listing import Listing
 from nest.solve.cpsat.path_model import PathModel
@@ -128,7 +128,7 @@ class GraphSearch:
     known: tuple[Solution, float] | None
     progress: Progress | None = None
     _started: float = field(init=False, factory=time.monotonic)
-    _costs: LeastCostsBook = field(init=False)
+    _costs: LeastCostCache = field(init=False)
     _boundaries: Boundaries = field(init=False)
     _listing: Listing = field(init=False)
     _layers: LayerModels = field(init=False)
@@ -138,7 +138,7 @@ class GraphSearch:
     _paths: Paths = field(init=False, factory=Paths)
 
     def __attrs_post_init__(self) -> None:
-        self._costs = LeastCostsBook(self.instance)
+        self._costs = LeastCostCache(self.instance)
         self._boundaries = Boundaries(self.instance, self.effort)
         self._listing = Listing(self.instance)
         self._layers = LayerModels(self.instance)

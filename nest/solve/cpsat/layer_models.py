@@ -9,9 +9,9 @@ from attrs import frozen
 
 from nest.instance import Instance
 from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
-from nest.solve.cpsat.direct_model import DirectModel
 from nest.solve.cpsat.layer_model import LayerModel
 from nest.solve.cpsat.placement import TooManyPlacesError
+from nest.solve.cpsat.skip_connections import DirectModel
 
 
 @frozen(eq=False)

@@ -91,7 +91,7 @@ class LeastCosts:
 
 
 @define(slots=False)
-class LeastCostsBook:
+class LeastCostCache:
     """Least costs by case."""
 
     instance: Instance

@@ -18,7 +18,7 @@ from nest.solve.cpsat.first_blocks import rivals
 from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.placement import boundary_levels, point_to_point
 from nest.solve.cpsat.scaling import TERMS
-from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stage_cost_cache import StageCostCache
 from nest.solve.cpsat.stages import StageCosts
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
@@ -48,7 +48,7 @@ class ListedStages:
     @classmethod
     def of(cls, instance: Instance, case: Case, cuts: Cuts) -> ListedStages:
         """The stages between these cuts."""
-        return cls(instance, case, cuts, Relaxation(instance, cuts, StageBook(instance, cuts)))
+        return cls(instance, case, cuts, Relaxation(instance, cuts, StageCostCache(instance, cuts)))
 
     def model(
         self,

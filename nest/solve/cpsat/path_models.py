@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from nest.instance import Instance
-from nest.solve.cpsat.bounds import Narrowed, Relaxation, narrow
+from nest.solve.cpsat.bounds import ReducedCase, Relaxation, reduce
 from nest.solve.cpsat.cases import Case, LimitOf, OpenCase
 from nest.solve.cpsat.cuts import Cuts
 from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.placement import TooManyPlacesError
 from nest.solve.cpsat.scaling import TERMS
-from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stage_cost_cache import StageCostCache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class PathModels:
     _relaxation: Relaxation = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._relaxation = Relaxation(self.instance, self.cuts, StageBook(self.instance, self.cuts))
+        self._relaxation = Relaxation(self.instance, self.cuts, StageCostCache(self.instance, self.cuts))
 
     @property
     def most_stages(self) -> int:
@@ -59,13 +59,13 @@ class PathModels:
             TooManyChoicesError: there would be too many variables.
             TooManyPlacesError: blocks of several widths have too many places.
         """
-        narrowed = narrow(self._relaxation, each.case, target, overfull)
-        if narrowed is None:
+        reduced = reduce(self._relaxation, each.case, target, overfull)
+        if reduced is None:
             return None
         # The bound is that of plans up to the margin only.
-        each.bound = max(each.bound, narrowed.bound)
+        each.bound = max(each.bound, reduced.bound)
         limit = limit_of(each.case, TERMS)
-        decided = self._relaxation, each.case, narrowed.choices, limit
+        decided = self._relaxation, each.case, reduced.choices, limit
         return PathModel(*decided, ordered=ordered, paths=each.paths, excluded=each.excluded)
 
     def joint_model(
@@ -75,13 +75,13 @@ class PathModels:
         from ortools.sat.python import cp_model
 
         # No bound but memory takes part.
-        possible = [(case, narrow(self._relaxation, case, inf)) for case in every]
-        narrowed: list[tuple[Case, Narrowed]] = [(case, left) for case, left in possible if left is not None]
-        if sum(len(each) for _, left in narrowed for each in left.choices) > FEW_CHOICES:
+        possible = [(case, reduce(self._relaxation, case, inf)) for case in every]
+        reduced: list[tuple[Case, ReducedCase]] = [(case, left) for case, left in possible if left is not None]
+        if sum(len(each) for _, left in reduced for each in left.choices) > FEW_CHOICES:
             return None
         model, parts = cp_model.CpModel(), []
         try:
-            for case, left in narrowed:
+            for case, left in reduced:
                 limit = limit_of(case, TERMS)
                 parts.append(PathModel(self._relaxation, case, left.choices, limit, ordered=ordered, joint=model))
         except TooManyPlacesError:

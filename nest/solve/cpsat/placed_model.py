@@ -14,14 +14,14 @@ from attrs import define, evolve, field
 
 from nest.instance import Instance, NetworkModel, OnRings, Solution, chunks_of
 from nest.reuse import remembered
-from nest.solve.cpsat.bounds import Relaxation, narrow
+from nest.solve.cpsat.bounds import Relaxation, reduce
 from nest.solve.cpsat.chunk_models import ChunkModels
-from nest.solve.cpsat.every_placement import Found, best_of_all
+from nest.solve.cpsat.free_placement import Found, best_of_all
 from nest.solve.cpsat.path_model import PathModel
 from nest.solve.cpsat.placement import TooManyChoicesError, TooManyPlacesError
 from nest.solve.cpsat.reduction_model import ReductionModel, TooManySetsError, calls, own_seconds
 from nest.solve.cpsat.scaling import TERMS, Scale
-from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stage_cost_cache import StageCostCache
 from nest.solve.cpsat.tier_model import Tier, TierModel, tiers
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class PlacedModels:
 
     def __attrs_post_init__(self) -> None:
         cuts = self.cuts
-        self._relaxation = None if cuts is None else Relaxation(self.instance, cuts, StageBook(self.instance, cuts))
+        self._relaxation = (
+            None if cuts is None else Relaxation(self.instance, cuts, StageCostCache(self.instance, cuts))
+        )
         self._chunked = ChunkModels(self.instance)
         assert self.instance.network is not None
         self._tiers = tiers(self.instance.network.model)
@@ -73,10 +75,10 @@ class PlacedModels:
     def best_of_all(self, case: Case, target: float, overfull: Sequence[Any]) -> Found | None:
         """The best plan of a case, links and all, if it takes no more than `target`; None: too many would be tried."""
         assert self._relaxation is not None
-        narrowed = narrow(self._relaxation, case, target, overfull)
-        if narrowed is None:
+        reduced = reduce(self._relaxation, case, target, overfull)
+        if reduced is None:
             return Found(None, inf)
-        return best_of_all(self._relaxation, case, narrowed.choices, target)
+        return best_of_all(self._relaxation, case, reduced.choices, target)
 
     def model(
         self, each: OpenCase, target: float, overfull: Sequence[Any], limit_of: LimitOf, *, ordered: bool
@@ -102,26 +104,26 @@ class PlacedModels:
         large = devices * width * case.stages * case.replicas > MOST_CELLS
         if large and not self._tiers:
             raise TooManyPlacesError("the network is too large for CP-SAT to place every rank")
-        narrowed = narrow(self._relaxation, case, target, overfull)
-        if narrowed is None:
+        reduced = reduce(self._relaxation, case, target, overfull)
+        if reduced is None:
             return None
-        each.bound = max(each.bound, narrowed.bound)
+        each.bound = max(each.bound, reduced.bound)
         called = 6 * len(self.instance.candidates[case.candidates[0]].state)
         limit = limit_of(case, TERMS + (0 if large else called))
         if limit is None:  # Any plan will do, and where its blocks lie decides nothing.
-            return PathModel(self._relaxation, case, narrowed.choices, None, ordered=ordered)
+            return PathModel(self._relaxation, case, reduced.choices, None, ordered=ordered)
         if large:
-            return TierModel(self._relaxation, case, narrowed.choices, limit, self._tiers, self._book_of)
-        return PlacedModel(self._relaxation, case, narrowed.choices, limit)
+            return TierModel(self._relaxation, case, reduced.choices, limit, self._tiers, self._book_of)
+        return PlacedModel(self._relaxation, case, reduced.choices, limit)
 
     @remembered
-    def _book_of(self, instance: Instance, ring: tuple[float, float] | None) -> StageBook:
+    def _book_of(self, instance: Instance, ring: tuple[float, float] | None) -> StageCostCache:
         """The costs of the stages of an instance, with gradients reduced on a ring of some latency and bandwidth."""
         assert self.cuts is not None
         assert instance.network is not None
         if ring is not None:
             instance = evolve(instance, collectives=OnRings(instance.network.collectives, lambda _: (ring,)))
-        return StageBook(instance, self.cuts)
+        return StageCostCache(instance, self.cuts)
 
 
 class PlacedModel(PathModel):

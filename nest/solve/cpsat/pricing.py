@@ -11,7 +11,7 @@ from nest.instance import Instance, Solution
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats
 from nest.solve.cpsat.placement import block_starts, point_to_point
-from nest.solve.cpsat.stage_book import StageBook
+from nest.solve.cpsat.stage_cost_cache import StageCostCache
 from nest.solve.cpsat.stages import StageCosts
 from nest.solve.cpsat.verification import Price
 from nest.tolerances import SEARCHED_MEMORY_SLACK
@@ -42,7 +42,7 @@ def time_and_memory(instance: Instance, case: Case, solution: Solution) -> tuple
     numbers = numpy.arange(case.stages)
     # The parts of stages that the plan recomputes, however many there are.
     partial = tuple(dict.fromkeys(stage.recompute for stage in solution.stages if stage.recompute in space.partial))
-    book = StageBook(evolve(instance, space=evolve(space, partial=partial)), Cuts(behind, numbers, numbers + 1))
+    book = StageCostCache(evolve(instance, space=evolve(space, partial=partial)), Cuts(behind, numbers, numbers + 1))
     levels = [-1, *_levels(instance, case, solution), -1]
     times, added, syncs, memory = [], 0.0, [], []
     for index, stage in enumerate(solution.stages):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
     from nest.solve.cpsat.scaling import Scale
-    from nest.solve.cpsat.stage_book import StageBook
+    from nest.solve.cpsat.stage_cost_cache import StageCostCache
 
 MOST_SETS = 300
 """Sets of devices over which one collective may run, up to which each is listed with its rings."""
@@ -61,7 +61,7 @@ class Call:
     often: bool
 
 
-def calls(instance: Instance, case: Case, book: StageBook, choices: Choices) -> Iterator[Call]:
+def calls(instance: Instance, case: Case, book: StageCostCache, choices: Choices) -> Iterator[Call]:
     """The calls of the table of ZeRO stages (PROBLEM.md section 4) of a stage, for each of its choices."""
     space, candidate = instance.space, instance.candidates[case.candidates[0]]
     modes, stage = book.costs(case, case.candidates[0]).modes, choices.stage
@@ -89,7 +89,7 @@ def calls(instance: Instance, case: Case, book: StageBook, choices: Choices) -> 
         yield Call("all_gather", shards, gathered, 2 * pieces, single, space.often_exposed, often=True)
 
 
-def own_seconds(instance: Instance, case: Case, book: StageBook, choices: Choices) -> tuple[Floats, Floats]:
+def own_seconds(instance: Instance, case: Case, book: StageCostCache, choices: Choices) -> tuple[Floats, Floats]:
     """Seconds that each choice of a stage computes per micro-batch, and in its optimizer step."""
     candidate, parts, stage = case.candidates[0], book.parts(case.candidates[0]), choices.stage
     chosen = [book.costs(case, candidate).modes[mode] for mode in choices.mode.tolist()]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nest.solve.cpsat.cases import Case
     from nest.solve.cpsat.cuts import Floats
     from nest.solve.cpsat.placement import Term
-    from nest.solve.cpsat.stage_book import StageBook
+    from nest.solve.cpsat.stage_cost_cache import StageCostCache
 
 MOST_TIERS = 4
 """Tiers that are looked at, where bandwidths differ most: a node, a rack, a row; measured ones differ at every pair."""
@@ -106,7 +106,7 @@ class TierModel(PathModel):
         choices: Sequence[Choices],
         limit: tuple[Scale, int],
         every: Sequence[Tier],
-        book: Callable[[Instance, tuple[float, float] | None], StageBook],
+        book: Callable[[Instance, tuple[float, float] | None], StageCostCache],
     ) -> None:
         """Build the model.
 

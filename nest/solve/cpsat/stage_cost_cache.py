@@ -27,7 +27,7 @@ from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 
 
 @define(slots=False)
-class StageBook:
+class StageCostCache:
     """The costs of stages between two cuts, worked out once for each candidate and shape of its groups."""
 
     instance: Instance
