@@ -127,8 +127,8 @@ def solve(
     whole = complete_problem(problem, plugins, message, changes)
 
     def solved() -> PlanDocument:
-        from nest.contenders import searched
         from nest.documents import proved, result_document, verdict
+        from nest.runner_up import searched
         from nest.solve.dp import first_plan
 
         begin = None if verify else partial(first_plan, deadline=deadline)  # A proof is of all candidates.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from nest.contenders import block_batch_time, contenders_report, plans_beside, runner_up
 from nest.errors import InputError, InputErrors, InternalError
 from nest.formulate.decisions import contributors, differences
 from nest.formulate.instance import Formulation, formulate
@@ -27,6 +26,7 @@ from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import schedule_of
 from nest.report.plan_summary import ModelFacts, cost_of_a_step, figures, whole_training
 from nest.report.text.summary import Verdict
+from nest.runner_up import block_batch_time, contenders_report, plans_beside, runner_up
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK

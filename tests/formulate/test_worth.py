@@ -10,7 +10,6 @@ import pytest
 from attrs import evolve
 
 import nest
-from nest.contenders import with_contenders
 from nest.formulate import candidates, worth
 from nest.formulate.instance import build_instance, formulate
 from nest.formulate.problem import read_record, self_contained
@@ -21,6 +20,7 @@ from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance
 from nest.plan.document import solution_of
+from nest.runner_up import with_contenders
 from nest.solve.dp import first_plan
 from nest.solve.dp.attempt import SLOWER
 from nest.solve.effort import Deadline

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import nest
-from nest import contenders
+from nest import runner_up
 from nest.errors import NotKept
 from nest.formulate.problem import complete_problem
 from nest.hooks.registry import registry
@@ -59,7 +59,7 @@ def test_a_second_solve_of_a_problem_is_the_first_without_a_search(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new, none = nest.solve(FEW), nest.solve({**FEW, "constraints": ["devices < 1"]})
-    monkeypatch.setattr(contenders, "searched", None)
+    monkeypatch.setattr(runner_up, "searched", None)
     assert json.dumps(nest.solve(FEW).to_dict()) == json.dumps(new.to_dict())
     assert nest.solve({**FEW, "constraints": ["devices < 1"]}) == none
     for changed in ({"problem": {**FEW, "constraints": ["pp <= 1"]}}, {"problem": FEW, "verify": True}):
