@@ -324,8 +324,8 @@ def simulate(
     from nest.io import check_writable, write_text
     from nest.plan.check import check as check_plan
     from nest.plan.document import solution_of
-    from nest.simulate.disturbance import disturbance
     from nest.simulate.replay import replay
+    from nest.simulate.stragglers_and_jitter import disturbance
     from nest.simulate.trace import trace as trace_text
 
     if trace is not None:

@@ -10,9 +10,9 @@ from nest.instance import Instance, Pass, Solution, Weights
 from nest.instance.schedule import Places, places_of
 from nest.plan.certificate import Orders, Stuck, batch_length, certify, is_staggered
 from nest.plan.layout import schedule_of
-from nest.simulate.disturbance import Disturbance, Disturbed, disturb
+from nest.simulate.stage_tasks import Piece, StageWork, stage_works
+from nest.simulate.stragglers_and_jitter import Disturbance, StragglersAndJitter, disturb
 from nest.simulate.timeline import Progress, Timeline, makespan, orders_of, run, timeline, under_way
-from nest.simulate.work import Piece, StageWork, stage_works
 from nest.tolerances import AGREEMENT
 
 
@@ -87,7 +87,7 @@ class Replay:
     stages: tuple[StageReplay, ...]
     timeline: Timeline = field(repr=False)
     places: Places = field(repr=False)
-    disturbed: Disturbed | None = None
+    disturbed: StragglersAndJitter | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All but the timelines, which `nest.simulate.trace` writes, in plain mappings, lists and numbers."""

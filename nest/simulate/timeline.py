@@ -10,7 +10,7 @@ from nest.hooks.calls import attribute
 from nest.instance import OrderedSchedule, Pass, Schedule, chunks_of
 from nest.instance.schedule import BACKWARD, FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS, Places, order_fault, runs
 from nest.plan.certificate import Orders, Stuck
-from nest.simulate.work import StageWork
+from nest.simulate.stage_tasks import StageWork
 
 Points = tuple[tuple[float, float], ...]
 """Seconds from the beginning of the batch, and bytes from then on; of several at one time, the last."""

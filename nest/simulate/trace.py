@@ -13,8 +13,8 @@ from attrs import frozen
 from nest.instance import Pass
 from nest.instance.schedule import Places
 from nest.simulate.replay import Replay
+from nest.simulate.stage_tasks import RECEIVES
 from nest.simulate.timeline import Task, Timeline, sent
-from nest.simulate.work import RECEIVES
 
 GRID = 8
 """Parts of a microsecond to which times are rounded. Eighths are exact as floating-point numbers and are whole

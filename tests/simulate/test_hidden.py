@@ -12,9 +12,9 @@ from nest.plan.certificate import highest_price, longest_pipeline
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.plan.layout import schedule_of
 from nest.simulate.replay import Replay, contradiction, replay
+from nest.simulate.stage_tasks import stage_works
 from nest.simulate.timeline import orders_of
 from nest.simulate.trace import trace
-from nest.simulate.work import stage_works
 from tests.simulate.test_trace import valid
 from tests.simulate.uniform_plans import SCHEDULES, decided, uniform_plan
 

@@ -10,8 +10,8 @@ from hypothesis import given
 
 import nest
 from nest.instance import Instance, Solution
-from nest.simulate.disturbance import Disturbance, SlowDevice
 from nest.simulate.replay import Replay, replay
+from nest.simulate.stragglers_and_jitter import Disturbance, SlowDevice
 from nest.simulate.trace import trace
 from tests.plan.mixed_plans import mixed_plans
 from tests.simulate.uniform_plans import SCHEDULES, uniform_plan

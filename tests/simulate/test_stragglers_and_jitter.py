@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import nest
 from nest.errors import InputError
 from nest.instance import Instance, Solution
-from nest.simulate.disturbance import AT_ONCE, MOST_JITTER, MOST_SLOWER, Disturbance, SlowDevice
 from nest.simulate.replay import Replay, replay
+from nest.simulate.stragglers_and_jitter import AT_ONCE, MOST_JITTER, MOST_SLOWER, Disturbance, SlowDevice
 from nest.simulate.timeline import makespan
 from nest.simulate.trace import trace
 from nest.spec import PlanDocument

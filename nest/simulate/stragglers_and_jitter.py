@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nest.errors import InputError
 from nest.instance import Pass
 from nest.instance.schedule import Places
+from nest.simulate.stage_tasks import COLLECTIVES, COMPUTE, Piece, StageWork
 from nest.simulate.timeline import (
     REPORT_EVERY,
     Message,
@@ -25,7 +26,6 @@ from nest.simulate.timeline import (
     sent,
     under_way,
 )
-from nest.simulate.work import COLLECTIVES, COMPUTE, Piece, StageWork
 from nest.units import displayed, whole_number
 
 Times = NDArray[numpy.float64]
@@ -97,7 +97,7 @@ class Disturbance:
 
 
 @frozen
-class Disturbed:
+class StragglersAndJitter:
     """What a disturbance does.
 
     Attributes:
@@ -146,7 +146,7 @@ def disturb(
     planned: float,
     disturbance: Disturbance,
     progress: Progress | None = None,
-) -> Disturbed:
+) -> StragglersAndJitter:
     """Replay the passes in the same order on every replica, some tasks longer or shorter.
 
     Collectives begin when the last replica comes to them, so the slowest holds up the others: all at the
@@ -182,7 +182,7 @@ def disturb(
         result.append(runs)
     times = numpy.concatenate([runs.batch_times for runs in result])
     waits = [float(numpy.concatenate([runs.waits[stage] for runs in result]).mean()) for stage in range(len(works))]
-    return Disturbed(
+    return StragglersAndJitter(
         disturbance,
         planned,
         tuple(times.tolist()),
