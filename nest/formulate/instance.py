@@ -29,7 +29,7 @@ from nest.formulate.target import limits_on, target_limits, within
 from nest.graph import Block
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Instance, Level, OnRings, Pool, SearchProgress
+from nest.instance import Instance, Level, Pool, RingPricing, SearchProgress
 from nest.plan.evaluate import makespan
 from nest.solve.effort import Deadline
 from nest.spec import DeviceSpec, Problem
@@ -118,7 +118,7 @@ def formulate(
     pricing_collectives = collectives
     if network is not None:
         cluster = evolve(cluster, levels=(optimistic_level(network),))
-        pricing_collectives = OnRings(collectives, network.least_rings)
+        pricing_collectives = RingPricing(collectives, network.least_rings)
 
     def of_candidates(made: Formulation) -> Instance:
         """The instance with the candidates of a formulation."""

@@ -20,8 +20,8 @@ from nest.instance import (
     Instance,
     Level,
     NetworkModel,
-    OnRings,
     PlacedNetwork,
+    RingPricing,
     Solution,
 )
 from nest.instance.pairs import Pairs
@@ -89,7 +89,7 @@ def with_network(instance: Instance, formulation: Formulation, model: NetworkMod
     return evolve(
         instance,
         candidates=tuple(map(_without_ports, instance.candidates)),
-        collectives=OnRings(collectives, model.least_rings),
+        collectives=RingPricing(collectives, model.least_rings),
         network=network,
     )
 

@@ -12,7 +12,7 @@ from nest.instance.instance import (
     Solution,
     StageDecision,
 )
-from nest.instance.network import CollectiveModel, NetworkModel, OnRings, Ring, port_seconds
+from nest.instance.network import CollectiveModel, NetworkModel, Ring, RingPricing, port_seconds
 from nest.instance.recompute import (
     Partial,
     modes_of,
@@ -58,7 +58,6 @@ __all__ = [
     "Level",
     "Link",
     "NetworkModel",
-    "OnRings",
     "OrderedSchedule",
     "Overheads",
     "ParameterGroup",
@@ -71,6 +70,7 @@ __all__ = [
     "RecomputeMode",
     "Result",
     "Ring",
+    "RingPricing",
     "Schedule",
     "SearchProgress",
     "Solution",

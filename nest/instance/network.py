@@ -137,7 +137,7 @@ class NetworkModel(Protocol):
 
 
 @frozen(eq=False, repr=False)
-class OnRings(Record):
+class RingPricing(Record):
     """Collectives on rings over so many devices, whatever the levels: the best of them counts.
 
     Attributes:

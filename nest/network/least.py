@@ -34,7 +34,7 @@ class _Steps:
     best: Floats
 
 
-class LeastRings:
+class BestRings:
     """Bounds on rings: every ring over `count` devices is no better, in both figures, than one of those returned."""
 
     def __init__(self, routes: Routes, product: Product | None, *, all_ports: bool) -> None:

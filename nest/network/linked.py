@@ -9,7 +9,7 @@ from attrs import evolve
 from nest.instance.network import Ring
 from nest.instance.pairs import Pairs
 from nest.network.graph import Floats, LinkGraph, Numbers
-from nest.network.least import LeastRings
+from nest.network.least import BestRings
 from nest.network.paths import ATTOSECONDS, Directed, directed, first_of_each, whole_attoseconds
 from nest.network.product import DeviceLinks, Product, product
 from nest.network.rings import Rings
@@ -34,7 +34,7 @@ class PathNetwork:
         self._product = product
         self._path = lru_cache(maxsize=MOST_PATHS)(routes.path)
         self._rings = Rings(routes, product, all_ports=all_ports)
-        self._least = LeastRings(routes, product, all_ports=all_ports)
+        self._least = BestRings(routes, product, all_ports=all_ports)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
 
-from nest.instance import Instance, NetworkModel, OnRings, Solution, chunks_of
+from nest.instance import Instance, NetworkModel, RingPricing, Solution, chunks_of
 from nest.reuse import remembered
 from nest.solve.cpsat.bounds import Relaxation, reduce
 from nest.solve.cpsat.chunk_models import ChunkModels
@@ -122,7 +122,7 @@ class PlacedModels:
         assert self.cuts is not None
         assert instance.network is not None
         if ring is not None:
-            instance = evolve(instance, collectives=OnRings(instance.network.collectives, lambda _: (ring,)))
+            instance = evolve(instance, collectives=RingPricing(instance.network.collectives, lambda _: (ring,)))
         return StageCostCache(instance, self.cuts)
 
 
