@@ -34,9 +34,7 @@ def test_the_table_says_what_json_says(
     assert all(stage["memory"][0][0] == 0.0 for stage in told["stages"])
 
 
-def test_stragglers_and_jitters_are_shown(
-    plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_disturbances_are_shown(plan: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("simulate", plan, "--jitter", "0.1", "--runs", "9", "--seed", "4", "--slow-device", "1=1.5")
     assert call(monkeypatch, *arguments) == 0
     shown = capsys.readouterr().out
