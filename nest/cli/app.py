@@ -159,10 +159,10 @@ def _open_closed_streams() -> None:
 
 def _call() -> None:
     raise_again()
-    from nest.cli.output import INTERRUPTED, results_apart
+    from nest.cli.output import INTERRUPTED, separated
     from nest.hooks.registry import registry
 
-    with results_apart() as together:
+    with separated() as together:
         arguments = _plugins_first(sys.argv[1:])
         registry().be_strict(False)  # Until an option says otherwise.
         brought = _add_plugin_commands(registry())

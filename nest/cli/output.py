@@ -87,7 +87,7 @@ class _Results:
 
 
 @contextmanager
-def results_apart() -> Iterator[Callable[[], None]]:
+def separated() -> Iterator[Callable[[], None]]:
     """Keep what plug-ins print out of standard output; what is given ends that early, for commands of their own."""
     with ExitStack() as changes:
         results = changes.enter_context(_moved()) if _is_file_of_process(sys.stdout) else sys.stdout

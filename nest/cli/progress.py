@@ -165,7 +165,7 @@ def _on_terminal(line: Line, shows: Shows) -> Iterator[Shows | None]:
 
 
 @contextmanager
-def waiting(doing: str) -> Iterator[None]:
+def spinner(doing: str) -> Iterator[None]:
     """Show what is being done and for how long, while it is: of what itself tells nothing."""
     line = Line()
     timer = Timer(PATIENCE, line.show, (doing,))

@@ -139,7 +139,7 @@ def solve(
         raise InputError("--watch takes files: what is piped in or said by options is read once.")
     changes = changes_of(target=target, tokens=tokens)
     several = len(problems) > 1
-    told = _Told(output, as_json or several, several or watch, explain_search, stages)
+    told = ShownOnce(output, as_json or several, several or watch, explain_search, stages)
     if best is not None:
         if len(problems) > 1 or verify or explain_search:
             raise InputError("--best takes one problem, and no --verify or --explain-search.")
@@ -169,7 +169,7 @@ def _of(source: Mapping[str, Any] | None, search: Callable[..., Any]) -> Callabl
     return search if source is None else lambda _, **named: search(source, **named)
 
 
-class _Told(NamedTuple):
+class ShownOnce(NamedTuple):
     """What is told of plans.
 
     Attributes:
@@ -190,7 +190,7 @@ class _Told(NamedTuple):
 def _plans(
     problems: Sequence[Path],
     search: "Callable[..., PlanDocument]",
-    told: _Told,
+    told: ShownOnce,
     time_limit: float | None,
     deadline: Deadline,
 ) -> int:
@@ -219,7 +219,7 @@ def _plans(
     return code
 
 
-def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: _Told) -> None:
+def _tell(plan: "PlanDocument", problem: Path, implied: Iterable[str], told: ShownOnce) -> None:
     """Print a plan, and write it.
 
     Raises:
@@ -255,7 +255,7 @@ def _text(plan: "PlanDocument", output: Path | None, stages: bool) -> str:
     return "\n\n".join([*parts, *details(plan, screen())] if stages and plan.stages else parts)
 
 
-def _shortlist(problem: Path, search: "Callable[..., tuple[Entry, ...]]", told: _Told, deadline: Deadline) -> int:
+def _shortlist(problem: Path, search: "Callable[..., tuple[Entry, ...]]", told: ShownOnce, deadline: Deadline) -> int:
     """Print the best plans, and write a file of each; the exit code."""
     from nest.io import write_files
     from nest.report.text.comparison import shortlist_document, shortlist_text

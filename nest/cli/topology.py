@@ -8,7 +8,7 @@ import typer
 from nest.cli.catalogue import profiles
 from nest.cli.options import JSON, STRICT_PLUGINS
 from nest.cli.output import note_assumed, show, to_json, warn_of_plugins
-from nest.cli.progress import waiting
+from nest.cli.progress import spinner
 from nest.errors import InputError
 from nest.hooks.registry import registry
 from nest.units import Bytes, parse
@@ -113,7 +113,7 @@ def import_file(
         check_writable(output, file, file.partition("#")[0])
         _check_suffix(output, ".toml")
     spec = ClusterSpec(topology=file, link_profile=link_profile)
-    with waiting(f"reading {file}"):
+    with spinner(f"reading {file}"):
         imported = registry().run(lambda: from_file(spec, registry(), None, importer, hosts))
     warn_of_plugins()
     assumed = imported.assumed or ()
@@ -157,7 +157,7 @@ def _read(file: Path, message: float | None = None) -> "tuple[ClusterSpec, Clust
         except InputError as error:
             raise placed(file, error) from None
 
-    with waiting(f"reducing {file.name} to levels"):
+    with spinner(f"reducing {file.name} to levels"):
         spec, topology = known.run(read)
     warn_of_plugins()
     note_assumed(spec.assumed or ())

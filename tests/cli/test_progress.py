@@ -104,7 +104,7 @@ def test_two_lines_are_one(terminal: Terminal) -> None:
 
 def test_what_tells_nothing_itself_says_how_long_it_takes(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    with progress.waiting("reading fabric.xml"):
+    with progress.spinner("reading fabric.xml"):
         until = time.monotonic() + 60
         while progress.Line._bar is None and time.monotonic() < until:
             time.sleep(0.01)
