@@ -179,7 +179,7 @@ def test_what_a_thread_uses_is_credited_to_its_plan_alone() -> None:
     known = Registry()
 
     def planned() -> dict[str, str]:
-        known.credit("engines", "local")
+        known.count_use("engines", "local")
         known.engines()
         meanwhile(lambda: known.run(lambda: None))()
         return {str(key): "" for key in known._credits.used}

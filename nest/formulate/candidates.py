@@ -88,7 +88,7 @@ def from_model(
     usual = {tuple(each.training.selective or ()) for each in stacks if hasattr(each, "training")}
     _check_selective(training, whole, usual)
     by_operator = problem.search.granularity == "operator"
-    layers = registry.latest("layer classes", (whole, by_operator), lambda: layer_classes(whole, by_operator))
+    layers = registry.memoized("layer classes", (whole, by_operator), lambda: layer_classes(whole, by_operator))
     context = StrategyContext(cluster, training)
     sharded = sharded_graphs(layers.graph, problem, registry, context, samples, waiting.check, pricing.made)
 

@@ -68,7 +68,7 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
     if len(accepting) > 1:
         names = ", ".join(importer.name for importer in accepting)
         raise InputError(f"{place}: several importers claim it ({names}); switch all but one off.")
-    registry.credit("model_importers", accepting[0].name)
+    registry.count_use("model_importers", accepting[0].name)
 
     def load() -> OperatorGraph:
         graph = accepting[0].load(model, training)
@@ -81,7 +81,7 @@ def load_model(source: str | Model, training: Training, registry: Registry) -> O
     try:
         # One command reads a model several times, and a question about a plan as often as it is solved.
         read = training if isinstance(accepting[0], Guarded) else training.of_layers
-        return registry.latest("model", (accepting[0].name, model, read), load)
+        return registry.memoized("model", (accepting[0].name, model, read), load)
     except InputErrors as errors:
         raise InputErrors(f"{place}: {problem}" for problem in errors.problems) from None
 

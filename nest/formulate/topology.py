@@ -235,7 +235,7 @@ def imported(
     with named(path):
         importer = importer_of(file, registry, name)
         if importer is not None:
-            registry.credit("topology_importers", importer.name)
+            registry.count_use("topology_importers", importer.name)
             return _load_with(importer, file, cluster, base)
         if isinstance(file, PartOf):
             raise InputError(f"no importer reads a part {file.name!r:.60} of this file; leave `#{file.name:.60}` out.")
@@ -257,7 +257,7 @@ def load_source(
     importer = importer_of(source, registry, name)
     if importer is None:
         raise _unknown(source, registry)
-    registry.credit("topology_importers", importer.name)
+    registry.count_use("topology_importers", importer.name)
     return _load_with(importer, source, cluster, base)
 
 

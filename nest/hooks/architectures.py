@@ -42,7 +42,7 @@ def architecture_of(model: Any) -> Architecture | None:
         if hasattr(importer, "architecture") and importer.accepts(source):
             # Each framework is asked what it can run of one model. The copy stays as it is when a caller's changes.
             key = (importer.name, deepcopy(source))
-            made: Architecture = known.latest("architecture", key, partial(importer.architecture, source))
+            made: Architecture = known.memoized("architecture", key, partial(importer.architecture, source))
             return made
     return None
 

@@ -79,7 +79,7 @@ class Registry:
         self._locks = {kind: RLock() for kind in KINDS}
         self._lock = RLock()
 
-    def latest(self, name: str, key: object, make: Callable[[], Answer]) -> Answer:
+    def memoized(self, name: str, key: object, make: Callable[[], Answer]) -> Answer:
         """`make()`, remembered under a name until it is asked for with another key or an object is disabled."""
         key = len(self.warnings), key
         found = self._latest.get(name)
@@ -231,7 +231,7 @@ class Registry:
         """Distributions that bring plug-ins and are not switched off, nest's own among them, with their versions."""
         return {DISTRIBUTION: __version__, **dict(each.release for each in self._used)}
 
-    def credit(self, kind: str, name: str) -> None:
+    def count_use(self, kind: str, name: str) -> None:
         """Note that the object of `kind` called `name` was used in the current `run`."""
         self._credits.used.add((kind, name))
 

@@ -79,11 +79,11 @@ def test_what_was_made_last_is_made_anew_for_another_key_or_without_an_object() 
         made.append(len(made))
         return made[-1]
 
-    assert [known.latest("model", key, make) for key in ("a", "a", "b", "b")] == [0, 0, 1, 1]
-    assert known.latest("other", "b", make) == 2
+    assert [known.memoized("model", key, make) for key in ("a", "a", "b", "b")] == [0, 0, 1, 1]
+    assert known.memoized("other", "b", make) == 2
     assert "toy" in known.strategies()
     known.disable(PluginError("strategies", "toy", "is broken"))
-    assert known.latest("model", "b", make) == 3
+    assert known.memoized("model", "b", make) == 3
 
 
 def test_an_object_can_be_a_plug_in() -> None:
