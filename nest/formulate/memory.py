@@ -41,7 +41,7 @@ def working_sets(rows: Sequence[PricedOperator]) -> dict[str, WorkingSet]:
     next share of keys and values, and backward their gradients). A collective has its operands and its results, at
     least what its calls handle in one direction; an all-reduce works in place.
     """
-    again = _made_again([row.operator for row in rows])
+    again = recomputed_bytes([row.operator for row in rows])
     buffers = {row.operator.name: collective_bytes(row.operator) for row in rows}
     beside: dict[str, float] = {}
     for row in rows:
@@ -72,7 +72,7 @@ def collective_bytes(operator: Operator) -> float:
     return max(handled, default=0.0)
 
 
-def _made_again(operators: Sequence[Operator]) -> dict[str, float]:
+def recomputed_bytes(operators: Sequence[Operator]) -> dict[str, float]:
     """Bytes of each tensor that a collective makes once more in the backward pass, from what it saves itself."""
     saved = {name for operator in operators for name in operator.saves}
     return {
@@ -271,7 +271,7 @@ def _mode(name: str, columns: Array, busy: Array | None, stash: bool, besides: E
 
 
 @frozen
-class _Held:
+class SavedBytes:
     """What the parts of a layer hold in a recompute mode, and what is recomputed; the network decides none of it.
 
     Attributes:
@@ -310,7 +310,7 @@ def _layer_costs(
 
 def _held(
     layer: PricedLayer, repeated: bool, selective: Sequence[str], data: Collection[str], entering: float
-) -> dict[str, _Held]:
+) -> dict[str, SavedBytes]:
     """By mode, what the parts of a layer hold.
 
     Transient are the largest working set of an operator and, when operators are recomputed, all they save.
@@ -322,7 +322,7 @@ def _held(
         max((working[row.operator.name] for row in part), key=lambda each: each.bytes, default=NO_WORK)
         for part in layer.parts
     ]
-    every: dict[str, _Held] = {}
+    every: dict[str, SavedBytes] = {}
     for mode, saved in recompute_modes(operators, selective, repeated, data).items():
         names = frozenset(operator.name for operator in saved.again)
         transient = saved.restored_bytes(sizes)
@@ -334,7 +334,7 @@ def _held(
         first, more = (_saved(layer, saved, sizes, one) for one in (True, False))
         peaks = [transient + each.bytes for each in largest]
         again = None if len(names) == len(operators) else names
-        every[mode] = _Held(again, first, more, peaks, [each.buffers for each in largest])
+        every[mode] = SavedBytes(again, first, more, peaks, [each.buffers for each in largest])
     return every
 
 
