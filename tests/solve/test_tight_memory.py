@@ -24,6 +24,7 @@ from nest.tolerances import CONTENDING_MEMORY_SLACK, MEMORY_SLACK, SEARCHED_MEMO
 from tests.small_instances import candidate, cluster, instance
 from tests.solve.alike_layers import ALIKE, of_alike_layers
 from tests.solve.cpsat.without_bounds import leave_cases_to_models
+from tests.solve.every_plan import Odd
 
 LAYERS = 6
 SEEDS = (11, 22, 30)
@@ -188,3 +189,17 @@ def test_of_all_choices_those_are_found_that_alone_fit(space: str, zero: int) ->
 
     assert verify(problem, None, pricing).status == "refuted"
     assert verify(problem, best, pricing).status == "proved"
+
+
+def test_chunks_that_hold_nothing_leave_room() -> None:
+    """Of two chunks of a stage one holds a micro-batch, the other none at any moment."""
+    roomy = of_alike_layers("several chunks", 0, 6)
+    (used,) = roomy.candidates
+    modes = tuple(evolve(each, more=each.first) for each in used.recompute)
+    space = evolve(roomy.space, schedules=(Odd((5.0, 1.0), ((1, 0),), chunks=2),))
+    roomy = evolve(roomy, space=space, candidates=(evolve(used, recompute=modes),))
+    problem = filled(roomy)
+    assert problem.cluster.memory == pytest.approx(2 * (3 + 5 + 7) + 11 + problem.cluster.reserve)
+    tables = ScreenTables(problem, FirstBounds(problem))
+    assert configurations(problem, LAYERS, Splits(problem).counts, tables=tables)[0]
+    assert solve(problem, runner_up=False).batch_time == solve(roomy, runner_up=False).batch_time
