@@ -189,14 +189,14 @@ def _repriced(instance: Instance, formulation: Formulation, levels: tuple[Level,
     """The instance on another network; only the candidates that the plan uses are priced anew."""
     cluster, candidates = evolve(instance.cluster, levels=levels), list(instance.candidates)
     if formulation.pricing is not None and formulation.classes is not None:
-        from nest.formulate.price import candidate
+        from nest.formulate.candidate_costs import candidate
 
         before = formulation.pricing
-        pricing = before.on(cluster, before.device)
-        changed = pricing.first_changed(before)
+        pricing = before.on_cluster(cluster, before.device)
+        changed = pricing.innermost_changed_level(before)
         for index in {stage.candidate for stage in solution.stages}:
             known, block = candidates[index], formulation.sharded[index]
-            if not pricing.knows(block, before, changed):
+            if not pricing.is_unchanged(block, before, changed):
                 candidates[index] = candidate(known.name, block, formulation.classes, pricing, known)
     return evolve(instance, cluster=cluster, candidates=tuple(candidates))
 

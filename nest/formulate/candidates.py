@@ -9,10 +9,10 @@ from attrs import evolve
 
 from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
+from nest.formulate.candidate_costs import candidate
 from nest.formulate.formulation import FirstPlan, Formulation, kept_together
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
-from nest.formulate.price import candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
 from nest.formulate.shard import chosen, micro_batches, sharded_graphs
@@ -90,7 +90,7 @@ def from_model(
     by_operator = problem.search.granularity == "operator"
     layers = registry.memoized("layer classes", (whole, by_operator), lambda: layer_classes(whole, by_operator))
     context = StrategyContext(cluster, training)
-    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, waiting.check, pricing.made)
+    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, waiting.check, pricing.blocks)
 
     known: dict[str, Candidate] = {}  # Those of the blocks that a wider formulation has in common.
 
@@ -172,17 +172,17 @@ def repriced(
     assert before is not None
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
-    pricing = before.on(cluster, device)
+    pricing = before.on_cluster(cluster, device)
     same_device, same_network = device == before.device, cluster == before.cluster
-    changed = pricing.first_changed(before)
-    # Strategies made each block once (`Pricing.made`), so that its name tells it.
+    changed = pricing.innermost_changed_level(before)
+    # Strategies made each block once (`Pricing.blocks`), so that its name tells it.
     every = {each.name: each for each in known.candidates}
     there = {} if few is None else {each.name: each for each in few.candidates}
     blocks, pool = known.sharded, known.candidates[0].pool
     lacking = known.complete_to < inf and (among is None or not {each.name for each in known.candidates} >= {*among})
     if other_blocks or lacking or cluster.capacities != before.cluster.capacities:
         context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
-        made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check, pricing.made)
+        made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check, pricing.blocks)
         blocks = made.every()
     if among is not None:
         blocks = tuple(each for each in blocks if _name(each, pool) in among)
@@ -194,7 +194,7 @@ def repriced(
         if name in there:
             return there[name]
         its = every.get(name)
-        if its is not None and same_device and pricing.knows(block, before, changed):
+        if its is not None and same_device and pricing.is_unchanged(block, before, changed):
             return its
         same = {"same_device": same_device, "same_network": same_network}
         return candidate(name, block, layers, pricing, its, **same, pool=pool)

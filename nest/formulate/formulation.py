@@ -70,7 +70,7 @@ class Formulation(Record):
         """The same for a cluster and a training on which nothing of it depends, such as one with more memory."""
         if self.pricing is None:
             return self
-        return evolve(self, pricing=self.pricing.beside(cluster, training))
+        return evolve(self, pricing=self.pricing.with_training(cluster, training))
 
     def computing(self) -> tuple[Candidate, ...]:
         """The candidates of a model as if what is sent inside their blocks took no time."""

@@ -7,9 +7,9 @@ from operator import mul
 
 from attrs import evolve
 
+from nest.formulate.candidate_costs import candidate
 from nest.formulate.cluster import time_scale
 from nest.formulate.formulation import Formulation
-from nest.formulate.price import candidate
 from nest.formulate.topology import loaded, reduced_network
 from nest.graph import Block
 from nest.hooks.registry import Registry

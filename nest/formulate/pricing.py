@@ -54,7 +54,7 @@ class Pricing:
         collectives: prices operators that communicate.
         layer_times: puts the times of a layer's operators together.
         host: where state or activations are kept; None: all stays on the device.
-        made: of the layers' graph, blocks as strategies left them.
+        blocks: of the layers' graph, blocks as strategies left them.
     """
 
     cluster: Cluster
@@ -66,21 +66,21 @@ class Pricing:
     collectives: CollectiveModel
     layer_times: LayerTimes
     host: Host | None = None
-    made: Made = field(factory=dict, init=False, repr=False, eq=False)
+    blocks: Made = field(factory=dict, init=False, repr=False, eq=False)
     compute_costs: dict[Operator, OperatorCost] = field(factory=dict, init=False, repr=False, eq=False)
     _shapes: dict[tuple[tuple[int, int], int], tuple[tuple[int, ...], ...]] = field(
         factory=dict, init=False, repr=False, eq=False
     )
     _layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
     _extra: dict[Hashable, tuple[Block, Any]] = field(factory=dict, init=False, repr=False, eq=False)
-    _elsewhere: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
+    _previous_layers: dict[Hashable, _KnownLayer] = field(factory=dict, init=False, repr=False, eq=False)
     # Whether calls that no operator hides take and expose there what they do here.
     _same_calls: bool = field(default=False, init=False, repr=False, eq=False)
 
-    def on(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
+    def on_cluster(self, cluster: Cluster, device: DeviceSpec) -> "Pricing":
         """The same on another network of as many levels or another device; what is alike is not priced again."""
         other = evolve(self, cluster=cluster, device=device, host=host(device, self.training))
-        other.made.update(self.made)
+        other.blocks.update(self.blocks)
         widths = {width for _, width in self._shapes}
         alike = {width for width in widths if cluster.parts(width) == self.cluster.parts(width)}
         other._shapes.update({key: shapes for key, shapes in self._shapes.items() if key[1] in alike})
@@ -94,26 +94,26 @@ class Pricing:
         if device != self.device:
             # Copies in a narrow format are kept where the device computes in it.
             if self.training.saved_inputs != "narrow" or _formats(device) == _formats(self.device):
-                other._elsewhere.update(self._layers)
+                other._previous_layers.update(self._layers)
             return other
         # Layers are told apart by how their ranks lie, so that what fan-outs change needs no other care.
-        changed = other.first_changed(self)
+        changed = other.innermost_changed_level(self)
         other.compute_costs.update(self.compute_costs)
         other._layers.update({key: each for key, each in self._layers.items() if each.reach < changed})
-        other._elsewhere.update(self._layers)
+        other._previous_layers.update(self._layers)
         return other
 
-    def beside(self, cluster: Cluster, training: Training) -> "Pricing":
+    def with_training(self, cluster: Cluster, training: Training) -> "Pricing":
         """The same for a cluster and a training that cost all the same; what is priced stays so."""
         other = evolve(self, cluster=cluster, training=training)
-        other.made.update(self.made)
+        other.blocks.update(self.blocks)
         other.compute_costs.update(self.compute_costs)
         other._shapes.update(self._shapes)
         other._layers.update(self._layers)
         other._extra.update(self._extra)
         return other
 
-    def first_changed(self, before: "Pricing") -> int:
+    def innermost_changed_level(self, before: "Pricing") -> int:
         """The innermost level over which calls cost something else than `before`; the number of levels: over none."""
         if self.calls.inside != before.calls.inside:
             return 0
@@ -121,13 +121,13 @@ class Pricing:
         same = (here == there for here, there in zip(*levels, strict=True))
         return next((index for index, each in enumerate(same) if not each), len(self.cluster.levels))
 
-    def knows(self, block: Block, before: "Pricing", changed: int) -> bool:
+    def is_unchanged(self, block: Block, before: "Pricing", changed: int) -> bool:
         """Whether a block needs and all its layers cost what they do `before`, on the same device.
 
         Args:
             block: of the same operators.
             before: prices on a network of as many levels.
-            changed: `first_changed` of that.
+            changed: `innermost_changed_level` of that.
         """
         if capacity_flags(block, self.cluster) != capacity_flags(block, before.cluster):
             return False
@@ -219,7 +219,7 @@ class Pricing:
         axes = dict.fromkeys(call.axis for operator in operators for call in operator.calls)
         key = operators, *((block.lie(axis)[1], self.shapes(axis, block)) for axis in axes)
         if key not in self._layers:
-            known = self._elsewhere.get(key)
+            known = self._previous_layers.get(key)
             if known is None:
                 every = [shape for axis in axes for shape in self.shapes(axis, block)]
                 reach = max((index for shape in every for index, some in enumerate(shape) if some > 1), default=-1)

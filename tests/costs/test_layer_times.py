@@ -13,9 +13,9 @@ import nest.costs
 from nest.catalogue import devices, optimizer, precision
 from nest.errors import InputError
 from nest.formulate import operator_costs as tasks
+from nest.formulate.candidate_costs import candidate
 from nest.formulate.instance import build_instance
 from nest.formulate.layer_classes import layer_classes
-from nest.formulate.price import candidate
 from nest.formulate.pricing import Pricing
 from nest.graph import Block, Collective, Communication, Operator, OperatorGraph, Tensor
 from nest.hooks import hook

@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve
 
 from nest.catalogue import device, optimizer, precision
+from nest.formulate.candidate_costs import candidate
 from nest.formulate.layer_classes import LayerClasses, layer_classes
-from nest.formulate.price import candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.shard import ShardedGraphs
 from nest.graph import Operator, OperatorGraph, Parameter, Tensor

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nest.catalogue import library_models, optimizer, precision
+from nest.formulate.candidate_costs import candidate
 from nest.formulate.layer_classes import layer_classes
-from nest.formulate.price import candidate
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import recompute_modes, tensor_bytes
 from nest.graph import Block, Communication, Operator, OperatorGraph, Routing

@@ -5,8 +5,8 @@ from attrs import evolve
 
 from nest.catalogue import optimizer, precision
 from nest.errors import InputError
+from nest.formulate.candidate_costs import candidate
 from nest.formulate.layer_classes import CrossingTensors, layer_classes
-from nest.formulate.price import candidate
 from nest.formulate.pricing import Pricing
 from nest.graph import Axis, Block, Collective, Communication, Operator, OperatorGraph, Parameter, Tensor
 from nest.hooks.protocols import CostModel, OperatorCost
