@@ -113,7 +113,7 @@ def solve(
     """
     from nest.formulate.problem import complete_problem, naming, tell_of_plan
     from nest.solve.effort import Deadline, check_effort
-    from nest.whatif.answer_cache import kept_plan
+    from nest.whatif.answer_cache import cached_plan
 
     check_effort(None, workers)
     deadline = Deadline.of(time_limit)
@@ -138,7 +138,7 @@ def solve(
         asked = (instance, formulation, plan, whole, plugins, verify == "free", deadline, workers, progress, beside)
         return proved(plan, verdict(*asked)) if verify else plan
 
-    return tell_of_plan(solved() if verify else kept_plan(whole, plugins, deadline, solved), whole, message)
+    return tell_of_plan(solved() if verify else cached_plan(whole, plugins, deadline, solved), whole, message)
 
 
 @_restarted

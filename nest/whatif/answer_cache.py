@@ -7,12 +7,14 @@ from typing import Any
 
 from nest.hooks.loader import DISABLED, only_own
 from nest.hooks.registry import Registry
-from nest.io.kept import keep, kept_file, read_kept
+from nest.io.disk_cache import keep, kept_file, read_kept
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 
 
-def kept_plan(problem: Problem, known: Registry, deadline: Deadline, solve: Callable[[], PlanDocument]) -> PlanDocument:
+def cached_plan(
+    problem: Problem, known: Registry, deadline: Deadline, solve: Callable[[], PlanDocument]
+) -> PlanDocument:
     """The best plan of a self-contained problem: the one kept, or a new one, which is kept from now on.
 
     It is told to whoever asks for this very problem again; the search of no other one begins with it

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nest.errors import NotKept
-from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, kept
-from nest.io.kept import kept_file
+from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, disk_cache
+from nest.io.disk_cache import kept_file
 
 
 @pytest.fixture
@@ -21,11 +21,11 @@ Numbers = tuple[int, ...]
 
 
 def keep(asked: str, answer: object, kind: object = Numbers) -> None:
-    kept.keep(file(asked), asked, answer, kind)
+    disk_cache.keep(file(asked), asked, answer, kind)
 
 
 def read_kept(asked: str, kind: object = Numbers) -> object:
-    return kept.read_kept(file(asked), asked, kind)
+    return disk_cache.read_kept(file(asked), asked, kind)
 
 
 def file(asked: str) -> Path:
@@ -52,7 +52,7 @@ def test_nothing_is_kept_without_a_folder(name: str | None, monkeypatch: pytest.
 def test_other_code_has_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = file("a")
     assert before == file("a")
-    monkeypatch.setattr(kept, "code", lambda: "other")
+    monkeypatch.setattr(disk_cache, "code", lambda: "other")
     assert before != file("a")
 
 
@@ -60,17 +60,17 @@ def test_code_is_told_by_its_files(tmp_path: Path) -> None:
     (tmp_path / "inner" / "__pycache__").mkdir(parents=True)
     module, compiled = tmp_path / "inner" / "module.py", tmp_path / "inner" / "__pycache__" / "module.pyc"
     module.write_text("a = 1\n")
-    first = kept._files(tmp_path)
+    first = disk_cache._files(tmp_path)
     compiled.write_text("compiled")
-    assert kept._files(tmp_path) == first
+    assert disk_cache._files(tmp_path) == first
     os.utime(module, ns=(0, 0))
-    assert kept._files(tmp_path) != first
+    assert disk_cache._files(tmp_path) != first
 
 
 def test_code_that_was_changed_since_keeps_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "code", kept.code.__wrapped__)
+    monkeypatch.setattr(disk_cache, "code", disk_cache.code.__wrapped__)
     keep("a", (1,))
-    monkeypatch.setattr(kept, "LOADED", Path(kept.__file__).stat().st_ctime_ns - 1)
+    monkeypatch.setattr(disk_cache, "LOADED", Path(disk_cache.__file__).stat().st_ctime_ns - 1)
     assert kept_file("a") is None
 
 
@@ -115,7 +115,7 @@ def test_what_is_somebody_elses_is_not_read(folder: Path, monkeypatch: pytest.Mo
 
 def test_what_is_too_large_is_not_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep("a", (1,))
-    monkeypatch.setattr(kept, "LARGEST", 1000)
+    monkeypatch.setattr(disk_cache, "LARGEST", 1000)
     keep("a", (2,) * 1000)
     assert read_kept("a") == (1,)
     assert list(folder.iterdir()) == [file("a")]
@@ -128,11 +128,11 @@ def test_what_was_not_used_for_longest_makes_room(folder: Path, monkeypatch: pyt
     size = file("a").stat().st_size
     (folder / "note.txt").write_text("of somebody")
     assert read_kept("a") is not None  # It is used now.
-    monkeypatch.setattr(kept, "MOST", 3 * size + 10)
+    monkeypatch.setattr(disk_cache, "MOST", 3 * size + 10)
     keep("d", (1,) * 500)
     assert [name for name in "abcd" if file(name).exists()] == ["a", "c", "d"]
     assert (folder / "note.txt").exists()
-    monkeypatch.setattr(kept, "MOST", 0)
+    monkeypatch.setattr(disk_cache, "MOST", 0)
     keep("e", (1,) * 500)
     assert [name for name in "abcde" if file(name).exists()] == ["e"]
 
