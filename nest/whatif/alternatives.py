@@ -16,7 +16,7 @@ from nest.report.plan_summary import figures
 from nest.spec import PlanDocument, Problem
 from nest.spec.problem import ALL_RANKS
 from nest.tolerances import PROOF
-from nest.whatif.outcome import EACH_STAGE, Outcome, decided, outcome
+from nest.whatif.outcome import EACH_STAGE, Outcome, decisions_as_text, outcome
 from nest.whatif.solver import Solver
 
 
@@ -87,7 +87,7 @@ def questions(plan: PlanDocument, problem: Problem, solver: Solver) -> tuple[Que
     ):
         offered = _offered(solver.instance(whole))  # What these candidates do not offer others may.
     result: list[Question] = []
-    for name in decided(plan, known):
+    for name in decisions_as_text(plan, known):
         for value in _values(plan, shape, name):
             key = "recompute_layers" if name == "recompute" and name not in whole.decided else name
             if key in whole.decided:
@@ -119,7 +119,7 @@ def alternative(plan: PlanDocument, question: Question, solver: Solver) -> Alter
         return Alternative(name, question.value, question.asked, None, result)
     answer = solver.plan(question.problem, f"{name} other than {question.value}")
     result = outcome(plan, answer, solver.plugins)
-    instead = None if result.plan is None else decided(result.plan, solver.plugins).get(name, "1")
+    instead = None if result.plan is None else decisions_as_text(result.plan, solver.plugins).get(name, "1")
     return Alternative(name, question.value, question.asked, instead, result)
 
 

@@ -78,7 +78,7 @@ class Comparison:
             return None
         return entry.batch_time / self.ours.batch_time
 
-    def told_apart(self, entry: Entry) -> bool | None:
+    def is_distinguishable(self, entry: Entry) -> bool | None:
         """Whether predictions are sure enough to say which plan is faster; None where there is no such number."""
         relative = self.relative(entry)
         return None if relative is None else max(relative, 1 / relative) - 1 >= apart(self.ours)
@@ -117,7 +117,7 @@ class Comparison:
                     "summary": each.summary,
                     "batch_time": each.batch_time,
                     "relative": self.relative(each),
-                    "told_apart": self.told_apart(each),
+                    "told_apart": self.is_distinguishable(each),
                     "within_problem": each.plan is not None and not each.reasons,
                     "fits": each.plan is not None and each.plan.fits,
                     "missing_bytes": each.missing,

@@ -38,7 +38,7 @@ def never_slower(problem: Problem, parameter: Parameter) -> bool:
 
 
 @define(eq=False)
-class KnownFloors:
+class CandidateBounds:
     """Step times that no plan of a candidate beats, as they were worked out for problems.
 
     Attributes:

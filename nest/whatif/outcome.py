@@ -95,12 +95,12 @@ def outcome(plan: PlanDocument, other_plan: PlanDocument | None, known: Registry
 
 def changes(before: PlanDocument, now: PlanDocument, known: Registry) -> tuple[tuple[str, str, str], ...]:
     """What two plans decide differently, but for what follows from the rest: name, before, now."""
-    old, new = decided(before, known), decided(now, known)
+    old, new = decisions_as_text(before, known), decisions_as_text(now, known)
     values = [(name, old.get(name, "1"), new.get(name, "1")) for name in dict.fromkeys([*old, *new])]
     return tuple(change for change in values if change[1] != change[2])
 
 
-def decided(plan: PlanDocument, known: Registry) -> dict[str, str]:
+def decisions_as_text(plan: PlanDocument, known: Registry) -> dict[str, str]:
     """What a plan decides by name, as people are told it, the most important first; nothing of an infeasible one."""
     if plan.status == "infeasible":
         return {}
@@ -176,4 +176,4 @@ def signature(plan: PlanDocument, known: Registry) -> dict[str, tuple[str, ...]]
     own = {name: tuple(sorted({str(getattr(stage, name)) for stage in plan.stages})) for name in EACH_STAGE}
     rests = {stage.recompute_rest for stage in plan.stages} - {None}
     own["recompute"] = tuple(sorted({*own["recompute"], *map(str, rests)}))
-    return {name: own.get(name, (values,)) for name, values in decided(plan, known).items()}
+    return {name: own.get(name, (values,)) for name, values in decisions_as_text(plan, known).items()}

@@ -91,7 +91,7 @@ class Questions:
 
     def _answer(self, part: str, place: int) -> tuple[Any, int]:
         """An answer and how many searches it took."""
-        solver = self._base.afresh()
+        solver = self._base.with_new_counters()
         return self._asked[part][place](solver), solver.solves
 
     @property

@@ -23,9 +23,9 @@ from nest.report.plan_summary import needed_memory
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import LIMIT_SLACK
-from nest.whatif.floors import FURTHER, Floors, KnownFloors
+from nest.whatif.floors import FURTHER, CandidateBounds, Floors
 from nest.whatif.parameters import Parameter, with_memory
-from nest.whatif.starts import Known, Starts, StepTimes, decided_on, decisions_of
+from nest.whatif.starts import Known, StepTimes, WarmStarts, decided_on, decisions_of
 
 WIDER, FURTHEST = 1.5, 8.0
 """Times `FURTHER` up to which candidates are priced next where they have no plan, and before all are."""
@@ -71,13 +71,13 @@ class Solver:
         self._known: dict[str, PlanDocument | None] = {}
         self._answers: dict[Hashable, PlanDocument | None] = {}
         self._within: dict[str, list[_Limits]] = {}
-        self._starts, self._times = Starts(), StepTimes()
+        self._starts, self._times = WarmStarts(), StepTimes()
         self._priced = PricedModels()
         self._instances: dict[str, Instance] = {}
-        self._floors = KnownFloors(self.plugins, self._priced)
+        self._floors = CandidateBounds(self.plugins, self._priced)
         self._of_few: dict[tuple[str, frozenset[str]], Instance] = {}
 
-    def afresh(self) -> "Solver":
+    def with_new_counters(self) -> "Solver":
         """One that has solved nothing since, and shares what makes searches quick: plans to begin with, and prices.
 
         What another was asked alike is not searched for again, but counts: how many searches an answer takes does not

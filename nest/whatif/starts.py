@@ -61,7 +61,7 @@ def _known(decided: tuple[Solution, PricedPlan] | None) -> Known | None:
 
 
 @define(eq=False)
-class Starts:
+class WarmStarts:
     """The latest plans, each once."""
 
     _plans: dict[Hashable, PlanDocument] = field(factory=dict)

@@ -13,7 +13,7 @@ from nest.spec import Problem
 from nest.tolerances import TIE
 from nest.whatif.parameters import with_memory
 from nest.whatif.solver import Solver, at_most, devices_used
-from nest.whatif.starts import Starts
+from nest.whatif.starts import WarmStarts
 from tests.agreement.problems import random_problem
 from tests.agreement.random_pools import random_pool_problem
 from tests.oracle.brute_force import solve
@@ -133,7 +133,7 @@ def test_what_another_was_asked_alike_counts_but_is_not_searched_for_again() -> 
     for plan, problem, solver in solved(range(4)):
         changed, met = evolve(problem, constraints=(*problem.constraints, f"pp != {len(plan.stages)}")), []
         for start in (None, plan, None):
-            asked, alone = solver.afresh(), Solver().plan(changed, start=start)
+            asked, alone = solver.with_new_counters(), Solver().plan(changed, start=start)
             met.append(asked.plan(changed, start=start))
             assert (None if met[-1] is None else met[-1].stages) == (None if alone is None else alone.stages)
             assert asked.solves == 1
@@ -198,7 +198,7 @@ def test_plans_begin_searches_with_fewer_and_more_devices(kind: str) -> None:
         if replicas % 2:
             continue
         few = at_most(problem, devices_used(plan) // 2)
-        instance, starts = solver.instance(few), Starts()
+        instance, starts = solver.instance(few), WarmStarts()
         starts.keep(plan)
         known = starts.best(instance)
         found, begun_with = Solver().plan(few), solver.plan(few)
@@ -211,7 +211,7 @@ def test_plans_begin_searches_with_fewer_and_more_devices(kind: str) -> None:
         assert found.batch_time is not None
         assert known[0].replicas <= replicas // 2
         assert found.batch_time <= known[1] * (1 + TIE)
-        back = Starts()
+        back = WarmStarts()
         back.keep(found)
         again = back.best(solver.instance(problem))
         assert again is None or again[0].replicas >= (found.data_parallel or 1)

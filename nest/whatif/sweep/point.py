@@ -26,7 +26,7 @@ from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.spec.training import OF_PLANS
-from nest.whatif.starts import MOST_STARTS, Starts
+from nest.whatif.starts import MOST_STARTS, WarmStarts
 from nest.whatif.sweep.points import Values, problem_at
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class _Neighbours:
     """
 
     priced: PricedModels = field(factory=PricedModels)
-    starts: Starts = field(factory=Starts)
+    starts: WarmStarts = field(factory=WarmStarts)
     searched: "SearchCache | None" = None
     _best: dict[str, list[_Best]] = field(factory=dict)
 
