@@ -36,9 +36,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup() -> None:
     """No test begins with a model that another asked about."""
-    known = sys.modules.get("nest.formulate.kept_model")
-    if known is not None:
-        known._LATEST.clear()
+    hooks = sys.modules.get("nest.hooks.registry")
+    for strict in () if hooks is None else (False, True):
+        hooks.registry(strict=strict).take("model asked about last")
 
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from json import dumps
 from math import inf
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from attrs import define, field
 
@@ -47,7 +46,7 @@ class KeptModel:
             return cls(registry, None)
         name = dumps(_name(problem), sort_keys=True)
         known = cls(registry, name)
-        latest = _LATEST.pop(registry, None)
+        latest: KeptModel | None = registry.take(LASTING)
         if latest is not None and latest.name == name:
             known._key, known._formulation, known.tables = latest._key, latest._formulation, latest.tables.lasting()
         return known
@@ -84,7 +83,7 @@ class KeptModel:
         if self._formulation.bounded is not None:
             self._formulation.bounded.waiting.follow(Deadline(), None)
         else:
-            _LATEST[self.registry] = self
+            self.registry.keep(LASTING, self)
         tables, self.tables = self.tables.lasting(), SearchCache()
         return tables
 
@@ -102,12 +101,11 @@ class KeptModel:
         if self.name is None or made is None:
             return
         if made.bounded is not None or (made.complete_to == inf and len(made.candidates) < MANY):
-            _LATEST[self.registry] = self
+            self.registry.keep(LASTING, self)
 
 
-_LATEST: WeakKeyDictionary[Registry, KeptModel] = WeakKeyDictionary()
-"""By registry, the model that this process asked about last. It is out while a search uses it: what another thread asks
-meanwhile begins without."""
+LASTING = "model asked about last"
+"""Of what the registry keeps. It is out while a search uses it: what another thread asks meanwhile begins without."""
 
 
 def _name(problem: Problem) -> dict[str, Any]:

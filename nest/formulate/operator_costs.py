@@ -198,8 +198,8 @@ class PricedLayer:
     def elsewhere(self, rows: Sequence[PricedOperator]) -> "PricedLayer":
         """The layer with its operators as they are on another network or another device."""
         pairs = list(zip(self.rows, rows, strict=True))
-        now = {id(before): row for before, row in pairs}
-        parts = tuple(tuple(now[id(row)] for row in part) for part in self.parts)
+        now = dict(pairs)
+        parts = tuple(tuple(now[row] for row in part) for part in self.parts)
         same_device = all(row.cost is before.cost for before, row in pairs)
         bytes_of = attrgetter("cost.saved", "cost.transient")
         same_bytes = same_device or all(bytes_of(row) == bytes_of(before) for before, row in pairs)
@@ -251,8 +251,8 @@ class PricedLayer:
         every = self.once_untimed("precedence", lambda: precedence(operators))
         pairs = [(number[a], number[b]) for a, b in every if a in number and b in number]
         waiting = tuple((b, a) for a, b in pairs) if direction is Direction.BACKWARD else tuple(pairs)
-        index = {id(self.rows[place]): number[place] for place in counted}
-        parts = tuple(tuple(index[id(row)] for row in part if id(row) in index) for part in self.parts)
+        index = {self.rows[place]: number[place] for place in counted}
+        parts = tuple(tuple(index[row] for row in part if row in index) for part in self.parts)
         return _Order(tuple(counted), tuple(engine_of(operators[each], engines) for each in counted), waiting, parts)
 
     def collectives(self, timing: Timing) -> list[float]:

@@ -10,6 +10,7 @@ Objects of plug-ins have stand-ins (`Guarded`) that call so and check results, s
 from __future__ import annotations
 
 import os
+from collections import deque
 from copy import deepcopy
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, local
@@ -283,7 +284,7 @@ class Guarded:
         self._item = item
         self._guard = guard
         self._lacks: set[str] = set()
-        self._given: dict[int, tuple[Any, Kept]] = {}
+        self._given: deque[tuple[Any, Kept]] = deque(maxlen=MOST_GIVEN)
         self._made: Kept | None = None
 
     def __repr__(self) -> str:
@@ -346,12 +347,11 @@ class Guarded:
         """What `argument` holds; as noted before where it was among the last ones given."""
         from nest.hooks.unchanged import Kept
 
-        noted = self._given.get(id(argument))
+        noted = next((kept for given, kept in tuple(self._given) if given is argument), None)
         if noted is None:
-            if len(self._given) > MOST_GIVEN:
-                self._given.clear()
-            noted = self._given[id(argument)] = argument, Kept(argument)
-        return noted[1]
+            noted = Kept(argument)
+            self._given.append((argument, noted))
+        return noted
 
     def _put_back(self, kept: list[Kept], member: str) -> None:
         """Put back what the object changed of what it was given or returned before.

@@ -75,6 +75,7 @@ class Registry:
         self._absent: set[tuple[str, str]] = set()
         self._credits = _Credits()
         self._latest: dict[str, tuple[object, Any]] = {}
+        self._lasting: dict[str, Any] = {}
         # One for each kind: a plug-in's hook, which runs in a thread of its own, may ask for another kind.
         self._locks = {kind: RLock() for kind in KINDS}
         self._lock = RLock()
@@ -87,6 +88,14 @@ class Registry:
             found = self._latest[name] = key, make()
         answer: Answer = found[1]
         return answer
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep what outlives a question for the next one, in place of the last of that name."""
+        self._lasting[name] = value
+
+    def take(self, name: str) -> Any:
+        """What was kept under a name, which nobody else gets meanwhile; None: nothing is."""
+        return self._lasting.pop(name, None)
 
     @property
     def warnings(self) -> tuple[str, ...]:

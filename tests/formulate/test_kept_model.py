@@ -12,9 +12,9 @@ from hypothesis import strategies as draw
 
 import nest
 from nest.formulate import candidates, kept_model
-from nest.formulate.kept_model import KeptModel
+from nest.formulate.kept_model import LASTING, KeptModel
 from nest.formulate.problem import carried_problem, complete_problem
-from nest.hooks.registry import registry
+from nest.hooks.registry import Registry, registry
 from nest.solve.dp import tables
 from nest.solve.effort import Deadline
 from nest.spec import LevelSpec, Problem
@@ -48,8 +48,15 @@ CHANGES: list[dict[str, Any]] = [
 
 def told(problem: Problem, **options: Any) -> str:
     """What a process answers that was asked nothing before."""
-    kept_model._LATEST.clear()
+    registry().take(LASTING)
     return told_next(problem, **options)
+
+
+def kept(known: Registry) -> KeptModel:
+    """What a registry keeps of the model asked about last."""
+    model: KeptModel = known.take(LASTING)
+    known.keep(LASTING, model)
+    return model
 
 
 def told_next(problem: Problem, **options: Any) -> str:
@@ -59,9 +66,9 @@ def told_next(problem: Problem, **options: Any) -> str:
 
 def alone(problem: Problem) -> str:
     """What is answered where nothing is kept."""
-    before = kept_model._LATEST.copy()
+    before = registry().take(LASTING)
     answer = told(problem)
-    kept_model._LATEST.update(before)
+    registry().keep(LASTING, before)
     return answer
 
 
@@ -86,10 +93,10 @@ def test_of_many_candidates_a_process_prices_each_once(
     for module in (candidates, kept_model):
         monkeypatch.setattr(module, "MANY", 2)
     answer = told(problem(**changed))
-    kept_model._LATEST.clear()
+    registry().take(LASTING)
     names = priced_again(monkeypatch)
     told_next(problem())
-    latest = kept_model._LATEST[registry()]._formulation
+    latest = kept(registry())._formulation
     assert latest is not None
     assert latest.bounded is not None
     assert told_next(problem(**changed)) == answer
@@ -160,7 +167,7 @@ def test_questions_about_a_plan_begin_with_it(problem: Build, monkeypatch: pytes
     Solver(registry()).instance(carried_problem(plan, registry()))
     assert not names
     found = nest.explain(plan, only=parts).to_dict()
-    kept_model._LATEST.clear()
+    registry().take(LASTING)
     assert nest.explain(plan, only=parts).to_dict() == found
 
 
@@ -192,11 +199,11 @@ def test_nothing_is_kept_with_plug_ins_a_time_limit_or_a_profile(
 ) -> None:
     told(problem(), time_limit=60)
     nest.solve("examples/measured-layers/problem.yaml")
-    assert not kept_model._LATEST
+    assert registry().take(LASTING) is None
     (tmp_path / "mine.py").write_text("")
     monkeypatch.setenv("NEST_PLUGINS", str(tmp_path / "mine.py"))
     told(problem())
-    assert not kept_model._LATEST
+    assert registry().take(LASTING) is None
 
 
 def test_searches_that_say_what_they_left_out_are_not_kept(problem: Build) -> None:

@@ -236,7 +236,6 @@ class Attempt:
         key = ("plain", held_up, downsets.members.tobytes())
         bounds, shared = tables.bounds, tables.of(key)
         known: dict[str, dict[Hashable, Any]] = {"shared": shared, "scheduled": tables.scheduled}
-        known["solved"] = tables.solved.setdefault(key, {})
         return PlainSearch(instance, self.plain, downsets, held_up, first_bounds=bounds, meter=self.meter, **known)
 
     def _chunks(self, meter: Meter) -> "ChunkSearch":

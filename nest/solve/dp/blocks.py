@@ -121,7 +121,6 @@ class LeastByWidth:
     widths: NDArray[numpy.int64]
     least: Array
     _narrower: Array = field(init=False)
-    _within: dict[float, Blocks] = field(factory=dict, init=False)
 
     @_narrower.default
     def _least_of_narrower(self) -> Array:
@@ -163,7 +162,7 @@ def fitting(
         meter: counts the work.
     """
     fits = numpy.ones(len(by_stage), dtype=bool)
-    known: dict[int, Blocks] = {}
+    known: dict[LeastByWidth, Blocks] = {}
     for room in rooms(size, tally):
         nothing = numpy.full(by_stage[0].pairs.count, numpy.inf)
         # Blocks lie one behind the other: what starts as late as it can leaves most room in front.
@@ -171,9 +170,9 @@ def fitting(
         start[0] = -float(room.devices)
         taken, without = (start, nothing) if not tally.demanded else (nothing, start)
         for index, each in enumerate(by_stage):
-            if id(each) not in known:
-                known[id(each)] = each.within(limit)
-            blocks = known[id(each)]
+            if each not in known:
+                known[each] = each.within(limit)
+            blocks = known[each]
             taken = blocks.behind(room, taken)
             if tally.demanded:
                 demanded = each.of_width(tally.demanded, limit)
@@ -248,7 +247,7 @@ class MemberTimes:
     ) -> dict[int, float]:
         """For each of `counts` stages the least time limit within which their blocks fit; infinite above `limit`."""
         by_stage = [self.by_width(flying) for flying in in_flight]
-        every = [each.least[_possible(each.least, limit)] for each in {id(each): each for each in by_stage}.values()]
+        every = [each.least[_possible(each.least, limit)] for each in dict.fromkeys(by_stage)]
         # Blocks that fit within a limit fit within the slowest of their times.
         times = distinct(numpy.concatenate(every))
         known: dict[int, NDArray[numpy.bool_]] = {}
@@ -272,7 +271,7 @@ class MemberTimes:
     ) -> list[NDArray[numpy.bool_]]:
         """Of each member the stages within a time limit that leave room for the others, whose number is decided."""
         by_stage = [self.by_width(flying) for flying in in_flight]
-        blocks = {id(each): each.within(time_limit) for each in by_stage}
+        blocks = {each: each.within(time_limit) for each in by_stage}
         roomy = numpy.ones((len(in_flight), len(self.widths), len(self.pairs)), dtype=bool)
         widths = self.widths[:, None]
         for room in rooms(size, tally):
@@ -281,11 +280,11 @@ class MemberTimes:
             end[0], start[-1] = -float(room.devices), 0.0
             ends = [end]
             for each in by_stage[:-1]:
-                ends.append(blocks[id(each)].behind(room, ends[-1]))
+                ends.append(blocks[each].behind(room, ends[-1]))
             for index in range(len(in_flight) - 1, -1, -1):
                 taken = room.after(start[self.pairs.larger], widths) + ends[index][self.pairs.smaller]
                 roomy[index] &= taken <= 0
-                start = blocks[id(by_stage[index])].in_front(room, start)
+                start = blocks[by_stage[index]].in_front(room, start)
         masks = []
         for member, places, times in zip(self.members, self._places, self._times, strict=True):
             row = int(self.widths.searchsorted(member.width))

@@ -153,9 +153,10 @@ class _Cells:
         """Each of some numbers of all pairs; the same object is told by its identity."""
         before, cells = self._known
         if len(before) != len(every) or any(one is not other for one, other in zip(before, every, strict=True)):
-            made = {id(values): values for values in every}
-            by_id = {key: band.filled(values) for key, values in made.items()}
-            cells = [by_id[id(values)] for values in every]
+            cells = []
+            for values in every:
+                first = next(place for place, each in enumerate(every) if each is values)
+                cells.append(cells[first] if first < len(cells) else band.filled(values))
             self._known = every, cells
         return cells
 

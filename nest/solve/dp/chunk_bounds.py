@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from nest.instance import Array, Weights, fullest_moments, least_held
 from nest.instance.schedule import Moment
@@ -96,7 +96,6 @@ class ChunkBounds(PlanSearch):
     """
 
     splits: Splits
-    _held: dict[tuple[int, int, int], LeastHeld] = field(factory=dict, init=False)
 
     def closer_bounds(self, configuration: Configuration) -> Array:
         """With messages: else the more chunks stages have the sooner they are searched, whatever they send."""
@@ -169,12 +168,8 @@ class ChunkBounds(PlanSearch):
         if len(self.splits.units) <= 2:
             return {each.order: Worthwhile(each.stage_counts, each.stage_counts) for each in configurations}
         alike: dict[Hashable, list[Configuration]] = {}
-        copies: dict[int, int] = {}
         for each in configurations:
-            schedule = id(each.schedule)
-            if schedule not in copies:
-                copies[schedule] = each.copies
-            decided = (each.members, each.replicas, each.rank_order, each.zero_degree, copies[schedule])
+            decided = (each.members, each.replicas, each.rank_order, each.zero_degree, each.copies)
             alike.setdefault(decided, []).append(each)
         self.first_bounds.learn(group[0] for group in alike.values())
         found: dict[int, Worthwhile] = {}
@@ -245,16 +240,12 @@ class ChunkBounds(PlanSearch):
     def _alike(self, configuration: Configuration, count: int) -> LeastHeld:
         """Most numbers of chunks have it in common: they share one object."""
         schedule, micro_batches = configuration.schedule, configuration.micro_batches
-        # A schedule is told by its place in memory, for less than by its name.
-        key = id(schedule), micro_batches, count
-        if key not in self._held:
 
-            def made() -> LeastHeld:
-                held, homes = least_held(schedule, count, micro_batches), self._end_homes(configuration, count)
-                return self.once_scheduled(("held", held, homes), lambda: LeastHeld(numpy.array(held)[:, None], homes))
+        def made() -> LeastHeld:
+            held, homes = least_held(schedule, count, micro_batches), self._end_homes(configuration, count)
+            return self.once_scheduled(("held", held, homes), lambda: LeastHeld(numpy.array(held)[:, None], homes))
 
-            self._held[key] = self.once_scheduled(("least held", *configuration.scheduled, count), made)
-        return self._held[key]
+        return self.once_scheduled(("least held", *configuration.scheduled, count), made)
 
     def room_for_units(self, configuration: Configuration, count: int, most: float) -> bool:
         """Whether stages of less than `most` bytes may hold the whole model."""

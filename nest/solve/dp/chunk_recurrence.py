@@ -16,7 +16,8 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
-from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, ChunkStage, Counts, Levels, Way
+from nest.reuse import remembered
+from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, ChunkStage, Counts, Levels, StagePrices, Way
 from nest.solve.dp.pareto import Partition, PlacedStage
 from nest.solve.search import Meter
 
@@ -69,7 +70,7 @@ class Places:
         return reached
 
 
-@define(eq=False, repr=False)
+@define(eq=False, repr=False, slots=False)
 class ChunkRecurrence:
     """The recurrence for the stages of a pattern.
 
@@ -90,10 +91,6 @@ class ChunkRecurrence:
     room: float
     meter: Meter
     runs: list[int] = field(init=False)
-    _further: dict[int, NDArray[numpy.int64]] = field(factory=dict, init=False)
-    _followers: dict[tuple[int, int], "_Followers"] = field(factory=dict, init=False)
-    _levels: dict[int, list[int]] = field(factory=dict, init=False)
-    _crossed: dict[tuple[int, int, int, int | None], Crossed] = field(factory=dict, init=False)
 
     @runs.default
     def _runs_left_open(self) -> list[int]:
@@ -146,21 +143,19 @@ class ChunkRecurrence:
 
     def further(self, stage: int) -> NDArray[numpy.int64]:
         """Units that the points of a stage have of each run whose units are not all fixed. Shape `(points, runs)`."""
-        prices = self.stages[stage].prices
-        key = id(prices)
-        if key not in self._further:
-            self._further[key] = numpy.array(prices.further, dtype=numpy.int64)[:, self.runs]
-        return self._further[key]
+        return self._further_of(self.stages[stage].prices)
+
+    @remembered
+    def _further_of(self, prices: StagePrices) -> NDArray[numpy.int64]:
+        further: NDArray[numpy.int64] = prices.counts[:, self.runs]
+        return further
 
     def crossed(self, stage: int, front: int, behind: int, back: int | None) -> Crossed:
         """The levels that a stage's messages cross, by those of its ways."""
         if self.places.ways is None:
             return None
-        key = stage, front, behind, back
-        if key not in self._crossed:
-            levels: Levels = {FRONT: front, BEHIND: behind, **({} if back is None else {BACK: back})}
-            self._crossed[key] = self.stages[stage].prices.crossed({**levels, **self.places.ways})
-        return self._crossed[key]
+        levels: Levels = {FRONT: front, BEHIND: behind, **({} if back is None else {BACK: back})}
+        return self.stages[stage].prices.crossed({**levels, **self.places.ways})
 
     def crossings(self) -> list[Crossed]:
         """The same of each stage, where each has a slot of its own."""
@@ -169,26 +164,21 @@ class ChunkRecurrence:
 
     def levels_behind(self, stage: int) -> list[int]:
         """The levels that the boundary between a stage and the next may have."""
-        if stage not in self._levels:
-            if self.places.slots == len(self.stages):
-                return [int(self.places.steps[stage])]
-            every = range(self.places.levels)
-            self._levels[stage] = [level for level in every if self.followers(stage, level).reached.any()]
-        return self._levels[stage]
+        if self.places.slots == len(self.stages):
+            return [int(self.places.steps[stage])]
+        return [level for level in range(self.places.levels) if self.followers(stage, level).reached.any()]
 
+    @remembered
     def followers(self, stage: int, level: int) -> "_Followers":
         """Where the next stage may lie over a boundary of a level."""
-        key = stage, level
-        if key not in self._followers:
-            window, behind = self.places.window(len(self.stages)), stage + 1
-            own = slice(stage, stage + window)
-            # A boundary of the level leads from behind its group of the level below to the end of that of the level.
-            first = self._ends[level][own] + 1 - behind
-            last = numpy.minimum(self._ends[level + 1][own] - behind, window - 1)
-            ends = self._ends[level + 1][behind : behind + window]
-            ends = numpy.minimum(ends - behind, window - 1)
-            self._followers[key] = _Followers(first, last, first <= last, ends)
-        return self._followers[key]
+        window, behind = self.places.window(len(self.stages)), stage + 1
+        own = slice(stage, stage + window)
+        # A boundary of the level leads from behind its group of the level below to the end of that of the level.
+        first = self._ends[level][own] + 1 - behind
+        last = numpy.minimum(self._ends[level + 1][own] - behind, window - 1)
+        ends = self._ends[level + 1][behind : behind + window]
+        ends = numpy.minimum(ends - behind, window - 1)
+        return _Followers(first, last, first <= last, ends)
 
 
 @frozen(eq=False, repr=False)

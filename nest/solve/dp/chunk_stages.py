@@ -5,10 +5,7 @@ The times of a stage and its state depend on how many units of each run it has i
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
-from hashlib import sha256
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -18,6 +15,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
+from nest.reuse import remembered
 from nest.solve.dp.choices import UNKNOWN, Boundary, Choice, ChoiceTable
 from nest.solve.dp.chunk_parts import Laid, Layout, ModePair, joined
 from nest.solve.dp.downsets import Downsets
@@ -82,7 +80,7 @@ Levels = Mapping[Way, int]
 """Which of the levels that occur, by index, each of a stage's ways crosses."""
 
 
-@define(eq=False, repr=False)
+@define(eq=False, repr=False, slots=False)
 class StagePrices:
     """What a stage of a pattern takes, by what it holds beyond what is fixed; stages that take the same share it.
 
@@ -105,8 +103,6 @@ class StagePrices:
     weights: Weights | None
     laid: Laid | None
     counts: NDArray[numpy.int64] = field(init=False)
-    _known: dict[Hashable, tuple[Array, Array, Array]] = field(factory=dict, init=False)
-    _ranked: dict[Hashable, tuple[NDArray[numpy.int64], Array, Array, Array]] = field(factory=dict, init=False)
 
     @counts.default
     def _as_array(self) -> NDArray[numpy.int64]:
@@ -116,11 +112,14 @@ class StagePrices:
         """The level that each message crosses; None: each is at its cheapest."""
         return None if levels is None else tuple([levels[each.way] for each in self.messages])
 
+    @remembered
     def at(self, crossed: tuple[int, ...] | None) -> tuple[Array, Array, Array]:
         """Seconds per micro-batch, what is added up of them, and seconds per batch. Shape `(choices, points)` each."""
-        if crossed not in self._known:
-            self._known[crossed] = self._priced(crossed)
-        return self._known[crossed]
+        front, behind = self._boundaries(crossed, arrives=True), self._boundaries(crossed, arrives=False)
+        if self.weights is not None:
+            return self.table.weighed(..., self.weights, front, behind)
+        time, sync = self.table.with_boundaries(..., *front, *behind)
+        return time, time, sync
 
     def ranked(self, crossed: tuple[int, ...] | None) -> tuple[NDArray[numpy.int64], Array, Array, Array]:
         """The choices of each point in order, and what `at` has of them in that order.
@@ -128,18 +127,9 @@ class StagePrices:
         The cheapest come first, of equals those that take least time, then those that synchronise fastest, then the
         preferred ones.
         """
-        if crossed not in self._ranked:
-            time, cost, sync = self.at(crossed)
-            order, points = numpy.lexsort((sync, time, cost), axis=0), numpy.arange(time.shape[1])
-            self._ranked[crossed] = order, time[order, points], cost[order, points], sync[order, points]
-        return self._ranked[crossed]
-
-    def _priced(self, crossed: tuple[int, ...] | None) -> tuple[Array, Array, Array]:
-        front, behind = self._boundaries(crossed, arrives=True), self._boundaries(crossed, arrives=False)
-        if self.weights is not None:
-            return self.table.weighed(..., self.weights, front, behind)
-        time, sync = self.table.with_boundaries(..., *front, *behind)
-        return time, time, sync
+        time, cost, sync = self.at(crossed)
+        order, points = numpy.lexsort((sync, time, cost), axis=0), numpy.arange(time.shape[1])
+        return order, time[order, points], cost[order, points], sync[order, points]
 
     def _boundaries(self, crossed: tuple[int, ...] | None, *, arrives: bool) -> list[Boundary]:
         """Seconds of messages by the level they cross."""
@@ -248,12 +238,6 @@ class StageCosts:
     rows: dict[str, list[int]]
     more: dict[str, tuple[tuple[float, ...], bool]]
     _known: dict[Hashable, Any] = field(factory=dict, init=False)
-
-    @cached_property
-    def content(self) -> bytes:
-        """The same for tables whose numbers are the same."""
-        of, parted = self.unchosen, len(self.parts) > 0
-        return sha256(pickle.dumps((self.table, parted and (of.compute, of.zeros, of.once, of.parts)))).digest()
 
     def at(self, columns: NDArray[numpy.int64], laid: Laid | None) -> ChoiceTable:
         """What stages cost, by which of the contents they hold and how that is laid into chunks."""

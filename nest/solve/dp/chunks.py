@@ -1,12 +1,12 @@
 """Plans of several chunks a stage: bounds that mostly decide, and the recurrence over sizes and places where not."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import inf, nextafter
 
 import numpy
-from attrs import define, evolve, field
+from attrs import define, evolve
 
 from nest.solve.dp.chunk_costs import ChunkCosts, Filled
 from nest.solve.dp.chunk_memory import chunks_of_stages
@@ -37,9 +37,6 @@ Found = tuple[float, Filled, Partition]
 @define(eq=False, repr=False)
 class ChunkSearch(ChunkCosts):
     """Plans of several chunks a stage."""
-
-    # By what decides the plans of a leaf, the step time to beat, and the best that does.
-    _solved: dict[Hashable, tuple[float, Found | None]] = field(factory=dict, init=False)
 
     def _nodes(self, limit: float) -> Iterator[tuple[Configuration, float]]:
         """But for those that there is no memory for, as far as it is worth a look."""
@@ -122,14 +119,7 @@ class ChunkSearch(ChunkCosts):
         pruned["recurrence"] += 1
         if not every:
             return None
-        # A single replica has the same plans with both rank orders, and with all ZeRO stages where none shards.
-        modes = tuple(choice.recompute for choice in configuration.choices)
-        priced = (configuration.candidate, modes, configuration.placed, every[0].costs.content)
-        key = (*priced, *configuration.scheduled, stages)
-        most, found = self._solved.get(key, (-inf, None))
-        if found is None and most < limit:
-            found = self._best(configuration, every, limit)
-            self._solved[key] = limit, found
+        found = self._best(configuration, every, limit)
         return None if found is None or found[0] >= limit else self._incumbent(configuration, *found)
 
     def _best(self, configuration: Configuration, every: Sequence[Filled], limit: float) -> Found | None:

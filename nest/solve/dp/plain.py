@@ -11,7 +11,7 @@ from nest.instance import Array, partial
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
 from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
-from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch, once
+from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
 from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
@@ -37,13 +37,8 @@ Solved = tuple[str, tuple[float, tuple[Decided, ...]] | None]
 
 @define(eq=False, repr=False)
 class PlainSearch(CutSearch, PlanSearch):
-    """Plans of one candidate each.
+    """Plans of one candidate each."""
 
-    Attributes:
-        solved: what searches of the same stages that belong together solved before, in the same room.
-    """
-
-    solved: dict[Hashable, Solved] = field(factory=dict, kw_only=True)
     _tables: RecentTables[StageTables] = field(factory=RecentTables, init=False)
     _floored: dict[int, dict[int, Floor]] = field(factory=dict, init=False)
     _joints: dict[tuple[int, int], tuple[float, tuple[float, ...]]] = field(factory=dict, init=False)
@@ -83,7 +78,7 @@ class PlainSearch(CutSearch, PlanSearch):
 
         Where no plan beats `limit` whose stages differ in that number, none does: numbers are told apart behind that.
         """
-        decided_by, best = self._decided(configuration, stages, floor, limit)
+        decided_by, best = self._solved(configuration, stages, floor, limit)
         if best is None:
             pruned[decided_by] += 1
             return []
@@ -197,14 +192,9 @@ class PlainSearch(CutSearch, PlanSearch):
         if objective.slowest * floor.largest_time + self._least_beside(configuration, stages, limit) >= limit:
             pruned["recurrence without places"] += 1
             return None
-        decided_by, best = self._decided(configuration, stages, floor, limit)
+        decided_by, best = self._solved(configuration, stages, floor, limit)
         pruned[decided_by] += 1
         return None if best is None else self.incumbent(configuration, *best)
-
-    def _decided(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Solved:
-        """As `_solved`: what was asked for a first plan is asked again, and for both rank orders of one replica."""
-        key = (*self._priced(configuration), configuration.scheduled, stages, floor, limit)
-        return once(self.solved, key, lambda: self._solved(configuration, stages, floor, limit))
 
     def _solved(self, configuration: Configuration, stages: int, floor: Floor, limit: float) -> Solved:
         """As `solve`, where its recurrences decide."""

@@ -98,7 +98,6 @@ class PoolListing:
     compute: dict[Candidates, Compute] = field(factory=dict, init=False)
     _rules: MixedRules = field(init=False)
     _admitted: Admitted = field(init=False)
-    _left: dict[tuple[object, ...], tuple[dict[str, Value], tuple[Choice, ...]]] = field(factory=dict, init=False)
     _weights: dict[tuple[object, ...], tuple[Array, list[Weights]]] = field(factory=dict, init=False)
     _least_weights: dict[tuple[object, ...], float] = field(factory=dict, init=False)
 
@@ -247,12 +246,8 @@ class PoolListing:
     ) -> tuple[dict[str, Value], tuple[Choice, ...]]:
         """What names mean for a candidate, and what its stages may choose however many there are."""
         replicas, micro_batches, rank_order, schedule = shared
-        key = (index, replicas, micro_batches, rank_order, schedule.name, degree)
-        if key not in self._left:
-            candidate = self.instance.candidates[index]
-            values = plan_values(candidate, replicas, micro_batches, rank_order, schedule, degree)
-            self._left[key] = values, self._rules.left(index, values)
-        return self._left[key]
+        values = plan_values(self.instance.candidates[index], replicas, micro_batches, rank_order, schedule, degree)
+        return values, self._rules.left(index, values)
 
 
 def _joined(pools: Pools, used: Sequence[int]) -> bool:

@@ -226,7 +226,7 @@ class PoolTables(CutSearch):
         own = evolve(configuration, members=(configuration.members[place],))
         cluster, pairs = self.instance.cluster_of(index), self.pairs(configuration)
         room = cluster.memory * (1 + LIMIT_SLACK) - cluster.reserve
-        key = ("lean", index, choices, own.replicas, own.zero_degree, own.copies, id(pairs))
+        key = ("lean", index, choices, own.replicas, own.zero_degree, own.copies, pairs)
         return self.once(key, lambda: LeanCurves.of(self.sums(index), own, pairs, room))
 
     def _cheapest(self, configuration: Configuration, place: int) -> Array:

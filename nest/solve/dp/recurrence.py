@@ -229,7 +229,6 @@ class Recurrence:
     _around: tuple[Array, Array] = field(init=False)
     _placements: Placements = field(init=False)
     _best: dict[float, Fastest] = field(factory=dict, init=False)
-    _costs: dict[tuple[int, int, int], tuple[Fastest, Array]] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)
 
     @_around.default
@@ -249,7 +248,6 @@ class Recurrence:
         """Fastest choices of the stage, remembered from one run to the next while the limit stays."""
         if self._best_limit != sync_limit:
             self._best.clear()
-            self._costs.clear()
             self._best_limit = sync_limit
         flying = self.in_flight[stage - 1]
         fits = self.tables.same_fits(flying)
@@ -262,15 +260,10 @@ class Recurrence:
 
     def _between(self, best: Fastest, band: Band, level_out: int, level_in: int) -> Array:
         """What stages cost between boundaries of these levels, in the rectangle of a band."""
-        key = (id(best), level_out, level_in)
-        if key in self._costs:
-            return self._costs[key][1]
         cells, (behind, front) = band.filled(self.tables.pairs.spread(best.cost)), self._around
         first, last = band.first, band.first + band.heads - 1
         cells += band.below(band.padded(behind[level_out]), first, last)
         cells += front[level_in, first : last + 1]
-        if (len(self._costs) + 1) * cells.nbytes <= REMEMBERED_BYTES:
-            self._costs[key] = best, cells
         return cells
 
     def run(self, time_limit: float, sync_limit: float) -> Partition | None:
@@ -295,10 +288,10 @@ class Recurrence:
 
     def _in_line(self, band: Band, every: Sequence[Fastest], time_limit: float) -> Iterator[Costs]:
         """What stages cost with these choices, in a band."""
-        known = dict[tuple[int, int, int], Array]()
+        known = dict[tuple[Fastest, int, int], Array]()
 
         def cost(best: Fastest, level_out: int, level_in: int) -> Array:
-            key = (id(best), level_out, level_in)
+            key = (best, level_out, level_in)
             if key not in known:
                 known[key] = _within(self._between(best, band, level_out, level_in), time_limit)
             return known[key]

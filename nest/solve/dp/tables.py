@@ -29,8 +29,6 @@ class SharedTables:
         bounds: ahead of stages.
         screen: what may be decided ahead of stages.
         splits: the sizes that chunks may have.
-        solved: numbers of stages that the search under way has solved, by the search they belong to; no other search
-            reads them, so that what it does never depends on what was asked before.
     """
 
     instance: Instance
@@ -38,7 +36,6 @@ class SharedTables:
     bounds: FirstBounds = field(init=False)
     screen: ScreenTables = field(init=False)
     splits: Splits = field(init=False)
-    solved: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
     _by_search: dict[Hashable, dict[Hashable, Any]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -87,7 +84,6 @@ class SearchCache:
                     break
         else:
             self.known.remove(found)
-            found.solved.clear()
         self.known.append(found)
         del self.known[:-MOST]
         return found
