@@ -37,7 +37,7 @@ def remembered(
 
 
 class Bounded(Generic[Value]):
-    """Values by key, those used longest ago first."""
+    """Values by key, none of them None, those used longest ago first."""
 
     def __init__(self, most: float, size: Callable[[Value], float]) -> None:
         """Where room is made, values of at most this size together are left, but always the latest."""
@@ -46,13 +46,23 @@ class Bounded(Generic[Value]):
 
     def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The value of a key, made where it is not there."""
+        found = self.get(key)
+        return self.keep(key, make()) if found is None else found
+
+    def get(self, key: Hashable) -> Value | None:
+        """The value of a key, which is used now; None: there is none."""
         found = self._values.pop(key, None)
         if found is None:
-            value = make()
-            found = value, self._size(value)
-            self._total += found[1]
+            return None
         self._values[key] = found
         return found[0]
+
+    def keep(self, key: Hashable, value: Value) -> Value:
+        """The value, kept in place of the last of its key."""
+        self._total -= self._values.pop(key, (value, 0.0))[1]
+        self._values[key] = value, self._size(value)
+        self._total += self._values[key][1]
+        return value
 
     def make_room(self) -> None:
         """Let those used longest ago go."""

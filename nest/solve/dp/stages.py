@@ -5,10 +5,10 @@ Each pair stands for the stage that runs the layers of the larger downset outsid
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy
@@ -16,6 +16,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, partial
+from nest.reuse import Bounded
 from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
 from nest.solve.dp.pairs import Pairs, Rows, distinct
 from nest.solve.dp.stage_times import ModeArrays, Unchosen, mode_arrays
@@ -245,26 +246,23 @@ def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: fl
 class RecentTables(Generic[T]):
     """Tables of the stages that are fast enough, those used last: `MOST_BYTES` in all."""
 
-    _known: OrderedDict[Hashable, tuple[float, T | None, int]] = field(factory=OrderedDict, init=False)
-    _bytes: int = field(default=0, init=False)
+    _known: Bounded[tuple[float, T, int]] = field(factory=lambda: Bounded(MOST_BYTES, itemgetter(2)), init=False)
 
     def of(self, key: Hashable, time_limit: float, make: Callable[[], tuple[T, int]]) -> tuple[T, bool]:
         """Tables of at least the stages of at most `time_limit` seconds, and whether they are of no others.
 
         `make` makes those, and says how many bytes they take.
         """
-        limit, tables, size = self._known.get(key, (-inf, None, 0))
-        if tables is None or limit < time_limit:
-            limit, (tables, size) = time_limit, make()
-        self.keep(key, limit, tables, size)
-        return tables, limit == time_limit
+        found = self._known.get(key)
+        if found is None or found[0] < time_limit:
+            found = self.keep(key, time_limit, *make())
+        return found[1], found[0] == time_limit
 
-    def keep(self, key: Hashable, time_limit: float, tables: T, size: int) -> None:
+    def keep(self, key: Hashable, time_limit: float, tables: T, size: int) -> tuple[float, T, int]:
         """Note tables of `size` bytes, with at least the stages of at most `time_limit` seconds."""
-        self._bytes += size - self._known.pop(key, (0.0, None, 0))[2]
-        self._known[key] = time_limit, tables, size
-        while self._bytes > MOST_BYTES and len(self._known) > 1:
-            self._bytes -= self._known.popitem(last=False)[1][2]
+        found = self._known.keep(key, (time_limit, tables, size))
+        self._known.make_room()
+        return found
 
 
 def stage_tables(
