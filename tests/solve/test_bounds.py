@@ -11,6 +11,8 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nest.plan.evaluate import evaluate
+from nest.solve.dp import line
 from nest.solve.dp.bounds import LeanMode, fewest_stages, least_beside
 from nest.solve.dp.compute_bounds import ShareOut
 from nest.solve.dp.downsets import lattice, membership
@@ -199,3 +201,26 @@ def test_numbers_of_stages_solved_before_are_those_of_their_limit_and_order() ->
     of_one_replica = sum(each.replicas == 1 for each in possible)
     assert of_one_replica > 0
     assert len(solved) == 2 * (len(possible) - of_one_replica // 2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_plan_takes_less_beside_its_slowest_stage(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that beat the limit; here all numbers of stages count as nearly as many."""
+    monkeypatch.setattr(line, "ALIKE", 10.0)
+    problem = instance([candidate(6, seed=seed)], machines=cluster((2, 4)), zero=(0, 2), global_batch=8)
+    downsets, told = lattice(membership([64 - (1 << place) for place in range(6, -1, -1)], 6)), 0
+    for each in configurations(problem, 6, Splits(problem).counts)[0]:
+        search = PlainSearch(problem, [each], downsets)
+        counts, joints = each.stage_counts, {}
+        floors = dict(zip(counts, search._floors(each, counts, inf), strict=True))
+        solved = {count: search.solve(each, count, floors[count], inf, Counter()) for count in counts}
+        best = {count: plan for count, plan in solved.items() if plan is not None}
+        limits = {(share * best[count].value, count) for share, count in product((inf, 1.3, 1.1, 1.0001), counts)}
+        # As of a search, they shrink.
+        for limit, count in sorted(limits, reverse=True):
+            bound = line.least_beside(search, each, count, limit, floors, joints)
+            slowest = max(stage.time for stage in evaluate(problem, best[count].solution).stages)
+            if best[count].value <= limit:
+                assert bound <= best[count].value - search.objective(each, count).slowest * slowest + 1e-9
+            told += bound > 0
+    assert told

@@ -6,7 +6,7 @@ from math import ceil, inf
 import pytest
 from attrs import evolve
 
-from nest.instance import Instance
+from nest.instance import Instance, Level
 from nest.plan.evaluate import evaluate
 from nest.solve.cpsat.cases import Case, cases
 from nest.solve.cpsat.compute_bound import ComputeBound
@@ -101,6 +101,17 @@ def test_bounds_of_compute_are_all_there_is_where_nothing_else_takes_time(micro_
                 slowest, of_replica = 3.0 * ceil(LAYERS / stages), batch * stages // devices
                 least = min(least, (of_replica - 1) * slowest + 3.0 * LAYERS)
         assert floor.at(devices) == pytest.approx(least, rel=1e-9)
+
+
+def test_blocks_of_two_devices_take_twice_as_many() -> None:
+    narrow = of_alike_layers("one candidate", 0, 6)
+    narrow = evolve(narrow, space=evolve(narrow.space, constraints=()))
+    machines, (used,) = narrow.cluster, narrow.candidates
+    levels = (Level("pair", 2, 10.0, 0.0), *machines.levels)
+    wide = evolve(narrow, cluster=evolve(machines, levels=levels), candidates=(evolve(used, width=2),))
+    one, two = floors(narrow)[1], floors(wide)[2]
+    for devices in range(2 * machines.size + 1):
+        assert two.at(devices) == one.at(devices // 2)
 
 
 @pytest.mark.parametrize(("zero", "replicas"), list(product((0, 1, 2, 3), (1, 2))))
