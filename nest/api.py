@@ -113,7 +113,7 @@ def solve(
     """
     from nest.formulate.problem import complete_problem, naming, tell_of_plan
     from nest.solve.effort import Deadline, check_effort
-    from nest.whatif.answer_cache import cached_plan
+    from nest.whatif.disk_cache import cached_plan
 
     check_effort(None, workers)
     deadline = Deadline.of(time_limit)

@@ -2,7 +2,7 @@
 
 What has no arguments is a `functools.cached_property`, and what takes too much memory is `Bounded`. A module remembers
 what depends on its arguments alone in a bounded `functools.lru_cache`. What outlives a question is with the registry.
-Nothing is keyed by `id`, and only answers are kept on disk (`nest.whatif.answer_cache`).
+Nothing is keyed by `id`, and only answers are kept on disk (`nest.whatif.disk_cache`).
 """
 
 from collections.abc import Callable, Hashable
@@ -59,14 +59,14 @@ class Bounded(Generic[Value]):
 
     def keep(self, key: Hashable, value: Value) -> Value:
         """The value, kept in place of the last of its key."""
-        self._total -= self._values.pop(key, (value, 0.0))[1]
-        self._values[key] = value, self._size(value)
-        self._total += self._values[key][1]
+        size = self._size(value)
+        self._total += size - self._values.pop(key, (value, 0.0))[1]
+        self._values[key] = value, size
         return value
 
     def make_room(self) -> None:
         """Let those used longest ago go."""
         for key in list(self._values)[:-1] if self._total > self._most else ():
-            self._total -= self._values.pop(key)[1]
+            self._total -= self._values.pop(key, (None, 0.0))[1]  # Another thread may have been quicker.
             if self._total <= self._most:
                 break

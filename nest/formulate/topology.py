@@ -23,6 +23,7 @@ from nest.instance import Cluster
 from nest.io import is_file_name, placed, read, structure_source, there_is
 from nest.io.source import SUFFIXES, parse, read_text_of
 from nest.network.imported import Imported, PartOf
+from nest.reuse import Bounded
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec, LinkProfile
 from nest.spec.topology import GENERATORS, Generated, MatrixSpec
 
@@ -189,16 +190,12 @@ def reduced_network(network: LinkGraph | Pairs, message: float | None = None) ->
     from nest.network import REFERENCE_MESSAGE, reduce
 
     size = REFERENCE_MESSAGE if message is None else message
-    key = _digest(network), size
-    found = _REDUCED.get(key)
-    if found is None:
-        found = reduce(network, size)
-        _REDUCED.clear()
-        _REDUCED[key] = found
+    found = _reductions.of((_digest(network), size), lambda: reduce(network, size))
+    _reductions.make_room()
     return found
 
 
-_REDUCED: dict[tuple[bytes, float], Reduced] = {}
+_reductions = Bounded["Reduced"](1, lambda _: 1)
 """The latest reduction, by what it was made of."""
 
 

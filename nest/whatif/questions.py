@@ -14,7 +14,7 @@ from nest.hooks.loader import only_own
 from nest.hooks.protocols import Engine
 from nest.hooks.registry import registry
 from nest.spec import PlanDocument
-from nest.whatif.answer_cache import kept
+from nest.whatif.disk_cache import kept
 from nest.whatif.solver import Solver
 
 ALONE = 0.5

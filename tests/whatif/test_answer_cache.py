@@ -15,7 +15,7 @@ from nest.io import KEPT_IN, KEPT_NOWHERE
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument
 from nest.whatif import questions
-from nest.whatif.answer_cache import cached_plan
+from nest.whatif.disk_cache import cached_plan
 from nest.whatif.solver import Solver
 from tests.whatif.test_explain import FEW
 
@@ -124,7 +124,7 @@ def test_another_plan_and_other_code_are_asked_again(
     told(nest.solve({**FEW, "constraints": ["replicas <= 1"]}))
     second = set(folder.iterdir())
     assert first < second
-    monkeypatch.setattr("nest.io.disk_cache.code", lambda: "other")
+    monkeypatch.setattr("nest.whatif.disk_cache.code", lambda: "other")
     told(plan)
     assert len(set(folder.iterdir()) - second) == len(first)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from nest.errors import NotKept
-from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES, disk_cache
-from nest.io.disk_cache import kept_file
+from nest.io import KEPT_IN, KEPT_NOWHERE, KEPT_WITH_CACHES
+from nest.whatif import disk_cache
+from nest.whatif.disk_cache import kept_file
 
 
 @pytest.fixture
