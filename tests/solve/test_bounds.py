@@ -1,7 +1,6 @@
 """Quick looks find no more than trying every plan does: the fewest stages that layers need, how long one must take."""
 
 from collections import Counter
-from collections.abc import Hashable
 from itertools import combinations, product
 from math import ceil, inf
 
@@ -17,8 +16,7 @@ from nest.solve.dp.bounds import LeanMode, fewest_stages, least_beside
 from nest.solve.dp.compute_bounds import ShareOut
 from nest.solve.dp.downsets import lattice, membership
 from nest.solve.dp.listing import configurations
-from nest.solve.dp.pareto import Floor
-from nest.solve.dp.plain import PlainSearch, Solved
+from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.units import Splits
 from tests.small_instances import candidate, cluster, instance
 
@@ -183,24 +181,6 @@ def test_stages_without_room_are_missing_from_tables_but_from_those_of_all(layer
         if held <= memory:
             fitting.add((int(larger), int(smaller)))
     assert set(zip(left.larger.tolist(), left.smaller.tolist(), strict=True)) == fitting
-
-
-def test_numbers_of_stages_solved_before_are_those_of_their_limit_and_order() -> None:
-    problem = instance([candidate(6, seed=2)], machines=cluster((2, 4)), global_batch=8)
-    downsets = lattice(membership([64 - (1 << place) for place in range(6, -1, -1)], 6))
-    possible = [each for each in configurations(problem, 6, Splits(problem).counts)[0] if 3 in each.stage_counts]
-    solved: dict[Hashable, Solved] = {}
-    for limit in (1.0, inf):
-        for each in possible:
-            for _ in range(2):
-                searches = [PlainSearch(problem, [each], downsets, solved=known) for known in (solved, {})]
-                asked = each, 3, Floor(0.0, 0.0, 0.0), limit
-                known, afresh = (search.solve(*asked, Counter()) for search in searches)
-                assert known == afresh
-                assert (known is None) == (limit == 1.0)
-    of_one_replica = sum(each.replicas == 1 for each in possible)
-    assert of_one_replica > 0
-    assert len(solved) == 2 * (len(possible) - of_one_replica // 2)
 
 
 @pytest.mark.parametrize("seed", range(6))
