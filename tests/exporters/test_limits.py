@@ -97,7 +97,7 @@ def unsaid(dialect: Dialect, asked: Problem, builds: bool) -> bool:
     if builds:
         flags |= {**model_flags(model, training.sequence_length or 1), **detail_flags(asked.model, model)}
     try:
-        dialect.check(flags, [*dialect.usual, *flags])
+        dialect.check(flags, [*dialect.defaults, *flags])
     except InputError:
         return True
     return False

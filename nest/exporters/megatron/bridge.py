@@ -158,9 +158,9 @@ ALSO: Mapping[str, Row] = {
 DIALECT = Dialect(
     "Megatron-Bridge",
     rows=ROWS,
-    also=ALSO,
-    usual={},
-    left=(
+    read_only=ALSO,
+    defaults={},
+    implied=(
         *("--bf16", "--fp16", "--fp8-format", "--fp8-recipe", "--fp8-param-gather", "--fp4-format", "--fp4-recipe"),
         *("--attention-backend", "--no-gradient-accumulation-fusion", "--init-model-with-meta-device"),
         *("--grad-reduce-in-bf16", "--reuse-grad-buf-for-mxfp8-param-ag"),

@@ -94,8 +94,8 @@ def _of_map(text: str, options: LaunchOptions) -> Launch:
     if options.nodes is not None and per_node is None:
         raise InputError("--nodes is given, and nothing says how many devices each has; give --devices-per-node.")
     if options.nodes is not None and per_node is not None:
-        return Launch(tuple(words), *_told(options.nodes * per_node, f"{options.nodes} nodes x {per_node}"))
-    return Launch(tuple(words), *_told(_whole(said.get("WORLD_SIZE", "")), "WORLD_SIZE"))
+        return Launch(tuple(words), *world_size(options.nodes * per_node, f"{options.nodes} nodes x {per_node}"))
+    return Launch(tuple(words), *world_size(_whole(said.get("WORLD_SIZE", "")), "WORLD_SIZE"))
 
 
 def _of_manifest(text: str, options: LaunchOptions) -> Launch:
@@ -127,7 +127,7 @@ def _of_manifest(text: str, options: LaunchOptions) -> Launch:
     return best
 
 
-def _told(devices: int | None, said_by: str) -> tuple[int | None, tuple[str, ...]]:
+def world_size(devices: int | None, said_by: str) -> tuple[int | None, tuple[str, ...]]:
     """How many ranks there are, and the sentence on it."""
     if devices is None:
         return None, ("nothing here is launched: all devices of the cluster are taken, unless --nodes and "
@@ -152,10 +152,10 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     script = walk(text, options)
     calls = [(call, place) for call in script.calls if (place := _program(call.words)) is not None]
     variables = {name: " ".join(words) for name, words in script.variables.items()}
-    notes, absent = left_open(script), ", ".join(dict.fromkeys(script.absent))
+    notes, absent = undefined_variables(script), ", ".join(dict.fromkeys(script.absent))
     if not calls:
         flags = () if absent else _arrays(script)
-        unseen = _unseen(script)
+        unseen = unmatched_text(script)
         if unseen and not flags:
             raise InputError(f"no Python program is called here; {unseen}.")
         devices, how = _unlaunched(script, variables, options) if flags else (None, ())
@@ -163,7 +163,7 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     call, place = max(calls, key=_flags_known)
     words = call.words
     rest = words[place + 1 :]
-    notes += not_alone(
+    notes += competing_launches(
         call, [other for other, at in calls if other.words[at + 1 :] != rest and _flags_known((other, at))]
     )
     notes += _unset(rest, text)
@@ -181,7 +181,7 @@ def _of_script(text: str, options: LaunchOptions) -> Launch:
     return Launch(rest, devices, (sentence, *notes), program=words[place], files=script.files)
 
 
-def left_open(script: Walk) -> list[str]:
+def undefined_variables(script: Walk) -> list[str]:
     """What to tell of lines and files that were passed over."""
     absent = ", ".join(dict.fromkeys(script.absent))
     return [
@@ -197,7 +197,7 @@ def _flags_known(call: tuple[Call, int]) -> int:
     return sum(word.replace("_", "-").partition("=")[0] in KNOWN for word in call[0].words)
 
 
-def not_alone(call: Call, others: Sequence[Call]) -> list[str]:
+def competing_launches(call: Call, others: Sequence[Call]) -> list[str]:
     """What to tell of other calls, which train otherwise.
 
     Raises:
@@ -238,7 +238,7 @@ def _unset(words: Sequence[str], text: str) -> list[str]:
 _LIKE_FLAGS = re.compile("arg|opt|extra|flag|param", re.IGNORECASE)
 
 
-def _unseen(script: Walk) -> str:
+def unmatched_text(script: Walk) -> str:
     """Where else a program may be called; empty: nowhere."""
     if script.absent:
         return f"what the script sources is not here: {', '.join(dict.fromkeys(script.absent))}"
@@ -258,7 +258,7 @@ def _unlaunched(
     launchers = [words for call in script.calls if launches(words := (*call.around, *call.words))]
     asked = (options.nodes, options.devices_per_node) != (None, None) or _whole(variables.get("WORLD_SIZE", ""))
     if not launchers and not asked:
-        return _told(None, "")
+        return world_size(None, "")
     devices, sentence = count_ranks(next(iter(launchers), ()), variables, options, script.files)
     return devices, (sentence,)
 

@@ -28,7 +28,7 @@ def command(
     Raises:
         InputError: it is no script, there is no such command, or a loop makes several of them.
     """
-    from nest.exporters.megatron.reading.launch import left_open, not_alone
+    from nest.exporters.megatron.reading.launch import competing_launches, undefined_variables
     from nest.exporters.megatron.reading.script import walk
 
     script = walk(text, options)
@@ -41,8 +41,8 @@ def command(
         if is_printed(word) and not before.startswith("-"):
             raise InputError(f"line {call.line}: {unseen(word, 'stands among the arguments')}")
         check_seen(word.partition("=")[0].replace(UNKNOWN, ""), f"line {call.line}: ")
-    notes = not_alone(call, [other for other in others if other.words != call.words])
-    return call.words, script, [*notes, *left_open(script)]
+    notes = competing_launches(call, [other for other in others if other.words != call.words])
+    return call.words, script, [*notes, *undefined_variables(script)]
 
 
 def overrides(words: Sequence[str]) -> dict[str, Any]:

@@ -57,29 +57,29 @@ class Dialect:
     Attributes:
         name: what people call the framework.
         rows: what stands behind each key, sections joined by dots; read and written.
-        also: further keys that are read only.
-        usual: flags that it runs with where its file says nothing, other than Megatron-LM.
-        left: flags that its files do not say: they change no cost, or follow from others.
+        read_only: further keys that are read only.
+        defaults: flags that it runs with where its file says nothing, other than Megatron-LM.
+        implied: flags that its files do not say: they change no cost, or follow from others.
         refused: keys with why nest does not price what they ask for.
         assumed: keys that change costs and are not priced, with what is assumed.
         harmless: patterns of keys that change no cost that nest counts.
-        builds: whether its files say the model.
-        recipe: whether what its files leave out is decided elsewhere, and not by `usual`.
-        called: what else to call flags in messages, beside the keys of the table.
+        states_model: whether its files say the model.
+        recipe: whether what its files leave out is decided elsewhere, and not by `defaults`.
+        aliases: what else to call flags in messages, beside the keys of the table.
         half_stack: the software stack of its trainings in fp16.
     """
 
     name: str
     rows: Mapping[str, Row]
-    also: Mapping[str, Row]
-    usual: Flags
-    left: Collection[str]
+    read_only: Mapping[str, Row]
+    defaults: Flags
+    implied: Collection[str]
     refused: Mapping[str, str]
     assumed: Mapping[str, str]
     harmless: tuple[str, ...]
-    builds: bool = False
+    states_model: bool = False
     recipe: bool = False
-    called: Mapping[str, str] = field(factory=dict)
+    aliases: Mapping[str, str] = field(factory=dict)
     half_stack: str = STACK
 
     def read(self, keys: Keys, devices: int | None, extra: Flags, known: Architecture | None = None) -> Reading:
@@ -97,7 +97,7 @@ class Dialect:
         from nest.exporters.megatron.reading.launch import Launch
         from nest.exporters.megatron.reading.read import read_launch
 
-        said = {**self._said(keys), **extra}
+        said = {**self._stated(keys), **extra}
         if said.get(LAYOUT):  # It has the chunks, of which some frameworks want the number as well.
             said["--num-virtual-stages-per-pipeline-rank"] = None
         for path, reason in self.refused.items():
@@ -106,7 +106,7 @@ class Dialect:
         keys.unpriced(self.assumed)
         notes = keys.finish(self.harmless)
         denied = [flag for flag, value in said.items() if not value] if self.recipe else EVERY
-        launch = Launch(tuple(_words({**self.usual, **said})), devices, denied=denied)
+        launch = Launch(tuple(_words({**self.defaults, **said})), devices, denied=denied)
         try:
             found = read_launch(launch, known=known)
         except InputErrors as errors:
@@ -138,10 +138,10 @@ class Dialect:
         flags: Flags = {
             flag: value
             for name, group in groups.items()
-            if self.builds or name != "MODEL_ARGS"
+            if self.states_model or name != "MODEL_ARGS"
             for flag, value in group.items()
         }
-        self.check(flags, [*self.usual, *flags])
+        self.check(flags, [*self.defaults, *flags])
         every = {**groups["MODEL_ARGS"], **flags}
         chunks = deployed(plan).chunks
         every["--num-virtual-stages-per-pipeline-rank"] = chunks if chunks > 1 else None
@@ -174,9 +174,9 @@ class Dialect:
             if named.intersection(names) and _word_of(row, flags) is None:
                 self._refuse(flags, sorted(named.intersection(names)))
             ours |= named
-        ours |= {*self.left}
+        ours |= {*self.implied}
         for flag in names:
-            if flag not in ours and (flags.get(flag) or None) != (self.usual.get(flag) or None):
+            if flag not in ours and (flags.get(flag) or None) != (self.defaults.get(flag) or None):
                 self._refuse(flags, [flag])
 
     def _refuse(self, flags: Flags, names: Collection[str]) -> None:
@@ -186,11 +186,11 @@ class Dialect:
             f"{self.name} cannot train this, because its files, as nest writes them, do not say what {what}."
         )
 
-    def _said(self, keys: Keys) -> Flags:
+    def _stated(self, keys: Keys) -> Flags:
         """Flags by what the keys hold."""
         said: Flags = {}
         by: dict[str, str] = {}
-        for path, row in {**self.rows, **self.also}.items():
+        for path, row in {**self.rows, **self.read_only}.items():
             for flag, value in _flags_of(keys, path, row).items():
                 before = said.get(flag)
                 if before not in (None, False) and value not in (None, False, before):
@@ -201,11 +201,11 @@ class Dialect:
 
     def _named(self, text: str) -> str:
         """`text` with the framework's keys in place of flags."""
-        names = dict(self.called)
-        for path, row in (*self.rows.items(), *self.also.items()):
+        names = dict(self.aliases)
+        for path, row in (*self.rows.items(), *self.read_only.items()):
             for flag in [_FLAG.findall(row)[-1]] if isinstance(row, str) else _flags_in(row):
                 names.setdefault(flag, path)
-        told = text if self.builds or self.recipe else text.replace(UNNAMED, BESIDE)
+        told = text if self.states_model or self.recipe else text.replace(UNNAMED, BESIDE)
         return _FLAG.sub(lambda match: names.get(match[0], match[0]), told)
 
 

@@ -128,9 +128,9 @@ answer_only_loss sharp fsdp_* layernorm_zero_* dist_ckpt* apply_query_* moe_*los
 DIALECT = Dialect(
     "NeMo",
     rows={"trainer.precision": PRECISIONS, **under("model", MODEL)},
-    also={"trainer.max_steps": "--train-iters", "model.rampup_batch_size": "--rampup-batch-size"},
-    usual={},
-    left=("--sgd-momentum", "--fp4-recipe", "--use-precision-aware-optimizer"),
+    read_only={"trainer.max_steps": "--train-iters", "model.rampup_batch_size": "--rampup-batch-size"},
+    defaults={},
+    implied=("--sgd-momentum", "--fp4-recipe", "--use-precision-aware-optimizer"),
     refused={
         "model.fsdp": "nest does not read NeMo's own FSDP; it reads its distributed optimizers",
         "model.peft.peft_scheme": "nest does not read the adapters of NeMo",
@@ -148,8 +148,8 @@ DIALECT = Dialect(
         "model.optim.dtype": "the optimizer's state is taken to be in single precision",
     },
     harmless=(*ELSEWHERE.split(), *under("model", dict.fromkeys((*FREE, *IN_MODEL.split())))),
-    builds=True,
-    called={"--tokenizer-type": "model.tokenizer.type"},
+    states_model=True,
+    aliases={"--tokenizer-type": "model.tokenizer.type"},
     half_stack=OLD_STACK,
 )
 

@@ -78,12 +78,12 @@ group_by_length use_persistent* interleave* stopping_strategy shuffle* lazy_toke
 DIALECT = Dialect(
     "Megatron-SWIFT",
     rows=ROWS,
-    also={
+    read_only={
         "train_iters": "--train-iters",
         "overlap_p2p_comm": "!--no-overlap-p2p-communication",
         "accumulate_allreduce_grads_in_fp32": "?--accumulate-allreduce-grads-in-fp32",
     },
-    usual={
+    defaults={
         "--bf16": True,
         "--recompute-granularity": "selective",
         "--expert-tensor-parallel-size": "1",
@@ -96,7 +96,7 @@ DIALECT = Dialect(
         "--optimizer": "adam",
         "--moe-token-dispatcher-type": "alltoall",
     },
-    left=(
+    implied=(
         *("--use-tp-pp-dp-mapping", "--seq-length", "--moe-flex-dispatcher-backend", "--ckpt-format", "--fp4-recipe"),
         *("--init-model-with-meta-device", "--reuse-grad-buf-for-mxfp8-param-ag", "--data-parallel-sharding-strategy"),
         *("--expert-tensor-parallel-size", "--moe-token-dispatcher-type", *FSDP_GRADIENTS),
@@ -122,7 +122,7 @@ DIALECT = Dialect(
         "vit_gradient_checkpointing": "the model is taken to be a decoder like GPT's",
     },
     harmless=(*FREE, *HARMLESS.split()),
-    called={"--seq-length": "max_length"},
+    aliases={"--seq-length": "max_length"},
 )
 
 

@@ -123,20 +123,20 @@ DIALECT = Dialect(
         f"{ACTOR}.optim.optimizer": "--optimizer",
         **under(f"{ACTOR}.optim.override_optimizer_config", OPTIMIZER),
     },
-    also={
+    read_only={
         f"{ACTOR}.megatron.use_megatron_fsdp": {
             False: {},
             True: {"--use-megatron-fsdp": True, "--data-parallel-sharding-strategy": "optim_grads_params"},
         },
     },
-    usual={
+    defaults={
         "--bf16": True,
         "--sequence-parallel": True,
         "--use-distributed-optimizer": True,
         "--attention-backend": "flash",
         "--optimizer": "adam",
     },
-    left=(
+    implied=(
         *("--global-batch-size", "--use-tp-pp-dp-mapping", "--tp-comm-overlap", "--overlap-moe-expert-parallel-comm"),
         *FUSED,
     ),
@@ -170,7 +170,7 @@ DIALECT = Dialect(
         *under(f"{ACTOR}.megatron", dict.fromkeys(IN_ENGINE.split())),
         *under(f"{ACTOR}.megatron.override_transformer_config", dict.fromkeys((*FREE, *IN_TRANSFORMER.split()))),
     ),
-    called={
+    aliases={
         "--global-batch-size": f"{ACTOR}.ppo_mini_batch_size times rollout.n",
         "--seq-length": "data.max_prompt_length plus max_response_length",
     },
