@@ -3,6 +3,7 @@
 from itertools import product
 from math import ceil, inf
 
+import numpy
 import pytest
 from attrs import evolve
 
@@ -26,6 +27,7 @@ from nest.solve.dp.screen import ScreenTables
 from nest.solve.dp.units import Splits
 from nest.solve.solver import solve
 from tests.solve.alike_layers import LAYERS, of_alike_layers
+from tests.solve.every_plan import Odd
 
 DOWNSETS = lattice(membership([(1 << LAYERS) - (1 << place) for place in range(LAYERS, -1, -1)], LAYERS))
 SETTINGS = list(product((0, 1, 2, 3), (1, 3, 6), (1, 2)))
@@ -142,6 +144,67 @@ def test_the_screen_leaves_what_fills_all_devices(zero: int, micro_batches: int)
             tables = ScreenTables(tight, FirstBounds(tight))
             left = configurations(tight, LAYERS, Splits(tight).counts, tables=tables)[0]
             assert len(left) == found
+
+
+def test_bounds_of_chunks_know_that_the_first_stage_receives_less() -> None:
+    """Nothing arrives at the first chunk, whose layer takes longest; every message takes a second."""
+    problem = of_alike_layers("several chunks", 0, 6, 1)
+    (used,) = problem.candidates
+    forward, sent = numpy.full(LAYERS, 0.001), numpy.full(LAYERS - 1, 10.0)
+    forward[0] = 20.0
+    changed = evolve(used, forward=forward, backward=0 * forward, weight_gradients=0 * forward, tensor_bytes=sent)
+    problem = evolve(problem, candidates=(changed,))
+    configuration = the_configuration(problem)
+    search = ChunkSearch(problem, [configuration], Splits(problem))
+    found = search.before_patterns(configuration, 3).bound
+    assert seconds(problem) * 0.9 < found <= seconds(problem) * (1 + 1e-9)
+
+
+def test_layers_of_small_peaks_fill_stages_that_hold_more() -> None:
+    """Of three stages, each with two chunks, one has a peak, and the others hold as much more."""
+    problem = of_alike_layers("several chunks", 0, 6, 1)
+    (used,) = problem.candidates
+    none = used.mode("none")
+    first, peak = none.first.copy(), none.peak.copy()
+    first[[0, 2]], peak[1] = first[0] + 50.0, 50.0
+    mode = evolve(none, first=first, peak=peak)
+    roomy = evolve(problem, candidates=(evolve(used, recompute=(mode,)),))
+    best = solve(roomy, runner_up=False).solution
+    assert best is not None
+    memory = max(stage.memory for stage in evaluate(roomy, best).stages)
+    tight = evolve(roomy, cluster=evolve(roomy.cluster, memory=memory))
+    assert seconds(tight) == seconds(roomy)
+
+
+def test_bounds_know_that_each_stage_chooses_whether_to_shard() -> None:
+    """Two stages reduce no longer sharded than the third does, which has far more weights than gradients, unsharded."""
+    problem = of_alike_layers("one candidate", 0, 1)
+    (used,) = problem.candidates
+    weights, gradients = [3.0] * 4 + [20.0] * 2, [5.0] * 4 + [4.0] * 2
+    state = (evolve(used.state[0], weights=weights, gradients=gradients),)
+    space = evolve(problem.space, zero=(0, 1))
+    problem = evolve(problem, candidates=(evolve(used, state=state),), space=space)
+    found = FirstBounds(problem).of_configuration(the_configuration(problem))
+    assert seconds(problem) * 0.9 < found <= seconds(problem) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("weights", [(3.0, 0.5, 2.0, 1.0), (3.0, 2.0, 0.5, 1.0)])
+def test_bounds_weigh_what_is_sent_as_the_passes_that_wait(weights: tuple[float, ...]) -> None:
+    """With ZeRO 3 forward passes wait for weights, and gradients of inputs for weights and gradients."""
+    problem = of_alike_layers("one candidate", 3, 6)
+    problem = evolve(problem, space=evolve(problem.space, schedules=(Odd(weights, (1,)),)))
+    found = FirstBounds(problem).of_configuration(the_configuration(problem))
+    assert seconds(problem) * 0.9 < found <= seconds(problem) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_bounds_know_the_groups_that_shard(zero: int) -> None:
+    """Of four replicas two shard, and what is left of gradients is reduced over the others."""
+    problem = of_alike_layers("one candidate", zero, 3, 4)
+    problem = evolve(problem, space=evolve(problem.space, zero_degrees=(2,)))
+    configuration = the_configuration(problem)
+    assert configuration.zero_degree == 2
+    assert FirstBounds(problem).of_configuration(configuration) == pytest.approx(seconds(problem), rel=1e-6)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
