@@ -124,15 +124,6 @@ def _every_window(self: Any, stages: int, time_limit: float) -> Any:
     return numpy.zeros(stages, dtype=numpy.int64), numpy.full(stages, self.pairs.count - 1)
 
 
-def _add_again(self: Any, array: Any) -> int:
-    from nest.solve.dp.mixed_recurrence import NONE
-
-    if not numpy.isfinite(array).any():
-        return NONE
-    self.arrays.append(array)
-    return len(self.arrays) - 1
-
-
 def _of_several_terms(least: Callable[..., Any]) -> Callable[..., Any]:
     def found(grid: Any, stages: int, smaller: Any, downsets: int, combines: Any, *rest: Any, **named: Any) -> Any:
         return least(grid, stages, smaller, downsets, combines, *rest, **named) if len(combines) > 1 or named else {0}
@@ -273,8 +264,8 @@ ACCELERATORS: dict[str, Accelerator] = {
         instead(lambda self, band, every: [band.filled(values) for values in every]),
     ),
     "run-choices": _one("choices kept between runs", f"{DP}.recurrence", "REMEMBERED_BYTES", number(0)),
-    "regular": _one("the first slot behind a boundary", f"{DP}.surroundings", "_regular", says(False)),
-    "placements": _one("surroundings are kept", f"{DP}.recurrence", "placements", lambda kept: kept.__wrapped__),
+    "regular": _one("the first slot behind a boundary", f"{DP}.places:SlotPlaces", "_regular", always(False)),
+    "placements": _one("graphs of places are kept", f"{DP}.recurrence", "graph", lambda kept: kept.__wrapped__),
     # Plans of several chunks.
     "chunks-worth": _one("room and time, all plans at once", CHUNKS, "worthwhile", instead(_all_worthwhile)),
     "chunks-hold": _one("room and time, one by one", CHUNKS, "holds_units", says(True)),
@@ -316,7 +307,7 @@ ACCELERATORS: dict[str, Accelerator] = {
     ),
     "mixed-limits": _one("the slowest stage that fits", f"{DP}.blocks:MemberTimes", "least_limits", says({})),
     "mixed-levels": _one("without levels first", f"{DP}.mixed", "least_batch_time", _settled),
-    "mixed-pool": _one("equal arrays once", f"{DP}.mixed_recurrence:_Pool", "add", instead(_add_again)),
+    "mixed-regular": _one("the first offset behind a boundary", f"{DP}.places:OffsetPlaces", "_regular", always(False)),
     # Pools.
     "pools-lean": _one(
         "shares of the model, nothing sent",

@@ -10,11 +10,12 @@ import pytest
 from attrs import frozen
 
 from nest.instance import Array
-from nest.solve.dp import recurrence
 from nest.solve.dp.choices import UNKNOWN, Choice, ChoiceTable
 from nest.solve.dp.line import JointSums
+from nest.solve.dp.members import Member
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Objective, Partition, PlacedStage, least_batch_time
+from nest.solve.dp.recurrence import of_slots
 from nest.solve.dp.stages import StageTables
 from nest.solve.search import Meter
 
@@ -104,10 +105,11 @@ def test_a_line_is_the_recurrence_with_a_slot_a_stage(seeds: range, monkeypatch:
         chain = drawn(seed)
         levels = len(chain.times)
         steps = numpy.arange(len(chain.in_flight) - 1) % levels
-        known = (chain.tables, chain.in_flight, chain.times, steps, (UNKNOWN,) * levels)
+        member = Member(0, 1, chain.tables, chain.times, (UNKNOWN,) * levels, steps)
+        known = (member, chain.in_flight)
 
         def run(known: Any = known, limits: tuple[float, float] = chain.limits) -> Partition | None:
-            return recurrence.Recurrence(*known, Meter()).run(*limits)
+            return of_slots(*known, Meter(), None).run(*limits)
 
         found = run()
         with monkeypatch.context() as patch:

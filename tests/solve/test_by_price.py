@@ -13,10 +13,7 @@ from nest.solve.dp.by_price import not_worse
 from nest.solve.dp.chunk_memory import Held, Share
 from nest.solve.dp.configurations import Tally, offsets
 from nest.solve.dp.fillings import bounds
-from nest.solve.dp.mixed_places import MixedPlaces
-from nest.solve.dp.mixed_recurrence import Member
-from nest.solve.dp.pool_recurrence import NONE, PoolMember
-from nest.solve.dp.stage_prices import Place, Places, PoolPlaces
+from nest.solve.dp.places import NONE, Graph, OffsetPlaces, Place, PoolPlaces, SlotPlaces
 from tests.agreement import draws
 from tests.agreement.compare import complaint, disagreements, solved
 from tests.small_instances import cluster
@@ -62,22 +59,19 @@ def test_a_choice_is_left_out_where_another_one_is_no_worse() -> None:
     assert kept.tolist() == [[True, False, True, True], [False, True, True, True]]
 
 
-def walks(places: Places, stages: int) -> Counter[tuple[Any, ...]]:
-    """How often each sequence of members and rows between them is met."""
+def walks(placed: Graph, members: dict[int, list[int]]) -> set[tuple[Any, ...]]:
+    """Each sequence of members, by block, and of rows between them that is met."""
 
-    def behind(place: Place, left: int) -> Iterator[tuple[Any, ...]]:
-        if not left:
-            yield (place[0],)
-            return
-        for row, entering, following in places.following(place):
-            for rest in behind(following, left - 1):
-                yield (place[0], (row, entering), *rest)
+    def behind(place: Place, stage: int) -> Iterator[tuple[Any, ...]]:
+        for member in members[placed.places.at(place)[0]]:
+            if stage == 1:
+                yield (member,)
+            else:
+                for row, entering, following, _ in placed.following(place, stage):
+                    for rest in behind(following, stage - 1):
+                        yield (member, (row, entering), *rest)
 
-    return Counter(walk for place in places.first() for walk in behind(place, stages - 1))
-
-
-def blank(width: int, index: int) -> Member:
-    return Member(index, width, None, numpy.zeros((0, 0)), ())  # type: ignore[arg-type]
+    return {walk for place, _ in placed.first() for walk in behind(place, placed.stages)}
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -86,14 +80,13 @@ def test_mixed_plans_may_be_wherever_blocks_fit_in_order(seed: int) -> None:
     fanouts = random.choice([(2, 3), (3, 2), (2, 2, 2), (4, 2), (5, 2)])
     machines = cluster(fanouts)
     widths = [width for width in random.sample([1, 2, 3, 4], 3) if machines.admits(width)] or [1]
-    members = [blank(width, index) for index, width in enumerate(widths)]
     replicas, stages = random.choice([1, 1, 2, 3]), random.randint(1, 4)
     size = max(widths) * (machines.size // (replicas * max(widths)))
     placed = offsets(machines, size, replicas, random.choice(["pp-inner", "dp-inner"]))
     totals = random.choice([None, frozenset(random.sample(range(1, size + 1), min(3, size)))]) if size else None
     tally = Tally(max(widths), totals)
     expected = set()
-    for chosen in product(range(len(members)), repeat=stages):
+    for chosen in product(range(len(widths)), repeat=stages):
         used = [widths[index] for index in chosen]
         if max(used) != max(widths) or (totals is not None and sum(used) not in totals):
             continue
@@ -102,8 +95,8 @@ def test_mixed_plans_may_be_wherever_blocks_fit_in_order(seed: int) -> None:
             if all(end <= offset for end, offset in zip(ends, at[1:], strict=False)):
                 rows = [int((placed.ends[:, at[i]] >= ends[i + 1]).argmax()) for i in range(stages - 1)]
                 expected.add((chosen[0], *(each for i, row in enumerate(rows) for each in ((row, row), chosen[i + 1]))))
-    found = walks(MixedPlaces(members, placed, tally, stages, lambda _: None), stages)
-    assert set(found) == expected
+    graph = Graph(OffsetPlaces(placed, tuple(sorted(widths)), tally), stages)
+    assert walks(graph, {width: [index] for index, width in enumerate(widths)}) == expected
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -112,31 +105,32 @@ def test_stages_of_pools_may_be_wherever_blocks_fit_in_order(seed: int) -> None:
     random = Random(seed)
     pools = random.randint(1, 3)
     joined = {(one, two): pools < 3 or {one, two} != {0, 2} for one in range(pools) for two in range(pools)}
-    members = []
+    every: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for own in range(pools):
-        steps = numpy.array([random.randrange(3) for _ in range(random.randrange(5))], dtype=numpy.int64)
-        levels, links = int(steps.max(initial=0)) + 1, []
+        steps = tuple(random.randrange(3) for _ in range(random.randrange(5)))
+        levels, links = max(steps, default=0) + 1, list[int]()
         for other in range(pools):
             linked = other != own and joined[own, other]
             links.append(levels + sum(row != NONE for row in links) if linked else NONE)
-        times = numpy.zeros((levels + sum(row != NONE for row in links), 1))
-        members.append(PoolMember(own, 1, None, times, (), tuple(links), steps))  # type: ignore[arg-type]
-    counts = tuple(random.randint(1, min(member.slots, 3)) for member in members)
+        every.append((steps, tuple(links)))
+    counts = tuple(random.randint(1, min(len(steps) + 1, 3)) for steps, _ in every)
     expected = set()
     for order in {
         each for each in product(range(pools), repeat=sum(counts)) if Counter(each) == Counter(dict(enumerate(counts)))
     }:
-        slots = [combinations(range(member.slots), count) for member, count in zip(members, counts, strict=True)]
+        slots = [combinations(range(len(steps) + 1), count) for (steps, _), count in zip(every, counts, strict=True)]
         for chosen in product(*slots):
             left = [iter(some) for some in chosen]
             blocks = [(pool, next(left[pool])) for pool in order]
             walk: list[Any] = [order[0]]
             for (one, at), (two, then) in pairwise(blocks):
-                row = int(members[one].steps[at:then].max()) if one == two else NONE
-                walk += [(row, row) if one == two else (members[one].links[two], members[two].links[one]), two]
+                row = max(every[one][0][at:then]) if one == two else NONE
+                walk += [(row, row) if one == two else (every[one][1][two], every[two][1][one]), two]
             if all(NONE not in each for each in walk[1::2]):
                 expected.add(tuple(walk))
-    assert set(walks(PoolPlaces(members, counts), sum(counts))) == expected
+    own_slots = tuple(SlotPlaces(steps, count) for (steps, _), count in zip(every, counts, strict=True))
+    graph = Graph(PoolPlaces(own_slots, tuple(links for _, links in every)), sum(counts))
+    assert walks(graph, {pool: [pool] for pool in range(pools)}) == expected
 
 
 def test_a_choice_of_less_memory_is_kept_where_it_lets_units_lie_otherwise() -> None:

@@ -46,19 +46,21 @@ def test_the_level_between_blocks_of_any_width(fanouts: tuple[int, ...], order: 
 
 def test_a_tally_counts_devices_and_asks_for_the_widest() -> None:
     tally = Tally(4, frozenset({5, 6}))
-    state: tuple[int, bool] | None = tally.start
-    assert state is not None
-    state = tally.step(state, 1)
-    assert state is not None
-    assert not tally.accepts(state)
-    state = tally.step(state, 4)
-    assert state is not None
-    assert tally.accepts(state)
-    assert tally.step(state, 4) is None
-    assert not tally.accepts((4, True))
-    assert not tally.accepts((5, False))
-    assert all(tally.accepts((used, True)) for used in (5, 6))
-    assert Tally().accepts(Tally().start)
+    one = tally.step(tally.start, 1)
+    assert one is not None
+    both = tally.step(one, 4)
+    assert both is not None
+    assert one not in tally.accepted()
+    assert tally.accepted() == [both, (6, True)]
+    assert tally.step(both, 4) is None
+    assert Tally().accepted() == [Tally().start]
+
+
+@pytest.mark.parametrize("tally", [Tally(4, frozenset({5, 6})), Tally(4), Tally(0, frozenset({6})), Tally()])
+def test_a_tally_is_counted_back_to_what_it_came_from(tally: Tally) -> None:
+    every = [(used, seen) for used in range(8) for seen in (False, True)]
+    for state, width in product(every, (1, 2, 4)):
+        assert tally.before(state, width) == [each for each in every if tally.step(each, width) == state]
 
 
 def mixed(seed: int) -> Instance:

@@ -23,7 +23,7 @@ from nest.solve.dp.stages import window
 from nest.solve.search import Meter
 
 if TYPE_CHECKING:
-    from nest.solve.dp.mixed_recurrence import Member
+    from nest.solve.dp.members import Member
 
 
 @frozen

@@ -6,9 +6,8 @@ behind it, and by its slot. As each stage has a slot of its own, the others leav
 are as many slots as stages.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from math import prod
 
 import numpy
@@ -19,6 +18,8 @@ from nest.instance import Array
 from nest.reuse import remembered
 from nest.solve.dp.chunk_stages import BACK, BEHIND, FRONT, ChunkStage, Counts, Levels, StagePrices, Way
 from nest.solve.dp.pareto import Partition, PlacedStage
+from nest.solve.dp.places import Place, ReturnPlaces, SlotPlaces, graph
+from nest.solve.dp.recurrence import Step, Steps, least_sums, recovered
 from nest.solve.search import Meter
 
 MOST_AT_ONCE = 2**16
@@ -55,19 +56,9 @@ class Places:
         """How many slots there are."""
         return len(self.steps) + 1
 
-    def window(self, stages: int) -> int:
-        """How many slots any one of so many stages can choose from: stage `i` those from `i` on."""
-        return self.slots + 1 - stages
-
     def number(self, slot: int) -> int:
         """Which slot of a replica one of these is."""
         return self.numbers[slot] if self.numbers else slot
-
-    def ends(self, level: int) -> NDArray[numpy.int64]:
-        """For each slot the last one within reach over levels up to `level`."""
-        stops = numpy.append(numpy.flatnonzero(self.steps > level), len(self.steps))
-        reached: NDArray[numpy.int64] = stops[numpy.searchsorted(stops, numpy.arange(self.slots))]
-        return reached
 
 
 @define(eq=False, repr=False, slots=False)
@@ -103,14 +94,19 @@ class ChunkRecurrence:
         return tuple([self.slack[run] + 1 for run in self.runs])
 
     @cached_property
-    def strides(self) -> NDArray[numpy.int64]:
-        """What a unit of each such run adds to the number of a state."""
-        return _strides(self.state)
+    def entries(self) -> int:
+        """How many states there are."""
+        return prod(self.state)
 
     @cached_property
-    def _ends(self) -> list[NDArray[numpy.int64]]:
-        every = range(self.places.levels)
-        return [numpy.arange(self.places.slots), *(self.places.ends(level) for level in every)]
+    def slots(self) -> SlotPlaces:
+        """The places of the stages, whatever way leads back."""
+        return SlotPlaces(tuple(self.places.steps.tolist()), len(self.stages))
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether each stage has one slot."""
+        return self.places.slots == len(self.stages)
 
     def run(
         self, time_limit: float, sync_limit: float, *, room: float | None = None, evenly: bool = False
@@ -126,18 +122,21 @@ class ChunkRecurrence:
         limits = (time_limit, sync_limit, self.room if room is None else room)
         least, best = numpy.inf, None
         for back in self._levels_back():
-            found = _WithWayBack(self, limits, back, evenly=evenly)
-            if found.least < least:
-                least, best = found.least, found
-        return None if best is None else best.partition()
+            way = _WithWayBack(self, limits, back, evenly)
+            rests = least_sums(self.entries, 1, way.placed.surroundings, way.steps(), self.meter)
+            if len(rests) > len(self.stages):
+                found = min(float(rests[-1][number][-1]) for _, number in way.placed.first())
+                if found < least:
+                    least, best = found, (way, rests)
+        return None if best is None else recovered(best[0].placed, best[1], self.entries, best[0].chosen)
 
     def _levels_back(self) -> Sequence[int | None]:
         """The levels that the way from the last stage back to the first may have; None where nothing takes it."""
         if not self.back:
             return (None,)
-        if self.places.slots > len(self.stages):
+        if not self.alone:
             # Over lower levels none reaches as many slots.
-            reach = [int((ends - self._ends[0]).max()) + 1 for ends in self._ends[1:]]
+            reach = [max(end - slot for slot, end in enumerate(ends)) + 1 for ends in self.slots.ends]
             return [level for level, slots in enumerate(reach) if slots >= len(self.stages)]
         return (int(self.places.steps.max()),)
 
@@ -162,102 +161,22 @@ class ChunkRecurrence:
         steps, back = [0, *self.places.steps.tolist(), 0], self._levels_back()[0]
         return [self.crossed(stage, steps[stage], steps[stage + 1], back) for stage in range(len(self.stages))]
 
-    def levels_behind(self, stage: int) -> list[int]:
-        """The levels that the boundary between a stage and the next may have."""
-        if self.places.slots == len(self.stages):
-            return [int(self.places.steps[stage])]
-        return [level for level in range(self.places.levels) if self.followers(stage, level).reached.any()]
-
-    @remembered
-    def followers(self, stage: int, level: int) -> "_Followers":
-        """Where the next stage may lie over a boundary of a level."""
-        window, behind = self.places.window(len(self.stages)), stage + 1
-        own = slice(stage, stage + window)
-        # A boundary of the level leads from behind its group of the level below to the end of that of the level.
-        first = self._ends[level][own] + 1 - behind
-        last = numpy.minimum(self._ends[level + 1][own] - behind, window - 1)
-        ends = self._ends[level + 1][behind : behind + window]
-        ends = numpy.minimum(ends - behind, window - 1)
-        return _Followers(first, last, first <= last, ends)
-
-
-@frozen(eq=False, repr=False)
-class _Followers:
-    """Where a stage may lie behind another over a boundary of some level.
-
-    By the place of the one in front, counted from the first slot that it may have. Shape `(window,)` each.
-
-    Attributes:
-        first: from this place.
-        last: to this one.
-        reached: whether anywhere.
-        ends: the last place, of those of the stage behind, of the group of the level that a place of it is in.
-    """
-
-    first: NDArray[numpy.int64]
-    last: NDArray[numpy.int64]
-    reached: NDArray[numpy.bool_]
-    ends: NDArray[numpy.int64]
-
-
-_Possible = tuple[NDArray[numpy.int64], Array, NDArray[numpy.int64]]
-"""Some points of a stage, by number, what they cost, and with which choice."""
+    def left(self, stage: int, points: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+        """As `_left`, of some points of a stage."""
+        return _left(len(points), self.further(stage)[points].tobytes(), self.state)
 
 
 class _WithWayBack:
-    """The recurrence where the last stage sends back over level `back`; None: it sends nothing back.
+    """What stages may be within limits where the last one sends back over level `back`; None: it sends nothing back."""
 
-    Attributes:
-        least: the sum; infinite where no stages keep the limits.
-    """
+    def __init__(self, of: ChunkRecurrence, limits: tuple[float, float, float], back: int | None, evenly: bool) -> None:
+        self.of, self.limits, self.back, self.evenly = of, limits, back, evenly
+        # With a slot for each stage the way back crosses its level anyhow.
+        places = of.slots if back is None or of.alone else ReturnPlaces(of.slots, back)
+        self.placed = graph(places, len(of.stages))
+        self._known: dict[tuple[ChunkStage, Crossed], tuple[NDArray[numpy.int64], Array, NDArray[numpy.int64]]] = {}
 
-    def __init__(
-        self,
-        recurrence: ChunkRecurrence,
-        limits: tuple[float, float, float],
-        back: int | None,
-        *,
-        evenly: bool,
-    ) -> None:
-        self.of, self.limits, self.back, self.evenly = recurrence, limits, back, evenly
-        self.most = recurrence.places.levels - 1 if back is None else back
-        self.last = len(recurrence.stages) - 1
-        self.window = recurrence.places.window(len(recurrence.stages))
-        # The levels that the boundary behind each stage may have, and that in front of the first; 0 stands for none.
-        self.behind: list[Sequence[int]] = [
-            *([level for level in recurrence.levels_behind(stage) if level <= self.most] for stage in range(self.last)),
-            (0,),
-            (0,),
-        ]
-        # With a slot for each stage the way back crosses its level anyhow: there is nothing to note.
-        self.noted = 1 if back is None or self.window == 1 else 2
-        self.states = prod(recurrence.state)
-        self._known: dict[tuple[ChunkStage, Crossed], _Possible] = {}
-        self.entries: list[Array] = []
-        self.futures: list[Array] = []
-        self.least = self._solved()
-
-    def _solved(self) -> float:
-        # Behind all states one that no plan has, for what takes more units than there are.
-        future = numpy.full((1, self.noted, self.states + 1, self.window), numpy.inf)
-        future[0, 0, 0] = 0.0
-        done = 0
-        for stage in range(self.last, -1, -1):
-            if stage < self.last:
-                future = self._future(self.entries[-1], stage)
-            entries = self._entries(stage, future)
-            self.futures.append(future)
-            self.entries.append(entries)
-            done += entries[:, :, 1:].size * max(len(self.of.stages[stage].prices.further), 1)
-            possible = bool((entries < numpy.inf).any())
-            if done >= MOST_AT_ONCE or not possible or not stage:
-                self.of.meter.count(done)
-                done = 0
-            if not possible:
-                return numpy.inf
-        return float(self.entries[-1][0, self.noted - 1, self.states - 1].min())
-
-    def _possible(self, stage: int, front: int, behind: int) -> "_Possible":
+    def points(self, stage: int, front: int, behind: int) -> tuple[NDArray[numpy.int64], Array, NDArray[numpy.int64]]:
         """The points of a stage that keep all limits, what each costs, and with which choice."""
         own, crossed = self.of.stages[stage], self.of.crossed(stage, front, behind, self.back)
         key = own, crossed
@@ -270,79 +189,44 @@ class _WithWayBack:
             self._known[key] = points, cost, choice
         return self._known[key]
 
-    def _entries(self, stage: int, future: Array) -> Array:
-        """Entries of a stage from what follows it."""
-        fronts, behinds = self.behind[stage - 1], self.behind[stage]
-        entries = numpy.full((len(fronts), *future.shape[1:]), numpy.inf)
-        most, further = max(MOST_AT_ONCE // (entries[:1].size or 1), 1), self.of.further(stage)
-        into_fronts = zip(entries[:, :, :-1], fronts, strict=True)
-        for (into, front), (after, behind) in product(into_fronts, zip(future, behinds, strict=True)):
-            points, costs, _ = self._possible(stage, front, behind)
-            for first in range(0, len(points), most):
-                some = slice(first, first + most)
-                reached = after.take(_left(len(points[some]), further[points[some]].tobytes(), self.of.state), axis=1)
-                reached += costs[some, None, None]
-                numpy.minimum(into, reached.min(axis=1), out=into)
-        return entries
+    def steps(self) -> Iterator[Steps]:
+        """Those of each stage, from the last on: from the units that are left for it and those behind it."""
+        for stage in reversed(range(len(self.of.stages))):
+            size = self.of.entries * max(len(self.of.stages[stage].prices.further), 1)
+            yield {0: [Step(partial(self._least, stage), slice(1, None), size)]}
 
-    def _future(self, entries: Array, stage: int) -> Array:
-        """Least cost of what follows a stage, by the level of the boundary behind it, the note, units and its slot."""
-        if self.window == 1:
-            return entries
-        future = numpy.full_like(entries, numpy.inf)
-        for into, level, own in zip(future, self.behind[stage], entries, strict=True):
-            places = self.of.followers(stage, level)
-            later = _least_to_the_end(own, places.ends)[..., numpy.minimum(places.first, self.window - 1)]
-            later = numpy.where(places.reached, later, numpy.inf)
-            if level == self.back:
-                into[1] = later.min(axis=0)
-            else:
-                into[:] = later
-        return future
+    def _least(self, stage: int, after: Array, behind: int, front: int) -> Array:
+        """As `Step.least`."""
+        points, costs, _ = self.points(stage, front, behind)
+        least, most = numpy.full(self.of.entries, numpy.inf), max(MOST_AT_ONCE // self.of.entries, 1)
+        for first in range(0, len(points), most):
+            some = slice(first, first + most)
+            reached = after.take(self.of.left(stage, points[some]))
+            reached += costs[some, None]
+            numpy.minimum(least, reached.min(axis=0), out=least)
+        return least
 
-    def partition(self) -> Partition:
-        """The stages of least sum; among equals the lowest level, the fewest units, the first slot."""
-        entries, futures = self.entries[::-1], self.futures[::-1]
-        front, noted, left = 0, self.noted - 1, numpy.array(self.of.state, dtype=numpy.int64) - 1
-        slot = int(entries[0][0, noted, self.states - 1].argmin())
-        stages = []
-        for stage, own in enumerate(self.of.stages):
-            found = numpy.inf, 0, 0, 0
-            for place, behind in enumerate(self.behind[stage]):
-                points, costs, choices = self._possible(stage, self.behind[stage - 1][front], behind)
-                rest = left - self.of.further(stage)[points]
-                after = numpy.where((rest >= 0).all(axis=1), rest @ self.of.strides, self.states)
-                values = costs + futures[stage][place, noted, after, slot]
-                if len(points) and values.min() < found[0]:
-                    best = int(values.argmin())
-                    found = float(values[best]), place, int(points[best]), int(choices[best])
-            _, behind, point, choice = found
-            level = self.behind[stage][behind]
-            left = left - self.of.further(stage)[point]
-            crossed = self.of.crossed(stage, self.behind[stage - 1][front], level, self.back)
-            number = self.of.places.number(stage + slot)
-            figures = own.figures(crossed, choice, point)
-            stages.append(PlacedStage(point, 0, number, choice, *figures))
-            if self.window > 1 and stage < self.last:
-                places = self.of.followers(stage, level)
-                start, end = int(places.first[slot]), int(places.last[slot]) + 1
-                following = entries[stage + 1][behind, :, left @ self.of.strides, start:end]
-                if level == self.back:
-                    # The note is made here, whether or not it is made again further behind.
-                    noted = int(following.min(axis=1).argmin())
-                slot = start + int(following[noted].argmin())
-            front = behind
-        return Partition(tuple(stages))
-
-
-def _strides(state: tuple[int, ...]) -> NDArray[numpy.int64]:
-    """What a unit of each run adds to the number of a state."""
-    return numpy.array([prod(state[run + 1 :]) for run in range(len(state))], dtype=numpy.int64)
+    def chosen(
+        self, from_last: int, place: Place, larger: int, front: int, ways: dict[int, Array]
+    ) -> tuple[int, int, PlacedStage]:
+        """As `Choose`; among equals the lowest level, the fewest units."""
+        stage, found = len(self.of.stages) - from_last, (numpy.inf, 0, 0, 0, 0)
+        for behind, rest in ways.items():
+            points, costs, choices = self.points(stage, front, behind)
+            after = self.of.left(stage, points)[:, larger - 1]
+            values = costs + rest[after]
+            if len(points) and values.min() < found[0]:
+                best = int(values.argmin())
+                found = float(values[best]), behind, int(after[best]), int(points[best]), int(choices[best])
+        _, behind, smaller, point, choice = found
+        own, crossed = self.of.stages[stage], self.of.crossed(stage, front, behind, self.back)
+        number = self.of.places.number(self.placed.places.at(place)[1])
+        return behind, smaller, PlacedStage(point, 0, number, choice, *own.figures(crossed, choice, point))
 
 
 @lru_cache(maxsize=1 << 8)
 def _left(points: int, further: bytes, state: tuple[int, ...]) -> NDArray[numpy.int64]:
-    """The state that is left of each where a stage takes some units, behind all states where it has not so many.
+    """The state that is left of each where a stage takes some units, from 1 on; 0 where it has not so many.
 
     Shape `(points, states)`.
 
@@ -353,20 +237,6 @@ def _left(points: int, further: bytes, state: tuple[int, ...]) -> NDArray[numpy.
     """
     states = numpy.indices(state).reshape(len(state), prod(state))
     left = states - numpy.frombuffer(further, dtype=numpy.int64).reshape(points, len(state), 1)
-    places: NDArray[numpy.int64] = numpy.where((left >= 0).all(axis=1), _strides(state) @ left, prod(state))
+    strides = numpy.array([prod(state[run + 1 :]) for run in range(len(state))], dtype=numpy.int64)
+    places: NDArray[numpy.int64] = numpy.where((left >= 0).all(axis=1), strides @ left + 1, 0)
     return places
-
-
-def _least_to_the_end(values: Array, ends: NDArray[numpy.int64]) -> Array:
-    """For each slot the least of `values` from it to the last of its group, which `ends` gives. Shape as `values`."""
-    # After each round an entry is the least of twice as many slots; where fewer are left, of those.
-    least = values.copy()
-    places = numpy.arange(len(ends))
-    step, longest = 1, int((ends - places).max())
-    while step <= longest:
-        inside = places[:-step] + step <= ends[:-step]
-        least[..., :-step] = numpy.where(
-            inside, numpy.minimum(least[..., :-step], least[..., step:]), least[..., :-step]
-        )
-        step *= 2
-    return least

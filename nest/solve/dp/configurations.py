@@ -73,14 +73,14 @@ class Tally(Record):
                 return None
         return used, seen or width == self.demanded
 
-    def accepts(self, state: State) -> bool:
-        """Whether a plan may end with `state`."""
-        return state[1] and (self.totals is None or state[0] in self.totals)
+    def accepted(self) -> list[State]:
+        """The states that a plan may end with, ascending."""
+        return [(used, True) for used in ([0] if self.totals is None else sorted(self.totals))]
 
-    def after(self, states: Iterable[State], widths: Iterable[int]) -> list[State]:
-        """All states after one more block, ascending."""
-        stepped = {self.step(state, width) for state in states for width in widths}
-        return sorted(state for state in stepped if state is not None)
+    def before(self, state: State, width: int) -> list[State]:
+        """The states that one more block of a width leads from to `state`, ascending."""
+        used = state[0] if self.totals is None else state[0] - width
+        return [(used, seen) for seen in (False, True) if used >= 0 and self.step((used, seen), width) == state]
 
 
 @frozen(eq=False, repr=False)

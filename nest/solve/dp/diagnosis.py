@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from nest.instance import Array, Cluster, Instance, chunks_of, modes_of
 from nest.solve.dp.bounds import least_peak_memory
 from nest.solve.dp.configurations import Configuration, LeastMemory, State, Tally
+from nest.solve.dp.members import Member
 from nest.solve.dp.mixed import MixedSearch
-from nest.solve.dp.mixed_recurrence import Member
 from nest.solve.dp.pairs import distinct
 from nest.solve.dp.plain import PlainSearch
 from nest.solve.dp.rules import Exclusions
@@ -373,5 +373,5 @@ def packable(
                 rows.lower(following.setdefault(after, numpy.full_like(start, numpy.inf)), latest)
                 meter.count(len(rows))
         starts = following
-        fits[stage - 1] = any(tally.accepts(state) and numpy.isfinite(each[-1]) for state, each in starts.items())
+        fits[stage - 1] = any(state in tally.accepted() and numpy.isfinite(each[-1]) for state, each in starts.items())
     return fits

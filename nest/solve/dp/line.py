@@ -9,10 +9,10 @@ from attrs import define, field
 from nest.instance import Array
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import Floor
+from nest.solve.dp.places import ALONE
 from nest.solve.dp.plain import FEW_ALIKE, PlainSearch
 from nest.solve.dp.recurrence import least_sums, line, line_steps
 from nest.solve.dp.stages import StageTables
-from nest.solve.dp.surroundings import ALONE
 from nest.solve.search import Meter
 from nest.tolerances import LIMIT_SLACK, SUM_ERROR
 

@@ -11,10 +11,11 @@ from nest.solve.dp.blocks import MemberTimes
 from nest.solve.dp.bounds import partition_bounds
 from nest.solve.dp.choices import part_rows
 from nest.solve.dp.configurations import Configuration, Offsets, offsets
-from nest.solve.dp.mixed_recurrence import Member, MixedRecurrence
+from nest.solve.dp.members import Member, boundary_times
 from nest.solve.dp.nodes import CutSearch, PlanSearch
 from nest.solve.dp.pareto import Floor, Partition, least_batch_time
-from nest.solve.dp.recurrence import boundary_times
+from nest.solve.dp.places import Graph, OffsetPlaces
+from nest.solve.dp.recurrence import Recurrence
 from nest.solve.dp.stages import stage_tables
 from nest.solve.search import Best, BestFirst, Bounded, Incumbent, Price
 from nest.tolerances import TIE
@@ -99,17 +100,15 @@ class MixedSearch(CutSearch, PlanSearch):
         if not members:
             pruned["room of a stage"] += 1
             return None
-        in_flight, places = self.in_flight(configuration, stages), self.offsets(configuration)
-        shared = (configuration.tally, self.downsets.count, self.meter, self.apart(configuration, stages))
+        places = self.offsets(configuration)
         if places.levels > 1:
-            alike = MixedRecurrence(
-                [member.without_levels() for member in members], in_flight, places.without_levels(), *shared
-            )
+            relaxed = [member.without_levels() for member in members]
+            alike = self._recurrence(configuration, stages, relaxed, places.without_levels())
             # With every boundary at its cheapest no plan is slower than it is: where none beats the limit, none does.
             if least_batch_time(alike.run, objective, floor, limit, first_will_do=True)[1] is None:
                 pruned["recurrence without levels"] += 1
                 return None
-        exact = MixedRecurrence(members, in_flight, places, *shared)
+        exact = self._recurrence(configuration, stages, members, places)
         value, partition = least_batch_time(exact.run, objective, floor, limit)
         pruned["recurrence"] += 1
         if partition is None:
@@ -121,7 +120,6 @@ class MixedSearch(CutSearch, PlanSearch):
         self, configuration: Configuration, stages: int, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
         """The plan of least price if it beats `limit`, as far as replays tell."""
-        from nest.solve.dp.mixed_places import MixedPlaces
         from nest.solve.dp.stage_prices import best_by_price
 
         def members() -> tuple[Member, ...]:
@@ -133,11 +131,19 @@ class MixedSearch(CutSearch, PlanSearch):
         def plan(value: float, partition: Partition) -> Incumbent:
             return self._plan(configuration, value, partition, members())
 
-        def offered(spend: Callable[[int], None]) -> tuple[tuple[Member, ...], MixedPlaces]:
-            places = self.offsets(configuration)
-            return members(), MixedPlaces(members(), places, configuration.tally, stages, spend)
+        def offered() -> Recurrence:
+            return self._recurrence(configuration, stages, members(), self.offsets(configuration))
 
         return best_by_price(self, configuration, stages, floor, known, limit, price, offered, plan)
+
+    def _recurrence(
+        self, configuration: Configuration, stages: int, members: Sequence[Member], places: Offsets
+    ) -> Recurrence:
+        """The recurrence over the offsets of blocks of these members."""
+        widths = [member.width for member in members]
+        placed = Graph(OffsetPlaces(places, tuple(sorted(set(widths))), configuration.tally), stages)
+        flying, weights = self.in_flight(configuration, stages), self.apart(configuration, stages)
+        return Recurrence(members, widths, flying, placed, self.meter, weights)
 
     def _plan(
         self, configuration: Configuration, value: float, partition: Partition, members: Sequence[Member]

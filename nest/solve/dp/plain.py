@@ -9,12 +9,12 @@ from attrs import define, evolve, field
 
 from nest.instance import Array, partial
 from nest.solve.dp.bounds import LeastTimes, Packing, fewest_in_total, least_in_memory, partition_bounds
-from nest.solve.dp.choices import UNKNOWN
 from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.members import Boundaries, Member, boundaries, side_by_side
 from nest.solve.dp.nodes import CutSearch, Decided, PlanSearch
 from nest.solve.dp.pairs import Pairs
 from nest.solve.dp.pareto import Floor, Joint, Objective, Partition, least_batch_time
-from nest.solve.dp.recurrence import Boundaries, Recurrence, boundaries
+from nest.solve.dp.recurrence import Recurrence, of_slots
 from nest.solve.dp.rules import by_count
 from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
 from nest.solve.dp.sums import Sums
@@ -169,7 +169,7 @@ class PlainSearch(CutSearch, PlanSearch):
         partition = relaxed.run(time_limit, numpy.inf)
         if partition is None:
             return None
-        placed = relaxed.placed_side_by_side(partition, self.boundaries(configuration))
+        placed = side_by_side([self.member(configuration, tables)], partition, relaxed.weights)
         value = self.objective(configuration, stages).of(placed)
         return self.incumbent(configuration, value, self.decided(configuration, placed, tables))
 
@@ -200,20 +200,18 @@ class PlainSearch(CutSearch, PlanSearch):
         """As `solve`, where its recurrences decide."""
         objective = self.objective(configuration, stages)
         time_limit = objective.time_limit(limit, objective.total * floor.total_time + floor.largest_sync)
-        tables, boundary = self.tables(configuration, time_limit), self.boundaries(configuration)
-        relaxed = self._relaxed(configuration, stages, tables)
+        tables = self.tables(configuration, time_limit)
+        used, relaxed = self.member(configuration, tables), self._relaxed(configuration, stages, tables)
         joint = self._joint(configuration, stages, tables, objective)
-        choice_of_places = len(boundary.times) > 1 and self.slots(configuration).count > stages
+        choice_of_places = used.own > 1 and used.slots > stages
         # With every boundary at its cheapest no plan is slower than it is: where none beats the limit, none does.
         if choice_of_places:
             some = least_batch_time(relaxed.run, objective, floor, limit, first_will_do=True, joint=joint)[1]
             if some is None:
                 return "recurrence without places", None
         exact = relaxed
-        if len(boundary.times) > 1 or tables.ports:
-            # With one level places do not matter, but ports do.
-            steps = boundary.steps if len(boundary.times) > 1 else relaxed.steps
-            exact = evolve(relaxed, times=boundary.times, steps=steps, levels=boundary.levels)
+        if used.own > 1 or tables.ports:  # With one level places do not matter, but ports do.
+            exact = of_slots(used, relaxed.in_flight, self.meter, relaxed.weights)
         value, partition = least_batch_time(exact.run, objective, floor, limit, joint=joint)
         best = None if partition is None else (value, self.decided(configuration, partition, tables))
         return "recurrence", best
@@ -381,7 +379,10 @@ class PlainSearch(CutSearch, PlanSearch):
 
     def _relaxed(self, configuration: Configuration, stages: int, tables: StageTables) -> Recurrence:
         """The recurrence over `tables` with every boundary at its cheapest level."""
-        flying = self.in_flight(configuration, stages)
-        boundary, steps = self.boundaries(configuration).relaxed[None, :], numpy.zeros(stages - 1, dtype=numpy.int64)
-        weights = self.apart(configuration, stages)
-        return Recurrence(tables, flying, boundary, steps, (UNKNOWN,), self.meter, weights)
+        used, flying = self.member(configuration, tables).without_levels(), self.in_flight(configuration, stages)
+        return of_slots(used, flying, self.meter, self.apart(configuration, stages))
+
+    def member(self, configuration: Configuration, tables: StageTables) -> Member:
+        """What stages may use, with these tables."""
+        (times, _, steps, levels), used = self.boundaries(configuration), configuration.candidate
+        return Member(used, self.instance.candidates[used].width, tables, times, levels, steps)

@@ -1,18 +1,58 @@
 """Lower bounds on plans in several pools, for each number of stages of each pool."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
 from nest.solve.dp.bounds import LeastTimes
+from nest.solve.dp.members import Member
 from nest.solve.dp.pairs import Rows
-from nest.solve.dp.pool_recurrence import NONE, Counts, Grid, PoolMember
+from nest.solve.dp.places import NONE, Counts
 from nest.solve.search import Meter
 
 Combine = Callable[[Array, Array], Array]
 """What a stage and those behind it come to: the larger of both, or their sum."""
+
+
+@frozen
+class Grid:
+    """The numbers of stages in each pool, ascending, by how many they are together.
+
+    Attributes:
+        most: stages in each pool at most.
+        stages: at most together.
+    """
+
+    most: Counts
+    stages: int
+    rows: tuple[tuple[Counts, ...], ...] = field(init=False)
+    _known: dict[tuple[int, int], NDArray[numpy.int64]] = field(factory=dict, init=False, eq=False, repr=False)
+
+    @rows.default
+    def _by_total(self) -> tuple[tuple[Counts, ...], ...]:
+        rows: list[list[Counts]] = [[] for _ in range(self.stages + 1)]
+        # The last pool has what the others leave.
+        for first in product(*(range(most + 1) for most in self.most[:-1])):
+            used = sum(first)
+            for last in range(max(0, min(self.most[-1], self.stages - used) + 1)):
+                rows[used + last].append((*first, last))
+        return tuple(map(tuple, rows))
+
+    def before(self, stages: int, member: int) -> NDArray[numpy.int64]:
+        """Of each count of so many stages, where the one with a stage of `member` less is; `NONE`: there is none."""
+        if (stages, member) not in self._known:
+            place = {counts: index for index, counts in enumerate(self.rows[stages - 1])}
+            less = (
+                (*counts[:member], counts[member] - 1, *counts[member + 1 :]) if counts[member] else None
+                for counts in self.rows[stages]
+            )
+            places = [NONE if each is None else place[each] for each in less]
+            self._known[stages, member] = numpy.array(places, dtype=numpy.int64)
+        return self._known[stages, member]
 
 
 def term_bounds(
@@ -47,7 +87,7 @@ def term_bounds(
 
 
 def least_excess(
-    members: Sequence[PoolMember], capacity: Sequence[float], grid: Grid, in_flight: Sequence[float], meter: Meter
+    members: Sequence[Member], capacity: Sequence[float], grid: Grid, in_flight: Sequence[float], meter: Meter
 ) -> dict[Counts, tuple[float, ...]]:
     """By how many bytes the stage that exceeds its device most does so at least; below 0 where all fit.
 

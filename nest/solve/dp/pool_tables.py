@@ -10,9 +10,10 @@ from attrs import define, evolve, field
 from nest.instance import Array
 from nest.solve.dp.bounds import least_state
 from nest.solve.dp.configurations import Configuration, Slots, replica_size, slots
+from nest.solve.dp.members import Member
 from nest.solve.dp.nodes import CutSearch
 from nest.solve.dp.pairs import Pairs
-from nest.solve.dp.pool_recurrence import NONE, PoolMember
+from nest.solve.dp.places import NONE
 from nest.solve.dp.stages import RecentTables, StageTables, stage_tables
 from nest.solve.dp.sums import CandidateSums
 from nest.tolerances import LIMIT_SLACK
@@ -154,18 +155,18 @@ class PoolTables(CutSearch):
         pool = self.instance.pool_of(index)
         return self.once(("slots", pool, *decided), lambda: slots(self.instance.cluster_of(index), *decided))
 
-    def members(self, configuration: Configuration, time_limit: float) -> tuple[PoolMember, ...]:
+    def members(self, configuration: Configuration, time_limit: float) -> tuple[Member, ...]:
         """The stages of each pool that fit memory and take at most `time_limit` seconds per micro-batch."""
         tables = [self._fitting(configuration, place, time_limit) for place in range(len(configuration.members))]
         return self._made(configuration, tables)
 
-    def all_members(self, configuration: Configuration, *, every_choice: bool = False) -> tuple[PoolMember, ...]:
+    def all_members(self, configuration: Configuration, *, every_choice: bool = False) -> tuple[Member, ...]:
         """Every stage of each pool, whether memory allows it or not; with choices that help no closed form, too."""
         places = range(len(configuration.members))
         tables = [self._every_table(configuration, place, inf, every_choice=every_choice) for place in places]
         return self._made(configuration, tables)
 
-    def _made(self, configuration: Configuration, tables: Sequence[StageTables]) -> tuple[PoolMember, ...]:
+    def _made(self, configuration: Configuration, tables: Sequence[StageTables]) -> tuple[Member, ...]:
         """The stages with the boundaries that they may have."""
         # Whatever the other stages use, each downset takes so long at least.
         every = [self.instance.candidates[index] for index, _ in configuration.members]
@@ -174,7 +175,7 @@ class PoolTables(CutSearch):
             self._member(configuration, place, evolve(table, compute=quickest)) for place, table in enumerate(tables)
         )
 
-    def _member(self, configuration: Configuration, place: int, tables: StageTables) -> PoolMember:
+    def _member(self, configuration: Configuration, place: int, tables: StageTables) -> Member:
         pools, index = self.instance.pools, configuration.members[place][0]
         assert pools is not None
         own, cut = self._slots(configuration, index), self.sums(index).cut
@@ -186,14 +187,14 @@ class PoolTables(CutSearch):
             link = None if other == index else pools.link(pool, self.instance.pool_of(other))
             links.append(NONE if link is None else len(times))
             times += [] if link is None else [_message(cut, link.latency, link.bandwidth)]
-        return PoolMember(
+        return Member(
             index,
             self.instance.candidates[index].width,
             tables,
             numpy.array(times),
             (*levels, *[len(cluster.levels)] * (len(times) - len(levels))),
-            tuple(links),
             numpy.searchsorted(levels, own.steps),
+            tuple(links),
         )
 
     def _fitting(self, configuration: Configuration, place: int, time_limit: float) -> StageTables:

@@ -10,11 +10,13 @@ from attrs import define, field, frozen
 from nest.instance import Array
 from nest.solve.dp.bounds import LeastTimes
 from nest.solve.dp.configurations import Configuration
+from nest.solve.dp.members import Member, side_by_side
 from nest.solve.dp.pareto import Floor, Partition, least_batch_time
-from nest.solve.dp.pool_bounds import least_excess, term_bounds
+from nest.solve.dp.places import Counts, PoolPlaces, SlotPlaces, graph
+from nest.solve.dp.pool_bounds import Grid, least_excess, term_bounds
 from nest.solve.dp.pool_configurations import Candidates, Compute
-from nest.solve.dp.pool_recurrence import Counts, Grid, PoolMember, PoolRecurrence, side_by_side
 from nest.solve.dp.pool_tables import Curves, PoolTables, most_covered, powers_of_two
+from nest.solve.dp.recurrence import Recurrence
 from nest.solve.search import Best, Bounded, Incumbent, PlanKind, Price, TieBreak
 from nest.tolerances import LIMIT_SLACK
 
@@ -243,7 +245,7 @@ class PoolSearch(PoolTables):
         return totals is None or sum(w * n for w, n in zip(widths, split, strict=True)) in totals
 
     def _floors(
-        self, configuration: Configuration, members: Sequence[PoolMember], counts: tuple[int, ...], time_limit: float
+        self, configuration: Configuration, members: Sequence[Member], counts: tuple[int, ...], time_limit: float
     ) -> dict[Counts, Floor]:
         """Lower bounds of the three terms for each number of stages in each pool, boundaries at their cheapest."""
         few = sum(len(member.tables.pairs) for member in members) <= FEW_PAIRS
@@ -264,8 +266,7 @@ class PoolSearch(PoolTables):
         """The partition of the least slowest stage, its blocks side by side: it bounds the optimum from above."""
         time_limit, stages = floor.largest_time * (1 + LIMIT_SLACK), sum(split)
         members = self.members(configuration, time_limit)
-        relaxed = self._recurrence(configuration, split, [member.without_levels() for member in members])
-        partition = relaxed.run(time_limit, inf)
+        partition = self._relaxed(configuration, split, members).run(time_limit, inf)
         if partition is None:
             return None
         placed = side_by_side(members, partition, self.apart(configuration, stages))
@@ -281,10 +282,10 @@ class PoolSearch(PoolTables):
         members = self.members(configuration, time_limit)
         exact = self._recurrence(configuration, split, members)
         value, partition = limit, None
-        if all(member.alike for member in members):
+        if all(member.own == 1 for member in members):
             value, partition = least_batch_time(exact.run, objective, floor, limit)
         else:
-            relaxed = self._recurrence(configuration, split, [member.without_levels() for member in members])
+            relaxed = self._relaxed(configuration, split, members)
             if least_batch_time(relaxed.run, objective, floor, limit, first_will_do=True)[1] is None:
                 pruned["recurrence without places"] += 1
                 return None
@@ -300,17 +301,17 @@ class PoolSearch(PoolTables):
         self, configuration: Configuration, split: Counts, floor: Floor, known: Incumbent, limit: float, price: Price
     ) -> Best:
         """As `PoolNode.by_price`."""
-        from nest.solve.dp.stage_prices import PoolPlaces, best_by_price
+        from nest.solve.dp.stage_prices import best_by_price
 
-        def members() -> tuple[PoolMember, ...]:
+        def members() -> tuple[Member, ...]:
             key = ("every choice", configuration.order)
             return self.once(key, lambda: self.all_members(configuration, every_choice=True))
 
         def plan(value: float, partition: Partition) -> Incumbent:
             return self._plan(configuration, split, value, partition, members())
 
-        def offered(_: object) -> tuple[tuple[PoolMember, ...], PoolPlaces]:
-            return members(), PoolPlaces(members(), split)
+        def offered() -> Recurrence:
+            return self._recurrence(configuration, split, members())
 
         return best_by_price(self, configuration, sum(split), floor, known, limit, price, offered, plan)
 
@@ -318,8 +319,8 @@ class PoolSearch(PoolTables):
         self,
         configuration: Configuration,
         split: Counts,
-        members: Sequence[PoolMember],
-        relaxed: PoolRecurrence,
+        members: Sequence[Member],
+        relaxed: Recurrence,
         floor: Floor,
         limit: float,
     ) -> Incumbent | None:
@@ -331,10 +332,17 @@ class PoolSearch(PoolTables):
         placed = side_by_side(members, partition, self.apart(configuration, sum(split)))
         return self._plan(configuration, split, objective.of(placed), placed, members)
 
-    def _recurrence(self, configuration: Configuration, split: Counts, members: Sequence[PoolMember]) -> PoolRecurrence:
+    def _relaxed(self, configuration: Configuration, split: Counts, members: Sequence[Member]) -> Recurrence:
+        """The recurrence with every boundary inside a pool at its cheapest level."""
+        alike = [member if member.own == 1 else member.without_levels() for member in members]
+        return self._recurrence(configuration, split, alike)
+
+    def _recurrence(self, configuration: Configuration, split: Counts, members: Sequence[Member]) -> Recurrence:
         stages = sum(split)
-        flying = self.in_flight(configuration, stages)
-        return PoolRecurrence(members, split, flying, self.meter, self.apart(configuration, stages))
+        slots = [SlotPlaces(tuple(own.steps.tolist()), count) for own, count in zip(members, split, strict=True)]
+        placed = graph(PoolPlaces(tuple(slots), tuple(member.links for member in members)), stages)
+        flying, weights = self.in_flight(configuration, stages), self.apart(configuration, stages)
+        return Recurrence(members, range(len(members)), flying, placed, self.meter, weights)
 
     def _plan(
         self,
@@ -342,7 +350,7 @@ class PoolSearch(PoolTables):
         split: Counts,
         value: float,
         partition: Partition,
-        members: Sequence[PoolMember],
+        members: Sequence[Member],
     ) -> Incumbent:
         decided = []
         for stage in partition.stages:

@@ -1,71 +1,31 @@
-"""The recurrence `dp[l][D][k][s]` of PROBLEM.md section 6 for one candidate, replica count, order and stage count.
+"""The recurrence `dp[l][D][k][s]` of PROBLEM.md section 6 for fixed numbers of replicas and stages.
 
 Stages are counted from the end: stage `j` is followed by `j - 1` others, which fixes its micro-batches in flight, so
 memory is checked inside. An entry is the least sum of stage times under a limit on each stage's time and on its
-gradient reduction. Slots with the same future share their entries.
+gradient reduction. Where the stages may be is a graph of places (`nest.solve.dp.places`): slots of one candidate's
+blocks, offsets of mixed plans, slots of several pools, those of stages of several chunks. Places with the same future
+share their entries.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
 import numpy
 from attrs import define, field
-from numpy.typing import NDArray
 
-from nest.instance import Array, Level, Weights
-from nest.solve.dp.choices import Boundary
-from nest.solve.dp.configurations import Slots
+from nest.instance import Array, Weights
 from nest.solve.dp.fastest import Fastest, cheapest
+from nest.solve.dp.members import Member, weighed_boundaries
 from nest.solve.dp.pairs import Band, Pairs, Rows
 from nest.solve.dp.pareto import Partition, PlacedStage
+from nest.solve.dp.places import Graph, Place, SlotPlaces, Surroundings, Way, graph
 from nest.solve.dp.stages import StageTables
-from nest.solve.dp.surroundings import Placements, Surroundings, Way, placements
 from nest.solve.search import Meter
 
 REMEMBERED_BYTES = 128 * 2**20
 """Most bytes of choices a recurrence keeps between runs: 200 layers that all differ take 1.2 s with them, else 3.1."""
-
-
-def boundary_times(cut: Array, level: Level) -> Array:
-    """Point-to-point seconds of each cut over one level (PROBLEM.md section 1)."""
-    times: Array = numpy.where(cut > 0, level.latency + cut / level.bandwidth, 0.0)
-    return times
-
-
-def weighed_boundaries(times: Array, weights: Weights | None) -> tuple[Array, Array]:
-    """What boundaries of so many seconds behind a stage and in front of it add to the sum that is to be least."""
-    return (times, times) if weights is None else (weights.returning * times, weights.arriving * times)
-
-
-class Boundaries(NamedTuple):
-    """Seconds that a boundary at each level adds to the stages beside it.
-
-    Attributes:
-        times: per level that occurs, seconds for each downset cut there, shape `(levels, downsets)`.
-        relaxed: the cheapest over those levels, shape `(downsets,)`.
-        steps: position in `times` of the level between neighbouring slots.
-        levels: the level of each row of `times`.
-    """
-
-    times: Array
-    relaxed: Array
-    steps: NDArray[numpy.int64]
-    levels: tuple[int, ...]
-
-    def at(self, step: int, downset: int) -> Boundary:
-        """The boundary at one cut, over the level of row `step`."""
-        return Boundary(self.levels[step], float(self.times[step, downset]))
-
-
-def boundaries(cut: Array, slots: Slots, levels: Sequence[Level]) -> Boundaries:
-    """Boundary times of every level that occurs between `slots`."""
-    result = slots.levels
-    if not result:
-        return Boundaries(numpy.zeros((1, len(cut))), numpy.zeros(len(cut)), slots.steps, (0,))
-    times = numpy.array([boundary_times(cut, levels[level]) for level in result])
-    return Boundaries(times, times.min(axis=0), numpy.searchsorted(result, slots.steps), result)
 
 
 def cheapest_stage(
@@ -116,7 +76,7 @@ class Step(NamedTuple):
     """What one stage adds to a chain.
 
     Attributes:
-        least: what it costs at least with what follows, between boundaries of levels behind and in front; for each of
+        least: what it costs at least with what follows, between boundaries of rows behind and in front; for each of
             its larger downsets.
         heads: where these lie in such an array.
         size: how many stages there are.
@@ -127,8 +87,12 @@ class Step(NamedTuple):
     size: int
 
 
+Steps = Mapping[int, Sequence[Step]]
+"""Those of each of the blocks that a stage may have."""
+
+
 def least_sums(
-    count: int, margin: int, surroundings: Sequence[Iterable[Surroundings]], steps: Iterable[Step], meter: Meter
+    count: int, margin: int, surroundings: Sequence[Iterable[Surroundings]], steps: Iterable[Steps], meter: Meter
 ) -> list[list[Array]]:
     """What follows each stage costs at least by its surroundings, then all; as far as anything is within the limits.
 
@@ -141,22 +105,62 @@ def least_sums(
     """
     end = numpy.full(margin + count, inf)
     end[margin] = 0.0
-    every = [[end]]
-    for own, step in zip(surroundings, steps, strict=False):
-        known, entries = dict[tuple[int, Way], Array](), list[Array]()
-        for level_in, ways in own:
-            for way in ways:
-                # Surroundings have most of their ways in common.
-                if (level_in, way) not in known:
-                    known[level_in, way] = step.least(least_of(every[-1], way[1]), way[0], level_in)
+    every, alive = [[end]], [True]
+    for own, of_blocks in zip(surroundings, steps, strict=False):
+        known, entries, work = dict[tuple[int, int, int, Way], Array](), list[Array](), 0
+        for block, row_in, ways in own:
             entry = numpy.full(margin + count, inf)
-            entry[step.heads] = least_of([known[level_in, way] for way in ways])
+            for place, step in enumerate(of_blocks.get(block, ())):
+                for way in ways:
+                    # Surroundings have most of their ways in common.
+                    key = block, place, row_in, way
+                    if key not in known:
+                        left = [each for each in way[1] if alive[each]]
+                        if not left:
+                            continue
+                        known[key] = step.least(least_of(every[-1], left), way[0], row_in)
+                        work += step.size
+                    entry[step.heads] = numpy.minimum(entry[step.heads], known[key])
             entries.append(entry)
-        meter.count(step.size * len(known))
-        if not any(float(numpy.minimum.reduce(entry)) < inf for entry in entries):
+        meter.count(work)
+        alive = [float(numpy.minimum.reduce(entry)) < inf for entry in entries]
+        if not any(alive):
             break
         every.append(entries)
     return every
+
+
+Choose = Callable[[int, Place, int, int, dict[int, Array]], tuple[int, int, PlacedStage]]
+"""The best stage, counted from the last, at a place, from a larger downset on behind a boundary of some row, by the
+least cost of what follows over each row behind: that row, the smaller downset, and the stage."""
+
+
+def recovered(placed: Graph, rests: Sequence[Sequence[Array]], whole: int, choose: Choose) -> Partition | None:
+    """The stages behind the least entry; among equals the first place, lowest row, smallest rest.
+
+    Args:
+        placed: where stages may be.
+        rests: as `least_sums` has them, without margin.
+        whole: the largest downset.
+        choose: of the stages.
+
+    Returns: None where none keep the limits.
+    """
+    if len(rests) <= placed.stages:
+        return None
+    some, larger, row, stages = placed.first(), whole, 0, list[PlacedStage]()
+    for stage in range(placed.stages, 0, -1):
+        entries = rests[stage]
+        place, number = min(some, key=lambda each: float(entries[each[1]][larger]))
+        if entries[number][larger] == inf:
+            return None
+        ways = {out: least_of(rests[stage - 1], numbers) for out, numbers in placed.surroundings[stage - 1][number][2]}
+        out, larger, chosen = choose(stage, place, larger, row, ways)
+        stages.append(chosen)
+        if stage > 1:
+            behind = [each for each in placed.following(place, stage) if each[0] == out]
+            row, some = behind[0][1], [(place, number) for _, _, place, number in behind]
+    return Partition(tuple(stages))
 
 
 def least_of(arrays: Sequence[Array], places: Sequence[int] | None = None) -> Array:
@@ -181,11 +185,13 @@ def line(tables: StageTables, stages: int, time_limit: float) -> list[tuple[int,
     return list(zip(*heads, strict=True))
 
 
-def line_steps(band: Band, heads: Iterable[tuple[int, int, int]], costs: Iterable[Costs]) -> Iterator[Step]:
+def line_steps(
+    band: Band, heads: Iterable[tuple[int, int, int]], costs: Iterable[Costs], block: int = 0
+) -> Iterator[Steps]:
     """Those of a `line`, with a margin of as many places as the band has rows; `costs` are of each stage."""
     for cost, (first, last, size) in zip(costs, heads, strict=True):
         places = slice(band.widest + first, band.widest + last + 1)
-        yield Step(partial(_least, band, cost, first, last), places, size)
+        yield {block: [Step(partial(_least, band, cost, first, last), places, size)]}
 
 
 def _least(band: Band, cost: Costs, first: int, last: int, after: Array, level_out: int, level_in: int) -> Array:
@@ -205,62 +211,60 @@ def _within(cost: Array, time_limit: float) -> Array:
 
 @define(eq=False, repr=False)
 class Recurrence:
-    """The recurrence for a fixed number of stages.
+    """The recurrence for a fixed number of stages of one chunk.
 
-    With as many slots as stages and one level it is the relaxation in which every boundary is at its cheapest.
+    With one place for each stage it is the relaxation in which every boundary is at its cheapest.
 
     Attributes:
-        tables: the stages' choices.
+        members: what stages may use.
+        blocks: of each member those blocks that are its: as `Places.at` has them.
         in_flight: micro-batches in flight of stage `j` from the end, at index `j - 1`.
-        times: boundary seconds per level, shape `(levels, downsets)`.
-        steps: level (index into `times`) between neighbouring slots; slots are one more.
-        levels: the level of each row of `times`; `UNKNOWN` in the relaxation.
+        placed: where stages may be.
         meter: counts the work.
         weights: what the schedule weighs apart; None: the sum is that of the stages' times.
     """
 
-    tables: StageTables
+    members: Sequence[Member]
+    blocks: Sequence[int]
     in_flight: tuple[float, ...]
-    times: Array
-    steps: NDArray[numpy.int64]
-    levels: tuple[int, ...]
+    placed: Graph
     meter: Meter
     weights: Weights | None = None
-    _around: tuple[Array, Array] = field(init=False)
-    _placements: Placements = field(init=False)
-    _best: dict[float, Fastest] = field(factory=dict, init=False)
+    _around: list[tuple[Array, Array]] = field(init=False)
+    _best: dict[tuple[int, float], Fastest] = field(factory=dict, init=False)
     _best_limit: float = field(default=-1.0, init=False)
 
     @_around.default
-    def _weighed_boundaries(self) -> tuple[Array, Array]:
-        return weighed_boundaries(self.times, self.weights)
-
-    @_placements.default
-    def _slots(self) -> Placements:
-        return placements(tuple(self.steps.tolist()), self.stages)
+    def _weighed_boundaries(self) -> list[tuple[Array, Array]]:
+        return [weighed_boundaries(member.times, self.weights) for member in self.members]
 
     @property
     def stages(self) -> int:
         """Number of stages."""
         return len(self.in_flight)
 
-    def _fastest(self, stage: int, sync_limit: float) -> Fastest:
-        """Fastest choices of the stage, remembered from one run to the next while the limit stays."""
+    @property
+    def bytes(self) -> int:
+        """Memory that entries take."""
+        return 8 * self.members[0].tables.pairs.count * sum(map(len, self.placed.surroundings))
+
+    def _fastest(self, member: int, stage: int, sync_limit: float) -> Fastest:
+        """Fastest choices of a member's stages, remembered from one run to the next while the limit stays."""
         if self._best_limit != sync_limit:
             self._best.clear()
             self._best_limit = sync_limit
-        flying = self.in_flight[stage - 1]
-        fits = self.tables.same_fits(flying)
-        if fits in self._best:
-            return self._best[fits]
-        best = cheapest(self.tables, flying, sync_limit, self.times, self.levels, self.weights)
+        used, flying = self.members[member], self.in_flight[stage - 1]
+        key = member, used.tables.same_fits(flying)
+        if key in self._best:
+            return self._best[key]
+        best = cheapest(used.tables, flying, sync_limit, used.times, used.levels, self.weights)
         if sum(each.bytes for each in (*self._best.values(), best)) <= REMEMBERED_BYTES:
-            self._best[fits] = best
+            self._best[key] = best
         return best
 
     def _between(self, best: Fastest, band: Band, level_out: int, level_in: int) -> Array:
-        """What stages cost between boundaries of these levels, in the rectangle of a band."""
-        cells, (behind, front) = band.filled(self.tables.pairs.spread(best.cost)), self._around
+        """What stages of the only member cost between boundaries of these levels, in the rectangle of a band."""
+        cells, (behind, front) = band.filled(self.members[0].tables.pairs.spread(best.cost)), self._around[0]
         first, last = band.first, band.first + band.heads - 1
         cells += band.below(band.padded(behind[level_out]), first, last)
         cells += front[level_in, first : last + 1]
@@ -273,18 +277,19 @@ class Recurrence:
             time_limit: most seconds any stage may take per micro-batch.
             sync_limit: most seconds any stage may synchronise per batch.
         """
-        pairs, margin, steps = self.tables.pairs, 0, self._gathered(time_limit, sync_limit)
-        if self.tables.in_line:
-            every = [self._fastest(stage, sync_limit) for stage in range(1, self.stages + 1)]
+        tables, margin, steps = self.members[0].tables, 0, self._gathered(time_limit, sync_limit)
+        if len(self.members) == 1 and tables.in_line:
+            every = [self._fastest(0, stage, sync_limit) for stage in range(1, self.stages + 1)]
             if all(best.settled for best in every):
-                heads, band = line(self.tables, self.stages, time_limit), pairs.band
+                heads, band = line(tables, self.stages, time_limit), tables.pairs.band
                 if heads is None or band is None:
                     return None
-                margin, steps = band.widest, line_steps(band, heads, self._in_line(band, every, time_limit))
-        rests = least_sums(pairs.count, margin, self._placements.surroundings, steps, self.meter)
-        if len(rests) <= self.stages or not min(float(rest[-1]) for rest in rests[-1]) < numpy.inf:
-            return None
-        return self._recover([[rest[margin:] for rest in each] for each in rests], time_limit, sync_limit)
+                costs = self._in_line(band, every, time_limit)
+                margin, steps = band.widest, line_steps(band, heads, costs, self.blocks[0])
+        count = tables.pairs.count
+        rests = least_sums(count, margin, self.placed.surroundings, steps, self.meter)
+        choose = partial(self._chosen, time_limit, sync_limit)
+        return recovered(self.placed, [[rest[margin:] for rest in each] for each in rests], count - 1, choose)
 
     def _in_line(self, band: Band, every: Sequence[Fastest], time_limit: float) -> Iterator[Costs]:
         """What stages cost with these choices, in a band."""
@@ -298,17 +303,21 @@ class Recurrence:
 
         return (partial(cost, best) for best in every)
 
-    def _gathered(self, time_limit: float, sync_limit: float) -> Iterator[Step]:
+    def _gathered(self, time_limit: float, sync_limit: float) -> Iterator[Steps]:
         """The steps of any stages, worked out one after the other."""
         for after in range(self.stages):
-            rows = self.tables.window(after, self.stages - after - 1, time_limit)
-            if not len(rows):
-                return
-            best = self._fastest(after + 1, sync_limit)
-            yield Step(partial(self._least, best, rows, time_limit, {}), rows.heads, len(rows))
+            steps: dict[int, list[Step]] = {}
+            for place, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
+                rows = member.tables.window(after, self.stages - after - 1, time_limit)
+                if len(rows):
+                    best = self._fastest(place, after + 1, sync_limit)
+                    least = partial(self._least, place, best, rows, time_limit, {})
+                    steps.setdefault(block, []).append(Step(least, rows.heads, len(rows)))
+            yield steps
 
     def _least(
         self,
+        member: int,
         best: Fastest,
         rows: Rows,
         time_limit: float,
@@ -318,7 +327,7 @@ class Recurrence:
         level_in: int,
     ) -> Array:
         """As `Step.least`; what they cost is known from one call to the next."""
-        pairs, (behind, front) = self.tables.pairs, self._around
+        pairs, (behind, front) = self.members[member].tables.pairs, self._around[member]
         smaller = pairs.smaller[rows.pairs]
         if (level_out, level_in) not in known:
             cost = pairs.spread(best.cost, rows.pairs) + behind[level_out].take(smaller)
@@ -329,34 +338,35 @@ class Recurrence:
         least: Array = numpy.minimum.reduceat(known[level_out, level_in] + after.take(smaller), rows.starts)
         return least
 
-    def _recover(self, rests: list[list[Array]], time_limit: float, sync_limit: float) -> Partition:
-        """The stages behind the least entry; among equals the first slot, lowest level, smallest rest."""
-        placed, pairs, stages = self._placements, self.tables.pairs, list[PlacedStage]()
-        slots: Sequence[int] = sorted(slot for slot, _ in placed.numbers[-1])
-        larger, level = pairs.count - 1, 0
-        for stage in range(self.stages, 0, -1):
-            entries, numbers = rests[stage], placed.numbers[stage - 1]
-            slot = min(slots, key=lambda each: float(entries[numbers[each, level]][larger]))
-            future = numpy.full((len(self.times), pairs.count), numpy.inf)
-            for behind, some in placed.surroundings[stage - 1][numbers[slot, level]][1]:
-                future[behind] = least_of(rests[stage - 1], some)
-            best, front = self._fastest(stage, sync_limit), (larger, level)
-            _, level, chosen = cheapest_stage(pairs, best, *self._around, front, future, time_limit, slot)
-            stages.append(chosen)
-            larger = chosen.smaller
-            if stage > 1:
-                slots = dict(placed.followers(slot, stage))[level]
-        return Partition(tuple(stages))
+    def _chosen(
+        self,
+        time_limit: float,
+        sync_limit: float,
+        stage: int,
+        place: Place,
+        larger: int,
+        row: int,
+        ways: dict[int, Array],
+    ) -> tuple[int, int, PlacedStage]:
+        """As `Choose`."""
+        block, slot = self.placed.places.at(place)
+        found = []
+        for index, (member, own) in enumerate(zip(self.members, self.blocks, strict=True)):
+            pairs = member.tables.pairs
+            if own == block and (of_downset := pairs.of_downset(larger)).start < of_downset.stop:
+                future = numpy.full((len(member.times), pairs.count), inf)
+                for out, rest in ways.items():
+                    future[out] = rest
+                best, entering = self._fastest(index, stage, sync_limit), (larger, row)
+                found.append(
+                    cheapest_stage(pairs, best, *self._around[index], entering, future, time_limit, slot, index)
+                )
+        _, out, chosen = min(found, key=lambda each: each[0])
+        return out, chosen.smaller, chosen
 
-    def placed_side_by_side(self, partition: Partition, boundaries: Boundaries) -> Partition:
-        """The same stages and choices in slots 0, 1, ..., with the boundaries they have there."""
-        stages, last, pairs = [], len(partition.stages) - 1, self.tables.pairs
-        for slot, stage in enumerate(partition.stages):
-            kind = pairs.class_of(pairs.place(stage.larger, stage.smaller))
-            behind = [boundaries.at(int(boundaries.steps[slot]), stage.smaller)] if slot < last else []
-            front = [boundaries.at(int(boundaries.steps[slot - 1]), stage.larger)] if slot > 0 else []
-            table = self.tables.tables[stage.choice]
-            time, cost, sync = table.between(numpy.array([kind]), self.weights, front, behind)
-            figures = float(cost[0]), float(time[0]), float(sync[0])
-            stages.append(PlacedStage(stage.larger, stage.smaller, slot, stage.choice, *figures))
-        return Partition(tuple(stages))
+
+def of_slots(member: Member, in_flight: tuple[float, ...], meter: Meter, weights: Weights | None) -> Recurrence:
+    """The recurrence over the slots of one member."""
+    stages = len(in_flight)
+    steps = tuple(member.steps.tolist()) if member.own > 1 else (0,) * (stages - 1)
+    return Recurrence([member], [0], in_flight, graph(SlotPlaces(steps, stages), stages), meter, weights)

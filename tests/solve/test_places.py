@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nest.solve.dp.surroundings import Placements
+from nest.solve.dp.places import Graph, SlotPlaces
 
 
 @st.composite
@@ -30,14 +30,13 @@ def test_what_follows_is_every_row_of_levels_in_its_first_slots(steps: tuple[int
     first: dict[tuple[int, ...], tuple[int, ...]] = {}
     for chosen in combinations(range(len(steps) + 1), stages):
         first.setdefault(tuple(max(steps[one:other]) for one, other in pairwise(chosen)), chosen)
-    placed = Placements(steps, stages)
+    placed = Graph(SlotPlaces(steps, stages), stages)
     found = {((), (slot,)) for slot, _ in placed.numbers[-1]}
     for stage in range(stages, 1, -1):
         found = {
             ((*levels, level), (*taken, slot))
             for levels, taken in found
-            for level, after in placed.followers(taken[-1], stage)
-            for slot in after
+            for level, _, slot, _ in placed.following(taken[-1], stage)
         }
     assert {levels for levels, _ in found} == set(first)
     for levels, taken in first.items():
@@ -45,11 +44,14 @@ def test_what_follows_is_every_row_of_levels_in_its_first_slots(steps: tuple[int
         assert _follows(placed, levels)
 
 
-def _follows(placed: Placements, levels: tuple[int, ...]) -> bool:
+def _follows(placed: Graph, levels: tuple[int, ...]) -> bool:
     """Whether a row of levels is one of those that surroundings lead to."""
     known, front = set(placed.numbers[-1].values()), 0
     for stage, behind in zip(range(placed.stages, 0, -1), (*levels, 0), strict=True):
         every = [placed.surroundings[stage - 1][number] for number in known]
-        assert all(level == front for level, _ in every)
-        known, front = {number for _, ways in every for out, some in ways if out == behind for number in some}, behind
+        assert all(level == front for _, level, _ in every)
+        known, front = (
+            {number for _, _, ways in every for out, some in ways if out == behind for number in some},
+            behind,
+        )
     return bool(known)
