@@ -1,7 +1,7 @@
 """How nest remembers what it computed: with the object that computed it, for as long as that is there.
 
-What has no arguments is a `functools.cached_property`, and what takes too much memory is `Bounded`. A module remembers
-what depends on its arguments alone in a bounded `functools.lru_cache`. What outlives a question is with the registry.
+What has no arguments is a `functools.cached_property`, what takes too much memory in a `BoundedCache`. What depends on
+the arguments of a function alone is in a bounded `functools.lru_cache`. What outlives a question is with the registry.
 Nothing is keyed by `id`, and only answers are kept on disk (`nest.whatif.disk_cache`).
 """
 
@@ -36,12 +36,20 @@ def remembered(
     return known
 
 
-class Bounded(Generic[Value]):
-    """Values by key, none of them None, those used longest ago first."""
+def once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], Value]) -> Value:
+    """What `known`, of one object or of several that share it, has of a key, made where it is missing."""
+    if key not in known:
+        known[key] = make()
+    found: Value = known[key]
+    return found
 
-    def __init__(self, most: float, size: Callable[[Value], float]) -> None:
-        """Where room is made, values of at most this size together are left, but always the latest."""
-        self._most, self._size, self._total = most, size, 0.0
+
+class BoundedCache(Generic[Value]):
+    """Values by key, none of them None: those used longest ago make room, but never the latest."""
+
+    def __init__(self, most: float, size: Callable[[Value], float] = lambda _: 1, *, at_once: bool = True) -> None:
+        """For values of so much together, by their sizes; room is made `at_once`, or when that is asked for."""
+        self._most, self._size, self._at_once, self._total = most, size, at_once, 0.0
         self._values: dict[Hashable, tuple[Value, float]] = {}
 
     def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
@@ -62,6 +70,8 @@ class Bounded(Generic[Value]):
         size = self._size(value)
         self._total += size - self._values.pop(key, (value, 0.0))[1]
         self._values[key] = value, size
+        if self._at_once:
+            self.make_room()
         return value
 
     def make_room(self) -> None:

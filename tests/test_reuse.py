@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
-from nest.reuse import Bounded, remembered
+from nest.reuse import BoundedCache, remembered
 
 NEST = Path(__file__).resolve().parent.parent / "nest"
 BY_IDENTITY = {"hooks/graph_results.py", "hooks/unchanged.py", "io/source.py", "solve/dp/stages.py"}
@@ -161,16 +161,14 @@ def test_a_failure_is_not_remembered() -> None:
 
 def test_what_was_used_longest_ago_makes_room_and_the_latest_stays() -> None:
     made: list[int] = []
-    values = Bounded[int](5, float)
+    values = BoundedCache[int](5, float)
 
     def value(size: int) -> int:
         def make() -> int:
             made.append(size)
             return size
 
-        found = values.of(size, make)
-        values.make_room()
-        return found
+        return values.of(size, make)
 
     assert [value(each) for each in (2, 3, 2, 1, 3, 9, 9, 1)] == [2, 3, 2, 1, 3, 9, 9, 1]
     assert made == [2, 3, 1, 3, 9, 1]

@@ -23,7 +23,7 @@ from nest.hooks.registry import Registry, registry
 from nest.instance.pairs import Pairs
 from nest.io import write_text
 from nest.io.source import read_text_of
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 from nest.solve.effort import Deadline
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -194,14 +194,14 @@ def test_a_reduction_that_another_thread_replaces_is_returned(monkeypatch: pytes
     def network(names: tuple[str, ...]) -> Pairs:
         return Pairs(names, numpy.full((2, 2), 1e9), numpy.full((2, 2), 1e-6))
 
-    class Replaced(Bounded[Any]):
+    class Replaced(BoundedCache[Any]):
         """Has forgotten whatever is put into it, as where another thread makes room."""
 
         def keep(self, key: Any, value: Any) -> Any:
             self._values.clear()
             return value
 
-    monkeypatch.setattr(topology, "_reductions", Replaced(1, lambda _: 1))
+    monkeypatch.setattr(topology, "_reductions", Replaced(1))
     assert topology.reduced_network(network(("a", "b"))) is not None
 
 

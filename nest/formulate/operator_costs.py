@@ -13,6 +13,7 @@ from nest.graph import Communication, Operator
 from nest.graph.operator_graph import precedence
 from nest.hooks.protocols import LayerTimes, OperatorCost
 from nest.instance import Array, Cluster, CollectiveModel, port_seconds
+from nest.reuse import once
 from nest.spec import Training
 from nest.spec.device import COMMUNICATION, MATRIX, VECTOR
 
@@ -185,15 +186,15 @@ class PricedLayer:
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` finds of this layer, computed once: candidates share layers."""
-        return _once(self._known, key, compute)
+        return once(self._known, key, compute)
 
     def once_everywhere(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` finds of this layer whatever the network is, computed once."""
-        return _once(self._everywhere, key, compute)
+        return once(self._everywhere, key, compute)
 
     def once_untimed(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` finds of this layer whatever it takes, computed once."""
-        return _once(self._untimed, key, compute)
+        return once(self._untimed, key, compute)
 
     def elsewhere(self, rows: Sequence[PricedOperator]) -> "PricedLayer":
         """The layer with its operators as they are on another network or another device."""
@@ -292,13 +293,6 @@ class PricedLayer:
         return [sum([ports()[direction] for ports in part], numpy.zeros(levels)) for part in sending]
 
 
-def _once(known: dict[Hashable, Any], key: Hashable, compute: Callable[[], T]) -> T:
-    if key not in known:
-        known[key] = compute()
-    value: T = known[key]
-    return value
-
-
 def shares(whole: float, weights: Sequence[float]) -> list[float]:
     """`whole` divided in proportion to `weights`; nothing where they are all 0."""
     total = sum(weights)
@@ -345,7 +339,7 @@ class Calls:
 
     def seconds(self, call: Communication, shapes: tuple[Shape, ...], members: int) -> float:
         """Seconds of one call by groups of so many ranks that lie in these shapes: of the slowest of its phases."""
-        return _once(self._seconds, (call, shapes, members), lambda: self._longest(call, shapes, members))
+        return once(self._seconds, (call, shapes, members), lambda: self._longest(call, shapes, members))
 
     def _longest(self, call: Communication, shapes: Sequence[Shape], members: int) -> float:
         levels, price = self.cluster.levels, self.model.time
@@ -356,7 +350,7 @@ class Calls:
 
     def ports(self, call: Communication, shapes: tuple[Shape, ...], members: int) -> Array:
         """Seconds for which all of a call occupies a device's port, at the worst of the groups. Shape `(levels,)`."""
-        return _once(self._ports, (call, shapes, members), lambda: self._occupied(call, shapes, members))
+        return once(self._ports, (call, shapes, members), lambda: self._occupied(call, shapes, members))
 
     def _occupied(self, call: Communication, shapes: Sequence[Shape], members: int) -> Array:
         levels = self.cluster.levels

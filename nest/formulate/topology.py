@@ -23,7 +23,7 @@ from nest.instance import Cluster
 from nest.io import is_file_name, placed, read, structure_source, there_is
 from nest.io.source import SUFFIXES, parse, read_text_of
 from nest.network.imported import Imported, PartOf
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 from nest.spec import ClusterOfFile, ClusterSpec, LevelSpec, LinkProfile
 from nest.spec.topology import GENERATORS, Generated, MatrixSpec
 
@@ -190,12 +190,10 @@ def reduced_network(network: LinkGraph | Pairs, message: float | None = None) ->
     from nest.network import REFERENCE_MESSAGE, reduce
 
     size = REFERENCE_MESSAGE if message is None else message
-    found = _reductions.of((_digest(network), size), lambda: reduce(network, size))
-    _reductions.make_room()
-    return found
+    return _reductions.of((_digest(network), size), lambda: reduce(network, size))
 
 
-_reductions = Bounded["Reduced"](1, lambda _: 1)
+_reductions = BoundedCache["Reduced"](1)
 """The latest reduction, by what it was made of."""
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nest.instance import Pass, Schedule
 from nest.instance.schedule import FORWARD, PASSES, WEIGHT_GRADIENTS, Places, places_of
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 
 MOST_REMEMBERED = 2**21
 """Passes of all programs that are kept, of some 12 bytes each."""
@@ -102,14 +102,12 @@ def pipeline_length(schedule: Schedule, micro_batches: int, stages: Sequence[Seq
     return max(end - (begin if staggered else 0.0) for begin, end in zip(begun, clocks, strict=True))
 
 
-_programs = Bounded[Program](MOST_REMEMBERED, lambda program: len(program.needs))
+_programs = BoundedCache[Program](MOST_REMEMBERED, lambda program: len(program.needs))
 
 
 def _program(schedule: Schedule, stages: int, micro_batches: int) -> Program:
     """The program of a schedule, kept while others leave it room."""
-    program = _programs.of((schedule, stages, micro_batches), lambda: _compiled(schedule, stages, micro_batches))
-    _programs.make_room()
-    return program
+    return _programs.of((schedule, stages, micro_batches), lambda: _compiled(schedule, stages, micro_batches))
 
 
 def _compiled(schedule: Schedule, stages: int, micro_batches: int) -> Program:

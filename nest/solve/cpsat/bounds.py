@@ -17,7 +17,7 @@ import numpy
 from attrs import define, evolve, field, frozen
 
 from nest.instance import Instance, admits, copies_of
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 from nest.solve.cpsat.cases import Case, Mode, seen_by, teams
 from nest.solve.cpsat.cuts import Booleans, Cuts, Floats, Integers, even_stages
 from nest.solve.cpsat.first_blocks import rivals
@@ -43,7 +43,7 @@ class Relaxation:
     instance: Instance
     cuts: Cuts
     book: StageCostCache
-    _fastest: Bounded[tuple[Floats, Floats, Floats]] = field(factory=kept)
+    _fastest: BoundedCache[tuple[Floats, Floats, Floats]] = field(factory=kept)
     _cheapest: dict[object, Floats] = field(factory=dict)
     _links: dict[object, Links] = field(factory=dict)
     _terms: dict[object, list[list[float]]] = field(factory=dict)

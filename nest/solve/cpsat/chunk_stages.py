@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from nest.instance import Candidate, Instance, chunks_of, copies_of, fullest_moments, partial, route
 from nest.instance.schedule import Moment
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 from nest.solve.cpsat.bounds import least_times, levels, time_limit, value
 from nest.solve.cpsat.cases import Case
 from nest.solve.cpsat.content_paths import ContentPaths, backward, forward
@@ -312,8 +312,8 @@ class ChunkCases:
     instance: Instance
     _units: dict[int, Units | None] = field(factory=dict)
     _classes: dict[object, tuple[UnitBlocks, Integers]] = field(factory=dict)
-    _contents: Bounded[Contents] = field(factory=kept)
-    _costs: Bounded[StageCosts] = field(factory=kept)
+    _contents: BoundedCache[Contents] = field(factory=kept)
+    _costs: BoundedCache[StageCosts] = field(factory=kept)
     _moments: dict[object, tuple[tuple[Moment, ...], ...]] = field(factory=dict)
 
     def of(self, case: Case) -> ChunkCase:

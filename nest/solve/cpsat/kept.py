@@ -8,16 +8,16 @@ from typing import Any
 import numpy
 from attrs import has
 
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 
 MOST_KEPT = 48_000_000
 """Bytes of arrays that are kept of each kind from one case to the next: a proof then needs some hundreds of MB, however
 many cases there are."""
 
 
-def kept() -> Bounded[Any]:
+def kept() -> BoundedCache[Any]:
     """Values of which `MOST_KEPT` bytes stay between two cases; one case may need more."""
-    return Bounded(MOST_KEPT, _bytes_of)
+    return BoundedCache(MOST_KEPT, _bytes_of, at_once=False)
 
 
 def _bytes_of(value: Any) -> int:

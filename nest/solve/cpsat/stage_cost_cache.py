@@ -9,7 +9,7 @@ from functools import cached_property
 from attrs import define, field
 
 from nest.instance import Instance, copies_of, partial
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 from nest.solve.cpsat.cases import Case, Mode, seen_by
 from nest.solve.cpsat.cuts import Cuts
 from nest.solve.cpsat.first_blocks import FirstBlocks, fewest, pair_of, pairs_of
@@ -32,10 +32,10 @@ class StageCostCache:
 
     instance: Instance
     cuts: Cuts
-    _parts: Bounded[Parts] = field(factory=kept)
+    _parts: BoundedCache[Parts] = field(factory=kept)
     _groups: dict[tuple[int, int, str, int, int | None], tuple[DataParallelGroup, ...]] = field(factory=dict)
-    _sharded: Bounded[dict[int, Sharded]] = field(factory=kept)
-    _costs: Bounded[StageCosts] = field(factory=kept)
+    _sharded: BoundedCache[dict[int, Sharded]] = field(factory=kept)
+    _costs: BoundedCache[StageCosts] = field(factory=kept)
 
     def make_room(self) -> None:
         """Between two cases: let go of what there is no room for."""

@@ -1,7 +1,6 @@
 """Patterns with their stages: what stages of several chunks may hold, what that costs, and bounds on step times."""
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import inf
 from typing import Any
@@ -11,11 +10,12 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array
+from nest.reuse import BoundedCache
 from nest.solve.dp.choices import part_rows
 from nest.solve.dp.chunk_memory import Held, PatternStages, Share, chunks_of_stages
 from nest.solve.dp.chunk_parts import Laid, Spread, beyond_one
 from nest.solve.dp.chunk_stages import ChunkStage, Counts, Message, StageCosts, StagePrices, floor_of
-from nest.solve.dp.chunk_tables import REMEMBERED, ChunkTables
+from nest.solve.dp.chunk_tables import REMEMBERED, ChunkTables, heads_of, of_units
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.pareto import Floor
 from nest.solve.dp.units import Pattern, Run
@@ -58,21 +58,19 @@ class Filled:
 class ChunkCosts(ChunkTables):
     """What plans of several chunks a stage cost."""
 
-    _filled: OrderedDict[tuple[int, int], tuple[float, tuple[Filled, ...]]] = field(factory=OrderedDict, init=False)
+    _filled: BoundedCache[tuple[float, tuple[Filled, ...]]] = field(
+        factory=lambda: BoundedCache(REMEMBERED), init=False
+    )
 
     def filled(self, configuration: Configuration, count: int, limit: float | None) -> tuple[Filled, ...]:
         """The patterns that may beat `limit`, with their stages and bounds; None: as far as they are known."""
         key = (configuration.order, count)
         known = self._filled.get(key)
         if known is not None and (limit is None or limit <= known[0]):
-            self._filled.move_to_end(key)
             return known[1]
         most = inf if limit is None else limit
         found = tuple(each for each in self._fill(configuration, count, most) if each.bound <= most)
-        self._filled[key] = most, found
-        if len(self._filled) > REMEMBERED:
-            self._filled.popitem(last=False)
-        return found
+        return self._filled.keep(key, (most, found))[1]
 
     def _fill(
         self, configuration: Configuration, count: int, limit: float, *, exactly: bool = False
@@ -111,7 +109,7 @@ class ChunkCosts(ChunkTables):
         worth = numpy.array(seconds)
         if weights is not None:
             rows = part_rows(self.instance.candidates[candidate])
-            of_parts = (self._of_units(runs, ("part", candidate, index), row) for index, row in enumerate(rows))
+            of_parts = (of_units(runs, row) for row in rows)
             worth = weights.of_parts(*(numpy.array(each) for each in of_parts))
         names = [choice.recompute for choice in whole]
         return StageCosts(
@@ -125,7 +123,7 @@ class ChunkCosts(ChunkTables):
             self.objective(configuration, count),
             weights,
             self.slots(configuration).levels,
-            [self._heads(run) for run in runs],
+            [heads_of(run) for run in runs],
             seconds,
             worth,
             {name: [index for index, other in enumerate(names) if other == name] for name in names},
@@ -198,16 +196,15 @@ class ChunkCosts(ChunkTables):
     def _pattern_stages(
         self, configuration: Configuration, count: int, pattern: Pattern, crossing: tuple[float, ...]
     ) -> PatternStages:
-        known: OrderedDict[Hashable, PatternStages] = self.once_scheduled("pattern stages", OrderedDict)
-        key = (pattern, crossing, *configuration.scheduled, count)
-        if key not in known:
+        known: BoundedCache[PatternStages]
+        known = self.once_scheduled("pattern stages", lambda: BoundedCache(PATTERNS_REMEMBERED))
+
+        def made() -> PatternStages:
             homes = self.splits.homes(configuration.schedule, count)
             moments = [self.moments(configuration, count, stage) for stage in range(count)]
-            known[key] = PatternStages.of(pattern, homes, crossing, moments)
-        known.move_to_end(key)
-        if len(known) > PATTERNS_REMEMBERED:
-            known.popitem(last=False)
-        return known[key]
+            return PatternStages.of(pattern, homes, crossing, moments)
+
+        return known.of((pattern, crossing, *configuration.scheduled, count), made)
 
     def _prices(
         self,

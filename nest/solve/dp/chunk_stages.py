@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Weights
-from nest.reuse import remembered
+from nest.reuse import once, remembered
 from nest.solve.dp.choices import UNKNOWN, Boundary, Choice, ChoiceTable
 from nest.solve.dp.chunk_parts import Laid, Layout, ModePair, joined
 from nest.solve.dp.downsets import Downsets
@@ -257,10 +257,7 @@ class StageCosts:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, kept: patterns differ in few stages."""
-        if key not in self._known:
-            self._known[key] = make()
-        found: T = self._known[key]
-        return found
+        return once(self._known, key, make)
 
     def least_of(
         self, prices: StagePrices, fits: NDArray[numpy.bool_] | None = None, crossed: tuple[int, ...] | None = None

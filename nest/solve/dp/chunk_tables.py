@@ -1,7 +1,6 @@
 """What stages of several chunks may choose and hold, and what that costs with each choice."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, product
 from math import prod
 
@@ -9,6 +8,7 @@ import numpy
 from attrs import define
 
 from nest.instance import Array, Partial, partial
+from nest.reuse import BoundedCache, once
 from nest.solve.dp.choices import Choice, ChoiceTable
 from nest.solve.dp.chunk_bounds import ChunkBounds
 from nest.solve.dp.chunk_memory import Share, chunks_of_stages
@@ -16,7 +16,6 @@ from nest.solve.dp.chunk_parts import Kinds, Layout, ModePair, joined, layouts, 
 from nest.solve.dp.chunk_stages import Contents
 from nest.solve.dp.configurations import Configuration
 from nest.solve.dp.downsets import membership
-from nest.solve.dp.nodes import once
 from nest.solve.dp.stage_times import Unchosen, mode_arrays
 from nest.solve.dp.sums import CandidateSums, PartSums, candidate_sums, part_sums
 from nest.solve.dp.units import Pattern, Run, border_bytes, mask_of, star
@@ -33,8 +32,8 @@ class ChunkTables(ChunkBounds):
     """What plans of several chunks a stage are made of."""
 
     @property
-    def _tables(self) -> OrderedDict[Hashable, tuple[Unchosen, ChoiceTable | None]]:
-        return self.once_in_room(self.shared, "tables", OrderedDict)
+    def _tables(self) -> BoundedCache[tuple[Unchosen, ChoiceTable | None]]:
+        return self.once_in_room(self.shared, "tables", lambda: BoundedCache(REMEMBERED))
 
     def choices(self, configuration: Configuration, count: int) -> tuple[Choice, ...]:
         """What stages may choose, as `StageCosts` has it."""
@@ -118,43 +117,32 @@ class ChunkTables(ChunkBounds):
 
         return laid
 
-    def _heads(self, run: Run) -> tuple[int, ...]:
-        """The first none, one, two, ... units of a run as bitmasks."""
-        return self.once_scheduled(("heads", run), lambda: tuple(accumulate(map(mask_of, run.units), initial=0)))
-
     def more(self, runs: tuple[Run, ...], candidate: int, name: str) -> tuple[tuple[float, ...], bool]:
         """Bytes of each further micro-batch of a unit of each run, and whether the inputs of chunks are kept too."""
         mode = self.instance.candidates[candidate].mode(name)
-        return self._of_units(runs, ("more", candidate, name), mode.more), mode.stash_inputs
+        return of_units(runs, mode.more), mode.stash_inputs
 
     def _seconds(self, runs: tuple[Run, ...], candidate: int) -> tuple[float, ...]:
         """Seconds per micro-batch that a unit of each run computes."""
         used = self.instance.candidates[candidate]
-        return self._of_units(runs, ("seconds", candidate), used.forward + used.backward)
-
-    def _of_units(self, runs: tuple[Run, ...], key: tuple[object, ...], row: Array) -> tuple[float, ...]:
-        """What one of the numbers of layers is for a unit of each run."""
-        return self.once_shared((*key, runs), lambda: tuple(float(row[list(run.units[0])].sum()) for run in runs))
+        return of_units(runs, used.forward + used.backward)
 
     def crossing(self, pattern: Pattern, candidate: int) -> tuple[float, ...]:
         """Bytes that cross each border between two chunks."""
         used = self.instance.candidates[candidate]
-
-        def same() -> bytes:
-            # Candidates that send as much share their answers, whatever they cost.
-            sizes = used.tensor_bytes.tobytes()
-            return self.once_scheduled(("sizes", sizes), lambda: sizes)
+        # Candidates that send as much share their answers, whatever they cost.
+        sizes = self.once_shared(("sizes", candidate), used.tensor_bytes.tobytes)
 
         def made() -> tuple[float, ...]:
             return tuple(border_bytes(self.instance, (used,), pattern.borders)[0].tolist())
 
-        return self.once_scheduled(("borders", pattern, self.once_shared(("sizes", candidate), same)), made)
+        return self.once_scheduled(("borders", pattern, sizes), made)
 
     def _contents(self, configuration: Configuration, count: int) -> Contents:
         """What the stages of all patterns may hold."""
         runs = self.splits.runs
         if prod(len(run.units) + 1 for run in runs) <= MOST_CONTENTS and not self.instance.space.even:
-            heads = [self._heads(run) for run in runs]
+            heads = [heads_of(run) for run in runs]
             return self.once_scheduled("contents", lambda: self._contents_of(map(sum, product(*heads))))
         homes = self.splits.homes(configuration.schedule, count)
         patterns = self.splits.of(configuration.schedule, count)
@@ -170,7 +158,7 @@ class ChunkTables(ChunkBounds):
     def _held_by(self, patterns: Sequence[Pattern], homes: tuple[int, ...]) -> Iterator[int]:
         """What the stages of these patterns may hold, as bitmasks."""
         for pattern in patterns:
-            heads = [self._heads(run) for run in pattern.runs]
+            heads = [heads_of(run) for run in pattern.runs]
             for chunks in chunks_of_stages(homes):
                 held = Share.of(pattern, chunks)
                 fixed = [sum(row[run] for row in held.fixed) for run in range(len(heads))]
@@ -193,7 +181,6 @@ class ChunkTables(ChunkBounds):
             self.parted(configuration),
             hides,
         )
-        known = self._tables
 
         def made() -> tuple[Unchosen, ChoiceTable | None]:
             sums, parts = self._sums(configuration, contents)
@@ -205,12 +192,7 @@ class ChunkTables(ChunkBounds):
                 table = joined([table], len(stages))
             return unchosen, table
 
-        if key not in known:
-            known[key] = made()
-        known.move_to_end(key)
-        if len(known) > REMEMBERED:
-            known.popitem(last=False)
-        return known[key]
+        return self._tables.of(key, made)
 
     def _sums(self, configuration: Configuration, contents: Contents) -> tuple[CandidateSums, PartSums | None]:
         candidate = self.instance.candidates[configuration.candidate]
@@ -225,3 +207,13 @@ class ChunkTables(ChunkBounds):
         if not self.parted(configuration):
             return sums, None
         return sums, self.once_shared(("parts", *shared), lambda: part_sums(candidate, contents.sets))
+
+
+def heads_of(run: Run) -> tuple[int, ...]:
+    """The first none, one, two, ... units of a run as bitmasks."""
+    return tuple(accumulate(map(mask_of, run.units), initial=0))
+
+
+def of_units(runs: tuple[Run, ...], row: Array) -> tuple[float, ...]:
+    """What one of the numbers of layers is for a unit of each run."""
+    return tuple(float(row[list(run.units[0])].sum()) for run in runs)

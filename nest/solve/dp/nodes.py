@@ -16,6 +16,7 @@ from nest.instance import (
     Weights,
     chunks_of,
 )
+from nest.reuse import once
 from nest.solve.dp.beside_compute import FirstBounds
 from nest.solve.dp.choices import Choice
 from nest.solve.dp.configurations import Configuration, Slots, slots
@@ -95,14 +96,6 @@ class _Node:
     def by_price(self, known: Incumbent, limit: float, price: Price) -> Best:
         assert self.floor is not None
         return self.search.by_price(self.configuration, self.counts[0], self.floor, known, limit, price)
-
-
-def once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], T]) -> T:
-    """What `known` has of a key, made where it is missing."""
-    if key not in known:
-        known[key] = make()
-    found: T = known[key]
-    return found
 
 
 @define(eq=False, repr=False)

@@ -16,7 +16,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from nest.instance import Array, Candidate, Instance, partial
-from nest.reuse import Bounded
+from nest.reuse import BoundedCache
 from nest.solve.dp.choices import Choice, ChoiceTable, not_dominated
 from nest.solve.dp.pairs import Pairs, Rows, distinct
 from nest.solve.dp.stage_times import ModeArrays, Unchosen, mode_arrays
@@ -246,7 +246,9 @@ def window(pairs: Pairs, compute: Array, after: int, before: int, time_limit: fl
 class RecentTables(Generic[T]):
     """Tables of the stages that are fast enough, those used last: `MOST_BYTES` in all."""
 
-    _known: Bounded[tuple[float, T, int]] = field(factory=lambda: Bounded(MOST_BYTES, itemgetter(2)), init=False)
+    _known: BoundedCache[tuple[float, T, int]] = field(
+        factory=lambda: BoundedCache(MOST_BYTES, itemgetter(2)), init=False
+    )
 
     def of(self, key: Hashable, time_limit: float, make: Callable[[], tuple[T, int]]) -> tuple[T, bool]:
         """Tables of at least the stages of at most `time_limit` seconds, and whether they are of no others.
@@ -260,9 +262,7 @@ class RecentTables(Generic[T]):
 
     def keep(self, key: Hashable, time_limit: float, tables: T, size: int) -> tuple[float, T, int]:
         """Note tables of `size` bytes, with at least the stages of at most `time_limit` seconds."""
-        found = self._known.keep(key, (time_limit, tables, size))
-        self._known.make_room()
-        return found
+        return self._known.keep(key, (time_limit, tables, size))
 
 
 def stage_tables(
