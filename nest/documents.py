@@ -27,7 +27,7 @@ from nest.plan.layout import schedule_of
 from nest.report.plan_summary import ModelFacts, cost_of_a_step, figures, whole_training
 from nest.report.text.summary import Verdict
 from nest.runner_up import block_batch_time, contenders_report, plans_beside, runner_up
-from nest.solve.effort import Deadline
+from nest.solve.effort import Deadline, Waiting
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, CONTENDING_MEMORY_SLACK
 
@@ -286,7 +286,7 @@ def verdict_on(
     from nest.formulate.fixed_plan import decided_formulation
 
     problem = carried_problem(plan, known)
-    instance, formulation = formulate(problem, known, progress=progress, deadline=deadline)
+    instance, formulation = formulate(problem, known, waiting=Waiting(deadline, progress))
     if not instance.complete and plan.status != "infeasible":  # What was priced may lack the plan's own.
         instance, formulation = decided_formulation(problem, plan, known)
         instance = evolve(instance, complete_to=0.0)

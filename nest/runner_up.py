@@ -18,7 +18,7 @@ from nest.io import unstructure
 from nest.plan.document import solution_of
 from nest.plan.evaluate import PricedPlan, evaluate
 from nest.report.other_plans import decided_plan, decisions_of, describe_runner_up, label
-from nest.solve.effort import Deadline
+from nest.solve.effort import Deadline, Waiting
 from nest.spec import OtherPlan, PlanDocument, Problem
 from nest.tolerances import BANDWIDTH_SHORTFALL
 
@@ -76,14 +76,13 @@ def _searched(
     reach: float,
 ) -> Answer:
     """As `searched`, at the risk of the problem, with all candidates for steps longer by the share `reach`."""
-    from nest.formulate.instance import formulate
+    from nest.formulate.instance import Wanted, formulate
     from nest.formulate.problem import kept_model
     from nest.formulate.risk import simpler_within
     from nest.solve.solver import solve
 
-    told: dict[str, Any] = {"progress": progress, "deadline": deadline}
-    kept = kept_model(problem, known, deadline)
-    instance, formulation = formulate(problem, known, **told, first_plan=first_plan, kept=kept)
+    waiting, kept = Waiting(deadline, progress), kept_model(problem, known, deadline)
+    instance, formulation = formulate(problem, known, Wanted(first_plan=first_plan), kept, waiting)
     # A plan that is known cuts what is slower; which of equals is the answer it does not say.
     within, tables = simpler_within(problem), None if kept is None else kept.tables
     diagnosed = not leaves_risk_open(problem)  # Else it is searched again.
@@ -91,7 +90,10 @@ def _searched(
     result = search(instance, known=formulation.first)
     if kept is not None:
         kept.keep()
-    again = partial(formulate, problem, known, **told, known=formulation)
+
+    def again(seconds: float) -> Offered:
+        return formulate(problem, known, Wanted(up_to=seconds), formulation, waiting)
+
     if not within:
         return with_contenders(instance, formulation, result, reach, again, search)
     from nest.first_plan import COSTS_LITTLE, with_alternatives, with_first_plan
@@ -107,7 +109,7 @@ def with_contenders(
     formulation: Formulation,
     result: Result,
     reach: float,
-    wider: Callable[..., Offered],
+    wider: Callable[[float], Offered],
     search: Callable[..., Result],
 ) -> tuple[Instance, Formulation, Result]:
     """An answer with all candidates that matter for plans beside it: where some are missing it is searched anew.
@@ -119,7 +121,7 @@ def with_contenders(
         formulation: what it was made of.
         result: of its search.
         reach: share of the least step time that plans beside the answer may take longer.
-        wider: gives the instance that is complete to `up_to` seconds of a step, with what it was made of.
+        wider: gives the instance that is complete to so many seconds of a step, with what it was made of.
         search: that search, of an instance, with a `known` plan.
     """
     from nest.solve.dp.attempt import SLOWER
@@ -131,7 +133,7 @@ def with_contenders(
     needed = max(seconds * (1 + reach), min(second, seconds * SLOWER))
     if instance.complete_to >= needed or formulation.bounded is None:  # There was no time for the others.
         return instance, formulation, result
-    more, made = wider(up_to=needed)
+    more, made = wider(needed)
     if not more.complete_to:  # There was no time for it.
         return instance, formulation, result
     return more, made, search(more, known=(solution.among(instance.candidates, more.candidates), seconds))

@@ -231,7 +231,7 @@ class Runs:
         that find gradients of weights.
         """
         predicted = [
-            data_parallel_exposure(breakdown.problem, devices[name])
+            data_parallel_exposure(breakdown.problem.training, devices[name], breakdown.problem.model is not None)
             for breakdown, name in zip(self.breakdowns, self._devices, strict=True)
         ]
         share, often, waiting, sharded = (

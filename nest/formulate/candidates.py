@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
 from math import gcd, inf
+from typing import NamedTuple
 
 from attrs import evolve
 
@@ -11,17 +11,18 @@ from nest.catalogue import optimizer, precision, unknown_name
 from nest.errors import InputError
 from nest.formulate.candidate_costs import candidate
 from nest.formulate.formulation import FirstPlan, Formulation, kept_together
-from nest.formulate.layer_classes import layer_classes
+from nest.formulate.layer_classes import LayerClasses, layer_classes
 from nest.formulate.model import load_model
+from nest.formulate.options import Options
 from nest.formulate.pricing import Pricing
 from nest.formulate.recompute import host, short_name
-from nest.formulate.shard import chosen, micro_batches, sharded_graphs
+from nest.formulate.shard import Made, ShardedGraphs
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
-from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, Pool, Pools, SearchProgress
-from nest.solve.effort import FEW, Deadline, Waiting
-from nest.spec import DeviceSpec, Problem, Training
+from nest.instance import Candidate, Cluster, CollectiveModel, LayerGraph, SearchProgress
+from nest.solve.effort import FEW, Waiting
+from nest.spec import DeviceSpec, Training
 
 MANY = 512
 """Blocks from which on a first plan is looked for among few of them before the others are priced. Of DeepSeek-V3's
@@ -31,31 +32,39 @@ PRICING = 0.35
 """Share of the time in which candidates may be priced: bounding and searching their plans takes longer than that."""
 
 
+class Devices(NamedTuple):
+    """Devices of one kind on which a model is priced.
+
+    Attributes:
+        cluster: devices and network.
+        device: the accelerator; None: the problem names none.
+        collectives: prices collectives.
+        pool: name of the pool that these are, which candidates and their names then have.
+        place: of the devices in the problem, for errors.
+    """
+
+    cluster: Cluster
+    device: DeviceSpec | None
+    collectives: CollectiveModel
+    pool: str | None = None
+    place: str = "cluster"
+
+
 def from_model(
-    problem: Problem,
+    options: Options,
     registry: Registry,
-    cluster: Cluster,
-    device: DeviceSpec | None,
-    collectives: CollectiveModel,
-    progress: Callable[[SearchProgress], None] | None,
-    deadline: Deadline,
-    pool: str | None = None,
-    place: str = "cluster",
+    devices: Devices,
+    waiting: Waiting,
     first_plan: Callable[[Formulation], FirstPlan | None] | None = None,
     up_to: float = inf,
 ) -> Formulation:
     """A model as sharded and priced on one kind of device.
 
     Args:
-        problem: as written.
-        registry: offers importers, strategies and models of cost.
-        cluster: devices and network.
-        device: the accelerator; None: the problem names none, which is an error.
-        collectives: prices collectives.
-        progress: told now and then which share of the candidates is priced.
-        deadline: until when candidates are priced.
-        pool: name of the pool whose devices these are, which candidates and their names then have.
-        place: of the devices in the problem, for errors.
+        options: of the problem.
+        registry: offers importers, and what it brings decides what bounds hold.
+        devices: what the model is priced on.
+        waiting: told now and then which share of the candidates is priced, until its deadline.
         first_plan: a good plan of a few candidates; candidates that compute for longer than it takes are then not
             priced (`nest.formulate.worth`). None: nobody looks for one.
         up_to: device seconds for a sample; of many candidates those that compute for longer need not be priced.
@@ -64,33 +73,34 @@ def from_model(
         InputError: something in the problem cannot be used.
         NoPlanYet: the time is up before anything could be priced.
     """
+    cluster, device, collectives, pool, place = devices
     if device is None:
         raise InputError(
             f"{place}.device is missing: a model is priced on a device. Name one that `nest devices` lists, "
             "or give its figures."
         )
-    assert problem.model is not None
-    training = problem.training
+    assert options.model is not None
+    training = options.training
     pricing = Pricing(
         cluster=cluster,
         device=device,
         training=training,
         precision=precision(training.precision).trained(training),
         optimizer=optimizer(training.optimizer),
-        costs=chosen(registry.cost_models(), problem.costs, "costs", "cost model"),
+        costs=options.costs,
         collectives=collectives,
-        layer_times=chosen(registry.layer_times(), problem.layer_times, "layer_times", "model of layer times"),
+        layer_times=options.layer_times,
         host=host(device, training),
     )
-    samples, waiting = micro_batches(problem), Waiting(deadline, progress)
-    whole = load_model(problem.model, training, registry)
+    waiting = Waiting(waiting.deadline, waiting.progress)  # Who asks next of a model that is kept has another one.
+    whole = load_model(options.model, training, registry)
     stacks = registry.stacks().values()
     usual = {tuple(each.training.selective or ()) for each in stacks if hasattr(each, "training")}
     _check_selective(training, whole, usual)
-    by_operator = problem.search.granularity == "operator"
+    by_operator = options.search.granularity == "operator"
     layers = registry.memoized("layer classes", (whole, by_operator), lambda: layer_classes(whole, by_operator))
     context = StrategyContext(cluster, training)
-    sharded = sharded_graphs(layers.graph, problem, registry, context, samples, waiting.check, pricing.blocks)
+    sharded = _sharded(layers, options, context, waiting.check, pricing.blocks)
 
     known: dict[str, Candidate] = {}  # Those of the blocks that a wider formulation has in common.
 
@@ -101,7 +111,7 @@ def from_model(
         return known[name]
 
     graph = LayerGraph(layers.layers, tuple((each.producer, each.consumers) for each in layers.crossing))
-    together = kept_together(problem, graph)
+    together = kept_together(options.search.granularity, graph)
     if by_operator:
         from nest.formulate.partition import inseparable_operators
 
@@ -119,17 +129,17 @@ def from_model(
     )
 
     def with_priced(some: Sequence[Block]) -> Formulation:
-        priced = _priced(some, price, waiting.progress, waiting.deadline)
+        priced = _priced(some, price, waiting)
         sharded = tuple(some[index] for index in priced)
         complete_to = inf if len(priced) == len(some) else 0.0
         return evolve(made, candidates=tuple(priced.values()), sharded=sharded, complete_to=complete_to)
 
     # In a time that is limited, some of all candidates are priced.
-    if (first_plan is None and up_to == inf) or sharded.least < MANY or deadline.left < inf:
+    if (first_plan is None and up_to == inf) or sharded.least < MANY or waiting.deadline.left < inf:
         return with_priced(sharded.every())
     from nest.formulate.worth import BoundedCandidates, can_be_worth
 
-    if not can_be_worth(problem, registry):
+    if not can_be_worth(options.search, registry):
         return with_priced(sharded.every())
     bounded = BoundedCandidates(made, sharded, with_priced, waiting)
     if first_plan is None:
@@ -137,14 +147,19 @@ def from_model(
     return bounded.begun(first_plan, training.global_batch / cluster.size, cluster.memory)
 
 
+def _sharded(
+    layers: LayerClasses, options: Options, context: StrategyContext, watch: Callable[[], None], made: Made
+) -> ShardedGraphs:
+    """The blocks of a layer of each class that a problem allows."""
+    allowed = (options.strategies, options.degrees, options.micro_batches)
+    return ShardedGraphs(layers.graph, *allowed, context, watch, made)
+
+
 def repriced(
     known: Formulation,
-    problem: Problem,
-    registry: Registry,
-    cluster: Cluster,
-    device: DeviceSpec | None,
-    progress: Callable[[SearchProgress], None] | None,
-    deadline: Deadline,
+    options: Options,
+    devices: Devices,
+    waiting: Waiting,
     among: Collection[str] | None = None,
     other_blocks: bool = False,
     few: Formulation | None = None,
@@ -154,12 +169,9 @@ def repriced(
     Args:
         known: the model, as it is priced with strategies and models of cost that read no more of the cluster than which
             blocks it admits.
-        problem: as `known` was made of, but for the cluster and what `other_blocks` allows.
-        registry: offers the strategies.
-        cluster: devices and network.
-        device: the accelerator.
-        progress: told now and then which share of the candidates is priced.
-        deadline: until when candidates are priced.
+        options: as `known` was made of, but for the cluster and what `other_blocks` allows.
+        devices: what it is priced on.
+        waiting: told now and then which share of the candidates is priced, until its deadline.
         among: names of the candidates that are priced; None: all are.
         other_blocks: whether micro-batches, strategies or decisions may differ: blocks in common stay as they are.
         few: what some candidates cost there; None: nobody knows.
@@ -168,7 +180,7 @@ def repriced(
         InputError: no combination of strategies is left, or none of `among` is there.
         NoPlanYet: the time is up before anything could be priced.
     """
-    before, layers = known.pricing, known.classes
+    before, layers, cluster, device = known.pricing, known.classes, devices.cluster, devices.device
     assert before is not None
     assert layers is not None
     assert device is not None  # A problem without one is like no other.
@@ -181,9 +193,8 @@ def repriced(
     blocks, pool = known.sharded, known.candidates[0].pool
     lacking = known.complete_to < inf and (among is None or not {each.name for each in known.candidates} >= {*among})
     if other_blocks or lacking or cluster.capacities != before.cluster.capacities:
-        context, samples = StrategyContext(cluster, problem.training), micro_batches(problem)
-        made = sharded_graphs(layers.graph, problem, registry, context, samples, deadline.check, pricing.blocks)
-        blocks = made.every()
+        context = StrategyContext(cluster, options.training)
+        blocks = _sharded(layers, options, context, waiting.check, pricing.blocks).every()
     if among is not None:
         blocks = tuple(each for each in blocks if _name(each, pool) in among)
         if not blocks:
@@ -199,7 +210,7 @@ def repriced(
         same = {"same_device": same_device, "same_network": same_network}
         return candidate(name, block, layers, pricing, its, **same, pool=pool)
 
-    priced = _priced(blocks, price, progress, deadline)
+    priced = _priced(blocks, price, waiting)
     return evolve(
         known,
         candidates=tuple(priced.values()),
@@ -210,33 +221,20 @@ def repriced(
     )
 
 
-def on_pools(
-    problem: Problem,
-    registry: Registry,
-    pools: Pools,
-    devices: Sequence[DeviceSpec | None],
-    collectives: CollectiveModel,
-    progress: Callable[[SearchProgress], None] | None,
-    deadline: Deadline,
-    known: Callable[[Pool, DeviceSpec | None, Callable[[], Formulation]], Formulation],
-) -> Formulation:
-    """A model as sharded and priced on each kind of device; arguments as of `from_model`.
-
-    `known` gives what was priced of a pool with a device before, or calls what prices it.
+def on_pools(every: Sequence[Devices], price: Callable[[Devices], Formulation]) -> Formulation:
+    """A model as it is priced on each kind of device.
 
     Raises:
         InputError: something in the problem cannot be used, or no pool has a candidate.
     """
     made: list[Formulation] = []
     refused: list[InputError] = []
-    for index, (pool, device) in enumerate(zip(pools.members, devices, strict=True)):
-        place = (pool.cluster, device, collectives)
-        price = partial(from_model, problem, registry, *place, progress, deadline, pool.name, f"cluster.pools[{index}]")
+    for devices in every:
         try:
-            made.append(known(pool, device, price))
+            made.append(price(devices))
         except InputError as error:  # Its devices may be too few for the degrees that others can have.
             refused.append(error)
-    if not made or any(device is None for device in devices):
+    if not made or any(each.device is None for each in every):
         raise refused[0]
     return evolve(
         made[0],
@@ -250,13 +248,13 @@ def on_pools(
 def _priced(
     blocks: Sequence[Block],
     price: Callable[[Block], Candidate],
-    progress: Callable[[SearchProgress], None] | None,
-    deadline: Deadline,
+    waiting: Waiting,
 ) -> dict[int, Candidate]:
     """Candidates by the index of their block, ascending: of all blocks, or of those that there is time for.
 
-    A few are priced however late it is, and what is nearly done is done. `progress` is told of the share.
+    A few are priced however late it is, and what is nearly done is done. Who is `waiting` is told of the share.
     """
+    progress, deadline = waiting.progress, waiting.deadline
     begun, left, candidates = time.monotonic(), deadline.left, dict[int, Candidate]()
     for index in _scattered(len(blocks)):
         share = len(candidates) / len(blocks)

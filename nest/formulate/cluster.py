@@ -21,7 +21,6 @@ from nest.spec import (
     LevelSpec,
     MatrixPeaks,
     PoolSpec,
-    Problem,
     TierSpec,
     ranges,
 )
@@ -209,7 +208,9 @@ def time_scale(cluster: ClusterSpec) -> float:
     return 1.0 if known is None else known.time
 
 
-def as_measured(cluster: Cluster, device: DeviceSpec | None, problem: Problem) -> tuple[Cluster, DeviceSpec | None]:
+def as_measured(
+    cluster: Cluster, device: DeviceSpec | None, spec: ClusterSpec, modelled: bool = True
+) -> tuple[Cluster, DeviceSpec | None]:
     """The cluster with the errors of what is estimated, and it and its device as slow as its calibration says.
 
     Every time is then so many times as long: all roofs are as much lower, all latencies as much higher, while peaks
@@ -218,8 +219,8 @@ def as_measured(cluster: Cluster, device: DeviceSpec | None, problem: Problem) -
     Raises:
         InputError: a profile, whose times are measured, has a calibration; or its file cannot be read.
     """
-    known = cluster_calibration(problem.cluster)
-    if problem.model is None:
+    known = cluster_calibration(spec)
+    if not modelled:
         if known is not None:
             raise InputError(
                 "cluster.calibration corrects what nest predicts of a model, but the times of a profile are measured; "

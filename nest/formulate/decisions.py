@@ -315,9 +315,11 @@ def _untried(
 def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Iterator[str]:
     """What `training` and `search` list otherwise."""
     yield from _sentences("schedule", solution.schedule, "training.schedule", free.training.schedule)
-    yield from _sentences("rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free))
+    yield from _sentences(
+        "rank_order", solution.rank_order, "search.rank_order", allowed_rank_orders(free.search.rank_order)
+    )
     for stage in solution.stages:
-        yield from _sentences("zero", stage.zero, "search.zero", allowed_zero(free))
+        yield from _sentences("zero", stage.zero, "search.zero", allowed_zero(free.search.zero))
         for mode in modes_of(stage.recompute):
             yield from _sentences("recompute", mode, "search.recompute", free.search.recompute or (mode,))
         part = partial(stage.recompute)
@@ -329,7 +331,7 @@ def _outside_lists(instance: Instance, solution: Solution, free: Problem) -> Ite
         # Without ZeRO nothing is sharded, over however many ranks; more than hold the same parameters are all of them.
         groups = (group for stage in solution.stages for group in instance.candidates[stage.candidate].state)
         most = max((solution.replicas * len(set(group.ranks)) for group in groups), default=1)
-        listed = allowed_zero_degrees(free)
+        listed = allowed_zero_degrees(free.search.zero_degree)
         if min(solution.zero_degree or most, most) not in (min(each or most, most) for each in listed):
             degree, *degrees = (ALL_RANKS if each is None else each for each in (solution.zero_degree, *listed))
             yield from _sentences("zero_degree", degree, "search.zero_degree", degrees)
@@ -357,7 +359,7 @@ def _outside_candidate(
     """What the search makes no such candidate for."""
     candidate = instance.candidates[index]
     if formulation.classes is None:
-        limits = allowed_degrees(free, {*registry.strategies(), *candidate.degrees})
+        limits = allowed_degrees(free.strategies, {}, {*registry.strategies(), *candidate.degrees})
         for name, limit in limits.items():
             degree = candidate.degrees.get(name, 1)
             if not limit.among((degree,)):
@@ -365,11 +367,12 @@ def _outside_candidate(
         return
     size = candidate.micro_batch or candidate.samples
     yield from _sentences("micro_batch", size, "training.micro_batch", free.training.micro_batch or USUAL_MICRO_BATCHES)
-    every, searched = registry.strategies(), participating(free, registry.strategies())
+    every = registry.strategies()
+    searched = participating(free.strategies, every, mixed=free.search.mixed)
     refused = untried(
         formulation.classes.graph,
         {name: each for name, each in every.items() if name in {*searched, *candidate.degrees}},
-        allowed_degrees(free, every),
+        allowed_degrees(free.strategies, {}, every),
         size,
         candidate.degrees,
         StrategyContext(instance.cluster_of(index), free.training),

@@ -10,8 +10,9 @@ from attrs import evolve
 
 from nest.deployment import deployment
 from nest.errors import InputError, InputErrors
-from nest.formulate.instance import Formulation, check_lists, formulate, without_missing_plugins
+from nest.formulate.instance import Formulation, Wanted, formulate, without_missing_plugins
 from nest.formulate.modes import check_modes, profile_modes
+from nest.formulate.options import check_lists
 from nest.formulate.shard import micro_batches, participating
 from nest.formulate.target import target_limits
 from nest.hooks.registry import Registry
@@ -93,10 +94,11 @@ def fixed_plan(problem: Problem, known: Registry) -> tuple[Instance, Solution, F
 
 def evaluation(problem: Problem, known: Registry) -> tuple[Instance, Formulation]:
     """The instance of what `problem.fixed` decides, to which `constraints` are wishes, and what it was made of."""
-    instance, formulation = formulate(evaluation_problem(problem, known), known, binding=False)
-    modes = profile_modes(problem)
+    instance, formulation = formulate(evaluation_problem(problem, known), known, Wanted(binding=False))
+    modes = profile_modes(problem.profile)
     modes += [mode.name for each in instance.candidates for mode in each.recompute]
-    check_modes("search.recompute", problem.search.recompute or (), dict.fromkeys(modes), problem)
+    known_modes, modelled = dict.fromkeys(modes), problem.model is not None
+    check_modes("search.recompute", problem.search.recompute or (), known_modes, modelled=modelled)
     return instance, formulation
 
 
@@ -181,10 +183,10 @@ def decided_formulation(problem: Problem, plan: PlanDocument, known: Registry) -
 def _narrowed(problem: Problem, candidate: CandidateSummary, known: Registry) -> Problem | None:
     """`problem` with no other candidate, which is priced faster; None when it does not allow this one."""
     micro_batch = candidate.samples if candidate.micro_batch is None else candidate.micro_batch
-    if micro_batch not in micro_batches(problem):
+    if micro_batch not in micro_batches(problem.training, problem.decided.get("micro_batch")):
         return None
     strategies = dict(problem.strategies)
-    for name in participating(problem, known.strategies()):
+    for name in participating({*strategies, *problem.decided}, known.strategies(), mixed=problem.search.mixed):
         degree = candidate.degrees.get(name, 1)
         written = strategies.get(name, (degree,))
         if any(each == degree and not isinstance(each, bool) for each in written):
@@ -216,7 +218,9 @@ def evaluation_problem(problem: Problem, known: Registry) -> Problem:
         ),
         strategies={
             name: (1,)
-            for name, strategy in participating(problem, known.strategies()).items()
+            for name, strategy in participating(
+                {*problem.strategies, *decided}, known.strategies(), mixed=search.mixed
+            ).items()
             if not hasattr(strategy, "follows") and name not in decided
         },
     )

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from nest.instance import Candidate, Cluster, LayerGraph, Solution
 from nest.records import Record
-from nest.spec import Problem, Training
+from nest.spec import Training
 
 if TYPE_CHECKING:
     from nest.formulate.layer_classes import LayerClasses
@@ -140,9 +140,9 @@ class Formulation(Record):
         return tuple(layers for _, layers in order) if ends == ("embedding", "head") else ()
 
 
-def kept_together(problem: Problem, graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
+def kept_together(granularity: str, graph: LayerGraph) -> tuple[tuple[int, ...], ...]:
     """The groups of layers that `search.granularity: block` keeps together."""
-    if problem.search.granularity != "block":
+    if granularity != "block":
         return ()
     from nest.formulate.partition import branched_regions
 

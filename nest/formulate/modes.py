@@ -1,6 +1,9 @@
 """Which recompute modes a problem allows, of whole stages and of their first blocks (PROBLEM.md section 3)."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -13,20 +16,23 @@ from nest.io.names import any_of
 from nest.spec import Problem, ProfileSpec, StageRecord
 from nest.spec.problem import OFFLOAD, RECOMPUTE_MODES
 
+if TYPE_CHECKING:
+    from nest.formulate.options import Options
+
 WHOLE_ONLY = ("stage", OFFLOAD)
 """Recompute modes that a stage has as a whole or not at all."""
 
 
-def profile_modes(problem: Problem) -> list[str]:
+def profile_modes(profile: ProfileSpec | str | None) -> list[str]:
     """The recompute modes of the candidates of a profile, whatever the problem leaves of them."""
-    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
     return [name for each in candidates for name in each.recompute]
 
 
-def check_modes(place: str, wanted: Iterable[str], known: Collection[str], problem: Problem) -> None:
-    """Refuse recompute modes that no candidate has; the error names `place`."""
+def check_modes(place: str, wanted: Iterable[str], known: Collection[str], *, modelled: bool) -> None:
+    """Refuse recompute modes that no candidate has, of a model or a profile; the error names `place`."""
     for name in wanted:
-        if name == OFFLOAD and name not in known and problem.model is not None:
+        if name == OFFLOAD and name not in known and modelled:
             raise InputError(
                 f"{place}: `{OFFLOAD}` is possible only where `activations` is in training.offload; add it."
             )
@@ -34,24 +40,26 @@ def check_modes(place: str, wanted: Iterable[str], known: Collection[str], probl
             raise unknown_name(place, "recompute mode", name, known)
 
 
-def whole_modes(problem: Problem, candidates: Sequence[Candidate], limits: Limits | None) -> tuple[str, ...] | None:
+def whole_modes(options: Options, candidates: Sequence[Candidate]) -> tuple[str, ...] | None:
     """The recompute modes that stages may have as a whole, in the order listed; None: all of a candidate's.
 
     Raises:
         InputError: no candidate has one that is listed, or the target has none of them.
     """
-    fixed = problem.decided.get("recompute")
-    if fixed is None and "recompute_layers" in problem.decided:
+    fixed, limits, modelled = options.decided.get("recompute"), options.limits, options.model is not None
+    if fixed is None and "recompute_layers" in options.decided:
         fixed = _heaviest(_by_weight(candidates))
     known = dict.fromkeys(mode.name for candidate in candidates for mode in candidate.recompute)
-    listed, decided = problem.search.recompute, None if fixed is None else (str(fixed),)
+    listed, decided = options.search.recompute, None if fixed is None else (str(fixed),)
     # A target may leave out candidates; what is listed for them is no mistake.
-    check_modes("search.recompute", listed or (), dict.fromkeys([*profile_modes(problem), *known]), problem)
-    check_modes("fixed.recompute", decided or (), known, problem)
+    check_modes(
+        "search.recompute", listed or (), dict.fromkeys([*profile_modes(options.profile), *known]), modelled=modelled
+    )
+    check_modes("fixed.recompute", decided or (), known, modelled=modelled)
     place, wanted = ("search.recompute", listed) if decided is None else ("fixed.recompute", decided)
     if wanted is None and limits is None:
         return None
-    return allowed_modes(problem.search.framework, limits, place, known if wanted is None else wanted)
+    return allowed_modes(options.search.framework, limits, place, known if wanted is None else wanted)
 
 
 def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -73,44 +81,39 @@ def allowed_modes(target: str | None, limits: Limits | None, place: str, wanted:
     return modes_allowed
 
 
-def recomputes_parts(problem: Problem) -> bool:
+def recomputes_parts(asked: Problem | Options) -> bool:
     """Whether stages may recompute some of their blocks (`search.recompute_layers`).
 
     In mixed plans and on several pools only where that is asked for: Llama 3 70B on 64 H100 and 128 A100 takes 54 s of
     CPU with it, 8 s without, and gets the same plan (2026-11-29).
     """
-    stated = problem.search.recompute_layers
+    stated = asked.search.recompute_layers
     if stated is not None:
         return stated
-    return problem.model is not None and problem.cluster.pools is None and not problem.search.mixed
+    return asked.model is not None and asked.cluster.pools is None and not asked.search.mixed
 
 
 def partial_modes(
-    problem: Problem,
-    candidates: Sequence[Candidate],
-    limits: Limits | None,
-    allowed: Collection[str] | None,
-    blocks: int,
+    options: Options, candidates: Sequence[Candidate], allowed: Collection[str] | None, blocks: int
 ) -> tuple[str, ...]:
     """Names of the parts of a stage that may be recomputed (`nest.instance.Partial`), preferred first.
 
     Args:
-        problem: as written.
+        options: of the problem.
         candidates: of the problem.
-        limits: what the target can run.
         allowed: what `whole_modes` says.
         blocks: how many the model has, or layers of a problem without blocks.
 
     Raises:
         InputError: `fixed.recompute_layers` is no number of blocks, or nothing is lighter than its mode.
     """
-    fixed = problem.decided
+    fixed, limits = options.decided, options.limits
     known = _by_weight(candidates)
     lighter = [(mode, rest) for mode in known for rest in known[: known.index(mode)]]
     pairs = lighter if limits is None else [pair for pair in lighter if pair in limits.partial_recompute]
     if {"recompute_layers", "recompute_rest"} & fixed.keys():
-        return _fixed_part(problem, str(fixed.get("recompute", _heaviest(known))), lighter, pairs, blocks)
-    if "recompute" in fixed or not recomputes_parts(problem):
+        return _fixed_part(options, str(fixed.get("recompute", _heaviest(known))), lighter, pairs, blocks)
+    if "recompute" in fixed or not recomputes_parts(options):
         return ()
     pairs = [pair for pair in pairs if allowed is None or {*pair} <= {*allowed}]
     return tuple(Partial(mode, count, rest).name for mode, rest in pairs for count in range(1, blocks))
@@ -144,12 +147,12 @@ def _heaviest(known: Sequence[str]) -> str:
 Pairs = Sequence[tuple[str, str]]
 
 
-def _fixed_part(problem: Problem, mode: str, lighter: Pairs, pairs: Pairs, blocks: int) -> tuple[str, ...]:
+def _fixed_part(options: Options, mode: str, lighter: Pairs, pairs: Pairs, blocks: int) -> tuple[str, ...]:
     """The part of a stage that `fixed` decides to recompute in a `mode`; none where that is all of it.
 
     `lighter` are all pairs of modes, `pairs` those that the target has.
     """
-    count, rest = (problem.decided.get(name) for name in ("recompute_layers", "recompute_rest"))
+    count, rest = (options.decided.get(name) for name in ("recompute_layers", "recompute_rest"))
     if count is None:
         raise InputError("fixed.recompute_rest is of no use alone; add fixed.recompute_layers, or leave it out.")
     if type(count) is not int or count < 1:
@@ -166,7 +169,7 @@ def _fixed_part(problem: Problem, mode: str, lighter: Pairs, pairs: Pairs, block
     if not found:
         others = "" if rest is None else f" and {rest!r} for the others"
         raise InputError(
-            f"fixed.recompute_layers: search.target {problem.search.framework} has no {mode!r} for only some blocks of "
+            f"fixed.recompute_layers: search.target {options.search.framework} has no {mode!r} for only some blocks of "
             f"a stage{others}; leave it out, or choose another target."
         )
     return (Partial(mode, count, found[0][1]).name,)

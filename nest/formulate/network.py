@@ -27,7 +27,7 @@ from nest.instance import (
 from nest.instance.pairs import Pairs
 from nest.network import LinkGraph, Reduced, forwards, network_model
 from nest.plan.evaluate import evaluate
-from nest.spec import ClusterSpec, Problem
+from nest.spec import ClusterSpec
 from nest.tolerances import CONTENDING_MEMORY_SLACK
 
 MOST_DEVICES = 1024
@@ -62,14 +62,13 @@ def by_levels_notice(cluster: ClusterSpec, registry: Registry) -> str | None:
     )
 
 
-def placeable(problem: Problem, registry: Registry) -> NetworkModel | None:
+def placeable(cluster: ClusterSpec, registry: Registry, *, all_ports: bool) -> NetworkModel | None:
     """The network that plans are placed on, devices in the order of its levels; None: they are planned on levels."""
-    found = no_hierarchy(problem.cluster, registry)
+    found = no_hierarchy(cluster, registry)
     if found is None or found[1].pairs.size > MOST_DEVICES:
         return None  # `by_levels_notice` tells of the latter.
     network, reduced = found
-    all_ports = bool(problem.training.all_ports)
-    return network_model(network, reduced.best.order, all_ports=all_ports, slower=time_scale(problem.cluster))
+    return network_model(network, reduced.best.order, all_ports=all_ports, slower=time_scale(cluster))
 
 
 def with_network(instance: Instance, formulation: Formulation, model: NetworkModel) -> Instance:

@@ -5,7 +5,7 @@ from functools import partial
 
 from attrs import evolve
 
-from nest.formulate.instance import build_instance
+from nest.formulate.instance import Wanted, build_instance
 from nest.hooks.planning import PlannerContext, assessed
 from nest.hooks.registry import Registry
 from nest.instance import Instance, Level, Result
@@ -31,7 +31,7 @@ def on_network(problem: Problem, instance: Instance, levels: Sequence[Level], kn
         fixed=None,
         constraints=(),
     )
-    there = build_instance(problem_there, known, levels=tuple(levels))
+    there = build_instance(problem_there, known, Wanted(levels=tuple(levels)))
     priced = {each.name: each for each in there.candidates}
     candidates = tuple(priced.get(each.name, each) for each in instance.candidates)
     return evolve(instance, cluster=there.cluster, candidates=candidates, collectives=there.collectives, network=None)

@@ -1,9 +1,11 @@
 """Clusters of several kinds of device, and plans on one of them (PROBLEM.md section 8)."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
@@ -20,6 +22,9 @@ from nest.io import is_file_name
 from nest.spec import DeviceSpec, PlanDocument, PoolSpec, Problem
 from nest.units import listed
 
+if TYPE_CHECKING:
+    from nest.formulate.options import Options
+
 
 def pools_in_place(pools: tuple[PoolSpec, ...], base: Path | None) -> tuple[PoolSpec, ...]:
     """The pools with what files say of their devices read in."""
@@ -31,14 +36,14 @@ def pools_in_place(pools: tuple[PoolSpec, ...], base: Path | None) -> tuple[Pool
     )
 
 
-def measured_pools(problem: Problem) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
+def measured_pools(options: Options) -> tuple[Pools, tuple[DeviceSpec | None, ...]]:
     """As `build_pools`, with the errors of estimates, the memory risk and what of communication is exposed."""
-    pools, devices = build_pools(problem.cluster)
-    members = []
+    pools, devices = build_pools(options.cluster)
+    members, modelled = [], options.model is not None
     for pool, device in zip(pools.members, devices, strict=True):
-        cluster, _ = as_measured(pool.cluster, device, problem)
-        exposure = None if problem.model is None else data_parallel_exposure(problem, device)
-        members.append(Pool(pool.name, with_memory_risk(cluster, problem), exposure))
+        cluster, _ = as_measured(pool.cluster, device, options.cluster, modelled)
+        exposure = data_parallel_exposure(options.training, device) if modelled else None
+        members.append(Pool(pool.name, with_memory_risk(cluster, options), exposure))
     return evolve(pools, members=tuple(members)), devices
 
 

@@ -6,11 +6,11 @@ from math import inf
 from attrs import asdict, define, field, frozen
 
 from nest.formulate.formulation import Formulation
-from nest.formulate.shard import micro_batches
+from nest.formulate.options import Options
 from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
-from nest.instance import Cluster, CollectiveModel
-from nest.spec import DeviceSpec, Problem
+from nest.instance import Cluster
+from nest.spec import DeviceSpec
 
 MOST = 4
 """Models kept: `nest explain` asks about one with many answers, and about others at bandwidths that come once each."""
@@ -129,28 +129,22 @@ class PricedModels:
         return best[1], best[0].blocks != key.blocks
 
 
-def pricing_key(
-    problem: Problem, registry: Registry, cluster: Cluster, device: DeviceSpec | None, collectives: CollectiveModel
-) -> PricingKey:
-    """All that decides what the layers of a problem with a model cost, to be compared with `==`.
-
-    Raises:
-        InputError: no size of micro-batches is left.
-    """
+def pricing_key(options: Options, registry: Registry, cluster: Cluster, device: DeviceSpec | None) -> PricingKey:
+    """All that decides what the layers of a problem with a model cost, to be compared with `==`."""
     models = (registry.cost_models(), registry.layer_times(), registry.collective_models())
     read = (registry.model_importers(), registry.strategies(), *models)
     pricing = (each for registered in read for each in registered.values())
     # Built-ins read nothing of it, nor how much memory there is; plug-ins, which are guarded, may.
     builtin = not any(isinstance(each, Guarded) for each in pricing)
-    training = problem.training.of_layers if builtin else asdict(problem.training, recurse=False)
+    training = options.training.of_layers if builtin else asdict(options.training, recurse=False)
     if builtin:
         cluster = cluster.without_memory()
     model = (
-        problem.model,
+        options.model,
         training,
-        (problem.search.granularity, problem.search.mixed),
-        (problem.costs, problem.layer_times),
-        collectives,
+        (options.search.granularity, options.search.mixed),
+        (options.costs, options.layer_times),
+        options.collectives,
     )
-    blocks = (micro_batches(problem), problem.strategies, problem.decided)
+    blocks = (options.micro_batches, options.listed, options.decided)
     return PricingKey(model, blocks, cluster, device, builtin)

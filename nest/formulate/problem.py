@@ -10,9 +10,10 @@ from attrs import evolve
 from nest.catalogue import known_cluster
 from nest.errors import FieldErrors, InputError, InputErrors, NoPlanYet
 from nest.formulate.cluster import by_levels, cluster_calibration, described
-from nest.formulate.instance import Formulation, check_names, formulate
+from nest.formulate.instance import Formulation, formulate
 from nest.formulate.model import resolve_model, with_sequence_length
 from nest.formulate.modes import profile_modes
+from nest.formulate.options import read_options
 from nest.formulate.risk import risk_of
 from nest.formulate.slips import slips, slips_of_plan, uneven_sequence
 from nest.formulate.stack import device_of, stack_notice, with_stack
@@ -21,7 +22,7 @@ from nest.graph import OperatorGraph
 from nest.hooks.registry import Registry, registry
 from nest.instance import ChunkedSchedule, Instance, Schedule, SearchProgress, chunks_of
 from nest.io import is_file_name, placed, read, read_mapping, structure, structure_source, unstructure
-from nest.solve.effort import Deadline
+from nest.solve.effort import Deadline, Waiting
 from nest.spec import NO_STACK, ClusterSpec, PlanDocument, Problem, ProfileSpec
 from nest.spec.problem import NO_TARGET, OFFLOAD, RANK_ORDERS, RECOMPUTE_MODES, ZERO_STAGES, refuse_missing_units
 
@@ -196,7 +197,7 @@ def formulated(
     """
     whole = complete_problem(problem, known, notify, changes)
     with naming(problem):
-        return whole, *formulate(whole, known, progress=progress, deadline=deadline)
+        return whole, *formulate(whole, known, waiting=Waiting(deadline or Deadline(), progress))
 
 
 def complete_problem(
@@ -277,7 +278,7 @@ def target_diagnosis(
         return ""
     try:
         opened = evolve(problem, search=evolve(problem.search, target=NO_TARGET))
-        if feasible(formulate(opened, registry, deadline=deadline)[0], deadline):
+        if feasible(formulate(opened, registry, waiting=Waiting(deadline, None))[0], deadline):
             return f" With `search.target: none` there is a plan: what {target} cannot run is what binds."
     except (InputError, NoPlanYet):  # What the target leaves out may be more than can be searched.
         return ""
@@ -297,7 +298,7 @@ def refuse_contradictions(problem: Problem, written: Mapping[str, Any], registry
         return
     problems = list(others)
     try:
-        check_names(problem, registry)
+        read_options(problem, registry)
     except InputErrors as errors:
         problems += errors.problems
     except InputError as error:
@@ -317,7 +318,7 @@ def _contradictions(problem: Problem, written: Mapping[str, Any], registry: Regi
         ("rank_order", "search", search.rank_order, RANK_ORDERS),
         ("zero", "search", search.zero, ZERO_STAGES),
         ("zero_degree", "search", search.zero_degree, None),
-        ("recompute", "search", search.recompute, (*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem))),
+        ("recompute", "search", search.recompute, (*RECOMPUTE_MODES, OFFLOAD, *profile_modes(problem.profile))),
     )
     for name, section, allowed, known in lists:
         if name not in decided or allowed is None or name not in (written.get(section) or ()):

@@ -5,33 +5,32 @@ from math import inf
 
 from nest.errors import InputError, InputErrors
 from nest.formulate.formulation import Formulation, kept_together
-from nest.formulate.shard import allowed_degrees
-from nest.hooks.registry import Registry
+from nest.formulate.options import Options
 from nest.instance import Candidate, Cluster, LayerGraph, ParameterGroup, Pools, RecomputeMode, partial
-from nest.spec import Problem, ProfileCandidate, ProfileSpec
+from nest.spec import ProfileCandidate, ProfileSpec
 
 
-def from_profile(problem: Problem, registry: Registry, cluster: Cluster, pools: Pools | None = None) -> Formulation:
+def from_profile(options: Options, cluster: Cluster, pools: Pools | None = None) -> Formulation:
     """The candidates of a profile, on `cluster` or each on its own of `pools`, and its layers.
 
     Raises:
         InputErrors: what is wrong with them.
     """
-    profile = problem.profile
+    profile = options.profile
     assert isinstance(profile, ProfileSpec)
-    candidates = profile_candidates(profile, cluster, problem.training.global_batch, pools)
+    candidates = profile_candidates(profile, cluster, options.training.global_batch, pools)
     degrees = {name for each in candidates for name in each.degrees}
-    limits = allowed_degrees(problem, {*registry.strategies(), *degrees})
+    limits = options.degrees
     allowed = tuple(
-        each
-        for each in candidates
-        if all(limits[name].among((each.degrees.get(name, 1),)) for name in problem.strategies)
+        each for each in candidates if all(limits[name].among((each.degrees.get(name, 1),)) for name in options.listed)
     )
     if not allowed:
-        limits_text = " and ".join(str(limits[name]) for name in problem.strategies)
+        limits_text = " and ".join(str(limits[name]) for name in options.listed)
         raise InputError(f"strategies: no candidate of the profile is left: {limits_text}.")
     graph = profile_graph(profile)
-    return Formulation(graph, allowed, experts="etp" in degrees, together=kept_together(problem, graph))
+    return Formulation(
+        graph, allowed, experts="etp" in degrees, together=kept_together(options.search.granularity, graph)
+    )
 
 
 def profile_graph(profile: ProfileSpec) -> LayerGraph:

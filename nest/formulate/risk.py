@@ -7,6 +7,7 @@ plan fits (`Cluster.fitting`) if it is more likely than not to, whatever risk it
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -17,6 +18,9 @@ from nest.plan.evaluate import evaluate
 from nest.solve.effort import Deadline
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT
+
+if TYPE_CHECKING:
+    from nest.formulate.options import Options
 
 RISK = 0.2
 """The share of launches that a search accepts to run out of memory, where nobody says (`training.memory_risk`).
@@ -42,16 +46,15 @@ Answer = tuple[Instance, Formulation, Result]
 """What a search answers, of which instance, and what that was made of."""
 
 
-def with_memory_risk(cluster: Cluster, problem: Problem) -> Cluster:
+def with_memory_risk(cluster: Cluster, options: Options) -> Cluster:
     """`cluster`, with its error of estimates, whose stages must stay under what the accepted memory risk leaves them.
 
     Candidates of a profile state their bytes: they are exact unless a margin is written. A margin that is written says
     both what a search admits and what fits.
     """
-    risk = accepted_risk(problem)
-    if risk is None or cluster.error is None:
-        return cluster.with_margin(problem.training.memory_margin or 0.0)
-    return _at(cluster, risk)
+    if options.risk is None or cluster.error is None:
+        return cluster.with_margin(options.training.memory_margin or 0.0)
+    return _at(cluster, options.risk)
 
 
 def simpler_within(problem: Problem) -> float:

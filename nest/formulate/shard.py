@@ -1,6 +1,6 @@
 """Sharded graphs: every combination of allowed strategy degrees and micro-batch sizes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -10,9 +10,8 @@ from nest.catalogue import unknown_name
 from nest.errors import InputError
 from nest.graph import Block, OperatorGraph
 from nest.hooks.protocols import Strategy, StrategyContext
-from nest.hooks.registry import Registry
 from nest.instance import Cluster
-from nest.spec import Problem, ProfileSpec
+from nest.spec import ProfileSpec, Training
 
 FORESEEN = ("tp", "sp", "cp", "ep")
 """Strategies FORMATS.md names: without a plug-in that offers it, one may be given with degree 1."""
@@ -51,44 +50,47 @@ class Allowed(NamedTuple):
         return own if self.listed is None else f"{own} and {self.listed}"
 
 
-def participating(problem: Problem, registered: Mapping[str, Strategy]) -> dict[str, Strategy]:
+def participating(
+    named: Container[str], registered: Mapping[str, Strategy], *, mixed: bool = False
+) -> dict[str, Strategy]:
     """The strategies candidates are made with.
 
-    A strategy whose `by_default` is false takes part only where `strategies` or `fixed` names it, or where the stages
-    of one plan may differ (`search.mixed`): elsewhere it has little to offer that other decisions have not.
+    A strategy whose `by_default` is false takes part only where `strategies` or `fixed` has it `named`, or where the
+    stages of one plan may differ (`search.mixed`): elsewhere it has little to offer that other decisions have not.
     """
-    named = {*problem.strategies, *problem.decided}
     return {
         name: strategy
         for name, strategy in registered.items()
-        if problem.search.mixed or name in named or getattr(strategy, "by_default", True)
+        if mixed or name in named or getattr(strategy, "by_default", True)
     }
 
 
-def profile_degrees(problem: Problem) -> set[str]:
+def profile_degrees(profile: ProfileSpec | str | None) -> set[str]:
     """Names of degrees that candidates of a profile have, whatever strategies there are."""
-    candidates = problem.profile.candidates if isinstance(problem.profile, ProfileSpec) else ()
+    candidates = profile.candidates if isinstance(profile, ProfileSpec) else ()
     return {name for candidate in candidates for name in candidate.degrees}
 
 
-def allowed_degrees(problem: Problem, registered: Iterable[str]) -> Mapping[str, Allowed]:
-    """What the problem says of each strategy in `strategies` and `fixed`; one left out may do as it likes.
+def allowed_degrees(
+    strategies: Mapping[str, Sequence[int | bool]], decided: Mapping[str, object], registered: Iterable[str]
+) -> Mapping[str, Allowed]:
+    """What a problem says of each strategy in `strategies` and `fixed`; one left out may do as it likes.
 
     Raises:
         InputError: a degree is not a whole number above 0, or a strategy is unknown or foreseen only.
     """
     known = set(registered)
     result: dict[str, Allowed] = {}
-    for name, degrees in problem.strategies.items():
+    for name, degrees in strategies.items():
         if name not in known | set(FORESEEN):
             raise unknown_name("strategies", "strategy", name, known | set(FORESEEN), degrees)
         result[name] = Allowed(f"strategies.{name}", tuple(degrees))
-    for name, value in problem.decided.items():
+    for name, value in decided.items():
         if name in known | set(FORESEEN):
             listed = result.get(name)
             highest = listed is not None and any(degree is True for degree in (value, *listed.degrees))
-            decided = (_degree(f"fixed.{name}", value),)
-            result[name] = Allowed(f"fixed.{name}", decided, listed if highest else None)
+            own = (_degree(f"fixed.{name}", value),)
+            result[name] = Allowed(f"fixed.{name}", own, listed if highest else None)
     for name, allowed in result.items():
         for degree in allowed.degrees:
             _degree(allowed.place, degree)
@@ -106,17 +108,16 @@ def _degree(place: str, value: object) -> int | bool:
     raise InputError(f"{place} is {value!r}; it must be a whole number of at least 1, or true or false.")
 
 
-def micro_batches(problem: Problem) -> tuple[int, ...]:
+def micro_batches(training: Training, fixed: object = None) -> tuple[int, ...]:
     """Samples per micro-batch to plan with, ascending.
 
-    Sizes that leave a remainder of the batch are left out, unless `training.uneven_batch` is set.
+    Sizes that leave a remainder of the batch are left out, unless `training.uneven_batch` is set; `fixed` is
+    `fixed.micro_batch`.
 
     Raises:
         InputError: `fixed.micro_batch` is no size the batch can have, or no size is left.
     """
-    training = problem.training
     place, sizes = "training.micro_batch", training.micro_batch
-    fixed = problem.decided.get("micro_batch")
     if fixed is not None:
         if isinstance(fixed, bool) or not isinstance(fixed, int) or not 1 <= fixed <= training.global_batch:
             raise InputError(
@@ -293,28 +294,6 @@ class ShardedGraphs:
             f"strategies: every combination makes blocks that cannot be aligned with the cluster (widths "
             f"{widths} on groups of {groups} devices); allow other degrees."
         )
-
-
-def sharded_graphs(
-    graph: OperatorGraph,
-    problem: Problem,
-    registry: Registry,
-    context: StrategyContext,
-    samples: Sequence[int] | None = None,
-    watch: Callable[[], None] = lambda: None,
-    made: Made | None = None,
-) -> ShardedGraphs:
-    """The blocks of `graph` for `problem`; `samples`: sizes of micro-batches, None: those it allows.
-
-    `made` has blocks as `ShardedGraphs` takes them.
-
-    Raises:
-        InputError: as `micro_batches` and `allowed_degrees`.
-    """
-    strategies = registry.strategies()
-    sizes = micro_batches(problem) if samples is None else samples
-    allowed = allowed_degrees(problem, strategies)
-    return ShardedGraphs(graph, participating(problem, strategies), allowed, sizes, context, watch, made)
 
 
 def untried(

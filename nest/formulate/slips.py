@@ -15,9 +15,9 @@ from nest.catalogue import Link, known_cluster, links, network_levels, profiles,
 from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.model import Model, context_length, load_model, model_facts
-from nest.formulate.shard import micro_batches, sharded_graphs
+from nest.formulate.options import Options, read_options
+from nest.formulate.shard import ShardedGraphs
 from nest.formulate.stack import device_of
-from nest.formulate.target import target_limits, within
 from nest.graph import KINDS
 from nest.hooks.protocols import StrategyContext
 from nest.hooks.registry import Registry
@@ -239,9 +239,8 @@ def uneven_sequence(problem: Problem, registry: Registry) -> Iterator[str]:
         return
     other = max(round(length / EVEN), 1) * EVEN
     try:
-        limits = target_limits(problem, registry)
-        free = problem if limits is None else within(problem, limits, registry)
-        even, uneven = _degrees(free, other, registry), _degrees(free, length, registry)
+        options = read_options(problem, registry).within(problem, registry)
+        even, uneven = _degrees(options, other, registry), _degrees(options, length, registry)
     except InputError:  # Of what is wrong, the search tells; the model may not take the other length.
         return
     lost = {name: sorted(degrees - uneven.get(name, set())) for name, degrees in even.items()}
@@ -253,15 +252,15 @@ def uneven_sequence(problem: Problem, registry: Registry) -> Iterator[str]:
         )
 
 
-def _degrees(problem: Problem, length: int, registry: Registry) -> dict[str, set[int]]:
+def _degrees(options: Options, length: int, registry: Registry) -> dict[str, set[int]]:
     """The degrees of each strategy with samples of so many tokens."""
     from nest.formulate.layer_classes import layer_classes
 
-    training = evolve(problem.training, sequence_length=length)
-    assert problem.model is not None
-    graph = layer_classes(load_model(problem.model, training, registry)).graph
-    context = StrategyContext(build_cluster(problem.cluster, registry)[0], training)
-    blocks = sharded_graphs(graph, problem, registry, context, micro_batches(problem)[:1]).every()
+    training = evolve(options.training, sequence_length=length)
+    assert options.model is not None
+    graph = layer_classes(load_model(options.model, training, registry)).graph
+    context = StrategyContext(build_cluster(options.cluster, registry)[0], training)
+    blocks = ShardedGraphs(graph, options.strategies, options.degrees, options.micro_batches[:1], context).every()
     every = [each for block in blocks for each in block.degrees]
     return {name: {degree for other, degree in every if other == name} for name, _ in every}
 

@@ -1,6 +1,9 @@
 """The space of plans: what a problem demands of them (`constraints`, `fixed`) and lets them choose from (`search`)."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import asdict, evolve
 
@@ -14,9 +17,12 @@ from nest.formulate.stack import data_parallel_exposure, hidden_messages
 from nest.hooks.calls import attribute
 from nest.hooks.registry import Registry
 from nest.instance import ChunkedSchedule, LayerGraph, Schedule, Space, Usual, chunks_of
-from nest.spec import DeviceSpec, Problem
+from nest.spec import DeviceSpec
 from nest.spec.constraints import PLAN_NAMES, STAGE_NAMES, Constraint, equals, parse
 from nest.spec.problem import ALL_RANKS, RANK_ORDERS, usual_rank_order
+
+if TYPE_CHECKING:
+    from nest.formulate.options import Options
 
 USUAL_SCHEDULE = "1f1b"
 """The pipeline schedule of frameworks that are told no other (PROBLEM.md section 4)."""
@@ -27,22 +33,22 @@ FIXED_ONLY = ("etp", "zero_degree", "recompute", "recompute_layers", "recompute_
 Value = int | float | str | bool
 
 
-def strategy_names(registry: Registry, degrees: Iterable[str]) -> set[str]:
-    """Names of strategies that constraints know: registered, disabled or foreseen ones, and further `degrees`."""
-    return {*registry.strategies(), *registry.missing("strategies"), *FORESEEN, *degrees}
+def constraint_names(registry: Registry, degrees: Iterable[str]) -> frozenset[str]:
+    """What constraints may name: registered, disabled and foreseen strategies, `degrees`, and what plans have."""
+    strategies = {*registry.strategies(), *registry.missing("strategies"), *FORESEEN}
+    return frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategies, *degrees})
 
 
 def demands(
-    problem: Problem, registry: Registry, degrees: Iterable[str], experts: bool = False
+    constraints: Iterable[str], fixed: Mapping[str, Value], names: frozenset[str]
 ) -> tuple[list[tuple[str, Constraint]], list[str]]:
     """What `constraints` and `fixed` demand of a plan, each with its place, and what is wrong with the others.
 
-    `degrees` are names of degrees that candidates have beside those of strategies; `experts`: there are routed ones.
+    `names` are those that constraints know.
     """
-    fixed, names = problem.decided, frozenset({*PLAN_NAMES, *STAGE_NAMES, *strategy_names(registry, degrees)})
     demanded: list[tuple[str, Constraint]] = []
     wrong: list[str] = []
-    for index, text in enumerate(problem.constraints):
+    for index, text in enumerate(constraints):
         place = f"constraints[{index}]"
         try:
             constraint = parse(text)
@@ -54,20 +60,20 @@ def demands(
         demanded.append((place, constraint))
     for name, value in fixed.items():
         try:
-            demanded += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names, experts)]
+            demanded += [(f"fixed.{name}", constraint) for constraint in _decision(name, value, names)]
         except InputError as error:
             wrong.append(str(error))
     return demanded, wrong
 
 
-def _decision(name: str, value: Value, names: frozenset[str], experts: bool) -> Iterable[Constraint]:
+def _decision(name: str, value: Value, names: frozenset[str]) -> Iterable[Constraint]:
     """What `fixed.name = value` demands of a plan; decisions on the space itself demand nothing further."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     not_whole = InputError(f"fixed.{name} is {value!r}; it must be a whole number of at least 1.")
     if name == "etp" and not whole:
         raise not_whole
     if name in FIXED_ONLY:
-        return (equals("etp", value),) if name == "etp" and experts else ()
+        return (equals("etp", value),) if name == "etp" else ()  # `build_space` keeps it where there are experts.
     if name not in names:
         raise unknown_name("fixed", "decision", name, {*names, *FIXED_ONLY, "stages"}, value)
     if name == "zero":
@@ -79,129 +85,118 @@ def _decision(name: str, value: Value, names: frozenset[str], experts: bool) -> 
     return (equals(name, value),) if whole else ()
 
 
-def allowed_schedules(problem: Problem, registry: Registry) -> tuple[Schedule, ...]:
-    """The schedules to choose from, preferred first."""
-    fixed, known = problem.decided.get("schedule"), registry.schedules()
-    decided = () if fixed is None else (str(fixed),)
-    for place, names in (("training.schedule", problem.training.schedule), ("fixed.schedule", decided)):
+def allowed_schedules(
+    listed: Iterable[str], fixed: Value | None, known: Mapping[str, Schedule]
+) -> tuple[Schedule, ...]:
+    """The schedules to choose from, preferred first: those `listed`, or that of `fixed`, of those `known`."""
+    listed, decided = tuple(listed), () if fixed is None else (str(fixed),)
+    for place, names in (("training.schedule", listed), ("fixed.schedule", decided)):
         for name in names:
             if name not in known:
                 raise unknown_name(place, "schedule", name, known)
-    return tuple(known[name] for name in dict.fromkeys(decided or problem.training.schedule))
+    return tuple(known[name] for name in dict.fromkeys(decided or listed))
 
 
-def allowed_rank_orders(problem: Problem) -> tuple[str, ...]:
-    """The rank orders to choose from, preferred first."""
-    fixed = problem.decided.get("rank_order")
+def allowed_rank_orders(listed: Iterable[str], fixed: Value | None = None) -> tuple[str, ...]:
+    """The rank orders to choose from, preferred first: those `listed`, or that of `fixed`."""
     if fixed is None:
-        return tuple(dict.fromkeys(problem.search.rank_order))
+        return tuple(dict.fromkeys(listed))
     if fixed not in RANK_ORDERS:
         raise unknown_name("fixed.rank_order", "rank order", str(fixed), RANK_ORDERS)
     return (str(fixed),)
 
 
-def allowed_zero(problem: Problem) -> tuple[int, ...]:
-    """The ZeRO stages to choose from, preferred first."""
-    fixed = problem.decided.get("zero")
+def allowed_zero(listed: Iterable[int], fixed: Value | None = None) -> tuple[int, ...]:
+    """The ZeRO stages to choose from, preferred first: those `listed`, or that of `fixed`."""
     if fixed is None:
-        return tuple(dict.fromkeys(problem.search.zero))
+        return tuple(dict.fromkeys(listed))
     if isinstance(fixed, bool) or fixed not in (0, 1, 2, 3):
         raise InputError(f"fixed.zero is {fixed!r}; it must be 0, 1, 2 or 3.")
     return (int(fixed),)
 
 
-def allowed_zero_degrees(problem: Problem) -> tuple[int | None, ...]:
+def allowed_zero_degrees(listed: Collection[int | str], fixed: Value | None = None) -> tuple[int | None, ...]:
     """The ranks over which ZeRO may shard at most, to choose from; all ranks (None) first, the others as listed.
 
     Raises:
         InputError: `fixed.zero_degree` is no number of ranks.
     """
-    fixed = problem.decided.get("zero_degree")
     if fixed is not None and fixed != ALL_RANKS and (type(fixed) is not int or fixed < 1):
         raise InputError(f"fixed.zero_degree is {fixed!r}; it must be a whole number of at least 1, or {ALL_RANKS}.")
-    wanted = problem.search.zero_degree if fixed is None else (fixed,)
+    wanted = listed if fixed is None else (fixed,)
     numbers = dict.fromkeys(int(each) for each in wanted if each != ALL_RANKS)
     return ((None,) if ALL_RANKS in wanted else ()) + tuple(numbers)
 
 
 def build_space(
-    problem: Problem,
-    registry: Registry,
-    formulation: Formulation,
-    device: DeviceSpec | None,
-    limits: Limits | None,
-    binding: bool = True,
+    options: Options, registry: Registry, formulation: Formulation, device: DeviceSpec | None, binding: bool = True
 ) -> Space:
-    """The plans `problem` allows.
+    """The plans that a problem allows.
 
     Args:
-        problem: as written.
-        registry: offers schedules and strategies.
+        options: of the problem; all but recompute modes, constraints and partition is within the target already.
+        registry: offers schedules.
         formulation: layers and candidates.
         device: the accelerator, whose calibration says how much communication is exposed; None: a profile.
-        limits: what the target can run; all but recompute modes, constraints and partition is narrowed already.
         binding: whether plans must satisfy `constraints`; else these are the space's `wishes`.
 
     Raises:
         InputErrors: names, values or layers that are unknown or impossible, all of them.
     """
     graph, candidates, together = formulation.graph, formulation.candidates, formulation.together
+    training, search, fixed, limits = options.training, options.search, options.decided, options.limits
     even = limits is not None and limits.even_stages
     even_blocks, blocks_and_ends = formulation.even_blocks(), () if even else formulation.blocks_and_ends()
-    fixed, trained = problem.decided, problem.training.trained
     units, operators = formulation.recomputed_units(), formulation.operators
-    degrees = {name for candidate in candidates for name in candidate.degrees}
-    demanded, problems = demands(problem, registry, degrees, formulation.experts)
-    problems += _unknown_layers(demanded, formulation)
+    demanded = [(place, each) for place, each in options.demanded if place != "fixed.etp" or formulation.experts]
+    problems = _unknown_layers(demanded, formulation)
     try:
         schedules = _with_chunks(
-            _sending(problem, allowed_schedules(problem, registry)),
+            _sending(options),
             (len(even_blocks), len(blocks_and_ends)),
             fixed.get("chunks"),
             even,
         )
-        stages = problem.fixed.stages if problem.fixed is not None else None
         layers = None
-        if stages is not None:
+        if options.stages is not None:
             from nest.formulate.partition import check_even, check_together, partition
 
-            layers = partition(stages, fixed.get("pp"), graph, formulation.blocks, operators)
-            check_together(layers, together, graph, problem.search.granularity)
+            layers = partition(options.stages, fixed.get("pp"), graph, formulation.blocks, operators)
+            check_together(layers, together, graph, search.granularity)
             if even and all(chunks_of(each) == 1 for each in schedules):
-                check_even(layers, even_blocks, str(problem.search.target))
-        whole = whole_modes(problem, candidates, limits)
-        parts = partial_modes(problem, candidates, limits, whole, len(units))
-        names = {*PLAN_NAMES, *STAGE_NAMES, *strategy_names(registry, degrees)}
+                check_even(layers, even_blocks, str(search.target))
+        whole = whole_modes(options, candidates)
+        parts = partial_modes(options, candidates, whole, len(units))
         demanded += [
             ("search.target", constraint)
-            for constraint in limit_constraints(problem.search.framework, limits, names, {*graph.layers, *operators})
+            for constraint in limit_constraints(search.framework, limits, options.names, {*graph.layers, *operators})
         ]
         compiled = [(place, _on_planned_layers(constraint, operators)) for place, constraint in demanded]
         wished = [place.startswith("constraints[") and not binding for place, _ in compiled]
         space = Space(
-            global_batch=problem.training.global_batch,
-            uneven_batch=problem.training.uneven_batch,
-            whole_gradients=problem.training.accumulation == "whole",
-            adapters=trained is not None and not trained.layers,
+            global_batch=training.global_batch,
+            uneven_batch=training.uneven_batch,
+            whole_gradients=training.accumulation == "whole",
+            adapters=training.trained is not None and not training.trained.layers,
             schedules=schedules if layers is None else _following(schedules, layers, graph),
-            rank_orders=allowed_rank_orders(problem),
-            zero=allowed_zero(problem),
+            rank_orders=options.rank_orders,
+            zero=options.zero,
             recompute=() if parts and "recompute_layers" in fixed else whole,
             constraints=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if not wish),
             partition=layers,
-            mixed=problem.search.mixed,
+            mixed=search.mixed,
             together=together,
             blocks=even_blocks,
             blocks_and_ends=blocks_and_ends,
             even=even,
-            hidden_messages=hidden_messages(problem, registry),
-            zero_degrees=allowed_zero_degrees(problem),
-            **asdict(data_parallel_exposure(problem, device)),
+            hidden_messages=hidden_messages(training, (each.name for each in options.schedules), registry),
+            zero_degrees=options.zero_degrees,
+            **asdict(data_parallel_exposure(training, device, options.model is not None)),
             wishes=tuple(each for (_, each), wish in zip(compiled, wished, strict=True) if wish),
-            direct=problem.search.tensors == "direct",
-            alike=problem.cluster.pools is not None and limits is not None and not limits.mixed,
-            replayed=problem.replayed,
-            usual=_usual(problem, limits),
+            direct=search.tensors == "direct",
+            alike=options.cluster.pools is not None and limits is not None and not limits.mixed,
+            replayed=options.replayed,
+            usual=_usual(options),
             partial=parts,
             units=units,
         )
@@ -212,14 +207,13 @@ def build_space(
     return space
 
 
-def _usual(problem: Problem, limits: Limits | None) -> Usual:
+def _usual(options: Options) -> Usual:
     """The decisions of the target, or of most frameworks, that is told nothing else."""
-    zero, orders = allowed_zero(problem), allowed_rank_orders(problem)
-    known = limits or Limits()
+    known = options.limits or Limits()
     return Usual(
         schedule=USUAL_SCHEDULE,
-        zero=known.usual_zero if known.usual_zero in zero else zero[0],
-        rank_order=usual_rank_order(orders, known.usual_rank_order),
+        zero=known.usual_zero if known.usual_zero in options.zero else options.zero[0],
+        rank_order=usual_rank_order(options.rank_orders, known.usual_rank_order),
     )
 
 
@@ -243,17 +237,17 @@ def _on_planned_layers(constraint: Constraint, parts: Mapping[str, tuple[str, ..
     return evolve(constraint, same_stage=named)
 
 
-def _sending(problem: Problem, schedules: Sequence[Schedule]) -> tuple[Schedule, ...]:
+def _sending(options: Options) -> tuple[Schedule, ...]:
     """The schedules that can send tensors as the problem wants them sent.
 
     Raises:
         InputError: there are none, or the network is no hierarchy.
     """
-    if problem.search.tensors != "direct":
-        return tuple(schedules)
-    if problem.cluster.topology is not None:
+    if options.search.tensors != "direct":
+        return options.schedules
+    if options.cluster.topology is not None:
         raise InputError("search.tensors: direct needs a cluster of levels; leave it out, or give cluster.levels.")
-    able = tuple(each for each in schedules if not isinstance(each, ChunkedSchedule))
+    able = tuple(each for each in options.schedules if not isinstance(each, ChunkedSchedule))
     if not able:
         raise InputError(
             "search.tensors: direct needs a schedule with one chunk for each stage; name one in training.schedule, "

@@ -1,6 +1,6 @@
 """`training.stack`: what a problem leaves out, filled in by what its software does (docs/reference/stacks.md)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,22 +146,23 @@ def stack_notice(problem: Problem, written: Mapping[str, Any], known: Registry) 
     if usual is None:
         return None
     hidden = [word for key, word in HIDDEN.items() if getattr(problem.training.overlap, key)]
-    if schedules := hidden_messages(problem, known):
+    decided = problem.decided.get("schedule")
+    allowed = problem.training.schedule if decided is None else (str(decided),)
+    if schedules := hidden_messages(problem.training, allowed, known):
         hidden.append(f"PP ({listed(schedules)})")
     words = listed(hidden) or "no"
     return f"Assuming {usual.name}: {words} communication overlaps with compute."
 
 
-def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Exposure:
-    """What the problem says of it; of a model, what it leaves out its device's calibration says.
+def data_parallel_exposure(training: Training, device: DeviceSpec | None, modelled: bool = True) -> Exposure:
+    """What `training` says of it; where there is a model, what it leaves out the device's calibration says.
 
     Where a framework is said to overlap it (`overlap.data`), a model's hides under its compute as far as that lasts,
     but for the share that a calibration found exposed; where it is not, ranks wait for each other. A profile keeps the
     constants of PROBLEM.md section 4 unless it asks for others.
     """
-    training = problem.training
     exposed, often, hiding, waiting, sharded = training.exposed_share, None, False, 1.0, 1.0
-    if problem.model is not None and training.exposed is None:
+    if modelled and training.exposed is None:
         terms = Coefficients() if device is None else device.calibration
         hiding = bool(training.overlap.data)
         exposed = terms.data_exposed if hiding else 1.0
@@ -177,18 +178,17 @@ def data_parallel_exposure(problem: Problem, device: DeviceSpec | None) -> Expos
     )
 
 
-def hidden_messages(problem: Problem, known: Registry) -> tuple[str, ...]:
+def hidden_messages(training: Training, schedules: Iterable[str], known: Registry) -> tuple[str, ...]:
     """The schedules of those allowed with which messages between stages hide under compute (`overlap.pipeline`).
 
     Raises:
         InputError: one that is listed is no schedule.
     """
-    hiding, decided = problem.training.overlap.pipeline, problem.decided.get("schedule")
-    allowed = dict.fromkeys(problem.training.schedule if decided is None else (str(decided),))
+    hiding, allowed = training.overlap.pipeline, dict.fromkeys(schedules)
     if not isinstance(hiding, tuple):
         return tuple(allowed) if hiding else ()
-    schedules = {*known.schedules(), *known.missing("schedules")}
-    unknown = next((name for name in hiding if name not in schedules), None)
+    every = {*known.schedules(), *known.missing("schedules")}
+    unknown = next((name for name in hiding if name not in every), None)
     if unknown is not None:
-        raise unknown_name("training.overlap.pipeline", "schedule", unknown, schedules)
+        raise unknown_name("training.overlap.pipeline", "schedule", unknown, every)
     return tuple(name for name in allowed if name in hiding)

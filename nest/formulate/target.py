@@ -151,7 +151,7 @@ def within(problem: Problem, limits: Limits, registry: Registry) -> Problem:
         return left if decided not in fixed else tuple(names)
 
     problem = evolve(problem, search=evolve(search, mixed=search.mixed and limits.mixed))
-    strategies = _strategies(problem, limits, registry, target, wrong)
+    strategies = _strategies(problem, limits, registry, wrong)
     schedules = allowed(problem.training.schedule, limits.schedules, "schedule", "training.schedule", "schedules")
     zero = allowed(search.zero, limits.zero, "zero", "search.zero", "ZeRO stages")
     orders = allowed(search.rank_order, limits.rank_orders, "rank_order", "search.rank_order", "rank orders")
@@ -178,18 +178,24 @@ def beyond(target: str, what: str, has: Iterable[object], place: str, wanted: It
 
 
 def _strategies(
-    problem: Problem, limits: Limits, registry: Registry, target: str, wrong: list[str]
+    problem: Problem, limits: Limits, registry: Registry, wrong: list[str]
 ) -> dict[str, tuple[int | bool, ...]]:
     """The degrees each strategy may use: 1 where the target lacks it."""
     strategies = dict(problem.strategies)
     if limits.strategies is None:
         return strategies
-    known = {*registry.strategies(), *profile_degrees(problem)}
-    allowed = allowed_degrees(problem, known)
-    taken = {*participating(problem, registry.strategies()), *known.difference(registry.strategies()), *allowed}
+    known = {*registry.strategies(), *profile_degrees(problem.profile)}
+    allowed, named = allowed_degrees(strategies, problem.decided, known), {*strategies, *problem.decided}
+    taken = {
+        *participating(named, registry.strategies(), mixed=problem.search.mixed),
+        *known.difference(registry.strategies()),
+        *allowed,
+    }
     for name in sorted(taken.difference(limits.strategies)):
         if name in allowed and not {1, False}.intersection(allowed[name].degrees):
-            wrong.append(f"{allowed[name]}, but search.target {target} has no strategy {name!r}; leave it out.")
+            wrong.append(
+                f"{allowed[name]}, but search.target {problem.search.target} has no strategy {name!r}; leave it out."
+            )
         if name in known:
             strategies[name] = (1,)
     return strategies
@@ -342,10 +348,10 @@ def _beyond(problem: Problem, written: Mapping[str, Any], limits: Limits, known:
         yield "ZeRO over shard groups (zero_degree)"
     if limits.strategies is None:
         return
-    strategies = known.strategies()
-    allowed = allowed_degrees(problem, strategies)
-    for name in participating(problem, strategies):
-        named = name in problem.strategies or name in fixed
+    strategies, every = known.strategies(), {*problem.strategies, *fixed}
+    allowed = allowed_degrees(problem.strategies, fixed, strategies)
+    for name in participating(every, strategies, mixed=problem.search.mixed):
+        named = name in every
         brought = known.origin("strategies", name)[0] != DISTRIBUTION
         if name in limits.strategies or not (named or brought):
             continue

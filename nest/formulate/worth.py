@@ -17,7 +17,7 @@ from nest.hooks.calls import Guarded
 from nest.hooks.registry import Registry
 from nest.instance import Array
 from nest.solve.effort import Waiting, least_first
-from nest.spec import Problem
+from nest.spec.problem import Search
 from nest.tolerances import LIMIT_SLACK
 
 FEW, TRIED = 256, 32
@@ -29,14 +29,13 @@ NEAR = 1.01
 but beside it plans are looked for that are hardly slower."""
 
 
-def can_be_worth(problem: Problem, registry: Registry) -> bool:
+def can_be_worth(search: Search, registry: Registry) -> bool:
     """Whether compute says which candidates cannot have a plan as fast as another.
 
     All stages of a plan must have one candidate, and layers and steps take no less than all that one engine computes:
     of models of layer times and schedules of plug-ins nobody knows.
     """
     read = (*registry.layer_times().values(), *registry.schedules().values())
-    search = problem.search
     plain = search.granularity != "operator" and not search.mixed and search.tensors != "direct"
     return plain and not any(isinstance(each, Guarded) for each in read)
 

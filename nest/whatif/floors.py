@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
-from nest.formulate.instance import formulate
+from nest.formulate.instance import Wanted, formulate
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.worth import can_be_worth
 from nest.hooks.registry import Registry
@@ -79,7 +79,11 @@ class CandidateBounds:
         """
         if parameter.unit == "bytes" or not never_slower(problem, parameter):
             return None
-        if problem.profile is not None or problem.cluster.pools is not None or not can_be_worth(problem, self.plugins):
+        if (
+            problem.profile is not None
+            or problem.cluster.pools is not None
+            or not can_be_worth(problem.search, self.plugins)
+        ):
             return None
         gain, silent = max(factor, 1.0), factor > 1 and parameter.unit == "bytes/s"
         key = problem.text
@@ -127,7 +131,7 @@ class CandidateBounds:
         It has all candidates that may have plans of so many seconds then.
         """
         instance, formulation = self.plugins.run(
-            lambda: formulate(problem, self.plugins, priced=self.priced, up_to=seconds, silent_to=seconds)
+            lambda: formulate(problem, self.plugins, Wanted(up_to=seconds, silent_to=seconds), self.priced)
         )
         levels = tuple(evolve(level, bandwidth=inf, lines=()) for level in instance.cluster.levels)
         cluster = evolve(instance.cluster, levels=levels)

@@ -124,7 +124,7 @@ class Mixtures:
             InputError: it cannot be used, or allows no plan there.
         """
         problem = self.on(mixture)
-        return problem, *formulate(problem, self.known, priced=self._priced)
+        return problem, *formulate(problem, self.known, known=self._priced)
 
     def least(self, mixture: Mixture) -> float:
         """Seconds that no plan on so many nodes of each pool beats, from compute alone; infinite where there is none.

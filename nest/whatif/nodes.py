@@ -8,7 +8,7 @@ from attrs import define, evolve, field, frozen
 from nest.catalogue import network_levels
 from nest.formulate.cluster import as_measured, build_cluster
 from nest.formulate.formulation import Formulation
-from nest.formulate.instance import formulate
+from nest.formulate.instance import Wanted, formulate
 from nest.formulate.layer_classes import layer_classes
 from nest.formulate.model import load_model
 from nest.formulate.priced_models import PricedModels
@@ -209,7 +209,7 @@ class Sizes:
             InputError: it cannot be used, or allows no plan there.
         """
         problem = self.on(count)
-        return problem, *formulate(problem, self.known, priced=self.priced)
+        return problem, *formulate(problem, self.known, known=self.priced)
 
     def least(self, count: int) -> float:
         """Seconds that no plan on so many nodes beats, from compute alone; 0: nothing is known.
@@ -256,7 +256,10 @@ class Sizes:
         """
         assert self.nodes is not None
         whole, device = build_cluster(self.problem.cluster, self.known)
-        levels, first = as_measured(whole, device, self.problem)[0].levels, self.nodes.inside
+        levels, first = (
+            as_measured(whole, device, self.problem.cluster, self.problem.model is not None)[0].levels,
+            self.nodes.inside,
+        )
         # Every width of a block that divides some number of devices divides this.
         sizes = self._sizes() ** self.nodes.count.bit_length()
         every = self.nodes.each * lcm(*(gcd(sizes, count) for count in range(1, self.nodes.count + 1)))
@@ -265,7 +268,7 @@ class Sizes:
             outer = (evolve(level, fanout=1) for level in levels[first + 1 :])
             return (*levels[:first], evolve(levels[first], fanout=fanout), *outer)
 
-        instance, formulation = formulate(self.problem, self.known, levels=with_groups_of(every), priced=self.priced)
+        instance, formulation = formulate(self.problem, self.known, Wanted(levels=with_groups_of(every)), self.priced)
         inside = prod(level.fanout for level in levels[:first])
         cluster = evolve(whole, levels=with_groups_of(whole.size // inside))
 
@@ -282,4 +285,7 @@ class Sizes:
         assert problem.model is not None
         graph = layer_classes(load_model(problem.model, problem.training, self.known)).graph
         shapes = [shape for each in graph.operators for shape in (each.space, *(p.shape for p in each.parameters))]
-        return lcm(*micro_batches(problem), *(size for shape in shapes for _, size in shape if size))
+        return lcm(
+            *micro_batches(problem.training, problem.decided.get("micro_batch")),
+            *(size for shape in shapes for _, size in shape if size),
+        )

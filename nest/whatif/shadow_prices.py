@@ -99,7 +99,8 @@ def _strategies(problem: Problem, known: Registry) -> Iterator[Relaxation]:
 def _taking_part(problem: Problem, name: str, known: Registry) -> Problem:
     """`problem` in which a strategy takes part that would not if nothing named it, with any degree."""
     registered = known.strategies()
-    if name not in registered or name in participating(problem, registered):
+    named = {*problem.strategies, *problem.decided}
+    if name not in registered or name in participating(named, registered, mixed=problem.search.mixed):
         return problem
     from nest.formulate.cluster import build_cluster
 

@@ -14,7 +14,7 @@ from nest.instance import Instance, OrderedSchedule, SearchProgress, Solution
 from nest.plan.layout import schedule_of
 from nest.report.other_plans import apart
 from nest.report.text.comparison import Entry
-from nest.solve.effort import Deadline
+from nest.solve.effort import Deadline, Waiting
 from nest.spec import PlanDocument, Problem
 from nest.tolerances import AGREEMENT, TIE
 
@@ -41,7 +41,7 @@ def best_plans(
     def answer(asked: Problem, _: float) -> Answer:
         made = given
         if asked is not problem:
-            made = formulate(asked, known, progress=progress, deadline=deadline)
+            made = formulate(asked, known, waiting=Waiting(deadline, progress))
         return *made, search(made[0], deadline, progress, diagnosed=not leaves_risk_open(asked))
 
     instance, formulation, result = searched_at_risk(problem, answer, deadline)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from copy import copy
 from functools import partial
 from math import inf
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attrs import evolve, frozen
 
@@ -13,7 +13,7 @@ from nest.errors import InputError
 from nest.formulate.cluster import build_cluster
 from nest.formulate.fixed_plan import decided_instance
 from nest.formulate.formulation import Formulation
-from nest.formulate.instance import build_instance
+from nest.formulate.instance import Wanted, build_instance
 from nest.formulate.priced_models import PricedModels
 from nest.formulate.problem import Source, carried_problem, kept_model, naming
 from nest.hooks.registry import Registry, registry
@@ -291,8 +291,8 @@ class Solver:
             kept = kept_model(problem, self.plugins, Deadline(self.time_limit))
             if kept is not None:
                 self._floors.begin(kept.lend(self._priced))
-        reach: dict[str, Any] = {"among": among, "up_to": up_to}
-        return self.plugins.run(lambda: build_instance(problem, self.plugins, priced=self._priced, **reach))
+        wanted = Wanted(among=among, up_to=up_to)
+        return self.plugins.run(lambda: build_instance(problem, self.plugins, wanted, self._priced))
 
     def _narrowed(
         self, problem: Problem, start: PlanDocument | None, floors: Floors

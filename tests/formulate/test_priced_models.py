@@ -9,7 +9,8 @@ from numpy import array_equal
 
 from nest.formulate import candidates
 from nest.formulate.cluster import build_cluster
-from nest.formulate.instance import build_instance, formulate
+from nest.formulate.instance import Wanted, build_instance, formulate
+from nest.formulate.options import read_options
 from nest.formulate.priced_models import PricedModels, pricing_key
 from nest.formulate.pricing import priced_layers
 from nest.hooks import hook
@@ -64,9 +65,9 @@ def numbers(candidate: Candidate) -> list[Array]:
 @pytest.mark.parametrize("changed", [*SAME, *OTHER], ids=str)
 def test_instances_are_as_if_priced_alone(problem: Build, changed: Mapping[str, Any]) -> None:
     known, priced = registry(), PricedModels()
-    first = build_instance(problem(), known, priced=priced)
+    first = build_instance(problem(), known, known=priced)
     asked = problem(**changed)
-    found = build_instance(asked, known, priced=priced)
+    found = build_instance(asked, known, known=priced)
     assert same(found, build_instance(asked, known))
     shared = all(mine is its for mine, its in zip(first.candidates, found.candidates, strict=False))
     assert shared == (changed in SAME)
@@ -75,7 +76,7 @@ def test_instances_are_as_if_priced_alone(problem: Build, changed: Mapping[str, 
 @pytest.mark.parametrize("changed", [{"training": {"micro_batch": (1, 2)}}, {"strategies": {"tp": (1, 2)}}], ids=str)
 def test_of_other_strategies_blocks_in_common_stay_priced(problem: Build, changed: Mapping[str, Any]) -> None:
     known, priced = registry(), PricedModels()
-    every = [build_instance(each, known, priced=priced) for each in (problem(), problem(**changed))]
+    every = [build_instance(each, known, known=priced) for each in (problem(), problem(**changed))]
     one, other = ({each.name: each for each in instance.candidates} for instance in every)
     common = one.keys() & other.keys()
     assert common
@@ -113,9 +114,9 @@ def test_another_network_prices_what_its_levels_change(
 ) -> None:
     """As if priced alone; and blocks that no changed level joins are not priced again."""
     known, priced = registry(), PricedModels()
-    first = build_instance(problem(cluster={"levels": PAIRS}, **rest), known, priced=priced)
+    first = build_instance(problem(cluster={"levels": PAIRS}, **rest), known, known=priced)
     asked = problem(cluster={"levels": PAIRS, **changed}, **rest)
-    found = build_instance(asked, known, priced=priced)
+    found = build_instance(asked, known, known=priced)
     assert same(found, build_instance(asked, known))
     capacities = (1, *first.cluster.capacities)
     for mine, its in zip(first.candidates, found.candidates, strict=True):
@@ -129,24 +130,24 @@ def test_another_network_prices_what_its_levels_change(
 def test_of_as_many_devices_no_block_is_sharded_again(problem: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     known, priced = registry(), PricedModels()
     for fanout in (4, 8, 16):  # More devices have more blocks.
-        build_instance(problem(cluster={"levels": (PAIRS[0], evolve(PAIRS[1], fanout=fanout))}), known, priced=priced)
+        build_instance(problem(cluster={"levels": (PAIRS[0], evolve(PAIRS[1], fanout=fanout))}), known, known=priced)
 
     def refused(*_: Any) -> None:
         raise AssertionError("sharded again")
 
     asked = problem(cluster={"levels": (PAIRS[0], evolve(PAIRS[1], fanout=4, bandwidth=20e9))})
     with monkeypatch.context() as patched:
-        patched.setattr(candidates, "sharded_graphs", refused)
-        found = build_instance(asked, known, priced=priced)
+        patched.setattr(candidates, "ShardedGraphs", refused)
+        found = build_instance(asked, known, known=priced)
     assert same(found, build_instance(asked, known))
 
 
 def test_of_few_candidates_those_priced_stay_where_more_are_asked_for(problem: Build) -> None:
     known, priced = registry(), PricedModels()
-    every = [each.name for each in build_instance(problem(), known, priced=priced).candidates]
+    every = [each.name for each in build_instance(problem(), known, known=priced).candidates]
     asked = problem(cluster={"levels": SLOWER})
     few, more = (
-        {each.name: each for each in build_instance(asked, known, priced=priced, among=names).candidates}
+        {each.name: each for each in build_instance(asked, known, Wanted(among=names), priced).candidates}
         for names in (every[-2:], every[-5:])
     )
     assert (list(few), list(more)) == (every[-2:], every[-5:])
@@ -176,8 +177,8 @@ def test_another_device_prices_as_if_alone(problem: Build, name: str, rest: Mapp
     known, priced = registry(), PricedModels()
     training = {"precision": "fp8", "saved_inputs": "narrow", "overlap": Overlap(tensor=True)}
     first, asked = (problem(training=training, cluster={"device": each}, **rest) for each in (H100, DEVICES[name]))
-    build_instance(first, known, priced=priced)
-    assert same(build_instance(asked, known, priced=priced), build_instance(asked, known))
+    build_instance(first, known, known=priced)
+    assert same(build_instance(asked, known, known=priced), build_instance(asked, known))
 
 
 def test_what_a_layer_shares_with_another_price_hangs_on_what_differs(problem: Build) -> None:
@@ -230,11 +231,9 @@ def test_of_another_number_of_devices_blocks_are_kept(
     levels = tuple(evolve(level, fanout=fanout) for level, fanout in zip(PAIRS, fanouts, strict=True))
     for cluster in ({"levels": PAIRS}, {"levels": levels}, {"levels": PAIRS, **NETWORKS[-1][0]}, {"levels": levels}):
         asked = problem(cluster=cluster, **rest)
-        assert same(build_instance(asked, known, priced=priced), build_instance(asked, known))
+        assert same(build_instance(asked, known, known=priced), build_instance(asked, known))
     priced = PricedModels()
-    every = [
-        build_instance(problem(cluster={"levels": each}, **rest), known, priced=priced) for each in (PAIRS, levels)
-    ]
+    every = [build_instance(problem(cluster={"levels": each}, **rest), known, known=priced) for each in (PAIRS, levels)]
     one, other = ({each.name: each for each in instance.candidates} for instance in every)
     before, after = (instance.cluster for instance in every)
     for name in one.keys() & other.keys():
@@ -274,9 +273,8 @@ def test_what_plug_ins_read_is_not_guessed(problem: Build) -> None:
 
     def keys(known: Registry) -> list[object]:
         every = [problem(cluster={"memory": memory}) for memory in (40e9, 20e9)]
-        cost = next(iter(known.collective_models().values()))
         clusters = [build_cluster(each.cluster, known) for each in every]
-        return [pricing_key(each, known, *its, cost) for each, its in zip(every, clusters, strict=True)]
+        return [pricing_key(read_options(each, known), known, *its) for each, its in zip(every, clusters, strict=True)]
 
     for known, alike in ((registry(), True), (Registry([PlugIn()]), False)):
         one, other = keys(known)
@@ -287,5 +285,5 @@ def test_few_are_kept(problem: Build) -> None:
     known, priced, made = registry(), PricedModels(), list[tuple[Candidate, ...]]()
     for fanout in (1, 2, 3, 4, 5, 1):
         level = evolve(SLOWER[1], fanout=fanout)
-        made.append(build_instance(problem(cluster={"levels": (SLOWER[0], level)}), known, priced=priced).candidates)
+        made.append(build_instance(problem(cluster={"levels": (SLOWER[0], level)}), known, known=priced).candidates)
     assert made[0] is not made[-1]

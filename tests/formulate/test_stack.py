@@ -19,9 +19,7 @@ from nest.hooks.registry import Registry, registry
 from nest.io import structure
 from nest.spec import (
     NO_STACK,
-    ClusterSpec,
     Coefficients,
-    LevelSpec,
     Overlap,
     PlanDocument,
     Problem,
@@ -128,7 +126,10 @@ def test_messages_between_stages_hide_with_the_schedules_of_the_stack_or_of_the_
     training: dict[str, Any], fixed: dict[str, Any] | None, hides: tuple[str, ...]
 ) -> None:
     asked = problem({"stack": "megatron-core", **training}, **({"fixed": fixed} if fixed else {}))
-    assert hidden_messages(self_contained(asked, None, registry()), registry()) == hides
+    whole = self_contained(asked, None, registry())
+    decided = whole.decided.get("schedule")
+    schedules = whole.training.schedule if decided is None else (str(decided),)
+    assert hidden_messages(whole.training, schedules, registry()) == hides
 
 
 @pytest.mark.parametrize("profiled", [False, True])
@@ -155,7 +156,7 @@ def test_messages_that_hide_take_time_only_while_the_pipeline_fills_and_drains(p
 def test_an_unknown_schedule_with_which_messages_hide_is_refused() -> None:
     asked = problem({"overlap": {"pipeline": ["interleavd"]}})
     with pytest.raises(InputError, match=r"training\.overlap\.pipeline: .*'interleaved'"):
-        hidden_messages(asked, registry())
+        hidden_messages(asked.training, asked.training.schedule, registry())
 
 
 def test_a_target_implies_the_stack_that_runs_its_files() -> None:
@@ -338,12 +339,14 @@ HIDDEN = {"overlap": Overlap(data=True)}
 def test_the_problem_comes_first_then_the_device(
     problem: Callable[..., Problem], training: dict[str, Any], expected: Exposure
 ) -> None:
-    assert data_parallel_exposure(problem(training=training), DEVICE) == expected
+    assert data_parallel_exposure(problem(training=training).training, DEVICE) == expected
 
 
 def test_a_device_without_a_calibration_hides_all_that_fits(problem: Callable[..., Problem]) -> None:
-    assert data_parallel_exposure(problem(), bare("tpu-v4")) == Exposure(1.0, False, 1.0, 1.0)
-    assert data_parallel_exposure(problem(training=HIDDEN), bare("tpu-v4")) == Exposure(0.0, True, 1.0, 1.0, 0.0)
+    assert data_parallel_exposure(problem().training, bare("tpu-v4")) == Exposure(1.0, False, 1.0, 1.0)
+    assert data_parallel_exposure(problem(training=HIDDEN).training, bare("tpu-v4")) == Exposure(
+        0.0, True, 1.0, 1.0, 0.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +358,5 @@ def test_a_device_without_a_calibration_hides_all_that_fits(problem: Callable[..
     ],
 )
 def test_a_profile_keeps_the_constants_of_the_statement(training: dict[str, Any], expected: Exposure) -> None:
-    levels = (LevelSpec(fanout=4, bandwidth=1e9),)  # type: ignore[arg-type]
-    profiled = Problem(nest=1, profile="own.json", training=Training(8, **training), cluster=ClusterSpec(levels))
-    assert data_parallel_exposure(profiled, DEVICE) == expected
-    assert data_parallel_exposure(profiled, None) == expected
+    for its in (DEVICE, None):
+        assert data_parallel_exposure(Training(8, **training), its, modelled=False) == expected

@@ -11,9 +11,10 @@ from attrs import evolve
 
 import nest
 from nest.formulate import candidates, worth
-from nest.formulate.instance import build_instance, formulate
+from nest.formulate.instance import Wanted, build_instance, formulate
+from nest.formulate.options import read_options
 from nest.formulate.problem import read_record, self_contained
-from nest.formulate.shard import sharded_graphs
+from nest.formulate.shard import ShardedGraphs
 from nest.formulate.worth import BoundedFamily, Bounds
 from nest.hooks import hook
 from nest.hooks.protocols import StrategyContext
@@ -107,7 +108,7 @@ def left_out(asked: Problem, known: Registry, monkeypatch: pytest.MonkeyPatch) -
         few.setattr(candidates, "MANY", 1)
         few.setattr(worth, "FEW", 8)
         few.setattr(worth, "TRIED", 3)
-        instance, formulation = formulate(asked, known, first_plan=lambda some: first_plan(some, Deadline()))
+        instance, formulation = formulate(asked, known, Wanted(first_plan=lambda some: first_plan(some, Deadline())))
     every = formulate(asked, known)[0].candidates
     names = {each.name for each in instance.candidates}
     assert all(least(instance, index) > 0 for index in range(len(instance.candidates)))
@@ -201,7 +202,9 @@ def test_no_block_takes_less_than_its_families(seed: int) -> None:
             for index, block in enumerate(formulation.sharded)
         }
         context = StrategyContext(instance.cluster, formulation.pricing.training)
-        sharded = sharded_graphs(formulation.classes.graph, asked, known, context)
+        options = read_options(asked, known)
+        allowed = (options.strategies, options.degrees, options.micro_batches)
+        sharded = ShardedGraphs(formulation.classes.graph, *allowed, context)
         bounds = Bounds(formulation.pricing, numpy.bincount(formulation.classes.class_of).tolist())
         found += sum(below(BoundedFamily(family, bounds), real) for family in sharded.families)
     assert found

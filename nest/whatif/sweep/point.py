@@ -23,7 +23,7 @@ from nest.hooks.loader import named_plugins
 from nest.hooks.registry import Registry, registry
 from nest.instance import Instance, Result, Solution
 from nest.plan.evaluate import evaluate
-from nest.solve.effort import Deadline
+from nest.solve.effort import Deadline, Waiting
 from nest.spec import PlanDocument, Problem
 from nest.spec.training import OF_PLANS
 from nest.whatif.starts import MOST_STARTS, WarmStarts
@@ -137,7 +137,7 @@ class PointSolver:
         neighbours = _neighbours(known)
 
         def search(problem: Problem, _: float) -> Answer:
-            instance, formulation = formulate(problem, known, deadline=deadline, priced=neighbours.priced)
+            instance, formulation = formulate(problem, known, known=neighbours.priced, waiting=Waiting(deadline, None))
             return instance, formulation, neighbours.result(problem, instance, deadline)
 
         instance, formulation, result = searched_at_risk(whole, search, deadline)
